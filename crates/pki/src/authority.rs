@@ -1,0 +1,138 @@
+use landfall_model::Secret;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use time::{Duration, OffsetDateTime};
+
+use crate::{KeyedCertificate, Leaf, PkiError};
+
+/// Certificates are valid from a little before now: nodes whose clock is slightly behind must not refuse them.
+const BACKDATE: Duration = Duration::minutes(5);
+
+/// A certificate authority that issues [`Leaf`] certificates.
+#[expect(missing_debug_implementations, reason = "holds a private key")]
+pub struct Authority {
+    certificate: String,
+    key: Secret<String>,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A bare key pair (PEM private key, PEM public key), such as the one that signs service-account tokens.
+pub fn signing_key() -> Result<(Secret<String>, String), PkiError> {
+    let key = KeyPair::generate().map_err(PkiError::Key)?;
+    Ok((Secret::new(key.serialize_pem()), key.public_key_pem()))
+}
+
+// === impl Authority ===
+
+impl Authority {
+    /// A new, self-signed authority that can sign leaves but no further authorities.
+    pub fn new(common_name: &str, days: u32) -> Result<Self, PkiError> {
+        let key = KeyPair::generate().map_err(PkiError::Key)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        set_lifetime(&mut params, days)?;
+        let certificate = params
+            .self_signed(&key)
+            .map_err(|source| PkiError::Sign { subject: common_name.to_owned(), source })?
+            .pem();
+        Self::from_pem(&certificate, Secret::new(key.serialize_pem()))
+    }
+
+    /// An authority that exists already.
+    pub fn from_pem(certificate: &str, key: Secret<String>) -> Result<Self, PkiError> {
+        let pair = KeyPair::from_pem(key.expose()).map_err(PkiError::ReadKey)?;
+        let issuer = Issuer::from_ca_cert_pem(certificate, pair).map_err(PkiError::ReadAuthority)?;
+        Ok(Self { certificate: certificate.to_owned(), key, issuer })
+    }
+
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// The authority's own key. It stays where certificates are issued; only a program that signs, such as
+    /// kube-controller-manager, is given it.
+    pub fn key(&self) -> &Secret<String> {
+        &self.key
+    }
+
+    pub fn issue(&self, leaf: &Leaf) -> Result<KeyedCertificate, PkiError> {
+        let key = KeyPair::generate().map_err(PkiError::Key)?;
+        let mut params = leaf.params()?;
+        set_lifetime(&mut params, leaf.lifetime_days())?;
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .map_err(|source| PkiError::Sign { subject: leaf.common_name().to_owned(), source })?;
+        Ok(KeyedCertificate { certificate: certificate.pem(), key: Secret::new(key.serialize_pem()) })
+    }
+}
+
+fn set_lifetime(params: &mut CertificateParams, days: u32) -> Result<(), PkiError> {
+    let now = OffsetDateTime::now_utc();
+    params.not_before = now - BACKDATE;
+    params.not_after = now.checked_add(Duration::days(i64::from(days))).ok_or(PkiError::Lifetime { days })?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Purpose;
+    use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
+
+    fn der(pem: &str) -> Vec<u8> {
+        x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap().1.contents
+    }
+
+    #[test]
+    fn a_leaf_carries_its_identity_names_and_single_purpose() {
+        let authority = Authority::new("test CA", 30).unwrap();
+        let leaf = Leaf::new("system:node:n1", Purpose::Serve)
+            .organization("system:nodes")
+            .names(["api.example", "10.0.0.1", "::1"])
+            .days(1);
+        let issued = der(&authority.issue(&leaf).unwrap().certificate);
+        let (_, certificate) = X509Certificate::from_der(&issued).unwrap();
+
+        assert_eq!(certificate.subject().to_string(), "CN=system:node:n1, O=system:nodes");
+        let usage = certificate.extended_key_usage().unwrap().unwrap().value;
+        assert!(usage.server_auth && !usage.client_auth);
+        let names = &certificate.subject_alternative_name().unwrap().unwrap().value.general_names;
+        assert!(matches!(
+            names[..],
+            [
+                GeneralName::DNSName("api.example"),
+                GeneralName::IPAddress(&[10, 0, 0, 1]),
+                GeneralName::IPAddress(_)
+            ]
+        ));
+        assert!(certificate.validity().time_to_expiration().unwrap() <= Duration::days(1));
+        assert!(!certificate.is_ca());
+    }
+
+    #[test]
+    fn an_authority_read_back_still_signs_for_the_same_name() {
+        let first = Authority::new("test CA", 30).unwrap();
+        let key = Secret::new(first.key().expose().clone());
+        let second = Authority::from_pem(first.certificate(), key).unwrap();
+        let issued = der(&second.issue(&Leaf::new("client", Purpose::Call)).unwrap().certificate);
+        let (_, leaf) = X509Certificate::from_der(&issued).unwrap();
+        let root = der(first.certificate());
+        let (_, root) = X509Certificate::from_der(&root).unwrap();
+        assert_eq!(leaf.issuer(), root.subject());
+        assert!(root.is_ca());
+    }
+
+    #[test]
+    fn impossible_requests_are_refused_with_their_reason() {
+        let authority = Authority::new("test CA", 30).unwrap();
+        let bad_name = authority.issue(&Leaf::new("x", Purpose::Serve).names(["höst"]));
+        assert!(matches!(bad_name, Err(PkiError::Name { name, .. }) if name == "höst"));
+        assert!(matches!(Authority::new("x", u32::MAX), Err(PkiError::Lifetime { .. })));
+        assert!(matches!(
+            Authority::from_pem("nonsense", Secret::new("nonsense".into())),
+            Err(PkiError::ReadKey(_))
+        ));
+    }
+}

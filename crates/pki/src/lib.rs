@@ -1,0 +1,36 @@
+//! Keys and certificates: bytes in, bytes out. Nothing here touches a file or a socket.
+//!
+//! One certificate has one purpose. An [`Authority`] issues leaves that are short-lived and either serve, or call, or
+//! (between equals, such as etcd members) do both; [`signing_key`] makes the bare key pairs that sign service-account
+//! tokens.
+
+mod authority;
+mod leaf;
+
+pub use authority::{Authority, signing_key};
+pub use leaf::{Leaf, Purpose};
+
+use landfall_model::Secret;
+
+/// A certificate with the private key that belongs to it, both PEM.
+#[expect(missing_debug_implementations, reason = "holds a private key")]
+pub struct KeyedCertificate {
+    pub certificate: String,
+    pub key: Secret<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PkiError {
+    #[error("cannot make a private key")]
+    Key(#[source] rcgen::Error),
+    #[error("`{name}` is neither a DNS name nor an IP address")]
+    Name { name: String, source: rcgen::Error },
+    #[error("cannot sign the certificate of `{subject}`")]
+    Sign { subject: String, source: rcgen::Error },
+    #[error("cannot read the certificate authority's certificate")]
+    ReadAuthority(#[source] rcgen::Error),
+    #[error("cannot read the certificate authority's private key")]
+    ReadKey(#[source] rcgen::Error),
+    #[error("a lifetime of {days} days leaves the calendar")]
+    Lifetime { days: u32 },
+}
