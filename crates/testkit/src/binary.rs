@@ -1,0 +1,161 @@
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use sha2::{Digest as _, Sha256};
+
+use crate::cache::cache_dir;
+
+const KUBERNETES: Module = Module {
+    name: "kubernetes",
+    // Without these the binaries call themselves v0.0.0, which kubelet and kubeadm refuse to work with.
+    link_flags: "-s -w \
+        -X k8s.io/component-base/version.gitVersion=v1.36.4 \
+        -X k8s.io/component-base/version.gitMajor=1 \
+        -X k8s.io/component-base/version.gitMinor=36 \
+        -X k8s.io/component-base/version.gitTreeState=clean",
+    go_mod: include_str!("../../../testbed/kubernetes/go.mod"),
+};
+const CONTAINERD: Module = Module {
+    name: "containerd",
+    link_flags: "-s -w -X github.com/containerd/containerd/v2/version.Version=v2.3.7",
+    go_mod: include_str!("../../../testbed/containerd/go.mod"),
+};
+const KONNECTIVITY: Module = Module {
+    name: "konnectivity",
+    link_flags: "-s -w",
+    go_mod: include_str!("../../../testbed/konnectivity/go.mod"),
+};
+
+/// A program built from its Go module at a pinned version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Binary {
+    KubeApiserver,
+    KubeControllerManager,
+    Kubelet,
+    Kubeadm,
+    Kubectl,
+    Containerd,
+    ContainerdShim,
+    Ctr,
+    KonnectivityServer,
+    KonnectivityAgent,
+}
+
+/// A folder of `testbed/` whose `go.mod` pins one project.
+#[derive(Debug)]
+struct Module {
+    name: &'static str,
+    link_flags: &'static str,
+    go_mod: &'static str,
+}
+
+// === impl Binary ===
+
+impl Binary {
+    pub const ALL: [Self; 10] = [
+        Self::KubeApiserver,
+        Self::KubeControllerManager,
+        Self::Kubelet,
+        Self::Kubeadm,
+        Self::Kubectl,
+        Self::Containerd,
+        Self::ContainerdShim,
+        Self::Ctr,
+        Self::KonnectivityServer,
+        Self::KonnectivityAgent,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::KubeApiserver => "kube-apiserver",
+            Self::KubeControllerManager => "kube-controller-manager",
+            Self::Kubelet => "kubelet",
+            Self::Kubeadm => "kubeadm",
+            Self::Kubectl => "kubectl",
+            Self::Containerd => "containerd",
+            Self::ContainerdShim => "containerd-shim-runc-v2",
+            Self::Ctr => "ctr",
+            Self::KonnectivityServer => "proxy-server",
+            Self::KonnectivityAgent => "proxy-agent",
+        }
+    }
+
+    fn package(self) -> String {
+        match self {
+            Self::Containerd | Self::ContainerdShim | Self::Ctr => {
+                format!("github.com/containerd/containerd/v2/cmd/{}", self.name())
+            }
+            Self::KonnectivityServer => "sigs.k8s.io/apiserver-network-proxy/cmd/server".to_owned(),
+            Self::KonnectivityAgent => "sigs.k8s.io/apiserver-network-proxy/cmd/agent".to_owned(),
+            _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
+        }
+    }
+
+    fn module(self) -> &'static Module {
+        match self {
+            Self::Containerd | Self::ContainerdShim | Self::Ctr => &CONTAINERD,
+            Self::KonnectivityServer | Self::KonnectivityAgent => &KONNECTIVITY,
+            _ => &KUBERNETES,
+        }
+    }
+
+    /// Where the program is, or would be once built: in `$LANDFALL_TESTBED_BIN` when that is set, else in the cache,
+    /// below a folder that changes with the pinned versions.
+    pub fn path(self) -> Result<PathBuf> {
+        if let Some(directory) = std::env::var_os("LANDFALL_TESTBED_BIN").filter(|value| !value.is_empty()) {
+            return Ok(Path::new(&directory).join(self.name()));
+        }
+        let module = self.module();
+        Ok(cache_dir()?.join(format!("{}-{}", module.name, module.fingerprint())).join(self.name()))
+    }
+
+    /// Builds the program unless it is there. `testbed` is the repository's folder of that name.
+    pub fn build(self, testbed: &Path) -> Result<()> {
+        let target = self.path()?;
+        if target.is_file() {
+            return Ok(());
+        }
+        ensure!(
+            std::env::var_os("LANDFALL_TESTBED_BIN").is_none_or(|value| value.is_empty()),
+            "`{}` is not in $LANDFALL_TESTBED_BIN; hint: unset the variable to have it built",
+            self.name()
+        );
+        let directory = target.parent().context("a cached program has a folder")?;
+        std::fs::create_dir_all(directory).with_context(|| format!("create `{}`", directory.display()))?;
+        // Built beside its final name and renamed, so that an interrupted build leaves nothing that looks ready.
+        let partial = directory.join(format!(".{}.{}", self.name(), std::process::id()));
+        let status = Command::new("go")
+            .current_dir(testbed.join(self.module().name))
+            .args([
+                "build",
+                "-mod=readonly",
+                "-trimpath",
+                "-buildvcs=false",
+                "-ldflags",
+                self.module().link_flags,
+                "-o",
+            ])
+            .arg(&partial)
+            .arg(self.package())
+            .env("CGO_ENABLED", "0")
+            .env("GOTOOLCHAIN", "local")
+            .env_remove("GOFLAGS")
+            .status()
+            .context("run `go`; hint: the full test bed needs Go 1.26 or newer")?;
+        ensure!(status.success(), "`go build` of `{}` failed", self.name());
+        std::fs::rename(&partial, &target).with_context(|| format!("put `{}` in place", target.display()))
+    }
+}
+
+// === impl Module ===
+
+impl Module {
+    /// Changes when the pinned versions or the way of building change, so that a cached binary is never a stale one.
+    fn fingerprint(&self) -> String {
+        let digest = Sha256::new().chain_update(self.go_mod).chain_update(self.link_flags).finalize();
+        // Twelve hexadecimal digits are plenty to tell a handful of builds apart.
+        let number = digest.iter().take(6).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+        format!("{number:012x}")
+    }
+}

@@ -1,0 +1,43 @@
+//! A test bed of real components: each is started on demand, on free ports, in a temporary directory, and is ended and
+//! removed when its value is dropped. When the test fails, the component's log is printed.
+//!
+//! `cargo xtask testbed` builds and installs what the components need. A test states its needs first and returns when
+//! they are not met; the run's last lines count and name such tests, and `LANDFALL_TESTBED=required` turns them into
+//! failures:
+//!
+//! ```no_run
+//! use landfall_testkit::{ApiServer, Need, have};
+//!
+//! #[test]
+//! fn namespaces_are_listed() {
+//!     if !have(ApiServer::NEEDS) {
+//!         return;
+//!     }
+//!     let cluster = ApiServer::start().unwrap();
+//!     assert!(cluster.kubectl(&["get", "namespaces"]).unwrap().contains("kube-system"));
+//! }
+//! ```
+
+mod apiserver;
+mod binary;
+mod bootstrap;
+mod cache;
+mod controller_manager;
+mod need;
+mod node;
+mod port;
+mod process;
+mod wait;
+mod webhook;
+
+pub use apiserver::{ApiServer, ApiServerSpec};
+pub use binary::Binary;
+pub use bootstrap::BootstrapToken;
+pub use cache::cache_dir;
+pub use controller_manager::ControllerManager;
+pub use need::{Need, have};
+pub use node::{API_NAME, Dns, HOST_ADDRESS, Invitation, Node, NodeSpec, POD_IMAGE, node_image};
+pub use port::free_port;
+pub use process::Process;
+pub use wait::eventually;
+pub use webhook::{Answer, Webhook};
