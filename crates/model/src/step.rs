@@ -20,6 +20,8 @@ pub struct StepRecord {
     pub state: StepState,
     /// How often the step was begun, across restarts and boots. Zero means it changed nothing.
     pub attempts: u32,
+    /// How often it asked for a reboot.
+    pub reboots: u32,
     /// The boot in which the state was last changed.
     pub boot_id: String,
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]

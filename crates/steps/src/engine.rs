@@ -1,0 +1,302 @@
+//! Runs a plan against its ledger: asks the record what comes next, calls the step, writes down what came of it.
+//!
+//! Whatever happens here, the truth is on disk: an error, a dropped future or a killed process leaves a ledger from
+//! which the next start goes on.
+
+use std::time::Duration;
+
+use landfall_model::step::{Outcome, Retry, StepState};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::events::EventStream;
+use crate::ledger::{Ledger, LedgerError};
+use crate::machine::Move;
+use crate::plan::Plan;
+use crate::record::Todo;
+use crate::step::{AnyStep, Applied, Confirmed, Context, Found, Interrupted, StepError, Work, bounded};
+use crate::values::{Outputs, Slot};
+
+/// How long an `apply` may go on after the process was asked to stop: well within the 90 s a service manager allows.
+const GRACE: Duration = Duration::from_secs(20);
+
+/// Runs a plan until it is done or cannot go on in this process.
+///
+/// An attempt that has ended is answered from the ledger; nothing is called and nothing written. Dropping the future is
+/// as safe as killing the process; cancelling it is kinder, because a step that is changing something is given
+/// a moment to come to its end. Writing the ledger blocks the thread for as long as the disk takes: give the run a task of
+/// its own on a runtime with several threads.
+pub async fn run(
+    plan: &Plan,
+    ledger: &mut Ledger,
+    events: &EventStream,
+    cancel: &CancellationToken,
+) -> Result<Outcome, LedgerError> {
+    if let Some(outcome) = ledger.record().ended() {
+        return Ok(outcome);
+    }
+    let told = ledger.enter(plan)?;
+    events.tell(&told);
+    let mut engine = Engine { plan, ledger, events, cancel };
+    engine.run().await
+}
+
+struct Engine<'a> {
+    plan: &'a Plan,
+    ledger: &'a mut Ledger,
+    events: &'a EventStream,
+    cancel: &'a CancellationToken,
+}
+
+/// What a try came to.
+enum Tried {
+    /// The record has moved; it knows what is next.
+    Moved,
+    /// It failed and may help at once: how, is already written.
+    Again,
+    Cancelled,
+}
+
+/// The process was asked to stop.
+struct Stopped;
+
+// === impl Engine ===
+
+impl Engine<'_> {
+    async fn run(&mut self) -> Result<Outcome, LedgerError> {
+        let mut failures = 0;
+        let mut last = None;
+        loop {
+            let todo = self.ledger.record().next();
+            let index = match todo {
+                Todo::Stop(outcome) => return Ok(outcome),
+                Todo::Try(index) | Todo::Confirm(index) | Todo::RollBack(index) => index,
+            };
+            if self.cancel.is_cancelled() {
+                return Ok(Outcome::Cancelled);
+            }
+            if last != Some(index) {
+                (failures, last) = (0, Some(index));
+            }
+            let tried = match todo {
+                Todo::RollBack(_) => self.roll_back(index, failures).await?,
+                Todo::Confirm(_) => self.confirm(index, failures).await?,
+                _ => self.attempt(index, failures).await?,
+            };
+            match tried {
+                Tried::Cancelled => return Ok(Outcome::Cancelled),
+                Tried::Moved => {
+                    if let Some(outcome) = self.ledger.record().outcome_of(index)
+                        && !outcome.is_final()
+                    {
+                        return Ok(outcome);
+                    }
+                }
+                Tried::Again => {
+                    failures += 1;
+                    let pause = self.plan.steps[index].limits().backoff.pause_after(failures);
+                    let pause = tokio::time::sleep(pause.unwrap_or_default());
+                    tokio::select! {
+                        () = self.cancel.cancelled() => return Ok(Outcome::Cancelled),
+                        () = pause => {}
+                    }
+                }
+            }
+        }
+    }
+
+    /// What a step left to this boot.
+    async fn confirm(&mut self, index: usize, failures: u32) -> Result<Tried, LedgerError> {
+        let deadline = Instant::now() + self.plan.steps[index].limits().deadline;
+        let confirmed = self.look(index, deadline, |step, context| step.confirm(context)).await;
+        self.conclude(index, confirmed, None, failures)
+    }
+
+    /// One try: `check`, `apply`, `confirm`.
+    async fn attempt(&mut self, index: usize, failures: u32) -> Result<Tried, LedgerError> {
+        let step = &*self.plan.steps[index];
+        let deadline = Instant::now() + step.limits().deadline;
+        let begun = self.ledger.record().steps()[index].attempts > 0;
+        match self.look(index, deadline, |step, context| step.check(context)).await {
+            Err(Stopped) => Ok(Tried::Cancelled),
+            Ok(Err(error)) => self.fail(index, error, failures),
+            Ok(Ok(Found::Waiting { on })) => self.make(index, &Move::Wait { on: bounded(on) }, None),
+            Ok(Ok(Found::Satisfied { reason, outputs })) => {
+                if let Err(error) = check_outputs(step, &outputs) {
+                    return self.fail(index, error, failures);
+                }
+                if !begun {
+                    return self.make(index, &Move::Skip { reason: bounded(reason) }, Some(outputs));
+                }
+                let confirmed = self.look(index, deadline, |step, context| step.confirm(context)).await;
+                self.conclude(index, confirmed, Some(outputs), failures)
+            }
+            Ok(Ok(Found::RebootNeeded(outputs))) => match check_outputs(step, &outputs) {
+                Ok(()) => self.make(index, &Move::AskReboot, Some(outputs)),
+                Err(error) => self.fail(index, error, failures),
+            },
+            Ok(Ok(Found::Needed)) => self.apply(index, deadline, failures).await,
+        }
+    }
+
+    async fn apply(&mut self, index: usize, deadline: Instant, failures: u32) -> Result<Tried, LedgerError> {
+        let step = &*self.plan.steps[index];
+        let interrupted = self.interrupted(index);
+        self.make(index, &Move::Begin, None)?;
+        let applied = self.change(index, deadline, interrupted, |step, context| step.apply(context)).await;
+        let (outputs, reboot) = match applied {
+            Err(Stopped) => return Ok(Tried::Cancelled),
+            Ok(Err(error)) => return self.fail(index, error, failures),
+            Ok(Ok(Applied::Waiting { on })) => {
+                return self.make(index, &Move::Wait { on: bounded(on) }, None);
+            }
+            Ok(Ok(Applied::Done(outputs))) => (outputs, false),
+            Ok(Ok(Applied::RebootNeeded(outputs))) => (outputs, true),
+        };
+        if let Err(error) = check_outputs(step, &outputs) {
+            return self.fail(index, error, failures);
+        }
+        if reboot {
+            return self.make(index, &Move::AskReboot, Some(outputs));
+        }
+        let confirmed =
+            self.change(index, deadline, interrupted, |step, context| step.confirm(context)).await;
+        self.conclude(index, confirmed, Some(outputs), failures)
+    }
+
+    fn conclude(
+        &mut self,
+        index: usize,
+        confirmed: Result<Result<Confirmed, StepError>, Stopped>,
+        outputs: Option<Outputs>,
+        failures: u32,
+    ) -> Result<Tried, LedgerError> {
+        match confirmed {
+            Err(Stopped) => Ok(Tried::Cancelled),
+            Ok(Err(error)) => self.fail(index, error, failures),
+            Ok(Ok(Confirmed::Waiting { on })) => self.make(index, &Move::Wait { on: bounded(on) }, None),
+            Ok(Ok(Confirmed::Holds)) => self.make(index, &Move::Finish, outputs),
+        }
+    }
+
+    /// Writes a failure down. One that may be tried at once but was, often enough, is left to the next process.
+    fn fail(&mut self, index: usize, error: StepError, failures: u32) -> Result<Tried, LedgerError> {
+        let StepError { reason, retry } = error;
+        let backoff = self.plan.steps[index].limits().backoff;
+        let retry = match retry {
+            Retry::Now if backoff.pause_after(failures + 1).is_none() => Retry::Later,
+            retry => retry,
+        };
+        self.make(index, &Move::Fail { reason, retry }, None)?;
+        Ok(if retry == Retry::Now { Tried::Again } else { Tried::Moved })
+    }
+
+    async fn roll_back(&mut self, index: usize, failures: u32) -> Result<Tried, LedgerError> {
+        let limits = self.plan.steps[index].limits();
+        let interrupted = self.interrupted(index);
+        if self.ledger.record().steps()[index].state != StepState::RollingBack {
+            self.make(index, &Move::RollBack, None)?;
+        }
+        let deadline = Instant::now() + limits.deadline;
+        match self.change(index, deadline, interrupted, |step, context| step.roll_back(context)).await {
+            Err(Stopped) => Ok(Tried::Cancelled),
+            Ok(Ok(())) => self.make(index, &Move::FinishRollBack, None),
+            Ok(Err(error))
+                if error.retry == Retry::Now && limits.backoff.pause_after(failures + 1).is_some() =>
+            {
+                Ok(Tried::Again)
+            }
+            Ok(Err(error)) => self.make(index, &Move::FailRollBack { reason: error.reason }, None),
+        }
+    }
+
+    /// Calls something that only looks: it ends at once when the process is asked to stop.
+    async fn look<T>(
+        &self,
+        index: usize,
+        deadline: Instant,
+        call: impl for<'c> FnOnce(&'c dyn AnyStep, &'c Context<'_>) -> Work<'c, T>,
+    ) -> Result<Result<T, StepError>, Stopped> {
+        self.call(index, deadline, self.interrupted(index), Duration::ZERO, call).await
+    }
+
+    /// Calls something that changes the world: it is given time to come to its end.
+    async fn change<T>(
+        &self,
+        index: usize,
+        deadline: Instant,
+        interrupted: Interrupted,
+        call: impl for<'c> FnOnce(&'c dyn AnyStep, &'c Context<'_>) -> Work<'c, T>,
+    ) -> Result<Result<T, StepError>, Stopped> {
+        self.call(index, deadline, interrupted, GRACE, call).await
+    }
+
+    async fn call<T>(
+        &self,
+        index: usize,
+        deadline: Instant,
+        interrupted: Interrupted,
+        grace: Duration,
+        call: impl for<'c> FnOnce(&'c dyn AnyStep, &'c Context<'_>) -> Work<'c, T>,
+    ) -> Result<Result<T, StepError>, Stopped> {
+        let step = &*self.plan.steps[index];
+        let readable: Vec<Slot> = step.needs().into_iter().chain(step.gives()).collect();
+        let record = self.ledger.record();
+        let context = Context {
+            step: step.name(),
+            readable: &readable,
+            values: record.values(),
+            attempt: record.attempt(),
+            boot: self.ledger.boot(),
+            attempts: record.steps()[index].attempts,
+            interrupted,
+            cancel: self.cancel,
+            events: self.events,
+        };
+        let stopped = async {
+            self.cancel.cancelled().await;
+            tokio::time::sleep(grace).await;
+        };
+        tokio::select! {
+            biased;
+            result = timeout_at(deadline, call(step, &context)) => Ok(result.unwrap_or_else(|_| {
+                let limit = step.limits().deadline;
+                Err(StepError::now(format!("did not come to an end within {limit:?}")))
+            })),
+            () = stopped => Err(Stopped),
+        }
+    }
+
+    fn interrupted(&self, index: usize) -> Interrupted {
+        let step = &self.ledger.record().steps()[index];
+        match step.state {
+            StepState::Applying | StepState::RollingBack if step.boot_id == self.ledger.boot().as_str() => {
+                Interrupted::InThisBoot
+            }
+            StepState::Applying | StepState::RollingBack => Interrupted::InEarlierBoot,
+            _ => Interrupted::No,
+        }
+    }
+
+    fn make(&mut self, index: usize, wanted: &Move, outputs: Option<Outputs>) -> Result<Tried, LedgerError> {
+        let told = self.ledger.change(|record, now| record.make(index, wanted, outputs, now))?;
+        self.events.tell(&told);
+        Ok(Tried::Moved)
+    }
+}
+
+/// A step gives exactly what it declared: what is missing would be missed a reboot later.
+fn check_outputs(step: &dyn AnyStep, outputs: &Outputs) -> Result<(), StepError> {
+    let declared = step.gives();
+    if let Some(missing) = declared.iter().find(|slot| !outputs.0.contains_key(slot.name)) {
+        return Err(StepError::never(format!("the step did not give `{}`", missing.name)));
+    }
+    if let Some(extra) = outputs.0.keys().find(|name| !declared.iter().any(|slot| slot.name == name.as_str()))
+    {
+        return Err(StepError::never(format!("the step gave `{extra}`, which it had not declared")));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

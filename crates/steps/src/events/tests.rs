@@ -1,0 +1,177 @@
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::{Arc, Mutex};
+
+use landfall_model::step::{Outcome, Start, StepState, StepTitle};
+
+use super::*;
+
+fn event(sequence: u64, part: u32, what: Happening) -> Event {
+    Event {
+        format: FORMAT,
+        attempt: "a".into(),
+        sequence,
+        part,
+        time: Timestamp::UNIX_EPOCH,
+        boot_id: "b".into(),
+        what,
+    }
+}
+
+fn opened() -> Event {
+    let steps = [("fetch", "Fetch the manifest"), ("write", "Write `kubelet.env`")];
+    let steps = steps.map(|(name, title)| StepTitle { name: name.into(), title: title.into() }).to_vec();
+    event(1, 0, Happening::Opened { run: "prepare".into(), steps, start: Start::Fresh })
+}
+
+fn state(sequence: u64, state: StepState) -> Event {
+    event(sequence, 0, Happening::Step { step: "fetch".into(), state, attempts: 1 })
+}
+
+fn progress(sequence: u64, part: u32, done: u64) -> Event {
+    let what = Happening::Progress { step: "fetch".into(), done, total: Some(200), unit: Unit::Bytes };
+    event(sequence, part, what)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_consumer_loses_progress_and_is_sent_to_the_ledger_for_states() {
+    let (mut queue, mut receiver) = queue();
+    queue.take(&state(1, StepState::Applying));
+    for part in 1..=100 {
+        queue.take(&progress(1, part, u64::from(part)));
+    }
+    for sequence in 2..=1000 {
+        queue.take(&state(sequence, StepState::Applying));
+    }
+    queue.take(&progress(1000, 1, 7));
+    assert_eq!(receive(&mut receiver).await, Some(Delivery::Event(state(1, StepState::Applying))));
+    let mut last = 1;
+    loop {
+        match receive(&mut receiver).await.unwrap() {
+            Delivery::Event(event) => {
+                assert_eq!(event.place(), (last + 1, 0), "in order, without a gap");
+                last = event.sequence;
+            }
+            Delivery::Replay { after } => {
+                assert_eq!(after, last, "replay begins where delivery ended");
+                break;
+            }
+        }
+    }
+    assert_eq!(last, 256);
+    assert_eq!(receiver.dropped_progress(), 101);
+    // Having caught up, it is served again, and hears the end.
+    queue.take(&state(1001, StepState::Done));
+    queue.take(&progress(1001, 1, 8));
+    drop(queue);
+    assert_eq!(receive(&mut receiver).await, Some(Delivery::Event(state(1001, StepState::Done))));
+    assert_eq!(receive(&mut receiver).await, Some(Delivery::Event(progress(1001, 1, 8))));
+    assert_eq!(receive(&mut receiver).await, None);
+}
+
+/// With a bound: a delivery that never comes is a failure, not a hanging test.
+async fn receive(receiver: &mut Receiver) -> Option<Delivery> {
+    tokio::time::timeout(std::time::Duration::from_secs(1), receiver.receive()).await.unwrap()
+}
+
+#[test]
+fn progress_takes_its_place_behind_the_last_state() {
+    #[derive(Clone, Default)]
+    struct Heard(Arc<Mutex<Vec<Event>>>);
+    impl Sink for Heard {
+        fn take(&mut self, event: &Event) {
+            self.0.lock().unwrap().push(event.clone());
+        }
+    }
+    let heard = Heard::default();
+    let stream = EventStream::new(vec![Box::new(heard.clone())]);
+    stream.progress("fetch", 1, None, Unit::Bytes);
+    assert!(heard.0.lock().unwrap().is_empty(), "no place to put it yet");
+    stream.tell(&[opened(), state(2, StepState::Applying)]);
+    stream.progress("fetch", 1, None, Unit::Bytes);
+    stream.progress("fetch", 2, None, Unit::Bytes);
+    stream.tell(&[state(3, StepState::Done)]);
+    stream.progress("write", 1, None, Unit::Bytes);
+    let places: Vec<_> = heard.0.lock().unwrap().iter().map(Event::place).collect();
+    assert_eq!(places, [(1, 0), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1)]);
+}
+
+/// What arrives when the story is told to a manager.
+fn statuses(notify: &mut Notify, manager: &UnixDatagram) -> Vec<String> {
+    manager.set_nonblocking(true).unwrap();
+    notify.take(&opened());
+    notify.take(&state(2, StepState::Applying));
+    for done in [0, 1, 2, 3, 100] {
+        notify.take(&progress(2, 1, done));
+    }
+    let failed = StepState::Failed { reason: "two\nlines".into(), retry: landfall_model::step::Retry::Now };
+    notify.take(&state(3, failed));
+    notify.take(&event(4, 0, Happening::Ended { outcome: Outcome::Done }));
+    let mut told = Vec::new();
+    let mut buffer = [0; 1024];
+    while let Ok(length) = manager.recv(&mut buffer) {
+        told.push(String::from_utf8(buffer[..length].to_vec()).unwrap());
+    }
+    told
+}
+
+#[test]
+fn the_manager_hears_one_line_per_change_on_both_kinds_of_socket() {
+    let expected = [
+        "STATUS=1/2 Fetch the manifest",
+        "STATUS=1/2 Fetch the manifest: 0 %",
+        "STATUS=1/2 Fetch the manifest: 1 %",
+        "STATUS=1/2 Fetch the manifest: 50 %",
+        "STATUS=1/2 Fetch the manifest: failed, two lines",
+        "STATUS=Done",
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    assert_eq!(statuses(&mut Notify::new(path.as_os_str()).unwrap(), &manager), expected);
+
+    let name = format!("landfall-steps-test-{}", std::process::id());
+    let manager = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let socket = format!("@{name}");
+    assert_eq!(statuses(&mut Notify::new(socket.as_ref()).unwrap(), &manager), expected);
+}
+
+#[test]
+fn a_manager_that_is_gone_or_does_not_read_stops_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("notify");
+    let mut notify = Notify::new(path.as_os_str()).unwrap();
+    notify.take(&opened());
+    notify.take(&state(2, StepState::Applying));
+    let _never_reads = UnixDatagram::bind(&path).unwrap();
+    for sequence in 3..5000 {
+        notify.take(&state(sequence, StepState::Waiting { on: sequence.to_string() }));
+    }
+    assert!(Notify::new("relative/path".as_ref()).is_err());
+    assert!(Notify::new("".as_ref()).is_err());
+}
+
+#[test]
+fn a_renderer_is_told_numbers_and_titles() {
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+    impl Renderer for Lines {
+        fn step(&mut self, number: usize, count: usize, title: &str, state: &StepState) {
+            self.0.lock().unwrap().push(format!("{number}/{count} {title} {}", state.name()));
+        }
+        fn progress(&mut self, number: usize, _: usize, _: &str, done: u64, total: Option<u64>, _: Unit) {
+            self.0.lock().unwrap().push(format!("{number} {done} of {total:?}"));
+        }
+        fn ended(&mut self, outcome: &Outcome) {
+            self.0.lock().unwrap().push(format!("{outcome:?}"));
+        }
+    }
+    let lines = Lines::default();
+    let mut terminal = Terminal::new(lines.clone());
+    terminal.take(&state(1, StepState::Applying));
+    for event in [opened(), state(2, StepState::Applying), progress(2, 1, 5)] {
+        terminal.take(&event);
+    }
+    terminal.take(&event(3, 0, Happening::Ended { outcome: Outcome::Done }));
+    assert_eq!(*lines.0.lock().unwrap(), ["1/2 Fetch the manifest applying", "1 5 of Some(200)", "Done"]);
+}
