@@ -1,0 +1,392 @@
+//! Secrets that span lines: PEM, Ignition's dump of its configuration, cloud-config, here-documents, block scalars.
+//!
+//! A [`Context`] remembers what is open between lines, so the lines may come in blocks, or one by one as the entries of
+//! a journal. Everything inside an open construct is dropped; its marker stands where it ends.
+
+use memchr::memmem;
+
+use crate::Kind;
+use crate::certificate;
+use crate::hit::{Hit, What};
+use crate::pseudonym::{Pseudonyms, Tag, Tagger};
+
+/// A PEM body may take this much; a certificate of more is not one.
+const PEM_BODY_MAX: usize = 64 << 10;
+
+/// Lines of other processes that may stand between two lines of one PEM block.
+const PEM_STRAY_MAX: u32 = 4;
+
+/// A line of a PEM body is at least this long, except the last.
+const PEM_LINE_MIN: usize = 40;
+
+/// Lines that do not look like JSON before a dump of JSON is taken to have been cut off.
+const JSON_STRAY_MAX: u32 = 8;
+
+/// Lines of a here-document whose end never comes.
+const HERE_DOCUMENT_LINES_MAX: u32 = 4096;
+
+/// What is done with certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Certificates {
+    /// They become their public facts.
+    Facts,
+    /// They stay: they are public, and their facts have another length.
+    Keep,
+}
+
+/// What is open between two lines of a text.
+pub(crate) struct Context {
+    pub(crate) certificates: Certificates,
+    open: Option<Open>,
+}
+
+enum Open {
+    Pem(Pem),
+    Region(Region),
+}
+
+struct Pem {
+    tagger: Tagger,
+    /// Collected only for certificates.
+    body: Option<Vec<u8>>,
+    stray: u32,
+}
+
+struct Region {
+    kind: Kind,
+    tagger: Tagger,
+    until: Until,
+    stray: u32,
+}
+
+/// What ends a region that is dropped whole.
+#[derive(Clone, Debug)]
+pub(crate) enum Until {
+    /// The brace that closes the first one.
+    Braces(Braces),
+    /// A line that is not YAML.
+    NotYaml,
+    /// The line that consists of this word.
+    Word(Vec<u8>),
+    /// A line indented no deeper than this.
+    Dedent(usize),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Braces {
+    depth: u32,
+    in_string: bool,
+    escaped: bool,
+}
+
+enum Line {
+    Inside,
+    /// The construct ends at this offset of the line.
+    Last(usize),
+    /// The construct ended before this line.
+    Outside,
+}
+
+// === impl Context ===
+
+impl Context {
+    pub(crate) fn new(certificates: Certificates) -> Self {
+        Self { certificates, open: None }
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.open.is_some()
+    }
+
+    /// Whether everything up to the end of what is open is dropped, so that nothing else need be searched there.
+    pub(crate) fn drops_all(&self) -> bool {
+        matches!(self.open, Some(Open::Region(_)))
+    }
+
+    /// Goes through the lines of `text` from `at` (the start of a line) for as long as something is open, and returns
+    /// where it stopped.
+    pub(crate) fn advance(&mut self, text: &[u8], mut at: usize, hits: &mut Vec<Hit>) -> usize {
+        while at < text.len() {
+            let Some(open) = &mut self.open else { break };
+            let end = memchr::memchr(b'\n', &text[at..]).map_or(text.len(), |len| at + len + 1);
+            let line = &text[at..end];
+            match open {
+                Open::Region(region) => match region.line(line) {
+                    Line::Inside => hits.push(Hit { start: at, end, what: What::Drop }),
+                    Line::Last(len) => {
+                        hits.push(Hit {
+                            start: at,
+                            end: at + len,
+                            what: What::Mark(region.kind, region.tag()),
+                        });
+                        self.open = None;
+                    }
+                    Line::Outside => {
+                        hits.push(Hit { start: at, end: at, what: What::Insert(region.kind, region.tag()) });
+                        self.open = None;
+                        break;
+                    }
+                },
+                Open::Pem(pem) => {
+                    if pem.line(line, at, hits) {
+                        self.open = None;
+                    }
+                }
+            }
+            at = end;
+        }
+        at
+    }
+
+    /// Begins to drop at `start`, up to the end of the line at least.
+    pub(crate) fn open_region(
+        &mut self,
+        text: &[u8],
+        (start, line_end): (usize, usize),
+        kind: Kind,
+        until: Until,
+        pseudonyms: &Pseudonyms,
+        hits: &mut Vec<Hit>,
+    ) -> usize {
+        let mut region = Region { kind, tagger: pseudonyms.tagger(), until, stray: 0 };
+        let next = (line_end + 1).min(text.len());
+        if let Until::Braces(braces) = &mut region.until
+            && let Some(len) = braces.close(&text[start..line_end])
+        {
+            let end = start + len;
+            let tag = pseudonyms.tag(&text[start..end]);
+            hits.push(Hit { start, end, what: What::Mark(kind, tag) });
+            return end;
+        }
+        hits.push(Hit { start, end: next, what: What::Drop });
+        self.open = Some(Open::Region(region));
+        self.advance(text, next, hits)
+    }
+
+    /// Begins to drop with the line at `at`.
+    pub(crate) fn open_below(
+        &mut self,
+        text: &[u8],
+        at: usize,
+        kind: Kind,
+        until: Until,
+        pseudonyms: &Pseudonyms,
+        hits: &mut Vec<Hit>,
+    ) -> usize {
+        self.open = Some(Open::Region(Region { kind, tagger: pseudonyms.tagger(), until, stray: 0 }));
+        self.advance(text, at, hits)
+    }
+
+    /// Begins a PEM block whose `-----BEGIN ` stands at `start`; returns where the search goes on.
+    pub(crate) fn open_pem(
+        &mut self,
+        text: &[u8],
+        (start, line_end): (usize, usize),
+        pseudonyms: &Pseudonyms,
+        hits: &mut Vec<Hit>,
+    ) -> usize {
+        let line = &text[start..line_end];
+        let label_end = memmem::find(&line[11..], b"-----").map_or(line.len(), |len| 11 + len);
+        let label = &line[11..label_end];
+        let is_private = memmem::find(label, b"PRIV").is_some();
+        let is_certificate = label == b"CERTIFICATE" || label == b"TRUSTED CERTIFICATE";
+        let becomes_facts = is_certificate && self.certificates == Certificates::Facts;
+        if !is_private && !becomes_facts {
+            return line_end;
+        }
+        let body_start = (label_end + 5).min(line.len());
+        let mut pem = Pem { tagger: pseudonyms.tagger(), body: (!is_private).then(Vec::new), stray: 0 };
+        // Escaped for JSON, a whole block stands on one line.
+        if let Some((end, after)) = pem_end(&line[body_start..]) {
+            pem.take(&line[body_start..body_start + end]);
+            let end = start + body_start + after;
+            hits.push(Hit { start, end, what: pem.what() });
+            return end;
+        }
+        pem.take(&line[body_start..]);
+        hits.push(Hit { start, end: line_end, what: What::Drop });
+        self.open = Some(Open::Pem(pem));
+        self.advance(text, (line_end + 1).min(text.len()), hits)
+    }
+
+    /// The marker of what never ended.
+    pub(crate) fn finish(&mut self) -> Option<What> {
+        self.open.take().map(|open| match open {
+            Open::Pem(pem) => pem.what(),
+            Open::Region(region) => What::Mark(region.kind, region.tag()),
+        })
+    }
+}
+
+/// Where a PEM body ends in a line, and where the line goes on after its end marker.
+fn pem_end(line: &[u8]) -> Option<(usize, usize)> {
+    let end = memmem::find(line, b"-----END")?;
+    let label = end + "-----END".len();
+    let after = memmem::find(&line[label..], b"-----").map_or(line.len(), |len| label + len + 5);
+    Some((end, after))
+}
+
+// === impl Pem ===
+
+impl Pem {
+    /// Drops what belongs to the block; says whether the block ends here.
+    fn line(&mut self, line: &[u8], at: usize, hits: &mut Vec<Hit>) -> bool {
+        if let Some((end, after)) = pem_end(line) {
+            let start = line[..end].iter().rposition(u8::is_ascii_whitespace).map_or(0, |space| space + 1);
+            self.take(&line[start..end]);
+            hits.push(Hit { start: at + start, end: at + after, what: self.what() });
+            return true;
+        }
+        let content = line.trim_ascii_end();
+        let word_start = content.iter().rposition(u8::is_ascii_whitespace).map_or(0, |space| space + 1);
+        let word = &content[word_start..];
+        let is_header =
+            [&b"Proc-Type:"[..], b"DEK-Info:"].iter().any(|header| memmem::find(line, header).is_some());
+        let is_body =
+            !word.is_empty() && word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(byte));
+        if is_body || is_header {
+            self.take(word);
+            // A line of its own goes with its line end; behind a prefix, only the word goes.
+            let alone = content[..word_start].iter().all(u8::is_ascii_whitespace);
+            let (start, end) = match (is_header, alone) {
+                (true, _) => (0, content.len()),
+                (false, true) => (0, line.len()),
+                (false, false) => (word_start, content.len()),
+            };
+            hits.push(Hit { start: at + start, end: at + end, what: What::Drop });
+        }
+        if is_body && word.len() >= PEM_LINE_MIN || is_header || content.is_empty() {
+            self.stray = 0;
+            return false;
+        }
+        self.stray += 1;
+        let is_cut_off = self.stray > PEM_STRAY_MAX;
+        if is_cut_off {
+            let what = match self.what() {
+                What::Mark(kind, tag) => What::Insert(kind, tag),
+                other => other,
+            };
+            hits.push(Hit { start: at, end: at, what });
+        }
+        is_cut_off
+    }
+
+    fn take(&mut self, piece: &[u8]) {
+        // Escaped line ends belong to the notation, not to the key: `\n` would be read as the letter.
+        let mut rest = piece;
+        while let Some((&byte, more)) = rest.split_first() {
+            rest = more;
+            if byte == b'\\' {
+                rest = more.get(1..).unwrap_or_default();
+            } else if byte.is_ascii_alphanumeric() || b"+/=".contains(&byte) {
+                self.tagger.push(&[byte]);
+                if let Some(body) = self.body.as_mut().filter(|body| body.len() < PEM_BODY_MAX) {
+                    body.push(byte);
+                }
+            }
+        }
+    }
+
+    fn what(&self) -> What {
+        use base64::Engine as _;
+        match &self.body {
+            None => What::Mark(Kind::PRIVATE_KEY, self.tagger.clone().finish()),
+            Some(body) => base64::engine::general_purpose::STANDARD
+                .decode(body)
+                .ok()
+                .and_then(|der| certificate::facts(&der))
+                .map_or(What::Withheld("certificate"), What::Facts),
+        }
+    }
+}
+
+// === impl Region ===
+
+impl Region {
+    fn tag(&self) -> Tag {
+        self.tagger.clone().finish()
+    }
+
+    fn line(&mut self, line: &[u8]) -> Line {
+        let content = line.trim_ascii_end();
+        let is_blank = content.is_empty();
+        let verdict = match &mut self.until {
+            Until::Braces(braces) => {
+                if let Some(len) = braces.close(line) {
+                    Line::Last(len)
+                } else {
+                    let is_json = is_blank
+                        || matches!(content.last(), Some(b'{' | b'}' | b'[' | b']' | b',' | b'"' | b':'));
+                    self.stray = if is_json { 0 } else { self.stray + 1 };
+                    if self.stray > JSON_STRAY_MAX { Line::Outside } else { Line::Inside }
+                }
+            }
+            Until::NotYaml => {
+                if is_blank || is_yaml(content) {
+                    Line::Inside
+                } else {
+                    Line::Outside
+                }
+            }
+            Until::Word(word) => {
+                self.stray += 1;
+                if content.ends_with(word) && content.trim_ascii_start().len() == word.len() {
+                    Line::Last(content.len())
+                } else if self.stray > HERE_DOCUMENT_LINES_MAX {
+                    Line::Outside
+                } else {
+                    Line::Inside
+                }
+            }
+            Until::Dedent(indent) => {
+                let depth = line.iter().take_while(|byte| **byte == b' ').count();
+                if is_blank || depth > *indent { Line::Inside } else { Line::Outside }
+            }
+        };
+        match verdict {
+            Line::Inside => self.tagger.push(line),
+            Line::Last(len) => self.tagger.push(&line[..len]),
+            Line::Outside => {}
+        }
+        verdict
+    }
+}
+
+/// A line that can belong to a cloud-config document: indented, a list item, a comment or a lower-case key.
+fn is_yaml(line: &[u8]) -> bool {
+    let key = line.iter().take_while(|byte| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'-')).count();
+    matches!(line, [b' ' | b'\t' | b'#', ..] | [b'-', b' ', ..] | b"-" | b"---")
+        || key > 0 && matches!(&line[key..], [b':'] | [b':', b' ', ..])
+}
+
+// === impl Braces ===
+
+impl Braces {
+    /// The offset just behind the brace that closes the first one, when it is in this piece.
+    fn close(&mut self, piece: &[u8]) -> Option<usize> {
+        for (i, &byte) in piece.iter().enumerate() {
+            if self.in_string {
+                match byte {
+                    _ if self.escaped => self.escaped = false,
+                    b'\\' => self.escaped = true,
+                    // A string does not span lines: a quote went missing.
+                    b'"' | b'\n' => self.in_string = false,
+                    _ => {}
+                }
+                continue;
+            }
+            match byte {
+                b'"' if self.depth > 0 => self.in_string = true,
+                b'{' => self.depth += 1,
+                b'}' if self.depth > 0 => {
+                    self.depth -= 1;
+                    if self.depth == 0 {
+                        return Some(i + 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+}

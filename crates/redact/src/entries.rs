@@ -1,0 +1,336 @@
+//! Entries: pieces of text in frames. The text of one unit is searched as one stream, across the frames, because a
+//! writer does not know where the journal or the container runtime cuts its lines.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::block::{Certificates, Context};
+use crate::hit::{self, Counts, Hit, Length, Style, What};
+use crate::scan::{Engine, Scan};
+use crate::stream::{HOLD_MAX, Options};
+
+/// Bytes and entries held back, waiting for the next entry of the same unit. The halves of one line follow each other
+/// closely, whatever other units say in between.
+const HELD_BYTES_MAX: usize = 1 << 20;
+const HELD_ENTRIES_MAX: usize = 4096;
+
+/// Units whose state is kept apart. All others share one, so that a stream of invented names cannot take all memory.
+const UNITS_MAX: usize = 4096;
+
+/// Bytes of text to each side of a seam that are searched together: the word that may be cut there, up to the longest
+/// one, and enough beside it to hold the name that gives it away.
+const SEAM_WORD_MAX: usize = 4096;
+const SEAM_CONTEXT: usize = 48;
+
+/// Bytes of text that are searched together: a search has its cost, whatever the size of the text.
+const SEARCHED_TOGETHER: usize = 64 << 10;
+
+/// How a header of PEM begins, and how long it is at most.
+const PEM_BEGIN: &[u8] = b"-----BEGIN";
+const PEM_HEADER_MAX: usize = 64;
+
+/// One piece of text in its frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry<'a> {
+    /// Whose text it is. Entries of one unit continue each other.
+    pub unit: &'a [u8],
+    /// The frame around the text, written as it is: it must hold no foreign text.
+    pub before: &'a [u8],
+    pub text: &'a [u8],
+    pub after: &'a [u8],
+}
+
+/// How the text of an entry ends.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// With its line, or in the middle of it.
+    Unknown,
+    /// With its line: the next entry does not go on where it stops.
+    Line,
+}
+
+/// Entries on their way out, in the order they came.
+pub struct EntryStream {
+    engine: Arc<Engine>,
+    options: Options,
+    units: HashMap<Vec<u8>, Unit>,
+    held: VecDeque<Held>,
+    /// The number of the first held entry.
+    first: u64,
+    held_bytes: usize,
+    /// Units with entries that wait to be searched, in the order they came, and how many bytes of text those have.
+    waiting: Vec<Vec<u8>>,
+    waiting_bytes: usize,
+    counts: Counts,
+}
+
+struct Unit {
+    context: Context,
+    /// The number of its last entry that was searched.
+    last: Option<u64>,
+    /// The numbers of its entries that were not.
+    waiting: Vec<u64>,
+}
+
+struct Held {
+    before: Vec<u8>,
+    text: Vec<u8>,
+    after: Vec<u8>,
+    /// Sorted and merged when it is released.
+    hits: Vec<Hit>,
+    ending: Ending,
+    /// The next entry of its unit is known or does not matter, so nothing can be added to its hits.
+    settled: bool,
+}
+
+// === impl EntryStream ===
+
+impl EntryStream {
+    pub(crate) fn new(engine: Arc<Engine>, options: Options) -> Self {
+        Self {
+            engine,
+            options,
+            units: HashMap::new(),
+            held: VecDeque::new(),
+            first: 0,
+            held_bytes: 0,
+            waiting: Vec::new(),
+            waiting_bytes: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    pub(crate) fn counts(&mut self) -> &mut Counts {
+        &mut self.counts
+    }
+
+    /// Takes an entry in and appends to `out` the entries that are decided.
+    pub fn push(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) {
+        self.push_with(entry, Ending::Unknown, out);
+    }
+
+    /// The same for those who know how the text ends.
+    pub(crate) fn push_with(&mut self, entry: &Entry<'_>, ending: Ending, out: &mut Vec<u8>) {
+        let known = self.units.contains_key(entry.unit);
+        let key = if known || self.units.len() < UNITS_MAX { entry.unit } else { b"" };
+        let unit = self.units.entry(key.to_vec()).or_insert_with(|| Unit {
+            context: Context::new(self.options.certificates()),
+            last: None,
+            waiting: Vec::new(),
+        });
+        if unit.waiting.is_empty() {
+            self.waiting.push(key.to_vec());
+        }
+        unit.waiting.push(self.first + self.held.len() as u64);
+        self.waiting_bytes += entry.text.len() + 1;
+        self.held_bytes += entry.before.len() + entry.text.len() + entry.after.len();
+        self.held.push_back(Held {
+            before: entry.before.to_vec(),
+            text: entry.text.to_vec(),
+            after: entry.after.to_vec(),
+            hits: Vec::new(),
+            ending,
+            settled: ending == Ending::Line,
+        });
+        let is_full = self.held_bytes > HELD_BYTES_MAX || self.held.len() > HELD_ENTRIES_MAX;
+        if self.waiting_bytes >= SEARCHED_TOGETHER || is_full {
+            self.search();
+            while self.held.front().is_some_and(|held| held.settled)
+                || self.held_bytes > HELD_BYTES_MAX
+                || self.held.len() > HELD_ENTRIES_MAX
+            {
+                if !self.release(out) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Appends all entries that are held, decided or not.
+    pub fn flush(&mut self, out: &mut Vec<u8>) {
+        self.search();
+        while self.release(out) {}
+    }
+
+    /// Appends what is still held.
+    pub fn finish(mut self, out: &mut Vec<u8>) -> Counts {
+        self.flush(out);
+        for unit in self.units.values_mut() {
+            if let Some(what) = unit.context.finish() {
+                self.counts.note(&what);
+            }
+        }
+        self.counts
+    }
+
+    /// Searches all entries that wait: those of one unit as one text, and the seams between them.
+    fn search(&mut self) {
+        self.waiting_bytes = 0;
+        let mut seams = Seams::default();
+        for key in std::mem::take(&mut self.waiting) {
+            let Some(unit) = self.units.get_mut(&key) else { continue };
+            let numbers = std::mem::take(&mut unit.waiting);
+            let mut text = Vec::new();
+            // Where each entry begins in the text of its unit, and its number.
+            let mut starts: Vec<(usize, u64)> = Vec::with_capacity(numbers.len());
+            let mut previous = unit.last.filter(|last| *last >= self.first);
+            for number in numbers {
+                let held = &self.held[index(number, self.first)];
+                let is_too_long = held.text.len() > HOLD_MAX;
+                if let Some(previous) = previous
+                    && self.held[index(previous, self.first)].ending != Ending::Line
+                {
+                    let before = &self.held[index(previous, self.first)].text;
+                    if !is_too_long
+                        && header_across(before, &held.text).is_some()
+                        && text.last() == Some(&b'\n')
+                    {
+                        // A header that is cut opens what follows, as it would in one piece.
+                        text.pop();
+                    }
+                    seams.add((previous, before), (number, &held.text), self.engine.known.longest_phrase());
+                }
+                starts.push((text.len(), number));
+                if is_too_long {
+                    let what = What::Withheld("entry");
+                    let end = held.text.len();
+                    self.held[index(number, self.first)].hits.push(Hit { start: 0, end, what });
+                } else {
+                    text.extend_from_slice(&held.text);
+                }
+                text.push(b'\n');
+                if let Some(previous) = previous.replace(number) {
+                    self.held[index(previous, self.first)].settled = true;
+                }
+            }
+            unit.last = previous;
+            let found = self.engine.find(&text, &mut unit.context, &mut Scan::new(self.options.extent()));
+            for hit in found {
+                let first = starts.partition_point(|(start, _)| *start <= hit.start).saturating_sub(1);
+                for (i, &(start, number)) in starts[first..].iter().enumerate() {
+                    if start >= hit.end && i > 0 {
+                        break;
+                    }
+                    let held = &mut self.held[index(number, self.first)];
+                    let mut part = hit.behind(start);
+                    part.start = part.start.min(held.text.len());
+                    part.end = part.end.min(held.text.len());
+                    held.hits.push(part);
+                }
+            }
+        }
+        self.search_seams(&seams);
+    }
+
+    fn search_seams(&mut self, seams: &Seams) {
+        let mut context = Context::new(Certificates::Keep);
+        let found = self.engine.find(&seams.text, &mut context, &mut Scan::over_seams(self.options.extent()));
+        for hit in found.into_iter().filter(|hit| hit.start < hit.end) {
+            let at = seams.seams.partition_point(|seam| seam.start <= hit.start).saturating_sub(1);
+            let Some(seam) = seams.seams.get(at) else { continue };
+            let hit = hit.behind(seam.start);
+            let tail = seam.tail;
+            // What either side shows alone is found a second time here, and merged. What matters is what crosses the
+            // seam, and what is recognised only by what stands on the other side of it.
+            if hit.end > tail {
+                let mut part = hit.behind(tail);
+                let held = &mut self.held[index(seam.second, self.first)];
+                part.end = part.end.min(held.text.len());
+                held.hits.push(part);
+            }
+            if hit.start < tail {
+                let held = &mut self.held[index(seam.first, self.first)];
+                let offset = held.text.len() - tail;
+                held.hits.push(Hit {
+                    start: offset + hit.start,
+                    end: offset + hit.end.min(tail),
+                    what: hit.what,
+                });
+            }
+        }
+    }
+
+    fn release(&mut self, out: &mut Vec<u8>) -> bool {
+        let Some(mut held) = self.held.pop_front() else { return false };
+        self.first += 1;
+        self.held_bytes -= held.before.len() + held.text.len() + held.after.len();
+        let style = Style { length: self.options.length, after_insert: b' ' };
+        hit::merge(&mut held.hits);
+        out.extend_from_slice(&held.before);
+        hit::write_without(&held.text, &held.hits, style, &mut self.counts, out);
+        out.extend_from_slice(&held.after);
+        true
+    }
+}
+
+/// The ends and beginnings of entries that follow each other, joined, one pair a line.
+#[derive(Default)]
+struct Seams {
+    text: Vec<u8>,
+    seams: Vec<Seam>,
+}
+
+struct Seam {
+    /// Where in the text the pair begins.
+    start: usize,
+    /// How much of it belongs to the first entry.
+    tail: usize,
+    first: u64,
+    second: u64,
+}
+
+// === impl Seams ===
+
+impl Seams {
+    fn add(&mut self, (first, before): (u64, &[u8]), (second, after): (u64, &[u8]), phrase: usize) {
+        let tail = &before[before_seam(before, phrase)..];
+        self.seams.push(Seam { start: self.text.len(), tail: tail.len(), first, second });
+        self.text.extend_from_slice(tail);
+        self.text.extend_from_slice(&after[..after_seam(after, phrase)]);
+        // A line between the pairs that nothing can continue over.
+        self.text.extend_from_slice(b"\n\x01\n");
+    }
+}
+
+fn index(number: u64, first: u64) -> usize {
+    usize::try_from(number - first).expect("as many entries are held as fit into memory")
+}
+
+/// Where in `previous` a header of PEM begins that ends in `text`.
+fn header_across(previous: &[u8], text: &[u8]) -> Option<usize> {
+    let tail_start = previous.len().saturating_sub(PEM_HEADER_MAX);
+    let seam = previous.len() - tail_start;
+    let joined = [&previous[tail_start..], &text[..text.len().min(PEM_HEADER_MAX)]].concat();
+    let start = memchr::memmem::rfind(&joined[..(seam + PEM_BEGIN.len()).min(joined.len())], PEM_BEGIN)?;
+    let label = start + PEM_BEGIN.len();
+    let end = memchr::memmem::find(joined.get(label..)?, b"-----")? + label + 5;
+    (start < seam && seam < end).then_some(tail_start + start)
+}
+
+/// Where the words begin that may be cut at the end of `text`, if secrets of several words have up to `phrase` bytes.
+fn before_seam(text: &[u8], phrase: usize) -> usize {
+    let word = text.iter().rev().take(SEAM_WORD_MAX).take_while(|byte| !byte.is_ascii_whitespace()).count();
+    let near = (word.max(phrase) + SEAM_CONTEXT).min(text.len());
+    // No word is cut by the limit.
+    let more = text[..text.len() - near].iter().rev().take(SEAM_WORD_MAX);
+    text.len() - near - more.take_while(|byte| !byte.is_ascii_whitespace()).count()
+}
+
+/// The same at the start of `text`: where they end.
+fn after_seam(text: &[u8], phrase: usize) -> usize {
+    let word = text.iter().take(SEAM_WORD_MAX).take_while(|byte| !byte.is_ascii_whitespace()).count();
+    let near = (word.max(phrase) + SEAM_CONTEXT).min(text.len());
+    near + text[near..].iter().take(SEAM_WORD_MAX).take_while(|byte| !byte.is_ascii_whitespace()).count()
+}
+
+impl fmt::Debug for EntryStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EntryStream").field("length", &self.options.length).finish_non_exhaustive()
+    }
+}
+
+/// Whether replacements keep their length, for those who frame entries.
+pub(crate) fn same_length(options: Options) -> Options {
+    Options { length: Length::Same, ..options }
+}

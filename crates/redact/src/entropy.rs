@@ -1,0 +1,42 @@
+//! The last pass only reports: words that look random, for a reviewer to look at. It never redacts, because digests,
+//! identifiers and names of evidence look random too.
+
+use crate::decode::Run;
+
+/// Shorter words do not have enough characters to tell.
+const WORD_MIN: usize = 32;
+
+/// Bits per character from which a word looks random. Hexadecimal digits have four, prose has less.
+const BITS_MIN: f64 = 4.2;
+
+pub(crate) fn is_suspicious(text: &[u8], run: Run) -> bool {
+    let word = &text[run.start..run.end];
+    let has = |test: fn(&u8) -> bool| word.iter().any(test);
+    word.len() >= WORD_MIN
+        && has(u8::is_ascii_uppercase)
+        && has(u8::is_ascii_lowercase)
+        && has(u8::is_ascii_digit)
+        && !is_public(&text[..run.start], word)
+        && bits(word) > BITS_MIN
+}
+
+/// Digests, fingerprints, public keys: random, and public.
+fn is_public(before: &[u8], word: &[u8]) -> bool {
+    const PREFIXES: [&[u8]; 6] = [b"sha256:", b"sha512:", b"SHA256:", b"sha256-", b"sha512-", b"ssh-rsa "];
+    PREFIXES.iter().any(|prefix| before.ends_with(prefix)) || word.starts_with(b"AAAA")
+}
+
+#[expect(clippy::cast_precision_loss, reason = "words are short")]
+fn bits(word: &[u8]) -> f64 {
+    let mut counts = [0_u32; 256];
+    for &byte in word {
+        counts[usize::from(byte)] += 1;
+    }
+    let len = word.len() as f64;
+    counts
+        .iter()
+        .filter(|count| **count > 0)
+        .map(|&count| f64::from(count) / len)
+        .map(|share| -share * share.log2())
+        .sum()
+}

@@ -1,0 +1,229 @@
+//! A field: a name that gives its value away, in any notation that evidence is written in.
+
+use crate::rules::{Field, NameMatch, Place};
+
+/// Where a field's value stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Inline {
+        start: usize,
+        end: usize,
+    },
+    /// A YAML block scalar: everything below that is indented deeper than the field.
+    Block {
+        start: usize,
+        indent: usize,
+    },
+}
+
+/// Endings of upper-case names that say where a secret is, or how big or old, but not what it is.
+const ABOUT_SECRETS: [&[u8]; 12] = [
+    b"_FILE", b"_PATH", b"_DIR", b"_URL", b"_TTL", b"_ID", b"_NAME", b"_SIZE", b"_LEN", b"_COUNT", b"_TYPE",
+    b"_HASH",
+];
+
+/// Words that stand where a secret would if there was one.
+const NOT_A_VALUE: [&[u8]; 16] = [
+    b"null",
+    b"nil",
+    b"none",
+    b"true",
+    b"false",
+    b"~",
+    b"<nil>",
+    b"<none>",
+    b"redacted",
+    b"[redacted]",
+    b"<redacted>",
+    b"hidden",
+    b"masked",
+    b"unset",
+    b"empty",
+    b"required",
+];
+
+/// First folders of absolute paths: a path tells where a secret is, and is evidence.
+const FOLDERS: [&[u8]; 13] = [
+    b"/etc/", b"/var/", b"/run/", b"/home/", b"/root", b"/opt/", b"/usr/", b"/tmp/", b"/proc/", b"/mnt/",
+    b"/srv/", b"/dev/", b"/host",
+];
+
+/// Finds the value of `field`, whose name was seen at `name`; `line` is where its line begins and ends.
+pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), field: &Field) -> Option<Value> {
+    let name = whole_name(text, line, name, field.matches)?;
+    let before = &text[line.0..name.start];
+    // The kind inside a marker is no field.
+    if before.ends_with(b"***<") {
+        return None;
+    }
+    let mut at = name.end;
+    let key_quote = quote(text, at, line.1);
+    if let Some(quote) = &key_quote {
+        at = quote.end;
+    }
+    let gap = blank(text, at, line.1);
+    let starts_line = key_quote.is_none() && is_yaml_lead(before);
+    let separator = text.get(at + gap).copied().filter(|_| at + gap < line.1);
+    at += gap;
+    match separator {
+        Some(b':' | b'=') => at += 1,
+        Some(b'>') if before.ends_with(b"<") => return in_tags(text, at + 1, line.1, field),
+        Some(_) if name.is_flag && gap > 0 => {}
+        _ => return None,
+    }
+    let is_field = key_quote.is_some() || separator == Some(b'=') || name.is_flag || starts_line;
+    if field.place == Place::Field && !is_field {
+        return None;
+    }
+    at += blank(text, at, line.1);
+    let rest = text[at..line.1].trim_ascii_end();
+    if starts_line && separator == Some(b':') && is_block_indicator(rest) {
+        let indent = before.len();
+        return Some(Value::Block { start: at, indent });
+    }
+    let (start, end) = if let Some(open) = quote(text, at, line.1) {
+        (open.end, closing_quote(text, &open, line.1))
+    } else if starts_line && separator == Some(b':') {
+        (at, at + rest.len())
+    } else if let Some(&enclosing @ (b'"' | b'\'')) = before.last().filter(|_| key_quote.is_none()) {
+        (at, at + memchr::memchr(enclosing, rest).unwrap_or(rest.len()))
+    } else {
+        let stop = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\'' | b',' | b';');
+        let mut len = rest.iter().position(stop).unwrap_or(rest.len());
+        // Backslashes before a quote belong to the quote.
+        if matches!(rest.get(len), Some(b'"' | b'\'')) {
+            len -= rest[..len].iter().rev().take_while(|byte| **byte == b'\\').count();
+        }
+        (at, at + len)
+    };
+    accept(text, start, end, field)
+}
+
+#[derive(Debug)]
+struct Name {
+    start: usize,
+    end: usize,
+    is_flag: bool,
+}
+
+fn whole_name(
+    text: &[u8],
+    line: (usize, usize),
+    (start, end): (usize, usize),
+    matches: NameMatch,
+) -> Option<Name> {
+    let before = &text[line.0..start];
+    let after = text.get(end).filter(|_| end < line.1);
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    match matches {
+        NameMatch::Whole | NameMatch::Suffix if after.is_some_and(is_word) => None,
+        NameMatch::Whole => {
+            let dashes = before.iter().rev().take_while(|byte| **byte == b'-').count();
+            let left = before[..before.len() - dashes].last();
+            if left.is_some_and(|byte| is_word(byte) || *byte == b'.') {
+                return None;
+            }
+            Some(Name { start, end, is_flag: dashes > 0 })
+        }
+        NameMatch::Suffix => {
+            let more =
+                before.iter().rev().take_while(|byte| is_word(byte) || matches!(byte, b'-' | b'.')).count();
+            let start = start - more;
+            Some(Name { start, end, is_flag: text[start] == b'-' })
+        }
+        NameMatch::Upper => {
+            let is_upper = |byte: &u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || *byte == b'_';
+            if !text[start..end].iter().all(is_upper) {
+                return None;
+            }
+            let start = start - before.iter().rev().take_while(|byte| is_upper(byte)).count();
+            let end = end + text[end..line.1].iter().take_while(|byte| is_upper(byte)).count();
+            let name = &text[start..end];
+            // `NAME=value` only: in prose and YAML, capitals mean nothing.
+            let is_assignment = text.get(end) == Some(&b'=') && end < line.1;
+            let is_about =
+                name.ends_with(b"PWD") && name.len() <= 6 || ABOUT_SECRETS.iter().any(|s| name.ends_with(s));
+            (is_assignment && !is_about).then_some(Name { start, end, is_flag: false })
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Quote {
+    mark: u8,
+    /// Backslashes before it: how deep the text is escaped.
+    depth: usize,
+    end: usize,
+}
+
+fn quote(text: &[u8], at: usize, line_end: usize) -> Option<Quote> {
+    let depth = text[at..line_end].iter().take_while(|byte| **byte == b'\\').count();
+    let mark = *text.get(at + depth).filter(|_| at + depth < line_end)?;
+    matches!(mark, b'"' | b'\'').then_some(Quote { mark, depth, end: at + depth + 1 })
+}
+
+/// Where the quoted text ends; at the end of the line when nothing closes it.
+fn closing_quote(text: &[u8], open: &Quote, line_end: usize) -> usize {
+    let mut backslashes = 0;
+    for (i, &byte) in text[open.end..line_end].iter().enumerate() {
+        if byte == open.mark {
+            let closes = match (open.mark, open.depth) {
+                (b'\'', 0) => true,
+                (_, 0) => backslashes % 2 == 0,
+                (_, depth) => backslashes <= depth,
+            };
+            if closes {
+                return open.end + i - backslashes.min(open.depth);
+            }
+        }
+        backslashes = if byte == b'\\' { backslashes + 1 } else { 0 };
+    }
+    line_end
+}
+
+/// The text between XML tags, below any number of opening ones.
+fn in_tags(text: &[u8], mut at: usize, line_end: usize, field: &Field) -> Option<Value> {
+    while text[at..line_end].starts_with(b"<") && !text[at..line_end].starts_with(b"</") {
+        at += memchr::memchr(b'>', &text[at..line_end])? + 1;
+    }
+    let len = memchr::memchr(b'<', &text[at..line_end]).unwrap_or(line_end - at);
+    accept(text, at, at + len, field)
+}
+
+fn accept(text: &[u8], start: usize, end: usize, field: &Field) -> Option<Value> {
+    let value = &text[start..end];
+    let fits = value.len() >= field.min && field.value.as_ref().is_none_or(|regex| regex.is_match(value));
+    (fits && !is_harmless(value)).then_some(Value::Inline { start, end })
+}
+
+fn is_harmless(value: &[u8]) -> bool {
+    let is_variable = match value {
+        [b'$', b'{' | b'(', ..] | [b'{', b'{', ..] => true,
+        [b'$', name @ ..] => name.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'_'),
+        _ => false,
+    };
+    // Redacted already, by us or by whoever wrote the log.
+    let is_masked = value.ends_with(b">***") && memchr::memmem::find(value, b"***<").is_some()
+        || value.iter().all(|byte| matches!(byte, b'*' | b'x' | b'X' | b'.'));
+    let is_structure = matches!(value, [b'{' | b'[', ..])
+        && !matches!(value.last(), Some(b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9'));
+    is_variable
+        || is_masked
+        || is_structure
+        || NOT_A_VALUE.iter().any(|word| value.eq_ignore_ascii_case(word))
+        || FOLDERS.iter().any(|folder| value.starts_with(folder)) && !value.contains(&b'=')
+}
+
+fn blank(text: &[u8], at: usize, line_end: usize) -> usize {
+    text[at..line_end].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count()
+}
+
+/// Only indent and list dashes stand before a YAML field.
+fn is_yaml_lead(before: &[u8]) -> bool {
+    before.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'-')) && !before.ends_with(b"-")
+}
+
+fn is_block_indicator(rest: &[u8]) -> bool {
+    let rest = rest.strip_prefix(b"!!binary ").unwrap_or(rest);
+    matches!(rest, [b'|' | b'>', more @ ..] if more.iter().all(|byte| matches!(byte, b'-' | b'+' | b'0'..=b'9')))
+}

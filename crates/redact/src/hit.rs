@@ -1,0 +1,184 @@
+//! Ranges to take out of a text, and how the text is written without them.
+
+use std::collections::BTreeMap;
+
+use crate::Kind;
+use crate::pseudonym::{Tag, write_filler, write_marker};
+
+/// Lines named in [`Counts::suspicious_lines`]: enough for a reviewer to start from.
+const SUSPICIOUS_LINES_MAX: usize = 32;
+
+/// Whether a replacement may have another length than what it replaces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Length {
+    /// Markers as long as they are; certificates become their public facts.
+    #[default]
+    Free,
+    /// Every replacement has exactly as many bytes as what it replaces, and line ends stay where they are, so that
+    /// length-prefixed formats remain valid. Certificates, being public, stay as they are.
+    Same,
+}
+
+/// What a finished stream has to say for the manifest: numbers, never values or positions of values.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub redacted: BTreeMap<Kind, u64>,
+    /// Certificates replaced by their public facts.
+    pub certificates: u64,
+    /// Constructs left out because they could not be searched.
+    pub withheld: u64,
+    /// Words of high entropy that were left in: a reviewer may want to look.
+    pub suspicious: u64,
+    /// The first few lines (counted from 1 in the input) with such words.
+    pub suspicious_lines: Vec<u64>,
+    pub bytes_in: u64,
+    pub bytes_out: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Hit {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) what: What,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum What {
+    Mark(Kind, Tag),
+    /// Part of a construct whose marker stands elsewhere.
+    Drop,
+    /// A marker of its own, for a construct that ended before this place.
+    Insert(Kind, Tag),
+    /// The public facts of a certificate.
+    Facts(Box<[u8]>),
+    /// Left out because it could not be searched.
+    Withheld(&'static str),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Style {
+    pub(crate) length: Length,
+    /// What stands behind an inserted marker: a line feed between lines, a space inside an entry.
+    pub(crate) after_insert: u8,
+}
+
+/// Sorts hits and joins those that overlap: whatever any pass wants gone is gone.
+pub(crate) fn merge(hits: &mut Vec<Hit>) {
+    let is_insert = |hit: &Hit| matches!(hit.what, What::Insert(..));
+    hits.sort_by(|a, b| {
+        a.start.cmp(&b.start).then_with(|| is_insert(b).cmp(&is_insert(a))).then_with(|| b.end.cmp(&a.end))
+    });
+    hits.dedup_by(|next, kept| {
+        let overlaps = next.start < kept.end;
+        if overlaps {
+            kept.end = kept.end.max(next.end);
+            // A part of a construct must not swallow the marker of something that happens to start inside it.
+            if matches!(kept.what, What::Drop) && !matches!(next.what, What::Insert(..)) {
+                kept.what = next.what.clone();
+            }
+        }
+        overlaps
+    });
+}
+
+/// Writes `text` without its (merged) hits.
+pub(crate) fn write_without(text: &[u8], hits: &[Hit], style: Style, counts: &mut Counts, out: &mut Vec<u8>) {
+    let mut done = 0;
+    for hit in hits {
+        out.extend_from_slice(&text[done..hit.start]);
+        done = hit.end;
+        counts.note(&hit.what);
+        match style.length {
+            Length::Free => write_free(&hit.what, style.after_insert, out),
+            Length::Same => write_same(&text[hit.start..hit.end], &hit.what, out),
+        }
+    }
+    out.extend_from_slice(&text[done..]);
+}
+
+fn write_free(what: &What, after_insert: u8, out: &mut Vec<u8>) {
+    match what {
+        What::Mark(kind, tag) => write_marker(*kind, *tag, out),
+        What::Insert(kind, tag) => {
+            write_marker(*kind, *tag, out);
+            out.push(after_insert);
+        }
+        What::Drop => {}
+        What::Facts(facts) => out.extend_from_slice(facts),
+        What::Withheld(what) => write_withheld(what, out),
+    }
+}
+
+/// `***WITHHELD:what***`, the marker of something that could not be searched.
+pub(crate) fn write_withheld(what: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"***WITHHELD:");
+    out.extend_from_slice(what.as_bytes());
+    out.extend_from_slice(b"***");
+}
+
+fn write_same(original: &[u8], what: &What, out: &mut Vec<u8>) {
+    let mut marked = false;
+    for line in original.split_inclusive(|&byte| byte == b'\n') {
+        let (line, end): (&[u8], &[u8]) = match line.split_last() {
+            Some((b'\n', line)) => (line, b"\n"),
+            _ => (line, b""),
+        };
+        match what {
+            // Only the first line carries the name: it is one secret.
+            What::Mark(kind, tag) if !marked => write_filler(*kind, *tag, line.len(), out),
+            _ => out.resize(out.len() + line.len(), b'*'),
+        }
+        marked = true;
+        out.extend_from_slice(end);
+    }
+}
+
+// === impl Hit ===
+
+impl Hit {
+    /// The part behind `seam`, counted from there. A hit that crosses it has its marker before it.
+    pub(crate) fn behind(&self, seam: usize) -> Self {
+        let what = if self.start < seam { What::Drop } else { self.what.clone() };
+        Self { start: self.start.max(seam) - seam, end: self.end.max(seam) - seam, what }
+    }
+}
+
+// === impl Counts ===
+
+impl Counts {
+    /// The counts as the manifest has them: one number per kind, and what was withheld, certified or suspicious when
+    /// there was any.
+    pub fn to_manifest(&self) -> BTreeMap<String, u64> {
+        let extra = [
+            ("certificates", self.certificates),
+            ("withheld", self.withheld),
+            ("suspicious", self.suspicious),
+        ];
+        self.redacted
+            .iter()
+            .map(|(kind, count)| (kind.to_string(), *count))
+            .chain(
+                extra
+                    .into_iter()
+                    .filter(|(_, count)| *count > 0)
+                    .map(|(name, count)| (name.to_owned(), count)),
+            )
+            .collect()
+    }
+
+    pub(crate) fn note(&mut self, what: &What) {
+        match what {
+            What::Mark(kind, _) | What::Insert(kind, _) => *self.redacted.entry(*kind).or_default() += 1,
+            What::Facts(_) => self.certificates += 1,
+            What::Withheld(_) => self.withheld += 1,
+            What::Drop => {}
+        }
+    }
+
+    pub(crate) fn note_suspicious(&mut self, line: u64) {
+        self.suspicious += 1;
+        if self.suspicious_lines.len() < SUSPICIOUS_LINES_MAX && self.suspicious_lines.last() != Some(&line) {
+            self.suspicious_lines.push(line);
+        }
+    }
+}

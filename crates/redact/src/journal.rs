@@ -1,0 +1,307 @@
+//! `journalctl -o export`: fields as `NAME=value` lines, or as a name, a length and bytes; an empty line ends an entry.
+//!
+//! Every value is searched. The messages of one unit are searched as one stream, because journald cuts long lines and
+//! programs print keys and configurations line by line. All replacements keep the length of what they replace, so the
+//! frame stays valid whatever is found.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use memchr::memchr;
+
+use crate::block::{Certificates, Context};
+use crate::entries::{Entry, EntryStream, same_length};
+use crate::hit::{self, Counts, Hit, Length, Style, What};
+use crate::scan::{Engine, Scan};
+use crate::stream::{HOLD_MAX, Options};
+
+/// An entry with more than this in it is released in parts.
+const ENTRY_MAX: usize = 1 << 20;
+
+/// The longest name of a field that journald accepts.
+const NAME_MAX: usize = 64;
+
+/// The length before the bytes of a value.
+const LENGTH_LEN: usize = 8;
+
+pub(crate) struct JournalStream {
+    engine: Arc<Engine>,
+    options: Options,
+    entries: EntryStream,
+    /// The entry so far, whole fields only, and then a part of a field.
+    entry: Vec<u8>,
+    fields: Vec<Field>,
+    /// Where in `entry` the part of a field begins.
+    whole: usize,
+    skipping: Option<Skipping>,
+    counts: Counts,
+}
+
+struct Field {
+    name: Range<usize>,
+    value: Range<usize>,
+    is_text: bool,
+}
+
+/// A value too long to be held: what remains of it.
+#[derive(Clone, Copy)]
+enum Skipping {
+    Line,
+    Bytes(u64),
+}
+
+enum Next {
+    Field { field: Field, end: usize },
+    EndOfEntry { end: usize },
+    TooLong { start: usize, skipping: Skipping },
+    Incomplete,
+}
+
+// === impl JournalStream ===
+
+impl JournalStream {
+    pub(crate) fn new(engine: Arc<Engine>, options: Options) -> Self {
+        let options = same_length(options);
+        Self {
+            entries: EntryStream::new(Arc::clone(&engine), options),
+            engine,
+            options,
+            entry: Vec::new(),
+            fields: Vec::new(),
+            whole: 0,
+            skipping: None,
+            counts: Counts::default(),
+        }
+    }
+
+    pub(crate) fn counts(&mut self) -> &mut Counts {
+        &mut self.counts
+    }
+
+    pub(crate) fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
+        while !bytes.is_empty() {
+            if let Some(skipping) = self.skipping {
+                bytes = self.skip(skipping, bytes, out);
+                continue;
+            }
+            // Small steps: a part of a field is looked at again with every step, and it must not grow past its limit
+            // unseen.
+            let (now, later) = bytes.split_at(bytes.len().min(HOLD_MAX / 2));
+            bytes = later;
+            self.entry.extend_from_slice(now);
+            self.work(out);
+        }
+    }
+
+    pub(crate) fn finish(mut self, out: &mut Vec<u8>) -> Counts {
+        let rest = self.entry.len() - self.whole;
+        if rest > 0 {
+            // The stream was cut inside a field. A line can still be searched; bytes without their length cannot.
+            let line = self.whole..self.entry.len();
+            if memchr(b'\n', &self.entry[line.clone()]).is_none() {
+                self.fields.push(Field { name: line.start..line.start, value: line, is_text: true });
+                self.whole = self.entry.len();
+                self.release(out);
+            } else {
+                let part = self.entry.split_off(self.whole);
+                self.release(out);
+                self.entries.flush(out);
+                self.counts.note(&What::Withheld("field"));
+                out.extend(part.iter().map(|byte| if *byte == b'\n' { b'\n' } else { b'*' }));
+            }
+        } else {
+            self.release(out);
+        }
+        let messages = self.entries.finish(out);
+        for (kind, count) in messages.redacted {
+            *self.counts.redacted.entry(kind).or_default() += count;
+        }
+        self.counts.withheld += messages.withheld;
+        self.counts
+    }
+
+    fn work(&mut self, out: &mut Vec<u8>) {
+        // Entries are taken off the front one by one; moving the rest down once per step is enough.
+        let mut taken = 0;
+        loop {
+            match next(&self.entry[self.whole..]) {
+                Next::Incomplete => break,
+                Next::Field { field, end } => {
+                    let shift = |range: Range<usize>| range.start + self.whole..range.end + self.whole;
+                    let field =
+                        Field { name: shift(field.name), value: shift(field.value), is_text: field.is_text };
+                    self.fields.push(field);
+                    self.whole += end;
+                }
+                Next::EndOfEntry { end } => {
+                    self.whole += end;
+                    self.release_range(taken, out);
+                    taken = self.whole;
+                    continue;
+                }
+                Next::TooLong { start, skipping } => {
+                    let part_start = self.whole + start;
+                    self.whole = part_start;
+                    self.release_range(taken, out);
+                    self.entries.flush(out);
+                    self.counts.note(&What::Withheld("field"));
+                    let rest = self.entry.split_off(part_start);
+                    self.entry.clear();
+                    self.whole = 0;
+                    self.skipping = Some(skipping);
+                    let left = self.skip(skipping, &rest, out).to_vec();
+                    self.entry = left;
+                    taken = 0;
+                    if self.skipping.is_some() {
+                        break;
+                    }
+                }
+            }
+            if self.whole - taken > ENTRY_MAX {
+                self.release_range(taken, out);
+                taken = self.whole;
+            }
+        }
+        self.entry.drain(..taken);
+        self.whole -= taken;
+        for field in &mut self.fields {
+            field.name = field.name.start - taken..field.name.end - taken;
+            field.value = field.value.start - taken..field.value.end - taken;
+        }
+    }
+
+    /// Writes stars for what is skipped, keeps the line feed that ends it, and returns the bytes behind it.
+    fn skip<'b>(&mut self, skipping: Skipping, bytes: &'b [u8], out: &mut Vec<u8>) -> &'b [u8] {
+        let feed = match skipping {
+            Skipping::Line => memchr(b'\n', bytes),
+            Skipping::Bytes(left) => usize::try_from(left).ok().filter(|left| *left < bytes.len()),
+        };
+        let len = feed.unwrap_or(bytes.len());
+        out.resize(out.len() + len, b'*');
+        self.skipping = match (feed, skipping) {
+            (Some(_), _) => None,
+            (None, Skipping::Line) => Some(Skipping::Line),
+            (None, Skipping::Bytes(left)) => Some(Skipping::Bytes(left - len as u64)),
+        };
+        if feed.is_none() {
+            return b"";
+        }
+        out.push(b'\n');
+        &bytes[len + 1..]
+    }
+
+    fn release(&mut self, out: &mut Vec<u8>) {
+        self.release_range(0, out);
+        self.entry.drain(..self.whole);
+        self.whole = 0;
+    }
+
+    /// Hands on the entry that begins at `start` and ends with the last whole field.
+    fn release_range(&mut self, start: usize, out: &mut Vec<u8>) {
+        let fields = std::mem::take(&mut self.fields);
+        let raw = &self.entry[start..self.whole];
+        if raw.is_empty() {
+            return;
+        }
+        let named = |name: &[u8]| fields.iter().find(|field| &self.entry[field.name.clone()] == name);
+        let value = |name: &[u8]| named(name).map(|field| &self.entry[field.value.clone()]);
+        let unit =
+            value(b"_SYSTEMD_UNIT").or_else(|| value(b"SYSLOG_IDENTIFIER")).or_else(|| value(b"_TRANSPORT"));
+        let message = named(b"MESSAGE").map_or(self.whole..self.whole, |field| field.value.clone());
+        let (mut before, mut after) = (Vec::with_capacity(message.start - start), Vec::new());
+        let mut counts = std::mem::take(&mut self.counts);
+        self.write_fields(&fields, start..message.start, &mut counts, &mut before);
+        self.write_fields(&fields, message.end..self.whole, &mut counts, &mut after);
+        self.counts = counts;
+        let entry = Entry {
+            unit: unit.unwrap_or_default(),
+            before: &before,
+            text: &self.entry[message],
+            after: &after,
+        };
+        self.entries.push(&entry, out);
+    }
+
+    /// Writes a part of an entry without the secrets in its values. Names and lengths are never touched.
+    fn write_fields(&self, fields: &[Field], part: Range<usize>, counts: &mut Counts, out: &mut Vec<u8>) {
+        let inside = |field: &&Field| part.start <= field.value.start && field.value.end <= part.end;
+        let mut hits = Vec::new();
+        let mut find = |range: Range<usize>, fields: &[&Field]| {
+            let mut context = Context::new(Certificates::Keep);
+            let mut scan = Scan::new(self.options.extent());
+            for hit in self.engine.find(&self.entry[range.clone()], &mut context, &mut scan) {
+                for field in fields {
+                    let start = (range.start + hit.start).max(field.value.start);
+                    let end = (range.start + hit.end).min(field.value.end);
+                    if start < end {
+                        hits.push(Hit {
+                            start: start - part.start,
+                            end: end - part.start,
+                            what: hit.what.clone(),
+                        });
+                    }
+                }
+            }
+        };
+        // Fields that are lines are searched together: most values are a few bytes.
+        let fields: Vec<&Field> = fields.iter().filter(inside).collect();
+        for group in fields.chunk_by(|a, b| a.is_text && b.is_text) {
+            let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
+            let start = if first.is_text { first.name.start } else { first.value.start };
+            find(start..last.value.end, group);
+        }
+        hit::merge(&mut hits);
+        let style = Style { length: Length::Same, after_insert: b' ' };
+        hit::write_without(&self.entry[part], &hits, style, counts, out);
+    }
+}
+
+/// Reads one field from the start of `bytes`.
+fn next(bytes: &[u8]) -> Next {
+    let Some(line_end) = memchr(b'\n', bytes) else {
+        return if bytes.len() > HOLD_MAX {
+            Next::TooLong { start: value_of(bytes), skipping: Skipping::Line }
+        } else {
+            Next::Incomplete
+        };
+    };
+    if line_end == 0 {
+        return Next::EndOfEntry { end: 1 };
+    }
+    let line = &bytes[..line_end];
+    if !is_name(line) {
+        let value = value_of(line);
+        if line.len() > HOLD_MAX {
+            return Next::TooLong { start: value, skipping: Skipping::Line };
+        }
+        let field = Field { name: 0..value.saturating_sub(1), value: value..line_end, is_text: true };
+        return Next::Field { field, end: line_end + 1 };
+    }
+    let value_start = line_end + 1 + LENGTH_LEN;
+    let Some(length) = bytes.get(line_end + 1..value_start).and_then(|length| length.try_into().ok()) else {
+        return Next::Incomplete;
+    };
+    let length = u64::from_le_bytes(length);
+    match usize::try_from(length) {
+        Ok(length) if length <= HOLD_MAX => {
+            let end = value_start + length + 1;
+            if bytes.len() < end {
+                return Next::Incomplete;
+            }
+            let field = Field { name: 0..line_end, value: value_start..value_start + length, is_text: false };
+            Next::Field { field, end }
+        }
+        _ => Next::TooLong { start: value_start, skipping: Skipping::Bytes(length) },
+    }
+}
+
+/// Where the value of a line begins: behind its name, or at its start when it has none.
+fn value_of(line: &[u8]) -> usize {
+    let equals = memchr(b'=', &line[..line.len().min(NAME_MAX + 1)]);
+    equals.filter(|equals| is_name(&line[..*equals])).map_or(0, |equals| equals + 1)
+}
+
+fn is_name(name: &[u8]) -> bool {
+    (1..=NAME_MAX).contains(&name.len())
+        && name.iter().all(|byte| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_'))
+}

@@ -1,0 +1,58 @@
+//! Takes secrets out of evidence before it touches a disk or a wire: bytes in, bytes out, no I/O.
+//!
+//! Four passes, all over the same block of text, and whatever any of them wants gone is gone:
+//!
+//! 1. **Known values.** The node's own secrets, told to the [`Builder`], in every encoding.
+//! 2. **Structure.** Values of fields whose names give them away, in YAML, JSON, INI, systemd units, XML and flags;
+//!    Secret objects, Ignition's dump of its configuration, cloud-config, here-documents, PEM.
+//! 3. **Patterns.** Shapes that give a secret away wherever it stands (`redact.toml`), also inside Base64, hexadecimal,
+//!    percent encoding, backslash escapes and gzip.
+//! 4. **Entropy.** Words that look random are counted for a reviewer, never redacted.
+//!
+//! A secret becomes `***<KIND:tag>***`. Equal secrets get equal tags within one [`Redactor`], and nothing can be told
+//! across two: the key of the tags is random and dies with it. Certificates become their public facts. What cannot be
+//! searched (too long, too deep, damaged) is not let through: it becomes `***WITHHELD:what***`.
+//!
+//! ```
+//! use landfall_model::Secret;
+//! use landfall_redact::{Kind, Options, Redactor};
+//!
+//! let password = Secret::new(String::from("correct horse"));
+//! let redactor = Redactor::builder().known_secret(Kind::PASSWORD, &password).build()?;
+//! let mut stream = redactor.stream(Options::default());
+//! let mut out = Vec::new();
+//! stream.push(b"+ login --as admin 'correct ho", &mut out);
+//! stream.push(b"rse'\n", &mut out);
+//! let counts = stream.finish(&mut out);
+//! assert!(out.starts_with(b"+ login --as admin '***<PASSWORD:"));
+//! assert_eq!(counts.redacted[&Kind::PASSWORD], 1);
+//! # Ok::<(), landfall_redact::BuildError>(())
+//! ```
+
+mod block;
+mod certificate;
+mod cri;
+mod decode;
+mod encode;
+mod entries;
+mod entropy;
+mod field;
+mod hit;
+mod identity;
+mod journal;
+mod kind;
+mod known;
+mod literals;
+mod pseudonym;
+mod redactor;
+mod rules;
+mod scan;
+mod secret_object;
+mod stream;
+
+pub use entries::{Entry, EntryStream};
+pub use hit::{Counts, Length};
+pub use kind::{InvalidKind, Kind};
+pub use known::{KNOWN_MIN, KNOWN_TOTAL_MAX};
+pub use redactor::{BuildError, Builder, Redactor};
+pub use stream::{Format, HOLD_MAX, Names, Options, Stream};

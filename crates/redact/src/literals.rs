@@ -1,0 +1,161 @@
+//! A search for the literals of all rules at once, in any letter case.
+//!
+//! The same idea as for [known values](crate::known): three bytes at every second position are looked up in an index
+//! of those that can occur. For each literal the index has the rarest place of it, so nearly all of a log is passed
+//! over; an automaton would have to take one dependent step for every byte. Literals of less than four bytes do not fit
+//! this and are searched one by one, each with a search made for it.
+
+use memchr::memmem::Finder;
+
+/// Bytes looked up at once, and the distance of the places looked at: a literal needs `GRAM + STRIDE - 1` bytes.
+const GRAM: usize = 3;
+const STRIDE: usize = 2;
+const INDEXED_MIN: usize = GRAM + STRIDE - 1;
+
+/// Places are looked at four at a time.
+const STEP: usize = 4 * STRIDE;
+
+/// Bits of the filter before the index: 8 KiB, a part of the first-level cache.
+const FILTER_BITS: u32 = 16;
+
+pub(crate) struct Literals {
+    words: Vec<Vec<u8>>,
+    filter: Vec<u64>,
+    /// Sorted by slot.
+    index: Vec<Entry>,
+    /// Where in the index the entries of a slot begin.
+    buckets: Vec<u16>,
+    /// Words too short for the index, in the letter cases they are given in.
+    short: Vec<(usize, Finder<'static>)>,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    slot: usize,
+    word: usize,
+    /// Where in the word the three bytes stand.
+    at: usize,
+}
+
+/// A word, and where it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Found {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
+    pub(crate) word: usize,
+}
+
+// === impl Literals ===
+
+impl Literals {
+    /// Words are in lower case, unless they are shorter than four bytes: those are searched for as they are.
+    pub(crate) fn new(words: Vec<Vec<u8>>) -> Self {
+        let mut filter = vec![0; 1 << (FILTER_BITS - 6)];
+        let (mut index, mut short) = (Vec::new(), Vec::new());
+        for (number, word) in words.iter().enumerate() {
+            if word.len() < INDEXED_MIN {
+                short.push((number, Finder::new(word).into_owned()));
+                continue;
+            }
+            let place = rarest_place(word);
+            for at in place..place + STRIDE {
+                let slot = slot(&word[at..at + GRAM]);
+                filter[slot / 64] |= 1 << (slot % 64);
+                index.push(Entry { slot, word: number, at });
+            }
+        }
+        index.sort_by_key(|entry| entry.slot);
+        let mut buckets = vec![0; 1 << FILTER_BITS];
+        for (number, entry) in index.iter().enumerate().rev() {
+            buckets[entry.slot] = u16::try_from(number).expect("the rules have some hundred words");
+        }
+        Self { words, filter, index, buckets, short }
+    }
+
+    /// All occurrences of all words, also overlapping ones, in the order of their places.
+    pub(crate) fn find(&self, text: &[u8]) -> Vec<Found> {
+        let mut found = Vec::new();
+        for (word, finder) in &self.short {
+            let len = finder.needle().len();
+            let occurrences = finder.find_iter(text);
+            found.extend(occurrences.map(|start| Found { start, end: start + len, word: *word }));
+        }
+        let mut from = 0;
+        // A chunk and one byte more, so that the compiler sees that every gram is inside it.
+        while let Some(chunk) = text.get(from..from + STEP + 1) {
+            let slots = [slot(&chunk[0..3]), slot(&chunk[2..5]), slot(&chunk[4..7]), slot(&chunk[6..9])];
+            let hit = [self.has(slots[0]), self.has(slots[1]), self.has(slots[2]), self.has(slots[3])];
+            if hit[0] | hit[1] | hit[2] | hit[3] {
+                for i in 0..4 {
+                    if hit[i] {
+                        self.look_up(text, from + i * STRIDE, slots[i], &mut found);
+                    }
+                }
+            }
+            from += STEP;
+        }
+        for place in (from..text.len().saturating_sub(GRAM - 1)).step_by(STRIDE) {
+            let slot = slot(&text[place..place + GRAM]);
+            if self.has(slot) {
+                self.look_up(text, place, slot, &mut found);
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    #[inline]
+    fn has(&self, slot: usize) -> bool {
+        self.filter[slot / 64] & (1 << (slot % 64)) != 0
+    }
+
+    #[inline]
+    fn look_up(&self, text: &[u8], place: usize, slot: usize, found: &mut Vec<Found>) {
+        for entry in
+            self.index[usize::from(self.buckets[slot])..].iter().take_while(|entry| entry.slot == slot)
+        {
+            let word = &self.words[entry.word];
+            let Some(start) = place.checked_sub(entry.at) else { continue };
+            if text.get(start..start + word.len()).is_some_and(|text| text.eq_ignore_ascii_case(word)) {
+                found.push(Found { start, end: start + word.len(), word: entry.word });
+            }
+        }
+    }
+}
+
+/// The place in the filter of three bytes without their letter case. Others may share it; the comparison that follows
+/// tells them apart.
+#[inline]
+fn slot(bytes: &[u8]) -> usize {
+    let gram = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]) | 0x0020_2020;
+    (gram.wrapping_mul(0x9e37_79b1) >> (32 - FILTER_BITS)) as usize
+}
+
+/// Where the word has the bytes that logs have the least of.
+fn rarest_place(word: &[u8]) -> usize {
+    // Letters from the most to the least common; what is none of them is about as common as the middle.
+    const LETTERS: &[u8] = b"etaoinsrlcdmpuhgfbyvkwxqjz";
+    let rarity = |byte: &u8| LETTERS.iter().position(|letter| letter == byte).unwrap_or(LETTERS.len() / 2);
+    let rarity = |place: &usize| word[*place..*place + INDEXED_MIN].iter().map(rarity).sum::<usize>();
+    (0..=word.len() - INDEXED_MIN).max_by_key(rarity).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_found_at_every_place_in_any_case() {
+        let literals =
+            Literals::new([&b"token"[..], b"id-token", b"eyJ", b"_key"].map(<[u8]>::to_vec).to_vec());
+        for before in 0..20 {
+            for after in 0..12 {
+                let text = format!("{}ID-ToKeN_KEYeyJ{}", ".".repeat(before), ".".repeat(after));
+                let found = literals.find(text.as_bytes());
+                let words: Vec<(usize, usize)> =
+                    found.iter().map(|found| (found.start - before, found.word)).collect();
+                assert_eq!(words, [(0, 1), (3, 0), (8, 3), (12, 2)], "{text}");
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! The data file of patterns and field names, read once and made ready to match.
+
+use regex::bytes::{Regex, RegexBuilder};
+use serde::Deserialize;
+
+use crate::literals::Literals;
+use crate::{BuildError, Kind};
+
+const BUILT_IN: &str = include_str!("../redact.toml");
+
+/// A compiled pattern may take this much memory; patterns of ours need a tenth.
+const REGEX_SIZE_MAX: usize = 4 << 20;
+
+pub(crate) struct Rules {
+    pub(crate) patterns: Vec<Pattern>,
+    pub(crate) fields: Vec<Field>,
+    /// Finds every literal of every rule in one pass; the number of a word is an index into `triggers`.
+    pub(crate) literals: Literals,
+    pub(crate) triggers: Vec<Vec<Trigger>>,
+}
+
+pub(crate) struct Pattern {
+    pub(crate) kind: Kind,
+    pub(crate) regex: Regex,
+}
+
+pub(crate) struct Field {
+    pub(crate) kind: Kind,
+    pub(crate) matches: NameMatch,
+    pub(crate) place: Place,
+    pub(crate) value: Option<Regex>,
+    pub(crate) min: usize,
+}
+
+/// What to look for where a literal was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    Pattern(usize),
+    Field(usize),
+    /// `-----BEGIN `
+    Pem,
+    /// The dump that Ignition makes of its whole configuration when it fails.
+    IgnitionDump,
+    /// The first line of a cloud-config document.
+    CloudConfig,
+    /// `<<`, which may start a here-document.
+    HereDocument,
+    /// A backslash escape that may hide a character of a secret.
+    Escape,
+    /// The kind of a Secret object.
+    SecretObject,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum NameMatch {
+    Whole,
+    Suffix,
+    Upper,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Place {
+    Anywhere,
+    Field,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    pattern: Vec<PatternEntry>,
+    field: Vec<FieldEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PatternEntry {
+    name: String,
+    kind: String,
+    literals: Vec<String>,
+    regex: String,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the examples are tests"))]
+    redacts: Vec<(String, String)>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the examples are tests"))]
+    keeps: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FieldEntry {
+    name: String,
+    kind: String,
+    names: Vec<String>,
+    r#match: NameMatch,
+    place: Place,
+    value: Option<String>,
+    #[serde(default = "one")]
+    min: usize,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the examples are tests"))]
+    redacts: Vec<(String, String)>,
+    #[cfg_attr(not(test), expect(dead_code, reason = "the examples are tests"))]
+    keeps: Vec<String>,
+}
+
+const MACHINES: [(&str, Trigger); 11] = [
+    ("-----BEGIN ", Trigger::Pem),
+    ("Full config:", Trigger::IgnitionDump),
+    ("#cloud-config", Trigger::CloudConfig),
+    ("<<", Trigger::HereDocument),
+    ("\\u00", Trigger::Escape),
+    ("\\x", Trigger::Escape),
+    ("\\/", Trigger::Escape),
+    ("kind: Secret", Trigger::SecretObject),
+    ("kind\": \"Secret", Trigger::SecretObject),
+    ("kind\":\"Secret", Trigger::SecretObject),
+    ("kind\\\":\\\"Secret", Trigger::SecretObject),
+];
+
+// === impl Rules ===
+
+impl Rules {
+    pub(crate) fn built_in() -> Result<Self, BuildError> {
+        Self::new(&parse(BUILT_IN)?)
+    }
+
+    fn new(file: &File) -> Result<Self, BuildError> {
+        let mut literals: Vec<(String, Trigger)> =
+            MACHINES.iter().map(|(literal, trigger)| ((*literal).to_owned(), *trigger)).collect();
+        let mut patterns = Vec::new();
+        for entry in &file.pattern {
+            literals.extend(
+                entry.literals.iter().map(|literal| (literal.clone(), Trigger::Pattern(patterns.len()))),
+            );
+            patterns.push(Pattern {
+                kind: kind(&entry.name, &entry.kind)?,
+                regex: regex(&entry.name, &entry.regex)?,
+            });
+        }
+        let mut fields = Vec::new();
+        for entry in &file.field {
+            literals.extend(entry.names.iter().map(|name| (name.clone(), Trigger::Field(fields.len()))));
+            let value = entry
+                .value
+                .as_ref()
+                .map(|value| regex(&entry.name, &format!("^(?:{value})$")))
+                .transpose()?;
+            fields.push(Field {
+                kind: kind(&entry.name, &entry.kind)?,
+                matches: entry.r#match,
+                place: entry.place,
+                value,
+                min: entry.min,
+            });
+        }
+        // One entry per distinct literal, so that a place in the text is reported once for all rules that share it.
+        for (literal, _) in literals.iter_mut().filter(|(literal, _)| literal.len() > 3) {
+            literal.make_ascii_lowercase();
+        }
+        literals.sort_by(|a, b| a.0.cmp(&b.0));
+        let mut words: Vec<Vec<u8>> = Vec::new();
+        let mut triggers: Vec<Vec<Trigger>> = Vec::new();
+        for (literal, trigger) in literals {
+            if words.last().is_none_or(|word| word != literal.as_bytes()) {
+                words.push(literal.into_bytes());
+                triggers.push(Vec::new());
+            }
+            if let Some(last) = triggers.last_mut() {
+                last.push(trigger);
+            }
+        }
+        let literals = Literals::new(words);
+        Ok(Self { patterns, fields, literals, triggers })
+    }
+}
+
+fn parse(text: &str) -> Result<File, BuildError> {
+    toml::from_str(text).map_err(|source| BuildError::Rules { source })
+}
+
+fn kind(rule: &str, label: &str) -> Result<Kind, BuildError> {
+    Kind::new(label).map_err(|source| BuildError::Kind { rule: rule.to_owned(), source })
+}
+
+fn regex(rule: &str, pattern: &str) -> Result<Regex, BuildError> {
+    RegexBuilder::new(pattern)
+        .unicode(false)
+        .size_limit(REGEX_SIZE_MAX)
+        .build()
+        .map_err(|source| BuildError::Regex { rule: rule.to_owned(), source })
+}
+
+fn one() -> usize {
+    1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, Redactor};
+
+    /// A rule's name, texts with their secrets, texts without.
+    type Examples = (String, Vec<(String, String)>, Vec<String>);
+
+    fn examples() -> Vec<Examples> {
+        let file = parse(BUILT_IN).unwrap();
+        let patterns = file.pattern.into_iter().map(|entry| (entry.name, entry.redacts, entry.keeps));
+        patterns.chain(file.field.into_iter().map(|entry| (entry.name, entry.redacts, entry.keeps))).collect()
+    }
+
+    fn redact(redactor: &Redactor, text: &str) -> String {
+        String::from_utf8(redactor.redact(text.as_bytes(), Options::default()).0).unwrap()
+    }
+
+    #[test]
+    fn every_example_of_a_secret_is_redacted() {
+        let redactor = Redactor::builder().build().unwrap();
+        for (name, redacts, _) in examples() {
+            assert!(!redacts.is_empty(), "{name} has no example of a secret");
+            for (text, secret) in redacts {
+                assert!(text.contains(&secret), "{name}: the example does not hold its secret");
+                let redacted = redact(&redactor, &text);
+                assert!(
+                    !redacted.contains(&secret) && redacted.contains("***<"),
+                    "{name}: {text} -> {redacted}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn every_example_of_innocent_text_is_kept() {
+        let redactor = Redactor::builder().build().unwrap();
+        for (name, _, keeps) in examples() {
+            assert!(!keeps.is_empty(), "{name} has no example of innocent text");
+            for text in keeps {
+                assert_eq!(redact(&redactor, &text), text, "{name}");
+            }
+        }
+    }
+}

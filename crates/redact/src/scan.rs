@@ -1,0 +1,412 @@
+//! One text, all passes: what is found here is taken out, wherever the text came from.
+
+use memchr::{memchr, memchr_iter, memrchr};
+use regex::bytes::Regex;
+
+use crate::Kind;
+use crate::block::{Braces, Certificates, Context, Until};
+use crate::decode::{self, Decoded, Mapped};
+use crate::entropy;
+use crate::field::{self, Value};
+use crate::hit::{self, Hit, What};
+use crate::identity::Identities;
+use crate::known::Known;
+use crate::pseudonym::Pseudonyms;
+use crate::rules::{Rules, Trigger};
+use crate::secret_object;
+
+/// Encodings inside encodings that are followed: a gzip in Base64 in a percent-encoded URL, and one more.
+const DEPTH_MAX: u32 = 4;
+
+/// Decoded bytes that are searched per scanned block; what does not fit is withheld.
+const DECODED_MAX: usize = 16 << 20;
+
+/// Everything that does not change while a bundle is made.
+pub(crate) struct Engine {
+    pub(crate) rules: Rules,
+    pub(crate) known: Known,
+    pub(crate) pseudonyms: Pseudonyms,
+    pub(crate) identities: Identities,
+    pub(crate) here_document: Regex,
+}
+
+/// Which passes run besides those that always do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Secrets,
+    SecretsAndIdentities,
+}
+
+/// How the lines of a text belong together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lines {
+    OneText,
+    /// Each line is a text of its own: nothing opens that would go on in the next.
+    Apart,
+}
+
+/// The state of one scan, handed down into decoded texts.
+pub(crate) struct Scan {
+    extent: Extent,
+    lines: Lines,
+    depth: u32,
+    budget: usize,
+    /// Where words of high entropy stand that nothing redacts.
+    pub(crate) suspicious: Vec<usize>,
+}
+
+// === impl Scan ===
+
+impl Scan {
+    pub(crate) fn new(extent: Extent) -> Self {
+        Self { extent, lines: Lines::OneText, depth: 0, budget: DECODED_MAX, suspicious: Vec::new() }
+    }
+
+    /// A scan over lines that have nothing to do with each other.
+    pub(crate) fn over_seams(extent: Extent) -> Self {
+        Self { lines: Lines::Apart, ..Self::new(extent) }
+    }
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Finds everything in `text`, which begins at the start of a line, and returns it merged. `context` is what was
+    /// open before it, and afterwards what is open behind it.
+    pub(crate) fn find(&self, text: &[u8], context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
+        let mut hits = Vec::new();
+        self.known.find(text, &mut hits);
+        self.find_bootstrap_tokens(text, &mut hits);
+        self.find_percent_encoded(text, context.certificates, scan, &mut hits);
+        self.find_encoded(text, context.certificates, scan, &mut hits);
+        self.find_by_literals(text, context, scan, &mut hits);
+        if scan.extent == Extent::SecretsAndIdentities && scan.depth == 0 {
+            self.identities.find(text, &self.pseudonyms, &mut hits);
+        }
+        hit::merge(&mut hits);
+        hits
+    }
+
+    fn find_by_literals(&self, text: &[u8], context: &mut Context, scan: &mut Scan, hits: &mut Vec<Hit>) {
+        // What is open from before goes first; where everything is dropped, nothing else need be looked at.
+        let dropped = if context.drops_all() { context.advance(text, 0, hits) } else { 0 };
+        let mut dropped_until = dropped;
+        let mut opened_until = if context.is_open() { context.advance(text, dropped, hits) } else { dropped };
+        let is_apart = scan.lines == Lines::Apart && scan.depth == 0;
+        if is_apart {
+            opened_until = usize::MAX;
+        }
+        let mut line = (0, 0);
+        let mut pattern_done = vec![0; self.rules.patterns.len()];
+        let mut escapes_done = 0;
+        for found in self.rules.literals.find(text) {
+            if found.start < dropped_until {
+                continue;
+            }
+            if found.start >= line.1 {
+                line = line_around(text, found.start);
+            }
+            for trigger in &self.rules.triggers[found.word] {
+                match *trigger {
+                    Trigger::Pattern(pattern) if pattern_done[pattern] <= found.start => {
+                        pattern_done[pattern] = line.1.max(found.start + 1);
+                        self.find_pattern(text, line, pattern, hits);
+                    }
+                    Trigger::Field(field) => {
+                        let field = &self.rules.fields[field];
+                        match field::value(text, line, (found.start, found.end), field) {
+                            Some(Value::Inline { start, end }) => {
+                                self.mark(text, start, end, field.kind, hits);
+                            }
+                            Some(Value::Block { start, indent }) if opened_until <= start => {
+                                let until = Until::Dedent(indent);
+                                dropped_until = context.open_region(
+                                    text,
+                                    (start, line.1),
+                                    field.kind,
+                                    until,
+                                    &self.pseudonyms,
+                                    hits,
+                                );
+                                opened_until = dropped_until;
+                            }
+                            _ => {}
+                        }
+                    }
+                    Trigger::Escape if escapes_done <= found.start => {
+                        escapes_done = line.1.max(found.start + 1);
+                        if let Some(mapped) = Mapped::from_escapes(&text[line.0..line.1]) {
+                            self.find_mapped(&mapped, line.0, context.certificates, scan, hits);
+                        }
+                    }
+                    Trigger::Pem if is_apart => {
+                        let mut line_only = Context::new(context.certificates);
+                        line_only.open_pem(&text[..line.1], (found.start, line.1), &self.pseudonyms, hits);
+                    }
+                    Trigger::Pem if opened_until <= found.start => {
+                        opened_until = context.open_pem(text, (found.start, line.1), &self.pseudonyms, hits);
+                    }
+                    Trigger::IgnitionDump if opened_until <= found.start => {
+                        let until = Until::Braces(Braces::default());
+                        let kind = Kind::IGNITION_CONFIG;
+                        dropped_until = context.open_region(
+                            text,
+                            (found.end, line.1),
+                            kind,
+                            until,
+                            &self.pseudonyms,
+                            hits,
+                        );
+                        opened_until = dropped_until;
+                    }
+                    Trigger::CloudConfig
+                        if opened_until <= found.start && found.end == content_end(text, line) =>
+                    {
+                        let kind = Kind::USER_DATA;
+                        let start = (found.start, line.1);
+                        dropped_until =
+                            context.open_region(text, start, kind, Until::NotYaml, &self.pseudonyms, hits);
+                        opened_until = dropped_until;
+                    }
+                    Trigger::HereDocument if opened_until <= found.start => {
+                        if let Some(word) = self.secret_here_document(&text[line.0..line.1]) {
+                            let (kind, until) = (Kind::FILE, Until::Word(word.to_vec()));
+                            let below = (line.1 + 1).min(text.len());
+                            dropped_until =
+                                context.open_below(text, below, kind, until, &self.pseudonyms, hits);
+                            opened_until = dropped_until;
+                        }
+                    }
+                    Trigger::SecretObject if !is_apart => {
+                        secret_object::find(text, line, found.end, &self.pseudonyms, hits);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn find_pattern(&self, text: &[u8], (start, end): (usize, usize), pattern: usize, hits: &mut Vec<Hit>) {
+        let pattern = &self.rules.patterns[pattern];
+        for captures in pattern.regex.captures_iter(&text[start..end]) {
+            if let Some(secret) = captures.name("s").or_else(|| captures.name("t")) {
+                self.mark(text, start + secret.start(), start + secret.end(), pattern.kind, hits);
+            }
+        }
+    }
+
+    /// Marks a secret. Of a bootstrap token only the secret half goes: its id is public, and needed to see whether
+    /// the token has expired.
+    fn mark(&self, text: &[u8], start: usize, end: usize, kind: Kind, hits: &mut Vec<Hit>) {
+        let secret = &text[start..end];
+        if secret.len() == TOKEN_ID + 1 + TOKEN_SECRET && is_bootstrap_token(secret, TOKEN_ID) {
+            let secret = &secret[TOKEN_ID + 1..];
+            let what = What::Mark(Kind::BOOTSTRAP_TOKEN, self.pseudonyms.tag(secret));
+            hits.push(Hit { start: start + TOKEN_ID + 1, end, what });
+        } else if !secret.starts_with(b"***<") {
+            hits.push(Hit { start, end, what: What::Mark(kind, self.pseudonyms.tag(secret)) });
+        }
+    }
+
+    fn find_bootstrap_tokens(&self, text: &[u8], hits: &mut Vec<Hit>) {
+        for dot in memchr_iter(b'.', text) {
+            if is_bootstrap_token(text, dot) {
+                self.mark(text, dot - TOKEN_ID, dot + 1 + TOKEN_SECRET, Kind::BOOTSTRAP_TOKEN, hits);
+            }
+        }
+    }
+
+    fn find_percent_encoded(
+        &self,
+        text: &[u8],
+        certificates: Certificates,
+        scan: &mut Scan,
+        hits: &mut Vec<Hit>,
+    ) {
+        let mut done = 0;
+        for at in memchr_iter(b'%', text) {
+            let is_escape = matches!(text[at..], [_, high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit());
+            if at < done || !is_escape {
+                continue;
+            }
+            let line = line_around(text, at);
+            done = line.1;
+            let (start, end) = around_escapes(text, line, at);
+            if let Some(mapped) = Mapped::from_percent(&text[start..end]) {
+                self.find_mapped(&mapped, start, certificates, scan, hits);
+            }
+        }
+    }
+
+    /// Searches a line with its escapes resolved; what is found there is taken out of the line as it was written.
+    fn find_mapped(
+        &self,
+        mapped: &Mapped,
+        start: usize,
+        certificates: Certificates,
+        scan: &mut Scan,
+        hits: &mut Vec<Hit>,
+    ) {
+        let len = mapped.text.len();
+        let withheld = Hit { start, end: start + mapped.origin(len), what: What::Withheld("encoded") };
+        let Some(found) = self.find_within(&mapped.text, certificates, scan) else {
+            hits.push(withheld);
+            return;
+        };
+        hits.extend(found.into_iter().filter(|hit| hit.start < hit.end).map(|hit| Hit {
+            start: start + mapped.origin(hit.start),
+            end: start + mapped.origin(hit.end),
+            what: hit.what,
+        }));
+    }
+
+    /// Looks into runs of Base64 and hexadecimal. A payload with a secret in it goes whole: cutting it open would leave
+    /// neither text nor encoding.
+    fn find_encoded(&self, text: &[u8], certificates: Certificates, scan: &mut Scan, hits: &mut Vec<Hit>) {
+        let mut done = 0;
+        for run in decode::runs(text) {
+            if run.start < done {
+                continue;
+            }
+            let (payload, end) = match decode::wrapped(text, run) {
+                Some((joined, end)) => (std::borrow::Cow::Owned(joined), end),
+                None => (std::borrow::Cow::Borrowed(&text[run.start..run.end]), run.end),
+            };
+            done = end;
+            let what = match decode::run(&payload) {
+                None => None,
+                Some(Decoded::Unreadable) => Some(What::Withheld("gzip")),
+                Some(Decoded::Text(decoded)) => match self.find_within(&decoded, certificates, scan) {
+                    None => Some(What::Withheld("encoded")),
+                    Some(found) => self.payload(&decoded, &found),
+                },
+            };
+            match what {
+                Some(what) => {
+                    let padding = text[end..].iter().take(2).take_while(|byte| **byte == b'=').count();
+                    hits.push(Hit { start: run.start, end: end + padding, what });
+                }
+                None if scan.depth == 0 && entropy::is_suspicious(text, run) => {
+                    scan.suspicious.push(run.start);
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// What takes the place of a payload in which `found` was found.
+    fn payload(&self, decoded: &[u8], found: &[Hit]) -> Option<What> {
+        // A dropped line belongs to a construct that has its marker, or its facts, elsewhere.
+        let secrets: Vec<&Hit> =
+            found.iter().filter(|hit| !matches!(hit.what, What::Facts(_) | What::Drop)).collect();
+        match secrets[..] {
+            [] => {
+                // Certificates and nothing else become their facts; inside something larger they are left alone.
+                let mut rest = 0;
+                let only = found.iter().all(|hit| {
+                    let between = &decoded[std::mem::replace(&mut rest, hit.end)..hit.start];
+                    between.iter().all(u8::is_ascii_whitespace)
+                });
+                let facts: Vec<&[u8]> = found
+                    .iter()
+                    .filter_map(|hit| if let What::Facts(facts) = &hit.what { Some(&**facts) } else { None })
+                    .collect();
+                let is_all = only && decoded[rest..].iter().all(u8::is_ascii_whitespace);
+                (is_all && !facts.is_empty()).then(|| What::Facts(facts.join(&b" "[..]).into()))
+            }
+            [Hit { what: what @ What::Mark(..), .. }] => Some(what.clone()),
+            [first, ..] => {
+                let kind = if let What::Mark(kind, _) = first.what { kind } else { Kind::BASE64 };
+                Some(What::Mark(kind, self.pseudonyms.tag(decoded)))
+            }
+        }
+    }
+
+    /// Searches a decoded text; `None` when the limits do not allow it.
+    fn find_within(&self, text: &[u8], certificates: Certificates, scan: &mut Scan) -> Option<Vec<Hit>> {
+        if scan.depth >= DEPTH_MAX || text.len() > scan.budget {
+            return None;
+        }
+        scan.budget -= text.len();
+        scan.depth += 1;
+        let mut context = Context::new(certificates);
+        let mut hits = self.find(text, &mut context, scan);
+        scan.depth -= 1;
+        if let Some(what) = context.finish() {
+            hits.push(Hit { start: text.len(), end: text.len(), what });
+        }
+        Some(hits)
+    }
+
+    /// The end word of a here-document that is written to a place where secrets are kept.
+    fn secret_here_document<'t>(&self, line: &'t [u8]) -> Option<&'t [u8]> {
+        let captures = self.here_document.captures(line)?;
+        let is_secret = [
+            &b"/etc/kubernetes"[..],
+            b"/pki/",
+            b".key",
+            b"kubeconfig",
+            b"/.kube/",
+            b"/.docker/",
+            b".netrc",
+            b"token",
+            b"secret",
+            b"passw",
+            b"cred",
+            b"/.ssh/",
+            b"/.aws/",
+            b"cloud.conf",
+            b"azure.json",
+        ]
+        .iter()
+        .any(|place| memchr::memmem::find(line, place).is_some());
+        captures.name("word").filter(|_| is_secret).map(|word| word.as_bytes())
+    }
+}
+
+/// What can belong to a secret of which a percent-encoded byte is part: the words from the one with the first such byte
+/// (at `first`) to the one with the last, and those next to them.
+fn around_escapes(text: &[u8], line: (usize, usize), first: usize) -> (usize, usize) {
+    const REACH: usize = 64;
+    let last = memrchr(b'%', &text[first..line.1]).map_or(first, |len| first + len);
+    let mut start = first.saturating_sub(REACH).max(line.0);
+    while start > line.0 && !text[start - 1].is_ascii_whitespace() {
+        start -= 1;
+    }
+    let mut end = (last + REACH).min(line.1);
+    while end < line.1 && !text[end].is_ascii_whitespace() {
+        end += 1;
+    }
+    (start, end)
+}
+
+/// The parts of a bootstrap token, `id.secret`.
+const TOKEN_ID: usize = 6;
+const TOKEN_SECRET: usize = 16;
+
+/// Whether the dot at `dot` stands between the halves of a bootstrap token.
+fn is_bootstrap_token(text: &[u8], dot: usize) -> bool {
+    let is_token = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+    let (before, after) = (&text[..dot], &text[dot + 1..]);
+    let Some(secret) = after.get(..TOKEN_SECRET) else { return false };
+    if !secret.iter().all(is_token) || after.get(TOKEN_SECRET).is_some_and(is_word) {
+        return false;
+    }
+    let Some(id_start) = before.len().checked_sub(TOKEN_ID) else { return false };
+    // Names of Event objects: the object's name and its time in hexadecimal nanoseconds.
+    let is_event = matches!(secret, [b'1', b'6'..=b'9', ..])
+        && secret.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    before[id_start..].iter().all(is_token) && !before[..id_start].last().is_some_and(is_word) && !is_event
+}
+
+/// Where the line around `at` begins and ends, without its line feed.
+fn line_around(text: &[u8], at: usize) -> (usize, usize) {
+    let start = memrchr(b'\n', &text[..at]).map_or(0, |feed| feed + 1);
+    let end = memchr(b'\n', &text[at..]).map_or(text.len(), |len| at + len);
+    (start, end)
+}
+
+fn content_end(text: &[u8], (start, end): (usize, usize)) -> usize {
+    start + text[start..end].trim_ascii_end().len()
+}

@@ -1,0 +1,279 @@
+use std::fmt;
+use std::sync::Arc;
+
+use memchr::{memchr, memchr_iter, memrchr};
+
+use crate::block::{Certificates, Context};
+use crate::cri::CriStream;
+use crate::decode;
+use crate::hit::{self, Counts, Hit, Length, Style, What};
+use crate::journal::JournalStream;
+use crate::scan::{Engine, Extent, Scan};
+
+/// Bytes held back at most: a line, or Base64 broken into lines, that is longer cannot be searched whole and is
+/// withheld. Twice what journald and container runtimes cut lines at, and small enough for the second-level cache.
+pub const HOLD_MAX: usize = 128 << 10;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    pub format: Format,
+    pub length: Length,
+    pub names: Names,
+}
+
+/// How the bytes are framed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// Lines of text, or anything that can be read as such.
+    #[default]
+    Lines,
+    /// Container logs as the container runtimes write them: `time stream tag text`, with long lines in parts.
+    Cri,
+    /// `journalctl -o export`. Replacements always have the [same length](Length::Same).
+    JournalExport,
+}
+
+/// What is done with addresses and host names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Names {
+    #[default]
+    Keep,
+    /// Consistent pseudonyms for IP and hardware addresses and the host names that were given.
+    Pseudonyms,
+}
+
+/// A stream of bytes on its way out. The output does not depend on how the input is cut into pieces.
+pub struct Stream {
+    inner: Inner,
+}
+
+enum Inner {
+    Lines(LineStream),
+    Cri(CriStream),
+    Journal(JournalStream),
+}
+
+pub(crate) struct LineStream {
+    engine: Arc<Engine>,
+    options: Options,
+    held: Vec<u8>,
+    context: Context,
+    skipping: Option<Skipping>,
+    lines: u64,
+    counts: Counts,
+}
+
+/// What is being left out because it is too long.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Skipping {
+    Line,
+    /// Base64 broken into lines.
+    Wrapped,
+}
+
+enum More {
+    May,
+    No,
+}
+
+// === impl Stream ===
+
+impl Stream {
+    pub(crate) fn new(engine: Arc<Engine>, options: Options) -> Self {
+        let inner = match options.format {
+            Format::Lines => Inner::Lines(LineStream::new(engine, options)),
+            Format::Cri => Inner::Cri(CriStream::new(engine, options)),
+            Format::JournalExport => Inner::Journal(JournalStream::new(engine, options)),
+        };
+        Self { inner }
+    }
+
+    /// Takes bytes in and appends to `out` what is decided.
+    pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        let before = out.len();
+        let counts = match &mut self.inner {
+            Inner::Lines(stream) => {
+                stream.push(bytes, out);
+                &mut stream.counts
+            }
+            Inner::Cri(stream) => {
+                stream.push(bytes, out);
+                stream.counts()
+            }
+            Inner::Journal(stream) => {
+                stream.push(bytes, out);
+                stream.counts()
+            }
+        };
+        counts.bytes_in += bytes.len() as u64;
+        counts.bytes_out += (out.len() - before) as u64;
+    }
+
+    /// Appends what is still held.
+    pub fn finish(self, out: &mut Vec<u8>) -> Counts {
+        let before = out.len();
+        let mut counts = match self.inner {
+            Inner::Lines(stream) => stream.finish(out),
+            Inner::Cri(stream) => stream.finish(out),
+            Inner::Journal(stream) => stream.finish(out),
+        };
+        counts.bytes_out += (out.len() - before) as u64;
+        counts
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").finish_non_exhaustive()
+    }
+}
+
+// === impl Options ===
+
+impl Options {
+    pub(crate) fn certificates(self) -> Certificates {
+        match self.length {
+            Length::Free => Certificates::Facts,
+            Length::Same => Certificates::Keep,
+        }
+    }
+
+    pub(crate) fn extent(self) -> Extent {
+        match self.names {
+            Names::Keep => Extent::Secrets,
+            Names::Pseudonyms => Extent::SecretsAndIdentities,
+        }
+    }
+}
+
+// === impl LineStream ===
+
+impl LineStream {
+    fn new(engine: Arc<Engine>, options: Options) -> Self {
+        Self {
+            engine,
+            options,
+            held: Vec::with_capacity(HOLD_MAX),
+            context: Context::new(options.certificates()),
+            skipping: None,
+            lines: 0,
+            counts: Counts::default(),
+        }
+    }
+
+    fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
+        // Work happens only when exactly `HOLD_MAX` bytes are held, so that it does not depend on how they came.
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(HOLD_MAX - self.held.len()));
+            self.held.extend_from_slice(now);
+            bytes = later;
+            if self.held.len() == HOLD_MAX {
+                self.work(&More::May, out);
+            }
+        }
+    }
+
+    fn finish(mut self, out: &mut Vec<u8>) -> Counts {
+        self.work(&More::No, out);
+        if let Some(what) = self.context.finish() {
+            let end = [Hit { start: 0, end: 0, what }];
+            hit::write_without(b"", &end, self.style(), &mut self.counts, out);
+        }
+        self.counts
+    }
+
+    fn style(&self) -> Style {
+        Style { length: self.options.length, after_insert: b'\n' }
+    }
+
+    fn work(&mut self, more: &More, out: &mut Vec<u8>) {
+        let mut start = 0;
+        if let Some(skipping) = self.skipping {
+            start = self.skip(skipping, out);
+        }
+        let held = &self.held[start..];
+        let end = match more {
+            More::No => held.len(),
+            More::May => {
+                let lines = memrchr(b'\n', held).map_or(0, |feed| feed + 1);
+                start_of_wrapped(&held[..lines])
+            }
+        };
+        if end > 0 {
+            let text = &held[..end];
+            let mut scan = Scan::new(self.options.extent());
+            let hits = self.engine.find(text, &mut self.context, &mut scan);
+            let style = Style { length: self.options.length, after_insert: b'\n' };
+            hit::write_without(text, &hits, style, &mut self.counts, out);
+            for at in scan
+                .suspicious
+                .iter()
+                .copied()
+                .filter(|at| !hits.iter().any(|hit| hit.start <= *at && *at < hit.end))
+            {
+                let line = self.lines + memchr_iter(b'\n', &text[..at]).count() as u64 + 1;
+                self.counts.note_suspicious(line);
+            }
+            self.lines += memchr_iter(b'\n', text).count() as u64;
+        } else if start == 0 && held.len() == HOLD_MAX {
+            // One thing fills all that may be held.
+            let skipping = if memchr(b'\n', held).is_some() { Skipping::Wrapped } else { Skipping::Line };
+            self.skipping = Some(skipping);
+            let what = What::Withheld(if skipping == Skipping::Line { "line" } else { "encoded" });
+            self.counts.note(&what);
+            if self.options.length == Length::Free {
+                hit::write_withheld(if skipping == Skipping::Line { "line" } else { "encoded" }, out);
+            }
+            start = self.skip(skipping, out);
+            self.held.drain(..start);
+            return;
+        }
+        self.held.drain(..start + end);
+    }
+
+    /// Leaves out what is held up to the end of what is skipped, and returns where that is.
+    fn skip(&mut self, skipping: Skipping, out: &mut Vec<u8>) -> usize {
+        let end = match skipping {
+            Skipping::Line => memchr(b'\n', &self.held),
+            Skipping::Wrapped => end_of_wrapped(&self.held),
+        };
+        let skipped = end.unwrap_or(self.held.len());
+        if self.options.length == Length::Same {
+            out.extend(self.held[..skipped].iter().map(|byte| if *byte == b'\n' { b'\n' } else { b'*' }));
+        }
+        self.lines += memchr_iter(b'\n', &self.held[..skipped]).count() as u64;
+        if end.is_some() {
+            self.skipping = None;
+        }
+        skipped
+    }
+}
+
+/// Where the lines of Base64 begin with which `text` ends: they must be searched together with what follows.
+fn start_of_wrapped(text: &[u8]) -> usize {
+    let mut start = text.len();
+    while start > 0 {
+        let line_start = memrchr(b'\n', &text[..start - 1]).map_or(0, |feed| feed + 1);
+        let line = &text[line_start..start];
+        if decode::may_be_wrapped(line) {
+            start = line_start;
+        }
+        // The first line of Base64 may have something before it.
+        if !decode::is_wrapped_line(line) {
+            break;
+        }
+    }
+    start
+}
+
+/// Where lines of Base64 end, if they do: at the line feed before a line that is something else.
+fn end_of_wrapped(text: &[u8]) -> Option<usize> {
+    let mut start = 0;
+    while let Some(len) = memchr(b'\n', &text[start..]) {
+        if !decode::is_wrapped_line(&text[start..start + len]) {
+            return Some(start.saturating_sub(1));
+        }
+        start += len + 1;
+    }
+    None
+}

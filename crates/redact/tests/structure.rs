@@ -1,0 +1,308 @@
+//! Constructs that span lines, frames, limits, and what readers of a bundle rely on.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::format_push_string,
+    clippy::format_collect,
+    reason = "a test fails by panicking, and is not pressed for time"
+)]
+
+use landfall_model::Secret;
+use landfall_redact::{Counts, Entry, Format, HOLD_MAX, Kind, Length, Names, Options, Redactor};
+
+fn redactor() -> Redactor {
+    Redactor::builder().build().unwrap()
+}
+
+fn redact(text: &str) -> (String, Counts) {
+    let (out, counts) = redactor().redact(text.as_bytes(), Options::default());
+    (String::from_utf8(out).unwrap(), counts)
+}
+
+/// The text with every tag replaced by `…`, since tags differ from run to run.
+fn shape(text: &str) -> String {
+    let (out, _) = redact(text);
+    without_tags(&out)
+}
+
+fn without_tags(out: &str) -> String {
+    let mut parts = out.split("***<");
+    let mut shape = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (kind, rest) = part.split_once(':').unwrap();
+        shape.push_str(&format!("<{kind}>{}", &rest[6 + ">***".len()..]));
+    }
+    shape
+}
+
+fn pem(label: &str) -> String {
+    let body = [
+        "QmFzZTY0IG9mIG5vdGhpbmcgaW4gcGFydGljdWxhciwganVzdCB0byBoYXZlIGxp",
+        "bmVzIG9mIHRoZSByaWdodCBsZW5ndGg=",
+    ];
+    format!("-----BEGIN {label}-----\n{}\n{}\n-----END {label}-----\n", body[0], body[1])
+}
+
+#[test]
+fn private_keys_vanish() {
+    for label in
+        ["RSA PRIVATE KEY", "PRIVATE KEY", "EC PRIVATE KEY", "OPENSSH PRIVATE KEY", "ENCRYPTED PRIVATE KEY"]
+    {
+        assert_eq!(shape(&format!("a\n{}b\n", pem(label))), "a\n\n<PRIVKEY>\nb\n");
+    }
+}
+
+#[test]
+fn private_keys_vanish_behind_prefixes() {
+    let lines: String =
+        pem("PRIVATE KEY").lines().map(|line| format!("Jan 02 host sh[1]: {line}\n")).collect();
+    let prefix = "Jan 02 host sh[1]: ";
+    let expected = format!("{prefix}\n{prefix}\n{prefix}\n{prefix}<PRIVKEY>\nJan 02 host sh[1]: done\n");
+    assert_eq!(shape(&format!("{lines}Jan 02 host sh[1]: done\n")), expected);
+}
+
+#[test]
+fn a_private_key_that_is_cut_off_does_not_swallow_the_log() {
+    let log: String = (0..20).map(|i| format!("line {i} of the log, all fine here.\n")).collect();
+    let key: String = pem("PRIVATE KEY").lines().take(2).map(|line| format!("{line}\n")).collect();
+    let (out, counts) = redact(&format!("{key}{log}"));
+    assert!(out.ends_with("line 19 of the log, all fine here.\n") && !out.contains("QmFzZTY0"), "{out}");
+    assert_eq!(counts.redacted[&Kind::PRIVATE_KEY], 1);
+    assert_eq!(shape(&key), "\n<PRIVKEY>");
+}
+
+#[test]
+fn one_key_has_one_name_however_it_is_written() {
+    let key = pem("PRIVATE KEY");
+    let text = format!("{key}{{\"key\":\"{}\"}}\n", key.replace('\n', "\\n"));
+    let (out, counts) = redact(&text);
+    let tags: Vec<&str> = out.split("PRIVKEY:").skip(1).map(|rest| &rest[..6]).collect();
+    assert_eq!(tags.len(), 2, "{out}");
+    assert_eq!(tags[0], tags[1]);
+    assert_eq!(counts.redacted[&Kind::PRIVATE_KEY], 2);
+}
+
+#[test]
+fn equal_secrets_have_equal_names_in_one_bundle_only() {
+    let text = "password=hunter22 password=other-one password=hunter22\n";
+    let names = |redactor: &Redactor| {
+        let (out, _) = redactor.redact(text.as_bytes(), Options::default());
+        let out = String::from_utf8(out).unwrap();
+        out.split("PASSWORD:").skip(1).map(|rest| rest[..6].to_owned()).collect::<Vec<_>>()
+    };
+    let one = redactor();
+    let first = names(&one);
+    assert_eq!(first[0], first[2]);
+    assert_ne!(first[0], first[1]);
+    assert_eq!(names(&one.clone()), first);
+    assert_ne!(names(&redactor()), first);
+}
+
+#[test]
+fn certificates_become_their_facts() {
+    let mut parameters = rcgen::CertificateParams::new(vec!["api.cluster.example".to_owned()]).unwrap();
+    parameters.distinguished_name.push(rcgen::DnType::CommonName, "kube-apiserver");
+    parameters.subject_alt_names.push(rcgen::SanType::IpAddress([10, 0, 0, 1].into()));
+    let certificate = parameters.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap();
+    let pem = certificate.pem();
+    let encoded = base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &pem);
+    for text in [
+        format!("before\n{pem}after\n"),
+        format!("before\ncertificate-authority-data: {encoded}\nafter\n"),
+        format!("before\n{{\"ca\":\"{}\"}}\nafter\n", pem.replace("\r\n", "\n").replace('\n', "\\n")),
+    ] {
+        let (out, counts) = redact(&text);
+        for fact in [
+            "CN=kube-apiserver",
+            "DNS:api.cluster.example",
+            "IP:10.0.0.1",
+            "not-before=1975-",
+            "not-after=4096-",
+            " sha256=",
+        ] {
+            assert!(out.contains(fact), "{fact} in {out}");
+        }
+        assert!(
+            !out.contains("MII") && out.starts_with("before\n") && out.trim_end().ends_with("after"),
+            "{out}"
+        );
+        assert_eq!((counts.certificates, counts.redacted.len(), counts.withheld), (1, 0, 0));
+    }
+    let same = Options { length: Length::Same, ..Options::default() };
+    assert_eq!(redactor().redact(pem.as_bytes(), same).0, pem.as_bytes());
+}
+
+#[test]
+fn what_is_no_certificate_is_withheld() {
+    let (out, counts) = redact("-----BEGIN CERTIFICATE-----\nQUJD\n-----END CERTIFICATE-----\n");
+    assert_eq!((out.trim(), counts.withheld), ("***WITHHELD:certificate***", 1));
+}
+
+#[test]
+fn the_id_of_a_bootstrap_token_stays() {
+    for text in [
+        "--token 8df4zm.5jyv2nrxb18y84jq",
+        "token: 8df4zm.5jyv2nrxb18y84jq",
+        "Bearer 8df4zm.5jyv2nrxb18y84jq",
+    ] {
+        assert!(shape(text).ends_with("8df4zm.<BTOKEN>"), "{}", shape(text));
+    }
+    let token = Secret::new("8df4zm.5jyv2nrxb18y84jq".to_owned());
+    let redactor = Redactor::builder().known_secret(Kind::BOOTSTRAP_TOKEN, &token).build().unwrap();
+    let (out, _) = redactor.redact(b"x 8df4zm.5jyv2nrxb18y84jq y 5jyv2nrxb18y84jq z", Options::default());
+    assert_eq!(without_tags(&String::from_utf8(out).unwrap()), "x 8df4zm.<BTOKEN> y <BTOKEN> z");
+}
+
+#[test]
+fn the_dump_of_an_ignition_config_goes_whole() {
+    let text = "ignition[700]: files failed\nFull config:\n{\n  \"a\": \"}\",\n  \"b\": {\n    \"c\": [1]\n  }\n}\nnext line\n";
+    assert_eq!(shape(text), "ignition[700]: files failed\nFull config:<IGNCONFIG>\nnext line\n");
+    assert_eq!(shape("Full config: {\"a\":{\"b\":\"c\"}} and on\n"), "Full config:<IGNCONFIG> and on\n");
+}
+
+#[test]
+fn a_cloud_config_goes_whole() {
+    let text = "log\n#cloud-config\nwrite_files:\n- path: /x\n  content: |\n    hidden\n\nruncmd:\n- [a, b]\nCloud-init v. 25.1 finished\n";
+    assert_eq!(shape(text), "log\n<USERDATA>\nCloud-init v. 25.1 finished\n");
+}
+
+#[test]
+fn here_documents_to_secret_places_go() {
+    let text = "cat <<'EOF' > /etc/kubernetes/admin.conf\nsome: thing\nother\nEOF\nls\n";
+    assert_eq!(shape(text), "cat <<'EOF' > /etc/kubernetes/admin.conf\n<FILE>\nls\n");
+}
+
+#[test]
+fn block_scalars_of_secret_fields_go() {
+    let text = "user:\n  password: |-\n    first\n    second\n  name: x\n";
+    assert_eq!(shape(text), "user:\n  password: <PASSWORD>\n  name: x\n");
+}
+
+#[test]
+fn the_data_of_secret_objects_goes() {
+    let yaml = "apiVersion: v1\ndata:\n  user: YWRtaW4=\n  pin: MTIzNA==\nkind: Secret\nmetadata:\n  name: pull\ntype: Opaque\n";
+    let expected = "apiVersion: v1\ndata:\n  user: <K8SSECRET>\n  pin: <K8SSECRET>\nkind: Secret\nmetadata:\n  name: pull\ntype: Opaque\n";
+    assert_eq!(shape(yaml), expected);
+    let compact = r#"{"apiVersion":"v1","data":{"a":"MTIzNA=="},"kind":"Secret","metadata":{"name":"x"}}"#;
+    assert_eq!(
+        shape(compact),
+        r#"{"apiVersion":"v1","data":{<K8SSECRET>},"kind":"Secret","metadata":{"name":"x"}}"#
+    );
+    let list = "items:\n- apiVersion: v1\n  kind: Secret\n  stringData:\n    a: b c d\n  type: Opaque\n- kind: ConfigMap\n  data:\n    a: b\n";
+    let expected = "items:\n- apiVersion: v1\n  kind: Secret\n  stringData:\n    a: <K8SSECRET>\n  type: Opaque\n- kind: ConfigMap\n  data:\n    a: b\n";
+    assert_eq!(shape(list), expected);
+}
+
+#[test]
+fn what_is_too_long_is_withheld_and_the_rest_goes_on() {
+    let long = "x ".repeat(HOLD_MAX);
+    let (out, counts) = redact(&format!("before\n{long}\nafter\n"));
+    assert_eq!((out.as_str(), counts.withheld), ("before\n***WITHHELD:line***\nafter\n", 1));
+    let wrapped = format!("{}\n", "QUJD".repeat(19)).repeat(2 * HOLD_MAX / 76);
+    let (out, counts) = redact(&format!("before\n{wrapped}after\n"));
+    assert_eq!((out.as_str(), counts.withheld), ("before\n***WITHHELD:encoded***\nafter\n", 1));
+    let line = format!("2026-01-02T03:04:05.678901234Z stdout F {long}\n");
+    let (out, counts) =
+        redactor().redact(line.as_bytes(), Options { format: Format::Cri, ..Options::default() });
+    assert_eq!((out.as_slice(), counts.withheld), (&b"***WITHHELD:line***\n"[..], 1));
+}
+
+#[test]
+fn long_fields_of_a_journal_are_withheld_in_place() {
+    let long = vec![b'x'; 3 * HOLD_MAX];
+    let mut journal = b"_SYSTEMD_UNIT=a.service\nMESSAGE=before\nCOREDUMP\n".to_vec();
+    journal.extend((long.len() as u64).to_le_bytes());
+    journal.extend(&long);
+    journal.extend(b"\nLINE=");
+    journal.extend(&long);
+    journal.extend(b"\nPRIORITY=6\n\n_SYSTEMD_UNIT=a.service\nMESSAGE=password=hunter22\n\n");
+    let (out, counts) =
+        redactor().redact(&journal, Options { format: Format::JournalExport, ..Options::default() });
+    let mut expected = journal.clone();
+    for byte in expected.iter_mut().filter(|byte| **byte == b'x') {
+        *byte = b'*';
+    }
+    let same = out.iter().zip(&expected).take_while(|(a, b)| a == b).count();
+    assert!(
+        out.len() == journal.len() && out[same..].starts_with(b"*"),
+        "{}",
+        String::from_utf8_lossy(&out[same..])
+    );
+    assert!(out.ends_with(b"*\n\n") && memchr::memmem::find(&out, b"hunter22").is_none());
+    assert_eq!((counts.withheld, counts.redacted[&Kind::PASSWORD]), (2, 1));
+}
+
+#[test]
+fn parts_of_a_container_log_line_are_one_line() {
+    let text = "2026-01-02T03:04:05.678901234Z stdout P login with db_pass\n\
+        2026-01-02T03:04:05.678901234Z stderr F meanwhile\n\
+        2026-01-02T03:04:05.678901235Z stdout F word=hunter22 ok\n";
+    let (out, counts) =
+        redactor().redact(text.as_bytes(), Options { format: Format::Cri, ..Options::default() });
+    let out = String::from_utf8(out).unwrap();
+    assert!(without_tags(&out).contains("stdout F word=<PASSWORD> ok\n"), "{out}");
+    assert!(out.contains("stdout P login with db_pass\n") && out.contains("stderr F meanwhile\n"));
+    assert_eq!(counts.redacted[&Kind::PASSWORD], 1);
+}
+
+#[test]
+fn a_key_printed_line_by_line_into_a_journal_is_found() {
+    let mut journal = String::new();
+    for line in pem("RSA PRIVATE KEY").lines() {
+        journal.push_str(&format!("_SYSTEMD_UNIT=cloud-final.service\nMESSAGE={line}\nPRIORITY=6\n\n"));
+        journal.push_str("_SYSTEMD_UNIT=sshd.service\nMESSAGE=Accepted publickey for core\nPRIORITY=6\n\n");
+    }
+    let (out, _) = redactor()
+        .redact(journal.as_bytes(), Options { format: Format::JournalExport, ..Options::default() });
+    let out = String::from_utf8(out).unwrap();
+    assert!(
+        !out.contains("QmFz")
+            && !out.contains("PRIVATE")
+            && out.contains("MESSAGE=Accepted publickey for core"),
+        "{out}"
+    );
+    assert_eq!(out.matches("PRIORITY=6").count(), 8);
+}
+
+#[test]
+fn entries_keep_their_frames_and_their_order() {
+    let mut entries = redactor().entries(Options::default());
+    let mut out = Vec::new();
+    for (unit, text) in [("a", "x 8df4zm."), ("b", "y"), ("a", "5jyv2nrxb18y84jq z")] {
+        let entry = Entry { unit: unit.as_bytes(), before: b"<", text: text.as_bytes(), after: b">\n" };
+        entries.push(&entry, &mut out);
+    }
+    let counts = entries.finish(&mut out);
+    let out = String::from_utf8(out).unwrap();
+    assert_eq!(without_tags(&out), "<x 8df4zm.>\n<y>\n<<BTOKEN> z>\n");
+    assert_eq!(counts.redacted[&Kind::BOOTSTRAP_TOKEN], 1);
+}
+
+#[test]
+fn addresses_and_names_are_pseudonymous_only_when_asked() {
+    let redactor = Redactor::builder().host_name("node-1.example").build().unwrap();
+    let text =
+        "node-1.example has 192.168.7.9, fd00::17 and 00:1a:2b:3c:4d:5e; 127.0.0.1 at 12:34:56 is v1.33.2";
+    assert_eq!(redactor.redact(text.as_bytes(), Options::default()).0, text.as_bytes());
+    let (out, _) =
+        redactor.redact(text.as_bytes(), Options { names: Names::Pseudonyms, ..Options::default() });
+    let expected = "<HOST> has <IPV4>, <IPV6> and <MAC>; 127.0.0.1 at 12:34:56 is v1.33.2";
+    assert_eq!(without_tags(&String::from_utf8(out).unwrap()), expected);
+}
+
+#[test]
+fn redacted_text_is_left_alone() {
+    let text = "password=hunter22 --token 8df4zm.5jyv2nrxb18y84jq http://u:pw12@h/ Bearer abcDEF123456789\n";
+    let (once, _) = redact(text);
+    let (twice, counts) = redact(&once);
+    assert_eq!(once, twice);
+    assert!(counts.redacted.is_empty(), "{counts:?}");
+}
+
+#[test]
+fn short_known_values_are_ignored_and_counted() {
+    let redactor =
+        Redactor::builder().known_secret(Kind::PASSWORD, &Secret::new("short".to_owned())).build().unwrap();
+    assert_eq!(redactor.ignored(), 1);
+    assert_eq!(redactor.redact(b"a short text", Options::default()).0, b"a short text");
+}
