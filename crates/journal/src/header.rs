@@ -1,0 +1,159 @@
+use crate::Id128;
+use crate::object::{u32_at, u64_at};
+
+/// The part of the header every version has; later versions append to it.
+pub(crate) const HEADER_BYTES: usize = 208;
+
+/// Each new version of systemd adds a few dozen bytes; it takes long until a header fills a page.
+const MAX_HEADER: u64 = 4096;
+
+const SIGNATURE: &[u8; 8] = b"LPKSHHRH";
+
+// Features without which a file cannot be read. The compression bits only announce what objects may carry.
+const XZ: u32 = 1;
+const LZ4: u32 = 2;
+const KEYED_HASH: u32 = 4;
+const ZSTD: u32 = 8;
+const COMPACT: u32 = 16;
+const KNOWN: u32 = XZ | LZ4 | KEYED_HASH | ZSTD | COMPACT;
+
+/// A feature a reader may ignore: the file carries seals (`TAG` objects) against tampering.
+const SEALED: u32 = 1;
+
+/// What a journal file says about itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Header {
+    pub file_id: Id128,
+    pub machine_id: Id128,
+    pub seqnum_id: Id128,
+    pub state: State,
+    /// Offsets are 32 bits wide and entries do not repeat the fields' hashes.
+    pub compact: bool,
+    /// Fields are placed by a hash keyed with `file_id`.
+    pub keyed_hash: bool,
+    pub sealed: bool,
+    pub entries: u64,
+    pub first_seqnum: u64,
+    pub last_seqnum: u64,
+    /// Microseconds since 1970.
+    pub first_realtime: u64,
+    pub last_realtime: u64,
+    /// Of the header itself; objects start behind it.
+    pub(crate) size: u64,
+    /// Of everything behind the header.
+    pub(crate) arena: u64,
+    pub(crate) data_table: Table,
+    pub(crate) field_table: Table,
+    pub(crate) entry_array: u64,
+    /// The last object written; whatever comes later lies behind it.
+    pub(crate) tail_object: u64,
+}
+
+/// Whether someone is writing the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Closed properly; may be opened again.
+    Offline,
+    /// Being written, or its writer died.
+    Online,
+    /// Closed for good.
+    Archived,
+    /// A value no version writes: the header is damaged, the rest may be fine.
+    Unknown(u8),
+}
+
+/// A hash table: where its buckets start and how many bytes they take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Table {
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+}
+
+/// Why these bytes are not a header we can work with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    NotAJournal,
+    Unsupported(u32),
+}
+
+// === impl Header ===
+
+impl Header {
+    pub(crate) fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Refusal> {
+        if &bytes[..8] != SIGNATURE {
+            return Err(Refusal::NotAJournal);
+        }
+        let compatible = u32_at(bytes, 8);
+        let incompatible = u32_at(bytes, 12);
+        if incompatible & !KNOWN != 0 {
+            return Err(Refusal::Unsupported(incompatible & !KNOWN));
+        }
+        let size = u64_at(bytes, 88);
+        if !(HEADER_BYTES as u64..=MAX_HEADER).contains(&size) {
+            return Err(Refusal::NotAJournal);
+        }
+        Ok(Self {
+            file_id: id_at(bytes, 24),
+            machine_id: id_at(bytes, 40),
+            seqnum_id: id_at(bytes, 72),
+            state: match bytes[16] {
+                0 => State::Offline,
+                1 => State::Online,
+                2 => State::Archived,
+                other => State::Unknown(other),
+            },
+            compact: incompatible & COMPACT != 0,
+            keyed_hash: incompatible & KEYED_HASH != 0,
+            sealed: compatible & SEALED != 0,
+            entries: u64_at(bytes, 152),
+            last_seqnum: u64_at(bytes, 160),
+            first_seqnum: u64_at(bytes, 168),
+            first_realtime: u64_at(bytes, 184),
+            last_realtime: u64_at(bytes, 192),
+            size,
+            arena: u64_at(bytes, 96),
+            data_table: Table { offset: u64_at(bytes, 104), bytes: u64_at(bytes, 112) },
+            field_table: Table { offset: u64_at(bytes, 120), bytes: u64_at(bytes, 128) },
+            entry_array: u64_at(bytes, 176),
+            tail_object: u64_at(bytes, 136),
+        })
+    }
+}
+
+fn id_at(bytes: &[u8], offset: usize) -> Id128 {
+    let mut id = [0; 16];
+    id.copy_from_slice(&bytes[offset..offset + 16]);
+    Id128::from_bytes(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(incompatible: u32) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[..8].copy_from_slice(SIGNATURE);
+        bytes[12..16].copy_from_slice(&incompatible.to_le_bytes());
+        bytes[88..96].copy_from_slice(&264_u64.to_le_bytes());
+        bytes
+    }
+
+    #[test]
+    fn flags_are_read_and_unknown_ones_refused() {
+        let parsed = Header::parse(&header(KEYED_HASH | COMPACT | ZSTD)).unwrap();
+        assert!(parsed.compact && parsed.keyed_hash && !parsed.sealed);
+        assert_eq!(parsed.state, State::Offline);
+        assert_eq!(Header::parse(&header(64 | COMPACT)).unwrap_err(), Refusal::Unsupported(64));
+    }
+
+    #[test]
+    fn bytes_that_are_not_a_journal_are_refused() {
+        let mut bytes = header(0);
+        bytes[0] = b'X';
+        assert_eq!(Header::parse(&bytes).unwrap_err(), Refusal::NotAJournal);
+        let mut short = header(0);
+        short[88] = 8;
+        short[89] = 0;
+        assert_eq!(Header::parse(&short).unwrap_err(), Refusal::NotAJournal);
+    }
+}

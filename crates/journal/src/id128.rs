@@ -1,0 +1,87 @@
+use std::fmt;
+use std::str::FromStr;
+
+/// A 128-bit id as systemd uses them for machines, boots, files and sequences. Written as 32 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct Id128([u8; 16]);
+
+/// The text is not 32 hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an id must be 32 hexadecimal digits")]
+pub struct BadId;
+
+// === impl Id128 ===
+
+impl Id128 {
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    pub const fn bytes(self) -> [u8; 16] {
+        self.0
+    }
+
+    /// The 32 digits, for writers that cannot afford a formatter.
+    pub(crate) fn digits(self) -> [u8; 32] {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let mut digits = [0; 32];
+        for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(self.0) {
+            *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+        }
+        digits
+    }
+
+    pub(crate) fn parse(text: &[u8]) -> Option<Self> {
+        let text: &[u8; 32] = text.try_into().ok()?;
+        let mut id = [0; 16];
+        for (byte, pair) in id.iter_mut().zip(text.as_chunks::<2>().0) {
+            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+        }
+        Some(Self(id))
+    }
+}
+
+impl fmt::Display for Id128 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Id128 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Id128 {
+    type Err = BadId;
+
+    fn from_str(text: &str) -> Result<Self, BadId> {
+        Self::parse(text.as_bytes()).ok_or(BadId)
+    }
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_survive_a_round_trip_and_bad_ones_are_refused() {
+        let text = "fc2e22bc6ee647b6b90729ab34a250b1";
+        let id: Id128 = text.parse().unwrap();
+        assert_eq!(id.to_string(), text);
+        assert_eq!(id.digits(), text.as_bytes());
+        for bad in ["", "fc2e", "fc2e22bc6ee647b6b90729ab34a250bg", "fc2e22bc6ee647b6b90729ab34a250b1a"] {
+            assert_eq!(bad.parse::<Id128>(), Err(BadId), "{bad}");
+        }
+    }
+}
