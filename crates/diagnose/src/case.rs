@@ -1,0 +1,139 @@
+//! Everything read for one diagnosis, put together.
+
+use std::collections::BTreeMap;
+
+use landfall_model::report::{Report, Source};
+
+use crate::moment::Time;
+use crate::reason;
+use crate::scan::{Engine, Hits, PatternId, Scan};
+
+/// A diagnosis in the making: sources are added, then [`Case::finish`] gives the report.
+#[derive(Debug)]
+pub struct Case<'e> {
+    engine: &'e Engine,
+    sources: Vec<SourceEntry>,
+}
+
+/// A source of this case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceId(usize);
+
+#[derive(Debug)]
+pub(crate) struct SourceEntry {
+    pub(crate) name: String,
+    /// The machine it comes from, where a bundle of several tells; empty otherwise.
+    pub(crate) node: String,
+    pub(crate) kind: String,
+    pub(crate) bytes: u64,
+    pub(crate) lines: u64,
+    pub(crate) first: Option<Time>,
+    pub(crate) last: Option<Time>,
+    pub(crate) error: Option<String>,
+    pub(crate) hits: BTreeMap<PatternId, Hits>,
+}
+
+// === impl Case ===
+
+impl<'e> Case<'e> {
+    pub(crate) fn new(engine: &'e Engine) -> Self {
+        Self { engine, sources: Vec::new() }
+    }
+
+    /// Announces a source. `kind` is shown as it is; see [`StreamKind::name`](crate::StreamKind::name).
+    pub fn add_source(&mut self, name: &str, kind: &str) -> SourceId {
+        self.sources.push(SourceEntry {
+            name: name.to_owned(),
+            node: node_of(name).to_owned(),
+            kind: kind.to_owned(),
+            bytes: 0,
+            lines: 0,
+            first: None,
+            last: None,
+            error: None,
+            hits: BTreeMap::new(),
+        });
+        SourceId(self.sources.len() - 1)
+    }
+
+    /// Adds what was found in the next chunk of a source. Chunks of one source are added in the order of their lines.
+    pub fn add(&mut self, source: SourceId, scan: Scan) {
+        let Some(entry) = self.sources.get_mut(source.0) else { return };
+        entry.bytes += scan.bytes;
+        entry.lines += scan.lines;
+        entry.first = entry.first.or(scan.first);
+        entry.last = scan.last.or(entry.last);
+        for (id, hits) in scan.hits {
+            entry.hits.entry(id).or_default().append(hits);
+        }
+    }
+
+    /// Records that a source could not be read, or not to its end.
+    pub fn fail(&mut self, source: SourceId, error: String) {
+        if let Some(entry) = self.sources.get_mut(source.0) {
+            entry.error = Some(error);
+        }
+    }
+
+    /// Records an input of which nothing could be read.
+    pub fn fail_source(&mut self, name: &str, error: String) {
+        let source = self.add_source(name, "unreadable");
+        self.fail(source, error);
+    }
+
+    /// Reasons about everything added.
+    pub fn finish(mut self) -> Report {
+        self.place_in_years();
+        reason::report(self.engine, &self.sources)
+    }
+
+    /// Times without a year get the year of a full time of the same source, or else of any source.
+    fn place_in_years(&mut self) {
+        let year_of = |entry: &SourceEntry| {
+            let hits = entry.hits.values().flat_map(Hits::iter).filter_map(|hit| hit.time);
+            entry.first.into_iter().chain(entry.last).chain(hits).find_map(Time::year)
+        };
+        let any = self.sources.iter().find_map(year_of);
+        for entry in &mut self.sources {
+            let Some(year) = year_of(entry).or(any) else { continue };
+            for time in [&mut entry.first, &mut entry.last].into_iter().flatten() {
+                *time = time.in_year(year);
+            }
+            for hit in entry.hits.values_mut().flat_map(Hits::iter_mut) {
+                hit.time = hit.time.map(|time| time.in_year(year));
+            }
+        }
+    }
+}
+
+/// `log-bundle/control-plane/10.0.0.5/journals/kubelet.log` comes from `10.0.0.5`.
+fn node_of(name: &str) -> &str {
+    const FOLDERS: [&str; 8] =
+        ["control-plane", "control-planes", "master", "masters", "node", "nodes", "worker", "workers"];
+    let mut segments = name.split('/').peekable();
+    while let Some(segment) = segments.next() {
+        if FOLDERS.contains(&segment)
+            && let Some(node) = segments.next()
+            && segments.peek().is_some()
+        {
+            return node;
+        }
+    }
+    ""
+}
+
+// === impl SourceEntry ===
+
+impl SourceEntry {
+    pub(crate) fn report(&self) -> Source {
+        Source {
+            name: self.name.clone(),
+            kind: self.kind.clone(),
+            bytes: self.bytes,
+            lines: self.lines,
+            first: self.first.and_then(Time::timestamp),
+            last: self.last.and_then(Time::timestamp),
+            error: self.error.clone(),
+        }
+    }
+}

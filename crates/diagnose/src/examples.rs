@@ -1,0 +1,121 @@
+//! The examples in rule files are their tests.
+
+use std::fmt;
+
+use landfall_model::report::Report;
+
+use crate::rules::{Examples, Strength};
+use crate::scan::{Engine, PatternId, Scan};
+use crate::stream::Stream;
+
+/// An example that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExampleFailure {
+    pub rule: String,
+    pub line: String,
+    pub complaint: Complaint,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Complaint {
+    /// A `yes` line is not matched.
+    Missed,
+    /// A `no` line is matched.
+    Matched,
+    /// The line alone leads to another verdict, which has nothing to do with the rule's cause.
+    Claimed { by: String },
+    /// The rule or milestone has no `yes` line.
+    Untested,
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Checks every example of every rule; an empty list means that all hold.
+    pub fn check_examples(&self) -> Vec<ExampleFailure> {
+        let mut failures = Vec::new();
+        for (index, rule) in self.rules.rules.iter().enumerate() {
+            self.check(index, &rule.id, &rule.examples, &mut failures);
+            // Weak lines are leads, and some lines mean nothing alone: what they lead to is not theirs to decide.
+            if rule.strength < Strength::Fair || rule.after.is_some() {
+                continue;
+            }
+            for line in &rule.examples.yes {
+                let report = self.diagnose_line(line);
+                let explained = report.findings.iter().any(|finding| {
+                    Some(&finding.cause) == report.verdict.cause.as_ref()
+                        && finding.explains.contains(&rule.cause)
+                });
+                if report.verdict.cause.as_ref() != Some(&rule.cause) && !explained {
+                    let by =
+                        report.verdict.cause.map_or_else(|| "nobody".to_owned(), |cause| cause.to_string());
+                    failures.push(ExampleFailure {
+                        rule: rule.id.clone(),
+                        line: line.clone(),
+                        complaint: Complaint::Claimed { by },
+                    });
+                }
+            }
+        }
+        for (index, milestone) in self.rules.milestones.iter().enumerate() {
+            self.check(self.rules.rules.len() + index, &milestone.id, &milestone.examples, &mut failures);
+        }
+        failures
+    }
+
+    fn check(&self, index: usize, id: &str, examples: &Examples, failures: &mut Vec<ExampleFailure>) {
+        let matched = |line: &str| {
+            PatternId::try_from(index).is_ok_and(|pattern| self.scan_line(line).hits.contains_key(&pattern))
+        };
+        let mut fail = |line: &str, complaint| {
+            failures.push(ExampleFailure { rule: id.to_owned(), line: line.to_owned(), complaint });
+        };
+        if examples.yes.is_empty() {
+            fail("", Complaint::Untested);
+        }
+        for line in examples.yes.iter().filter(|line| !matched(line)) {
+            fail(line, Complaint::Missed);
+        }
+        for line in examples.no.iter().filter(|line| matched(line)) {
+            fail(line, Complaint::Matched);
+        }
+    }
+
+    fn scan_line(&self, line: &str) -> Scan {
+        self.scan(&Stream::default(), 1, line.as_bytes())
+    }
+
+    fn diagnose_line(&self, line: &str) -> Report {
+        let mut case = self.open();
+        let source = case.add_source("example", "text");
+        case.add(source, self.scan_line(line));
+        case.finish()
+    }
+}
+
+// === impl ExampleFailure ===
+
+impl fmt::Display for ExampleFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`: ", self.rule)?;
+        match &self.complaint {
+            Complaint::Missed => write!(f, "does not match its example: {}", self.line),
+            Complaint::Matched => write!(f, "matches its counter-example: {}", self.line),
+            Complaint::Claimed { by } => write!(f, "its example is claimed by {by}: {}", self.line),
+            Complaint::Untested => write!(f, "has no example"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::RuleSet;
+    use crate::scan::Engine;
+
+    #[test]
+    fn every_example_of_the_embedded_rules_holds() {
+        let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
+        let failures: Vec<String> = engine.check_examples().iter().map(ToString::to_string).collect();
+        assert!(failures.is_empty(), "{} examples fail:\n{}", failures.len(), failures.join("\n"));
+    }
+}

@@ -1,0 +1,34 @@
+//! Rules and causal engine: log lines in, verdict out. No I/O, no clock.
+//!
+//! A reader cuts its input into chunks of whole lines and hands each to [`Engine::scan`], in any order and from any
+//! number of threads. The results are put into a [`Case`] in the order of the lines, and [`Case::finish`] reasons
+//! about all of them at once: which finding explains which, what a later success has cleared, which stage never ended.
+//!
+//! What is recognised is data: `rules/*.toml`, compiled in ([`RuleSet::embedded`]) or read from elsewhere
+//! ([`RuleSet::parse`]).
+
+mod case;
+mod catalogue;
+mod embedded;
+mod examples;
+mod line;
+mod literals;
+mod moment;
+mod npd;
+mod pattern;
+mod reason;
+mod records;
+mod rules;
+mod scan;
+mod stages;
+mod stream;
+mod template;
+
+pub mod present;
+
+pub use case::{Case, SourceId};
+pub use catalogue::{Catalogue, CauseEntry};
+pub use examples::{Complaint, ExampleFailure};
+pub use rules::{RuleError, RuleSet};
+pub use scan::{Engine, Scan};
+pub use stream::{Stream, StreamKind};

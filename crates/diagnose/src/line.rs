@@ -1,0 +1,439 @@
+//! The head of a log line: time, process, level. Many writers wrap each other (the journal around klog, a container
+//! runtime around both), so heads are taken off one by one.
+
+use crate::moment::{Fields, Time};
+
+/// Heads wrapped around each other: console, journal, container runtime, the program itself.
+const MAX_HEADS: usize = 5;
+
+/// How far into a line a key such as `time=` or `"ts":` may stand and still be the line's own time.
+const KEY_WINDOW: usize = 256;
+
+/// What the head of a line tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Head<'a> {
+    pub(crate) time: Option<Time>,
+    /// The unit or program that speaks.
+    pub(crate) process: Option<&'a str>,
+    /// The writer says that this is not an error.
+    pub(crate) informational: bool,
+}
+
+struct Cursor<'a> {
+    rest: &'a [u8],
+}
+
+/// Reads the head of a line. Never fails: a line without a head has an empty one.
+pub(crate) fn head(line: &[u8]) -> Head<'_> {
+    let mut head = Head::default();
+    let mut cursor = Cursor { rest: line };
+    for _ in 0..MAX_HEADS {
+        cursor.skip_ornaments();
+        let taken = cursor.rest.len();
+        if let Some(time) = cursor.iso_time() {
+            head.see(time);
+            cursor.container_stream();
+            cursor.skip_spaces();
+            head.see_process(cursor.host_and_process());
+        } else if let Some(time) = cursor.syslog_time() {
+            head.see(time);
+            head.see_process(cursor.host_and_process());
+        } else if let Some((time, informational)) = cursor.klog() {
+            head.see(time);
+            head.informational = informational;
+        } else if let Some(time) = cursor.uptime() {
+            head.see(time);
+            head.see_process(cursor.process());
+        } else if let Some((time, informational)) = cursor.keyed() {
+            if let Some(time) = time {
+                head.see(time);
+            }
+            head.informational |= informational;
+            break;
+        }
+        if cursor.rest.len() == taken {
+            break;
+        }
+    }
+    head
+}
+
+// === impl Head ===
+
+impl<'a> Head<'a> {
+    fn see(&mut self, time: Time) {
+        // The outermost full time wins: it is written by one clock for all programs of the machine.
+        match self.time {
+            Some(Time::Full(_)) => {}
+            _ if matches!(time, Time::Uptime(_)) && self.time.is_some() => {}
+            _ => self.time = Some(time),
+        }
+    }
+
+    fn see_process(&mut self, process: Option<&'a str>) {
+        self.process = self.process.or(process);
+    }
+}
+
+// === impl Cursor ===
+
+impl<'a> Cursor<'a> {
+    fn skip_spaces(&mut self) {
+        let spaces = self.rest.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        self.rest = &self.rest[spaces..];
+    }
+
+    /// Bullets, brackets and tags that tools put before a time: `* `, `[CLOUDINIT]`, `+++ [`.
+    fn skip_ornaments(&mut self) {
+        const WEEKDAYS: [&[u8]; 7] = [b"Mon ", b"Tue ", b"Wed ", b"Thu ", b"Fri ", b"Sat ", b"Sun "];
+        self.skip_spaces();
+        for ornament in [&b"* "[..], b"> ", b"| ", b"[CLOUDINIT]", b"+++ [", b"!!! ["] {
+            if let Some(rest) = self.rest.strip_prefix(ornament) {
+                self.rest = rest;
+                self.skip_spaces();
+            }
+        }
+        // A weekday before a date, bracketed or not.
+        let unbracketed = self.rest.strip_prefix(b"[").unwrap_or(self.rest);
+        if let Some(rest) = WEEKDAYS.iter().find_map(|day| unbracketed.strip_prefix(*day)) {
+            self.rest = rest;
+        }
+        // A bracketed date, but not a bracketed uptime or a bracketed word such as `[preflight]`.
+        if let [b'[', b'1'..=b'2', b'0'..=b'9', b'0'..=b'9', b'0'..=b'9', b'-' | b'/', ..] = self.rest {
+            self.rest = &self.rest[1..];
+        }
+    }
+
+    fn number(bytes: &[u8]) -> Option<i32> {
+        if bytes.is_empty() {
+            return None;
+        }
+        bytes.iter().try_fold(0i32, |sum, byte| {
+            byte.is_ascii_digit().then(|| sum.checked_mul(10)?.checked_add(i32::from(byte - b'0')))?
+        })
+    }
+
+    fn small(bytes: Option<&[u8]>) -> Option<i8> {
+        Self::number(bytes?).and_then(|number| i8::try_from(number).ok())
+    }
+
+    /// Reads `hh:mm:ss` and an optional fraction; returns how many bytes that took.
+    fn clock(bytes: &[u8], fields: &mut Fields) -> Option<usize> {
+        if bytes.get(2) != Some(&b':') || bytes.get(5) != Some(&b':') {
+            return None;
+        }
+        fields.hour = Self::small(bytes.get(0..2))?;
+        fields.minute = Self::small(bytes.get(3..5))?;
+        fields.second = Self::small(bytes.get(6..8))?;
+        let mut used = 8;
+        if let Some(b'.' | b',') = bytes.get(8) {
+            let digits = bytes[9..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+            let kept = digits.min(6);
+            let scale = 10i32.pow(u32::try_from(6 - kept).unwrap_or(0));
+            fields.micros = Self::number(&bytes[9..9 + kept]).unwrap_or(0) * scale;
+            used = 9 + digits;
+        }
+        Some(used)
+    }
+
+    /// `2026-01-02T03:04:05.678Z`, `2026-01-02 03:04:05,678`, `2026/01/02 03:04:05`.
+    fn iso_time(&mut self) -> Option<Time> {
+        let (time, used) = Self::iso(self.rest)?;
+        self.rest = &self.rest[used..];
+        if let [b']' | b':', ..] = self.rest {
+            self.rest = &self.rest[1..];
+        }
+        Some(time)
+    }
+
+    fn iso(bytes: &[u8]) -> Option<(Time, usize)> {
+        let separator = *bytes.get(4)?;
+        if !matches!(separator, b'-' | b'/') || bytes.get(7) != Some(&separator) {
+            return None;
+        }
+        if !matches!(bytes.get(10), Some(b'T' | b' ')) {
+            return None;
+        }
+        let mut fields = Fields {
+            year: Some(i16::try_from(Self::number(bytes.get(0..4)?)?).ok()?),
+            month: Self::small(bytes.get(5..7))?,
+            day: Self::small(bytes.get(8..10))?,
+            ..Fields::default()
+        };
+        let mut used = 11 + Self::clock(&bytes[11..], &mut fields)?;
+        match bytes.get(used) {
+            Some(b'Z') => used += 1,
+            Some(sign @ (b'+' | b'-')) => {
+                let digits = &bytes[used + 1..];
+                let (hours, minutes, length) = if digits.get(2) == Some(&b':') {
+                    (digits.get(0..2), digits.get(3..5), 5)
+                } else {
+                    (digits.get(0..2), digits.get(2..4), 4)
+                };
+                if let (Some(hours), Some(minutes)) =
+                    (hours.and_then(Self::number), minutes.and_then(Self::number))
+                {
+                    let total = hours * 60 + minutes;
+                    fields.offset_minutes = if *sign == b'-' { -total } else { total };
+                    used += 1 + length;
+                }
+            }
+            _ => {}
+        }
+        Some((fields.time()?, used))
+    }
+
+    /// `Jan  2 03:04:05`, as syslog and `journalctl` write it; a weekday may stand before and a year after it. Chinese
+    /// and Japanese locales write `1月  2`.
+    fn syslog_time(&mut self) -> Option<Time> {
+        let (month, mut at) = Self::month(self.rest)?;
+        let padding = self.rest.get(at..)?.iter().take_while(|byte| **byte == b' ').count();
+        if !(1..=2).contains(&padding) {
+            return None;
+        }
+        at += padding;
+        let digits = self.rest.get(at..)?.iter().take(2).take_while(|byte| byte.is_ascii_digit()).count();
+        let mut fields =
+            Fields { month, day: Self::small(self.rest.get(at..at + digits))?, ..Fields::default() };
+        at += digits;
+        if self.rest.get(at) != Some(&b' ') {
+            return None;
+        }
+        at += 1;
+        at += Self::clock(self.rest.get(at..)?, &mut fields)?;
+        // `[Fri Jan  2 03:04:05 2026]`, as `dmesg -T` writes it.
+        if let Some(year) = self.rest.get(at + 1..at + 5).and_then(Self::number)
+            && self.rest.get(at) == Some(&b' ')
+            && matches!(self.rest.get(at + 5), Some(b']' | b' ') | None)
+        {
+            fields.year = i16::try_from(year).ok();
+            at += 5;
+            at += usize::from(self.rest.get(at) == Some(&b']'));
+        }
+        let time = fields.time()?;
+        self.rest = &self.rest[at..];
+        Some(time)
+    }
+
+    /// The month a text begins with, and how many bytes it takes.
+    fn month(text: &[u8]) -> Option<(i8, usize)> {
+        const MONTHS: [&[u8]; 12] =
+            [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
+        let digits = text.iter().take(2).take_while(|byte| byte.is_ascii_digit()).count();
+        if digits > 0 {
+            let sign = "月".as_bytes();
+            let month = Self::small(text.get(..digits))?;
+            return text.get(digits..)?.starts_with(sign).then_some((month, digits + sign.len()));
+        }
+        let name = text.get(..3)?;
+        let index = MONTHS.iter().position(|month| *month == name)?;
+        Some((i8::try_from(index + 1).ok()?, 3))
+    }
+
+    /// `E0102 03:04:05.678901    1234 server.go:1] `
+    fn klog(&mut self) -> Option<(Time, bool)> {
+        let level = *self.rest.first()?;
+        if !matches!(level, b'I' | b'W' | b'E' | b'F') || self.rest.get(5) != Some(&b' ') {
+            return None;
+        }
+        let mut fields = Fields {
+            month: Self::small(self.rest.get(1..3))?,
+            day: Self::small(self.rest.get(3..5))?,
+            ..Fields::default()
+        };
+        let used = 6 + Self::clock(self.rest.get(6..)?, &mut fields)?;
+        let time = fields.time()?;
+        self.rest = &self.rest[used..];
+        Some((time, level == b'I'))
+    }
+
+    /// `[   12.345678] `, as the kernel writes it.
+    fn uptime(&mut self) -> Option<Time> {
+        let inner = self.rest.strip_prefix(b"[")?;
+        let spaces = inner.iter().take_while(|byte| **byte == b' ').count();
+        let digits = inner[spaces..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let dot = spaces + digits;
+        if digits == 0 || digits > 9 || inner.get(dot) != Some(&b'.') {
+            return None;
+        }
+        let fraction = inner[dot + 1..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let seconds = i64::from(Self::number(&inner[spaces..dot])?);
+        let kept = fraction.min(6);
+        let micros = i64::from(Self::number(&inner[dot + 1..dot + 1 + kept])?)
+            * 10i64.pow(u32::try_from(6 - kept).unwrap_or(0));
+        let end = dot + 1 + fraction;
+        if inner.get(end) != Some(&b']') {
+            return None;
+        }
+        self.rest = &inner[end + 1..];
+        Some(Time::Uptime(seconds * 1_000_000 + micros))
+    }
+
+    /// The `stderr F ` of a container log.
+    fn container_stream(&mut self) {
+        for mark in [&b" stderr F "[..], b" stdout F ", b" stderr P ", b" stdout P "] {
+            if let Some(rest) = self.rest.strip_prefix(mark) {
+                self.rest = rest;
+                return;
+            }
+        }
+    }
+
+    /// `host program[12]: `; the host is skipped.
+    fn host_and_process(&mut self) -> Option<&'a str> {
+        self.skip_spaces();
+        let before = self.rest;
+        let host = self.rest.iter().take_while(|byte| !byte.is_ascii_whitespace()).count();
+        let next = self.rest.get(host + 1..)?;
+        self.rest = next;
+        let process = self.process();
+        if process.is_none() {
+            self.rest = before;
+            return self.process();
+        }
+        process
+    }
+
+    /// `program[12]: ` or `program: `
+    fn process(&mut self) -> Option<&'a str> {
+        self.skip_spaces();
+        let name = self
+            .rest
+            .iter()
+            .take_while(|byte| {
+                byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@' | b'/' | b'(' | b')')
+            })
+            .count();
+        if name == 0 || name > 64 {
+            return None;
+        }
+        let after = &self.rest[name..];
+        let end = if after.first() == Some(&b'[') {
+            let close = after.iter().take(16).position(|byte| *byte == b']')?;
+            if !after[1..close].iter().all(u8::is_ascii_digit) || after.get(close + 1) != Some(&b':') {
+                return None;
+            }
+            close + 2
+        } else if after.starts_with(b": ") {
+            1
+        } else {
+            return None;
+        };
+        let process = std::str::from_utf8(&self.rest[..name]).ok()?;
+        self.rest = &after[end..];
+        Some(process)
+    }
+
+    /// Times and levels written as `time="…" level=…` or as JSON members.
+    fn keyed(&mut self) -> Option<(Option<Time>, bool)> {
+        let window = &self.rest[..self.rest.len().min(KEY_WINDOW)];
+        let value = |keys: &[&[u8]]| {
+            keys.iter().find_map(|key| {
+                let at = memchr::memmem::find(window, key)?;
+                Some(&window[at + key.len()..])
+            })
+        };
+        let stamp = value(&[
+            b"time=\"",
+            b"\"ts\":\"",
+            b"\"time\":\"",
+            b"\"timestamp\":\"",
+            b"\"@timestamp\":\"",
+            b"time=",
+        ]);
+        let level = value(&[b"level=", b"\"level\":\""]);
+        if stamp.is_none() && level.is_none() {
+            return None;
+        }
+        let informational = level.is_some_and(|level| {
+            level.starts_with(b"info") || level.starts_with(b"debug") || level.starts_with(b"\"info")
+        });
+        Some((stamp.and_then(Self::iso).map(|(time, _)| time), informational))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time_of(line: &str) -> Option<String> {
+        head(line.as_bytes()).time.map(|time| match time {
+            Time::Full(_) => time.timestamp().unwrap().to_string(),
+            Time::Yearless(_) => format!("yearless {}", time.in_year(2026).timestamp().unwrap()),
+            Time::Uptime(micros) => format!("up {micros}"),
+        })
+    }
+
+    #[test]
+    fn times_of_every_known_head() {
+        let table = [
+            ("2026-01-02T03:04:05.5Z text", "2026-01-02T03:04:05.5Z"),
+            ("2026-01-02T03:04:05+0100 host kubelet[1]: x", "2026-01-02T02:04:05Z"),
+            ("2026-01-02T03:04:05-01:30 host kubelet[1]: x", "2026-01-02T04:34:05Z"),
+            ("2026-01-02 03:04:05,123 - util.py[DEBUG]: x", "2026-01-02T03:04:05.123Z"),
+            ("[CLOUDINIT]2026-01-28 10:40:29,470 - handlers.py[DEBUG]: x", "2026-01-28T10:40:29.47Z"),
+            ("[2026-06-01 21:08:13] [preflight] x", "2026-06-01T21:08:13Z"),
+            ("2026/01/02 03:04:05 etcd: x", "2026-01-02T03:04:05Z"),
+            ("Jan  2 03:04:05 host kubelet[12]: x", "yearless 2026-01-02T03:04:05Z"),
+            ("Jan 12 03:04:05.123456 host kubelet[12]: x", "yearless 2026-01-12T03:04:05.123456Z"),
+            ("E0102 03:04:05.678901    1234 server.go:1] x", "yearless 2026-01-02T03:04:05.678901Z"),
+            ("[   12.345678] systemd[1]: x", "up 12345678"),
+            ("Jan 2 03:04:05 host kubelet[12]: x", "yearless 2026-01-02T03:04:05Z"),
+            ("[Fri Jan  2 03:04:05 2026] systemd[1]: x", "2026-01-02T03:04:05Z"),
+            ("Fri 2026-01-02 03:04:05 UTC host kubelet[12]: x", "2026-01-02T03:04:05Z"),
+            ("10月 01 12:34:47 host kubelet[12]: x", "yearless 2026-10-01T12:34:47Z"),
+            ("time=\"2026-01-02T03:04:05Z\" level=info msg=\"x\"", "2026-01-02T03:04:05Z"),
+            (
+                "{\"level\":\"warn\",\"ts\":\"2026-01-02T03:04:05.000Z\",\"msg\":\"x\"}",
+                "2026-01-02T03:04:05Z",
+            ),
+            (
+                "Jan 02 03:04:05 host k3s[1]: time=\"2026-01-02T03:04:06Z\" level=fatal msg=\"x\"",
+                "2026-01-02T03:04:06Z",
+            ),
+            (
+                "2026-01-02T03:04:05.123456789Z stderr F E0102 03:04:06.000000 1 a.go:1] x",
+                "2026-01-02T03:04:05.123456Z",
+            ),
+            ("+++ [2026-01-01T00:00:00+00:00] running", "2026-01-01T00:00:00Z"),
+        ];
+        for (line, expected) in table {
+            assert_eq!(time_of(line).as_deref(), Some(expected), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_time_is_left_alone() {
+        for line in [
+            "",
+            "[preflight] Running",
+            "E0102",
+            "Jan",
+            "[",
+            "2026-13-45T99:99:99Z",
+            "[  .1]",
+            "I1399 99:99:99.1 x",
+        ] {
+            assert_eq!(time_of(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn the_process_is_named() {
+        for (line, process) in [
+            ("Jan  2 03:04:05 host kubelet[12]: x", "kubelet"),
+            ("2026-01-02T03:04:05+0100 host systemd[1]: x", "systemd"),
+            ("[   12.345678] ignition[612]: x", "ignition"),
+            ("[   12.345678] cloud-init[612]: x", "cloud-init"),
+        ] {
+            assert_eq!(head(line.as_bytes()).process, Some(process), "{line}");
+        }
+    }
+
+    #[test]
+    fn informational_lines_are_known() {
+        assert!(head(b"I0102 03:04:05.678901 1 a.go:1] x").informational);
+        assert!(head(b"time=\"2026-01-02T03:04:05Z\" level=info msg=x").informational);
+        assert!(!head(b"E0102 03:04:05.678901 1 a.go:1] x").informational);
+    }
+}

@@ -1,0 +1,160 @@
+//! Rule files of node-problem-detector's system log monitor.
+//!
+//! They know patterns and reasons, but no causes, fixes or relations. Each reason becomes a cause of its own, as weak as
+//! the file says it is: `temporary` problems are leads, `permanent` ones count.
+
+use std::collections::BTreeMap;
+
+use landfall_model::report::Class;
+use landfall_model::{Cause, InvalidCause, Phase};
+use regex_syntax::hir::{Hir, HirKind};
+use serde::Deserialize;
+
+use crate::catalogue::CauseEntry;
+use crate::literals::WINDOW;
+use crate::pattern::MatchSpec;
+use crate::rules::{File, RuleSpec, Strength};
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NpdError {
+    #[error("the file is not the configuration of a log monitor")]
+    Json(#[source] serde_json::Error),
+    #[error("the reason `{reason}` cannot be a cause")]
+    Reason { reason: String, source: InvalidCause },
+    #[error("the pattern of `{reason}` is not an expression")]
+    Pattern { reason: String, source: Box<regex_syntax::Error> },
+    #[error("the pattern of `{reason}` holds no fixed text of at least {WINDOW} bytes to look for")]
+    NoLiteral { reason: String },
+}
+
+#[derive(Deserialize)]
+struct Monitor {
+    source: Option<String>,
+    rules: Vec<Problem>,
+}
+
+#[derive(Deserialize)]
+struct Problem {
+    r#type: Kind,
+    reason: String,
+    pattern: String,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Kind {
+    Temporary,
+    Permanent,
+}
+
+pub(crate) fn read(name: &str, text: &str) -> Result<File, NpdError> {
+    let monitor: Monitor = serde_json::from_str(text).map_err(NpdError::Json)?;
+    let component = monitor.source.unwrap_or_else(|| "node-problem-detector".to_owned());
+    let mut file = File::default();
+    file.component = Some(component.clone());
+    let mut causes: BTreeMap<Cause, CauseEntry> = BTreeMap::new();
+    for (index, problem) in monitor.rules.into_iter().enumerate() {
+        let cause = Cause::new(kebab(&problem.reason))
+            .map_err(|source| NpdError::Reason { reason: problem.reason.clone(), source })?;
+        let tree = regex_syntax::parse(&problem.pattern).map_err(|source| NpdError::Pattern {
+            reason: problem.reason.clone(),
+            source: Box::new(source),
+        })?;
+        let literal = longest_literal(&tree)
+            .filter(|literal| literal.len() >= WINDOW)
+            .ok_or_else(|| NpdError::NoLiteral { reason: problem.reason.clone() })?;
+        let (class, strength) = match problem.r#type {
+            Kind::Temporary => (Class::Symptom, Strength::Weak),
+            Kind::Permanent => (Class::Terminal, Strength::Fair),
+        };
+        let matches = MatchSpec { any: vec![literal], regex: Some(problem.pattern), ..MatchSpec::default() };
+        file.rule.push(RuleSpec::plain(format!("{name}#{index}"), cause.clone(), matches, strength));
+        causes.entry(cause.clone()).or_insert_with(|| CauseEntry {
+            name: cause,
+            title: format!("{component} reports {}", problem.reason),
+            meaning: format!("A rule file of node-problem-detector names this reason: {}.", problem.reason),
+            component: component.clone(),
+            phase: Phase::Kubelet,
+            class,
+            fix: "Read the line in the evidence.".to_owned(),
+            prevent: String::new(),
+            generality: 0,
+            workload: true,
+            references: Vec::new(),
+            general: Vec::new(),
+            explains: Vec::new(),
+        });
+    }
+    file.cause = causes.into_values().collect();
+    Ok(file)
+}
+
+/// `OOMKilling` → `oom-killing`
+fn kebab(reason: &str) -> String {
+    let chars: Vec<char> = reason.chars().collect();
+    let mut name = String::new();
+    for (index, c) in chars.iter().enumerate() {
+        let after_lower = index > 0 && (chars[index - 1].is_lowercase() || chars[index - 1].is_ascii_digit());
+        let ends_acronym = index > 0 && chars.get(index + 1).is_some_and(|next| next.is_lowercase());
+        if c.is_uppercase() && (after_lower || ends_acronym) {
+            name.push('-');
+        }
+        name.extend(c.to_lowercase());
+    }
+    name
+}
+
+/// The longest text that every match holds.
+fn longest_literal(tree: &Hir) -> Option<String> {
+    match tree.kind() {
+        HirKind::Literal(literal) => String::from_utf8(literal.0.to_vec()).ok(),
+        HirKind::Concat(parts) => parts.iter().filter_map(longest_literal).max_by_key(String::len),
+        HirKind::Capture(capture) => longest_literal(&capture.sub),
+        HirKind::Repetition(repetition) if repetition.min > 0 => longest_literal(&repetition.sub),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::RuleSet;
+    use crate::{Engine, Stream};
+
+    const MONITOR: &str = r#"{
+        "plugin": "kmsg", "source": "kernel-monitor", "conditions": [],
+        "rules": [
+            {"type": "temporary", "reason": "TaskHung", "pattern": "task [\\S ]+:\\w+ blocked for more than \\w+ seconds\\."},
+            {"type": "permanent", "condition": "ReadonlyFilesystem", "reason": "FilesystemIsReadOnly", "pattern": "Remounting filesystem read-only please"}
+        ]}"#;
+
+    #[test]
+    fn reasons_become_causes() {
+        for (reason, name) in [
+            ("OOMKilling", "oom-killing"),
+            ("TaskHung", "task-hung"),
+            ("Ext4Error", "ext4-error"),
+            ("IOError", "io-error"),
+        ] {
+            assert_eq!(kebab(reason), name);
+        }
+    }
+
+    #[test]
+    fn a_monitor_can_be_used_as_it_is() {
+        let engine = Engine::new(RuleSet::parse([("kernel-monitor.json", MONITOR)]).unwrap()).unwrap();
+        let mut case = engine.open();
+        let source = case.add_source("dmesg", "console");
+        let log = b"[ 1.0] INFO: task etcd:12 blocked for more than 120 seconds.\n[ 2.0] Remounting filesystem read-only please\n";
+        case.add(source, engine.scan(&Stream::default(), 1, log));
+        let report = case.finish();
+        assert_eq!(report.verdict.cause.unwrap().as_str(), "filesystem-is-read-only");
+        assert_eq!(report.findings.len(), 2);
+    }
+
+    #[test]
+    fn a_pattern_without_fixed_text_is_refused() {
+        let text = r#"{"rules":[{"type":"temporary","reason":"Any","pattern":".*"}]}"#;
+        assert!(matches!(read("x", text), Err(NpdError::NoLiteral { .. })));
+    }
+}

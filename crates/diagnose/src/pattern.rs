@@ -1,0 +1,178 @@
+//! How a line is recognised: literals first, then a regular expression.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use memchr::memmem;
+use regex::bytes::{Regex, RegexBuilder};
+use serde::Deserialize;
+
+use crate::literals::WINDOW;
+
+/// Compiled size of one expression; a rule that needs more is not a description of a log line.
+const MAX_REGEX_BYTES: usize = 1 << 20;
+
+const WARNING_MARK: &[u8] = b"[WARNING ";
+
+/// What a rule file says about a line, see `rules/README.md`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct MatchSpec {
+    /// The line holds at least one of these.
+    pub(crate) any: Vec<String>,
+    /// And all of these.
+    #[serde(default)]
+    pub(crate) all: Vec<String>,
+    /// And none of these.
+    #[serde(default)]
+    pub(crate) not: Vec<String>,
+    /// And matches this.
+    pub(crate) regex: Option<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    /// What to look for: at least one of these.
+    pub(crate) any: Vec<String>,
+    all: Vec<memmem::Finder<'static>>,
+    not: Vec<memmem::Finder<'static>>,
+    regex: Option<Expression>,
+    /// kubeadm marks what does not stop it as `[WARNING …]`; only patterns that name the mark mean such lines.
+    takes_warnings: bool,
+}
+
+/// When expressions are compiled. Some hundred of them take longer than a small log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compile {
+    /// At once: the rules come from outside, and a bad one must be refused.
+    Now,
+    /// When a line first needs it: tests have compiled every one.
+    WhenNeeded,
+}
+
+#[derive(Debug)]
+struct Expression {
+    text: String,
+    compiled: OnceLock<Option<Regex>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PatternError {
+    #[error("`any` names no literal")]
+    NoLiteral,
+    #[error("the literal `{0}` is shorter than {WINDOW} bytes, or longer than a line")]
+    ShortLiteral(String),
+    #[error("the expression does not compile")]
+    Regex(#[source] Box<regex::Error>),
+}
+
+pub(crate) type Captures = BTreeMap<String, String>;
+
+// === impl Pattern ===
+
+impl Pattern {
+    pub(crate) fn new(spec: &MatchSpec, compile: Compile) -> Result<Self, PatternError> {
+        if spec.any.is_empty() {
+            return Err(PatternError::NoLiteral);
+        }
+        if let Some(short) = spec.any.iter().find(|literal| literal.len() < WINDOW || literal.contains('\n'))
+        {
+            return Err(PatternError::ShortLiteral(short.clone()));
+        }
+        let regex = spec.regex.as_deref().map(|text| Expression::new(text, compile)).transpose()?;
+        let finders = |literals: &[String]| {
+            literals.iter().map(|literal| memmem::Finder::new(literal.as_bytes()).into_owned()).collect()
+        };
+        let any = spec.any.iter().flat_map(|literal| quotings(literal)).collect();
+        let takes_warnings = spec.any.iter().any(|literal| literal.contains("WARNING"));
+        Ok(Self { any, all: finders(&spec.all), not: finders(&spec.not), regex, takes_warnings })
+    }
+
+    /// Whether a line that holds one of the `any` literals is the one meant.
+    pub(crate) fn confirms(&self, line: &[u8]) -> bool {
+        (self.takes_warnings || memmem::find(line, WARNING_MARK).is_none())
+            && self.all.iter().all(|finder| finder.find(line).is_some())
+            && self.not.iter().all(|finder| finder.find(line).is_none())
+            && self.regex.as_ref().is_none_or(|regex| regex.get().is_some_and(|regex| regex.is_match(line)))
+    }
+
+    /// The named groups of the expression that took part in the match.
+    pub(crate) fn captures(&self, line: &[u8]) -> Captures {
+        let Some(regex) = self.regex.as_ref().and_then(Expression::get) else { return Captures::new() };
+        let Some(found) = regex.captures(line) else { return Captures::new() };
+        regex
+            .capture_names()
+            .flatten()
+            .filter_map(|name| {
+                let value = String::from_utf8_lossy(found.name(name)?.as_bytes()).into_owned();
+                // Alternatives of one expression cannot share a name: `host` and `host2` are the same thing.
+                Some((name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned(), value))
+            })
+            .collect()
+    }
+}
+
+// === impl Expression ===
+
+impl Expression {
+    fn new(text: &str, compile: Compile) -> Result<Self, PatternError> {
+        let compiled = match compile {
+            Compile::Now => {
+                OnceLock::from(Some(Self::build(text).map_err(|error| PatternError::Regex(Box::new(error)))?))
+            }
+            Compile::WhenNeeded => OnceLock::new(),
+        };
+        Ok(Self { text: text.to_owned(), compiled })
+    }
+
+    /// `None` for an expression that does not compile, which only an untested rule of our own can be.
+    fn get(&self) -> Option<&Regex> {
+        self.compiled.get_or_init(|| Self::build(&self.text).ok()).as_ref()
+    }
+
+    fn build(text: &str) -> Result<Regex, regex::Error> {
+        RegexBuilder::new(text).unicode(false).size_limit(MAX_REGEX_BYTES).build()
+    }
+}
+
+/// Quotes may be escaped once or twice, because logs quote logs.
+fn quotings(literal: &str) -> Vec<String> {
+    let escapes: &[&str] = if literal.contains('"') { &["\"", "\\\"", "\\\\\\\""] } else { &["\""] };
+    escapes.iter().map(|escape| literal.replace('"', escape)).collect()
+}
+
+/// The line without the backslashes before its quotes, so that rules need not care how often it was quoted.
+pub(crate) fn unescaped(line: &[u8]) -> Cow<'_, [u8]> {
+    if memmem::find(line, b"\\\"").is_none() {
+        return Cow::Borrowed(line);
+    }
+    let mut plain = Vec::with_capacity(line.len());
+    for byte in line {
+        if *byte == b'"' {
+            while plain.last() == Some(&b'\\') {
+                plain.pop();
+            }
+        }
+        plain.push(*byte);
+    }
+    Cow::Owned(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotes_lose_their_escapes() {
+        assert_eq!(*unescaped(br#"err="a \"b\" \\\"c\\\"" \n"#), *br#"err="a "b" "c"" \n"#);
+        assert!(matches!(unescaped(b"a \\n \"b\""), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn literals_are_looked_for_in_every_quoting() {
+        let spec = MatchSpec { any: vec!["say \"x\"".to_owned()], ..MatchSpec::default() };
+        let literals = Pattern::new(&spec, Compile::Now).unwrap().any;
+        assert_eq!(literals, [r#"say "x""#, r#"say \"x\""#, r#"say \\\"x\\\""#]);
+    }
+}

@@ -1,0 +1,411 @@
+//! Rule files: what they may say, and the checks every one of them must pass.
+
+use std::collections::BTreeSet;
+
+use landfall_model::report::Class;
+use landfall_model::{Cause, Phase};
+use serde::Deserialize;
+
+use crate::catalogue::{Catalogue, CauseEntry};
+use crate::embedded;
+use crate::npd;
+use crate::pattern::{Compile, MatchSpec, Pattern};
+
+/// More rules than any collection needs; indexes are 16 bits wide.
+const MAX_PATTERNS: usize = 8192;
+
+/// The rules a diagnosis works with.
+#[derive(Debug)]
+pub struct RuleSet {
+    pub(crate) rules: Vec<Rule>,
+    pub(crate) milestones: Vec<Milestone>,
+    pub(crate) catalogue: Catalogue,
+}
+
+/// A rule file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RuleError {
+    #[error("`{file}` is not a rule file")]
+    Syntax { file: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("`{file}`: `{id}` cannot be matched")]
+    Pattern { file: String, id: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("`{file}`: the name `{id}` is used twice")]
+    Duplicate { file: String, id: String },
+    #[error("`{id}` names `{name}`, which does not exist")]
+    UnknownName { id: String, name: String },
+    #[error("more than {MAX_PATTERNS} rules")]
+    TooMany,
+}
+
+/// A kind of line that is evidence for a cause.
+#[derive(Debug)]
+pub(crate) struct Rule {
+    pub(crate) id: String,
+    pub(crate) cause: Cause,
+    pub(crate) pattern: Pattern,
+    pub(crate) class: Class,
+    pub(crate) strength: Strength,
+    pub(crate) phase: Phase,
+    pub(crate) component: String,
+    pub(crate) sources: Vec<String>,
+    pub(crate) title: Option<String>,
+    pub(crate) fix: Option<String>,
+    pub(crate) explains: Vec<Cause>,
+    pub(crate) cleared_by: Vec<String>,
+    pub(crate) noise_before: Option<String>,
+    pub(crate) after: Option<String>,
+    pub(crate) persists: Option<u64>,
+    pub(crate) workload: bool,
+    pub(crate) examples: Examples,
+}
+
+/// How much one such line proves by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Strength {
+    /// Seen in healthy bootstraps too; a lead at most.
+    Hint,
+    /// Points there, as it would to several other causes.
+    Weak,
+    /// Usually this cause.
+    Fair,
+    /// Nearly always this cause.
+    Strong,
+    /// The component says so itself.
+    Decisive,
+}
+
+/// A kind of line that marks progress.
+#[derive(Debug)]
+pub(crate) struct Milestone {
+    pub(crate) id: String,
+    pub(crate) pattern: Pattern,
+    pub(crate) phase: Phase,
+    pub(crate) stage: String,
+    pub(crate) event: StageEvent,
+    pub(crate) clears: Vec<String>,
+    pub(crate) standing: bool,
+    pub(crate) patience: Option<u64>,
+    pub(crate) waits_for: Option<String>,
+    pub(crate) examples: Examples,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum StageEvent {
+    Opened,
+    Done,
+    Failed,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Examples {
+    #[serde(default)]
+    pub(crate) yes: Vec<String>,
+    #[serde(default)]
+    pub(crate) no: Vec<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct File {
+    pub(crate) component: Option<String>,
+    #[serde(default)]
+    pub(crate) rule: Vec<RuleSpec>,
+    #[serde(default)]
+    milestone: Vec<MilestoneSpec>,
+    #[serde(default)]
+    pub(crate) cause: Vec<CauseEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RuleSpec {
+    id: String,
+    cause: Cause,
+    #[serde(rename = "match")]
+    matches: MatchSpec,
+    strength: Strength,
+    class: Option<Class>,
+    phase: Option<Phase>,
+    component: Option<String>,
+    /// Units, processes or kinds of log the line must come from, where that is known.
+    #[serde(default)]
+    sources: Vec<String>,
+    title: Option<String>,
+    fix: Option<String>,
+    #[serde(default)]
+    explains: Vec<Cause>,
+    /// Milestones after which the line no longer counts, besides those that clear its cause.
+    #[serde(default)]
+    cleared_by: Vec<String>,
+    /// A milestone before which the line is ordinary.
+    noise_before: Option<String>,
+    /// A milestone that must have come before, or the line means nothing.
+    after: Option<String>,
+    /// Seconds the trouble must last, where time is known, before it is more than start-up noise.
+    persists: Option<u64>,
+    /// The releases that print the line, for the reader of the rule; logs rarely tell their version.
+    #[serde(rename = "versions")]
+    _versions: Option<String>,
+    #[serde(default)]
+    examples: Examples,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MilestoneSpec {
+    id: String,
+    phase: Phase,
+    /// The stage that is opened or ended; the phase itself unless named.
+    stage: Option<String>,
+    event: StageEvent,
+    #[serde(rename = "match")]
+    matches: MatchSpec,
+    /// Causes whose earlier evidence no longer counts; `*` for everything up to this phase.
+    #[serde(default)]
+    clears: Vec<String>,
+    /// The line tells how things stood when the log was taken, wherever in it the line is.
+    #[serde(default)]
+    standing: bool,
+    /// Seconds after which the opened stage is overdue.
+    patience: Option<u64>,
+    /// What the opened stage waits for.
+    waits_for: Option<String>,
+    #[serde(default)]
+    examples: Examples,
+}
+
+// === impl RuleSet ===
+
+impl RuleSet {
+    /// The rules compiled into this binary.
+    pub fn embedded() -> Result<Self, RuleError> {
+        Self::read(embedded::FILES.iter().copied(), Compile::WhenNeeded)
+    }
+
+    /// Reads rule files, given as name and text: our own, and those of node-problem-detector's log monitor. The names
+    /// serve error messages only.
+    pub fn parse<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, RuleError> {
+        Self::read(files, Compile::Now)
+    }
+
+    fn read<'a>(
+        files: impl IntoIterator<Item = (&'a str, &'a str)>,
+        when: Compile,
+    ) -> Result<Self, RuleError> {
+        let mut parsed = Vec::new();
+        let mut catalogue = Catalogue::default();
+        for (name, text) in files {
+            let syntax = |source: Box<dyn std::error::Error + Send + Sync>| RuleError::Syntax {
+                file: name.to_owned(),
+                source,
+            };
+            // A file of node-problem-detector is JSON; ours are TOML, which never begins with a brace.
+            let mut file: File = if text.trim_start().starts_with('{') {
+                npd::read(name, text).map_err(|error| syntax(Box::new(error)))?
+            } else {
+                toml::from_str(text).map_err(|error| syntax(Box::new(error)))?
+            };
+            for entry in std::mem::take(&mut file.cause) {
+                catalogue.insert(entry).map_err(|entry| RuleError::Duplicate {
+                    file: name.to_owned(),
+                    id: entry.name.to_string(),
+                })?;
+            }
+            parsed.push((name, file));
+        }
+        if let Some((id, name)) = catalogue.dangling() {
+            return Err(RuleError::UnknownName { id: id.to_string(), name: name.to_string() });
+        }
+
+        let mut set = Self { rules: Vec::new(), milestones: Vec::new(), catalogue };
+        let mut names = BTreeSet::new();
+        for (name, file) in parsed {
+            let component = file.component.as_deref();
+            for spec in file.rule {
+                set.rules.push(Rule::new(name, component, spec, &set.catalogue, &mut names, when)?);
+            }
+            for spec in file.milestone {
+                set.milestones.push(Milestone::new(name, spec, &mut names, when)?);
+            }
+        }
+        set.check_names()?;
+        if set.rules.len() + set.milestones.len() > MAX_PATTERNS { Err(RuleError::TooMany) } else { Ok(set) }
+    }
+
+    /// The literals every chunk is searched for.
+    pub fn literals(&self) -> impl Iterator<Item = &str> {
+        let rules = self.rules.iter().map(|rule| &rule.pattern);
+        let patterns = rules.chain(self.milestones.iter().map(|milestone| &milestone.pattern));
+        patterns.flat_map(|pattern| pattern.any.iter().map(String::as_str))
+    }
+
+    /// Lines that prove a cause, as its rules' examples show them.
+    pub fn examples(&self, cause: &Cause) -> impl Iterator<Item = &str> {
+        let rules = self.rules.iter().filter(move |rule| rule.cause == *cause);
+        rules.flat_map(|rule| rule.examples.yes.iter().map(String::as_str))
+    }
+
+    pub fn catalogue(&self) -> &Catalogue {
+        &self.catalogue
+    }
+
+    fn check_names(&self) -> Result<(), RuleError> {
+        let milestones: BTreeSet<&str> =
+            self.milestones.iter().map(|milestone| milestone.id.as_str()).collect();
+        let unknown =
+            |id: &str, name: &str| RuleError::UnknownName { id: id.to_owned(), name: name.to_owned() };
+        for rule in &self.rules {
+            for name in rule.cleared_by.iter().chain(&rule.noise_before).chain(&rule.after) {
+                if !milestones.contains(name.as_str()) {
+                    return Err(unknown(&rule.id, name));
+                }
+            }
+            if let Some(cause) = rule.explains.iter().find(|cause| self.catalogue.get(cause).is_none()) {
+                return Err(unknown(&rule.id, cause.as_str()));
+            }
+        }
+        for milestone in &self.milestones {
+            for name in milestone.clears.iter().filter(|name| *name != "*") {
+                if Cause::new(name.as_str()).ok().and_then(|cause| self.catalogue.get(&cause)).is_none() {
+                    return Err(unknown(&milestone.id, name));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+// === impl RuleSpec ===
+
+impl RuleSpec {
+    /// A rule that says nothing beyond what it matches.
+    pub(crate) fn plain(id: String, cause: Cause, matches: MatchSpec, strength: Strength) -> Self {
+        Self {
+            id,
+            cause,
+            matches,
+            strength,
+            class: None,
+            phase: None,
+            component: None,
+            sources: Vec::new(),
+            title: None,
+            fix: None,
+            explains: Vec::new(),
+            cleared_by: Vec::new(),
+            noise_before: None,
+            after: None,
+            persists: None,
+            _versions: None,
+            examples: Examples::default(),
+        }
+    }
+}
+
+// === impl Rule ===
+
+impl Rule {
+    fn new(
+        file: &str,
+        component: Option<&str>,
+        spec: RuleSpec,
+        catalogue: &Catalogue,
+        names: &mut BTreeSet<String>,
+        when: Compile,
+    ) -> Result<Self, RuleError> {
+        let pattern = pattern(file, &spec.id, &spec.matches, names, when)?;
+        let Some(entry) = catalogue.get(&spec.cause) else {
+            return Err(RuleError::UnknownName { id: spec.id, name: spec.cause.to_string() });
+        };
+        Ok(Self {
+            pattern,
+            class: spec.class.unwrap_or(entry.class),
+            phase: spec.phase.unwrap_or(entry.phase),
+            component: spec
+                .component
+                .or_else(|| component.map(str::to_owned))
+                .unwrap_or_else(|| entry.component.clone()),
+            id: spec.id,
+            cause: spec.cause,
+            strength: spec.strength,
+            sources: spec.sources,
+            title: spec.title,
+            fix: spec.fix,
+            explains: spec.explains,
+            cleared_by: spec.cleared_by,
+            noise_before: spec.noise_before,
+            after: spec.after,
+            persists: spec.persists,
+            workload: entry.workload,
+            examples: spec.examples,
+        })
+    }
+}
+
+// === impl Milestone ===
+
+impl Milestone {
+    fn new(
+        file: &str,
+        spec: MilestoneSpec,
+        names: &mut BTreeSet<String>,
+        when: Compile,
+    ) -> Result<Self, RuleError> {
+        let pattern = pattern(file, &spec.id, &spec.matches, names, when)?;
+        Ok(Self {
+            pattern,
+            stage: spec.stage.unwrap_or_else(|| spec.phase.name().to_owned()),
+            id: spec.id,
+            phase: spec.phase,
+            event: spec.event,
+            clears: spec.clears,
+            standing: spec.standing,
+            patience: spec.patience,
+            waits_for: spec.waits_for,
+            examples: spec.examples,
+        })
+    }
+}
+
+impl Milestone {
+    /// The last phase of which this is the success. A control plane that stands or a node that joined proves that
+    /// everything up to its kubelet works.
+    pub(crate) fn reach(&self) -> Option<Phase> {
+        self.clears.iter().any(|name| name == "*").then(|| self.phase.max(Phase::Kubelet))
+    }
+}
+
+// === impl Strength ===
+
+impl Strength {
+    /// The share of such lines that do mean the cause, as far as the labelled logs and the components' sources tell.
+    pub(crate) fn value(self) -> f64 {
+        match self {
+            Self::Hint => 0.2,
+            Self::Weak => 0.45,
+            Self::Fair => 0.7,
+            Self::Strong => 0.87,
+            Self::Decisive => 0.95,
+        }
+    }
+}
+
+fn pattern(
+    file: &str,
+    id: &str,
+    spec: &MatchSpec,
+    names: &mut BTreeSet<String>,
+    when: Compile,
+) -> Result<Pattern, RuleError> {
+    if !names.insert(id.to_owned()) {
+        return Err(RuleError::Duplicate { file: file.to_owned(), id: id.to_owned() });
+    }
+    Pattern::new(spec, when).map_err(|error| RuleError::Pattern {
+        file: file.to_owned(),
+        id: id.to_owned(),
+        source: Box::new(error),
+    })
+}

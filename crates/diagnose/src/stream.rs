@@ -1,0 +1,205 @@
+//! What kind of log a stream of lines is.
+
+use std::fmt;
+
+/// Enough to see the shape of a log; more would only cost time.
+const SAMPLE: usize = 16 * 1024;
+
+/// The kind of a stream, and the unit it belongs to where that is known from outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stream {
+    pub kind: StreamKind,
+    /// The unit or program all lines come from, such as `kubelet.service`.
+    pub unit: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum StreamKind {
+    #[default]
+    Text,
+    /// `journalctl` in one of its short formats, or syslog.
+    JournalText,
+    Klog,
+    Logfmt,
+    JsonLines,
+    ContainerLog,
+    CloudInit,
+    Kubeadm,
+    /// Kernel ring buffer or serial console.
+    Console,
+    /// `minikube logs`, `tail -v` and the like: sections headed `==> name <==`.
+    Sections,
+    /// `openshift-install` stage records: `/var/log/openshift/*.json`.
+    ServiceRecords,
+}
+
+// === impl Stream ===
+
+impl Stream {
+    /// Recognises the kind by content; the name is only a hint for the unit.
+    pub fn sniff(name: &str, head: &[u8]) -> Self {
+        let sample = &head[..head.len().min(SAMPLE)];
+        let kind = StreamKind::sniff(sample);
+        let unit = match kind {
+            // One file for each unit, named after it.
+            StreamKind::ServiceRecords => {
+                name.rsplit('/').next().and_then(|file| file.split('.').next()).map(str::to_owned)
+            }
+            _ => unit_of(name),
+        };
+        Self { kind, unit }
+    }
+}
+
+/// `kubelet.log` and `journals/kubelet.service.log` are the kubelet's.
+fn unit_of(name: &str) -> Option<String> {
+    const KNOWN: [&str; 14] = [
+        "bootkube",
+        "cloud-init-output",
+        "cloud-init",
+        "containerd",
+        "crio",
+        "docker",
+        "dmesg",
+        "etcd",
+        "ignition",
+        "k3s",
+        "kubeadm",
+        "kubelet",
+        "release-image",
+        "rke2",
+    ];
+    let file = name.rsplit(['/', ':']).next()?;
+    let unit = KNOWN.iter().find(|unit| file.starts_with(**unit))?;
+    Some((*unit).to_owned())
+}
+
+// === impl StreamKind ===
+
+impl StreamKind {
+    /// The name shown as the kind of a source.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::JournalText => "journal-text",
+            Self::Klog => "klog",
+            Self::Logfmt => "logfmt",
+            Self::JsonLines => "json-lines",
+            Self::ContainerLog => "container-log",
+            Self::CloudInit => "cloud-init",
+            Self::Kubeadm => "kubeadm",
+            Self::Console => "console",
+            Self::Sections => "sections",
+            Self::ServiceRecords => "service-records",
+        }
+    }
+
+    fn sniff(sample: &[u8]) -> Self {
+        let mut votes = [0u32; 11];
+        for line in sample.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()).take(64) {
+            if let Some(kind) = Self::of_line(line) {
+                votes[kind as usize] +=
+                    if kind == Self::Sections || kind == Self::ServiceRecords { 100 } else { 1 };
+            }
+        }
+        let kinds = [
+            Self::Text,
+            Self::JournalText,
+            Self::Klog,
+            Self::Logfmt,
+            Self::JsonLines,
+            Self::ContainerLog,
+            Self::CloudInit,
+            Self::Kubeadm,
+            Self::Console,
+            Self::Sections,
+            Self::ServiceRecords,
+        ];
+        kinds
+            .into_iter()
+            .rev()
+            .max_by_key(|kind| votes[*kind as usize])
+            .filter(|kind| votes[*kind as usize] > 0)
+            .unwrap_or_default()
+    }
+
+    fn of_line(line: &[u8]) -> Option<Self> {
+        let has = |text: &str| memchr::memmem::find(line, text.as_bytes()).is_some();
+        let klog = matches!(
+            line,
+            [b'I' | b'W' | b'E' | b'F', b'0'..=b'1', b'0'..=b'9', b'0'..=b'3', b'0'..=b'9', b' ', ..]
+        );
+        if line.starts_with(b"==> ") && line.trim_ascii_end().ends_with(b"<==") {
+            Some(Self::Sections)
+        } else if has("\"phase\":") && (has("service start") || has("stage start")) {
+            Some(Self::ServiceRecords)
+        } else if klog {
+            Some(Self::Klog)
+        } else if line.starts_with(b"{") && line.trim_ascii_end().ends_with(b"}") {
+            Some(Self::JsonLines)
+        } else if has(" stderr F ") || has(" stdout F ") {
+            Some(Self::ContainerLog)
+        } else if has(".py[") || has("Cloud-init v.") {
+            Some(Self::CloudInit)
+        } else if has("level=") && has("msg=") {
+            Some(Self::Logfmt)
+        } else if line.starts_with(b"[preflight]")
+            || line.starts_with(b"[init]")
+            || line.starts_with(b"\t[ERROR ")
+            || has("error execution phase")
+        {
+            Some(Self::Kubeadm)
+        } else {
+            let head = crate::line::head(line);
+            match (head.time, head.process) {
+                (Some(crate::moment::Time::Uptime(_)), _) => Some(Self::Console),
+                (Some(_), Some(_)) => Some(Self::JournalText),
+                _ => None,
+            }
+        }
+    }
+}
+
+impl fmt::Display for StreamKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_recognised_by_content() {
+        for (text, kind) in [
+            (
+                "E0102 03:04:05.678901    1 a.go:1] x\nI0102 03:04:05.678901    1 a.go:1] y\n",
+                StreamKind::Klog,
+            ),
+            (
+                "Jan  2 03:04:05 host kubelet[12]: x\nJan  2 03:04:05 host kubelet[12]: y\n",
+                StreamKind::JournalText,
+            ),
+            ("[    0.000000] Linux version 6.1\n[    0.1] Command line: x\n", StreamKind::Console),
+            ("time=\"2026-01-02T03:04:05Z\" level=info msg=\"x\"\n", StreamKind::Logfmt),
+            ("[preflight] Running pre-flight checks\n", StreamKind::Kubeadm),
+            ("2026-01-02 03:04:05,123 - util.py[DEBUG]: x\n", StreamKind::CloudInit),
+            ("==> kubelet <==\nJan 02 03:04:05 host kubelet[1]: x\n", StreamKind::Sections),
+            (
+                "[{\"phase\":\"service start\",\"timestamp\":\"2026-08-20T10:00:00Z\"},\n",
+                StreamKind::ServiceRecords,
+            ),
+            ("something else\n", StreamKind::Text),
+            ("", StreamKind::Text),
+        ] {
+            assert_eq!(Stream::sniff("x", text.as_bytes()).kind, kind, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_unit_comes_from_the_name() {
+        assert_eq!(Stream::sniff("a/b/kubelet.service.log", b"").unit.as_deref(), Some("kubelet"));
+        assert_eq!(Stream::sniff("a/b/other.log", b"").unit, None);
+    }
+}
