@@ -1,0 +1,179 @@
+//! Bundles: a packed tar in the layout of `log-bundle-<id>/`, written while it is collected, verifiable however far it got.
+//!
+//! Every file is preceded by its [`Record`] in the `comment` of an extended header, which all readers of tar skip. The
+//! record holds the file's hash, so every file that arrived whole can be verified, even when the stream was cut before
+//! `manifest.json`, the last file. `docs/concepts/bundle.md` describes the format.
+
+mod pack;
+mod verify;
+
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use std::io::{self, Write};
+
+use jiff::Timestamp;
+use landfall_model::bundle::{BundleItem, BundleManifest, FORMAT, ItemOutcome};
+use landfall_model::identity::NodeIdentity;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use self::pack::Packer;
+pub use self::pack::Packing;
+pub use self::verify::{Verified, VerifyError, verify};
+
+/// The name of the manifest below the bundle's folder.
+pub const MANIFEST: &str = "manifest.json";
+
+/// The longest name a plain tar header can hold; longer ones stand in the extended header.
+const PLAIN_NAME: usize = 100;
+
+/// Items in a manifest. What lies beyond is still in the bundle, with its record.
+const MAX_ITEMS: usize = 20_000;
+
+/// What stands before each file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Counts the files of the bundle from 0: a gap tells that one was taken out.
+    pub sequence: u64,
+    #[serde(flatten)]
+    pub item: BundleItem,
+}
+
+/// A bundle being written.
+pub struct BundleWriter<W: Write> {
+    archive: tar::Builder<Packer<W>>,
+    manifest: BundleManifest,
+    sequence: u64,
+    /// Names in use: two files of one name would hide each other when unpacked.
+    names: HashMap<String, u32>,
+}
+
+/// A bundle that is complete.
+#[derive(Debug)]
+pub struct Finished<W> {
+    pub out: W,
+    pub manifest: BundleManifest,
+    /// Its size, packed.
+    pub packed: u64,
+}
+
+// === impl BundleWriter ===
+
+impl<W: Write> BundleWriter<W> {
+    /// Starts a bundle about `node`. The id names its folder; by custom it is the time in digits ([`bundle_id`]).
+    pub fn new(out: W, packing: Packing, id: &str, node: NodeIdentity, started: Timestamp) -> Self {
+        let manifest = BundleManifest {
+            format: FORMAT,
+            id: id.to_owned(),
+            node,
+            started,
+            ended: None,
+            items: Vec::new(),
+        };
+        Self {
+            archive: tar::Builder::new(Packer::new(out, packing)),
+            manifest,
+            sequence: 0,
+            names: HashMap::new(),
+        }
+    }
+
+    /// Writes a file. Its size and hash are added to what the item says.
+    pub fn add(&mut self, mut item: BundleItem, content: &[u8]) -> io::Result<()> {
+        item.path = self.unique(item.path);
+        item.bytes = content.len() as u64;
+        item.sha256 = Some(sha256(content));
+        let record = Record { sequence: self.sequence, item };
+        let record_text = serde_json::to_string(&record).map_err(io::Error::other)?;
+        self.write(&record.item.path, &record_text, content)?;
+        self.note(record.item);
+        Ok(())
+    }
+
+    /// Records something that left no file.
+    pub fn note(&mut self, item: BundleItem) {
+        if self.manifest.items.len() < MAX_ITEMS {
+            self.manifest.items.push(item);
+        }
+    }
+
+    /// Sends off what is held back for better packing, so that it is not lost if nothing more comes.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.archive.get_mut().empty()
+    }
+
+    /// Writes the manifest and ends the stream.
+    pub fn finish(mut self, ended: Timestamp) -> io::Result<Finished<W>> {
+        self.manifest.ended = Some(ended);
+        let text = serde_json::to_vec_pretty(&self.manifest).map_err(io::Error::other)?;
+        let item = BundleItem {
+            path: MANIFEST.to_owned(),
+            source: "landfall".to_owned(),
+            outcome: ItemOutcome::Collected,
+            duration_ms: 0,
+            bytes: text.len() as u64,
+            truncated: 0,
+            sha256: Some(sha256(&text)),
+            redactions: std::collections::BTreeMap::new(),
+        };
+        let record = Record { sequence: self.sequence, item };
+        let record_text = serde_json::to_string(&record).map_err(io::Error::other)?;
+        self.write(MANIFEST, &record_text, &text)?;
+        let (out, packed) = self.archive.into_inner()?.finish()?;
+        Ok(Finished { out, manifest: self.manifest, packed })
+    }
+
+    /// The name, or `name~2` when it is taken.
+    fn unique(&mut self, path: String) -> String {
+        // Beyond this many files names are no longer remembered, as items are not.
+        if self.names.len() >= MAX_ITEMS {
+            return path;
+        }
+        let uses = self.names.entry(path.clone()).or_default();
+        *uses += 1;
+        if *uses == 1 { path } else { format!("{path}~{uses}") }
+    }
+
+    fn write(&mut self, path: &str, record: &str, content: &[u8]) -> io::Result<()> {
+        let path = format!("log-bundle-{}/{path}", self.manifest.id);
+        let mut extensions = vec![("comment", record.as_bytes())];
+        let mut name = path.as_bytes();
+        if name.len() > PLAIN_NAME {
+            extensions.push(("path", path.as_bytes()));
+            name = &name[..PLAIN_NAME];
+        }
+        self.archive.append_pax_extensions(extensions)?;
+        let mut header = tar::Header::new_ustar();
+        header.as_mut_bytes()[..name.len()].copy_from_slice(name);
+        header.set_entry_type(tar::EntryType::Regular);
+        header.set_mode(0o600);
+        header.set_uid(0);
+        header.set_gid(0);
+        // One time for all files: two bundles of equal content are equal.
+        header.set_mtime(u64::try_from(self.manifest.started.as_second()).unwrap_or(0));
+        header.set_size(content.len() as u64);
+        header.set_cksum();
+        self.archive.append(&header, content)?;
+        self.sequence += 1;
+        self.archive.get_mut().end_of_file()
+    }
+}
+
+impl<W: Write> fmt::Debug for BundleWriter<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BundleWriter").field("manifest", &self.manifest).finish_non_exhaustive()
+    }
+}
+
+/// The id of a bundle begun at this time, as `openshift-install` makes them.
+pub fn bundle_id(started: Timestamp) -> String {
+    started.strftime("%Y%m%d%H%M%S").to_string()
+}
+
+pub(crate) fn sha256(content: &[u8]) -> String {
+    Sha256::digest(content).iter().fold(String::with_capacity(64), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}

@@ -1,0 +1,136 @@
+//! Files that are never collected, whoever asks: they hold little but secrets. What is public in them is told by other
+//! means (certificates by their facts), and their secrets are given to the redactor.
+
+use std::path::Path;
+
+const SECRET_FOLDERS: [&str; 24] = [
+    "/etc/aws",
+    "/etc/cni/net.d/calico-kubeconfig",
+    "/etc/kubernetes/bootstrap-secrets",
+    "/etc/kubernetes/pki",
+    "/etc/kubernetes/static-pod-resources",
+    "/etc/rancher/k3s/k3s.yaml",
+    "/etc/rancher/rke2/rke2.yaml",
+    "/home",
+    "/opt/openshift/auth",
+    "/opt/openshift/tls",
+    "/root",
+    "/run/ignition",
+    "/run/kubeadm",
+    "/var/lib/cloud/instance",
+    "/var/lib/cloud/instances",
+    "/var/lib/cloud/seed",
+    "/var/lib/ignition",
+    "/var/lib/kubelet/pki",
+    "/var/lib/kubelet/pods",
+    "/var/lib/rancher/k3s/server",
+    "/var/lib/rancher/rke2/server",
+    "/var/lib/waagent",
+    "/var/opt/openshift/auth",
+    "/var/opt/openshift/tls",
+];
+
+const SECRET_FILES: [&str; 20] = [
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/kubeadm.yml",
+    "/etc/kubernetes/azure.json",
+    "/etc/kubernetes/cloud-config",
+    "/etc/kubernetes/cloud-provider-config",
+    "/etc/kubernetes/cloud.conf",
+    "/etc/rancher/k3s/config.yaml",
+    "/etc/rancher/rke2/config.yaml",
+    "/etc/secret-userdata.txt",
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/sysconfig/rhn/systemid",
+    "/run/cloud-init/combined-cloud-config.json",
+    "/run/cloud-init/instance-data-sensitive.json",
+    "/run/ignition.json",
+    "/tmp/kubeadm.yml",
+    "/var/lib/kubelet/config.json",
+    "/var/lib/kubelet/kubeconfig",
+    "/var/lib/cloud/data/status.json.lock",
+];
+
+/// Names of files in the secret folders that say when, not what.
+const HARMLESS: [&str; 2] = ["/var/lib/cloud/instance/boot-finished", "/var/lib/cloud/instance/datasource"];
+
+/// Why a file is not collected; `None` when it may be.
+pub(super) fn reason(path: &Path) -> Option<&'static str> {
+    if HARMLESS.iter().any(|harmless| path == Path::new(harmless)) || is_end_of_instance(path) {
+        return None;
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let under = |folders: &[&str]| folders.iter().any(|folder| path.starts_with(folder));
+    if under(&SECRET_FOLDERS) || under(&SECRET_FILES) {
+        return Some("it holds secrets of this machine");
+    }
+    let is_kubeconfig = name.contains("kubeconfig")
+        || (path.parent() == Some(Path::new("/etc/kubernetes")) && has_extension(path, "conf"));
+    if is_kubeconfig {
+        return Some("it holds credentials of the cluster");
+    }
+    if ["key", "p12", "pfx", "jks"].iter().any(|extension| has_extension(path, extension))
+        || name.starts_with("id_rsa")
+        || name.starts_with("id_ed25519")
+        || name.starts_with("id_ecdsa")
+        || (name.starts_with("ssh_host_") && name.ends_with("_key"))
+    {
+        return Some("it holds a private key");
+    }
+    if path.starts_with("/proc") && (name == "environ" || name == "mem" || name == "kcore") {
+        return Some("it holds the memory or the environment of processes");
+    }
+    None
+}
+
+/// The real place of `boot-finished`: cloud-init's folder of the instance is a link.
+fn is_end_of_instance(path: &Path) -> bool {
+    path.starts_with("/var/lib/cloud/instances")
+        && path.file_name().is_some_and(|name| name == "boot-finished")
+}
+
+fn has_extension(path: &Path, wanted: &str) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case(wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_user_data_and_kubeconfigs_are_never_collected() {
+        for path in [
+            "/etc/kubernetes/pki/ca.crt",
+            "/etc/kubernetes/admin.conf",
+            "/etc/kubernetes/kubelet.conf",
+            "/var/lib/cloud/instance/user-data.txt",
+            "/var/lib/cloud/instances/i-1/scripts/runcmd",
+            "/run/kubeadm/kubeadm.yaml",
+            "/var/log/oddly-placed.key",
+            "/etc/ssh/ssh_host_ed25519_key",
+            "/proc/1/environ",
+            "/var/lib/kubelet/config.json",
+            "/opt/openshift/tls/root-ca.crt",
+        ] {
+            assert!(reason(Path::new(path)).is_some(), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_tells_the_story_is_collected() {
+        for path in [
+            "/var/log/cloud-init.log",
+            "/var/lib/cloud/instance/boot-finished",
+            "/var/lib/cloud/instances/i-1/boot-finished",
+            "/var/lib/cloud/data/status.json",
+            "/var/lib/kubelet/config.yaml",
+            "/etc/kubernetes/manifests/etcd.yaml",
+            "/etc/ssh/ssh_host_ed25519_key.pub",
+            "/proc/meminfo",
+        ] {
+            assert_eq!(reason(Path::new(path)), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! The machine that is looked at, by its root folder: `/`, a mounted disk, a container's `/host`, a test folder.
+//!
+//! Nothing opened through a [`Host`] lies outside its root, whatever links a hostile disk holds, and nothing but regular
+//! files is opened for reading: opening a FIFO can block and opening a device can do things.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use landfall_model::identity::NodeIdentity;
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, StatVfs};
+use rustix::io::Errno;
+
+/// More names in one folder are a mistake or an attack; what lies beyond is not looked at.
+const MAX_NAMES: usize = 20_000;
+
+/// Files that one pattern may name.
+const MAX_FOUND: usize = 4_000;
+
+/// How often a path is looked up while others rename what lies on it.
+const MAX_TRIES: usize = 32;
+
+/// Folders below folders that `**` stands for at most.
+const MAX_DEPTH: usize = 8;
+
+/// Facts such as a host name or a state are at most this long.
+const MAX_FACT: u64 = 64 << 10;
+
+/// A machine, by its root folder.
+#[derive(Debug)]
+pub struct Host {
+    root: OwnedFd,
+    path: PathBuf,
+    /// Where the root really is, whatever links `path` goes through.
+    real: PathBuf,
+}
+
+// === impl Host ===
+
+impl Host {
+    /// The machine whose root folder this is. `/` is the machine we run on.
+    pub fn at(root: &Path) -> io::Result<Self> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::openat(CWD, root, flags, Mode::empty())?;
+        let real = std::fs::read_link(descriptor_path(&fd)).unwrap_or_else(|_| root.to_owned());
+        Ok(Self { root: fd, path: root.to_owned(), real })
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether questions to the network and to running services are questions to this machine.
+    pub fn is_this_machine(&self) -> bool {
+        self.path == Path::new("/")
+    }
+
+    /// Opens a regular file for reading.
+    pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
+        let path = path.as_ref();
+        // Looked at before it is opened for reading, and again after, in case it was exchanged in between.
+        regular(&self.resolve(path, OFlags::PATH)?)?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = match self.resolve(path, flags | OFlags::NOATIME) {
+            // Only the owner may read without leaving a trace.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.resolve(path, flags)?,
+            other => other?,
+        };
+        regular(&fd)?;
+        Ok(fd.into())
+    }
+
+    /// Where an open file really lies, seen from the root, whatever links led to it.
+    pub(super) fn real_path(&self, file: &File) -> io::Result<PathBuf> {
+        let path = std::fs::read_link(descriptor_path(file))?;
+        Ok(path.strip_prefix(&self.real).map_or_else(|_| path.clone(), |inside| Path::new("/").join(inside)))
+    }
+
+    /// The first `max` bytes of a file.
+    pub fn read(&self, path: impl AsRef<Path>, max: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open(path)?.take(max).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A small file as text, without space around it; `None` when it cannot be read.
+    pub fn fact(&self, path: impl AsRef<Path>) -> Option<String> {
+        let bytes = self.read(path, MAX_FACT).ok()?;
+        Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
+    pub fn exists(&self, path: impl AsRef<Path>) -> bool {
+        self.resolve(path.as_ref(), OFlags::PATH).is_ok()
+    }
+
+    /// The names in a folder, sorted.
+    pub fn list(&self, folder: impl AsRef<Path>) -> io::Result<Vec<OsString>> {
+        let fd = self.resolve(folder.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let mut names = Vec::new();
+        for entry in Dir::new(fd)? {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name != b"." && name != b".." {
+                names.push(OsString::from_vec(name));
+            }
+            if names.len() == MAX_NAMES {
+                break;
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The regular files a pattern names, sorted. `*` stands for any part of a name but a leading dot, a component `**`
+    /// for any folders, eight deep at most.
+    pub fn find(&self, pattern: &str) -> io::Result<Vec<PathBuf>> {
+        let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
+        let mut found = Vec::new();
+        self.find_in(PathBuf::from("/"), &parts, 0, &mut found)?;
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+
+    /// How full the file system at a path is.
+    pub fn space(&self, path: impl AsRef<Path>) -> io::Result<StatVfs> {
+        Ok(rustix::fs::fstatvfs(self.resolve(path.as_ref(), OFlags::PATH)?)?)
+    }
+
+    /// Connects to a socket inside the root.
+    pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<UnixStream> {
+        let fd = self.resolve(path.as_ref(), OFlags::PATH)?;
+        match file_type(&fd)? {
+            // The name of an open file leads to it wherever its path now leads.
+            FileType::Socket => UnixStream::connect(descriptor_path(&fd)),
+            other => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("it is {}, not a socket", kind(other)),
+            )),
+        }
+    }
+
+    /// What the machine says about itself.
+    pub fn identity(&self) -> NodeIdentity {
+        let live = |path: &str| self.fact(path).filter(|text| !text.is_empty());
+        let release = live("/etc/os-release").or_else(|| live("/usr/lib/os-release")).unwrap_or_default();
+        let pretty = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
+        let hostname = live("/proc/sys/kernel/hostname").filter(|_| self.is_this_machine());
+        NodeIdentity {
+            hostname: hostname.or_else(|| live("/etc/hostname")).unwrap_or_else(|| "unknown".to_owned()),
+            machine_id: live("/etc/machine-id"),
+            boot_id: live("/proc/sys/kernel/random/boot_id"),
+            os: pretty.map(|name| name.trim_matches('"').to_owned()),
+            architecture: self.is_this_machine().then(|| std::env::consts::ARCH.to_owned()),
+            provider_id: None,
+        }
+    }
+
+    fn find_in(
+        &self,
+        base: PathBuf,
+        parts: &[&str],
+        depth: usize,
+        found: &mut Vec<PathBuf>,
+    ) -> io::Result<()> {
+        let Some((part, rest)) = parts.split_first() else {
+            if found.len() < MAX_FOUND
+                && self.resolve(&base, OFlags::PATH).and_then(|fd| regular(&fd)).is_ok()
+            {
+                found.push(base);
+            }
+            return Ok(());
+        };
+        if !part.contains('*') {
+            return self.find_in(base.join(part), rest, depth, found);
+        }
+        let names = match self.list(&base) {
+            Ok(names) => names,
+            // A folder that is not there, or is none, holds nothing. Above the pattern's first star any other failure is
+            // worth telling; below it the rest is still looked at.
+            Err(error) if is_absent(&error) || depth > 0 => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if *part == "**" {
+            self.find_in(base.clone(), rest, depth + 1, found)?;
+        }
+        for name in names {
+            let wanted = matches(part.as_bytes(), name.as_encoded_bytes());
+            if found.len() >= MAX_FOUND || !wanted {
+                continue;
+            }
+            let path = base.join(&name);
+            if *part != "**" {
+                self.find_in(path, rest, depth + 1, found)?;
+            } else if depth < MAX_DEPTH && self.is_real_folder(&path) {
+                self.find_in(path, parts, depth + 1, found)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A folder that is no link: links could go round in circles.
+    fn is_real_folder(&self, path: &Path) -> bool {
+        let fd = self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW);
+        fd.and_then(|fd| file_type(&fd)).is_ok_and(|kind| kind == FileType::Directory)
+    }
+
+    fn resolve(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC;
+        let inside = path.strip_prefix("/").unwrap_or(path);
+        let inside = if inside.as_os_str().is_empty() { Path::new(".") } else { inside };
+        let contained = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let mut tries = 0;
+        let opened = loop {
+            tries += 1;
+            match rustix::fs::openat2(&self.root, inside, flags, Mode::empty(), contained) {
+                // Something on the way was renamed at this moment.
+                Err(Errno::AGAIN) if tries < MAX_TRIES => {}
+                other => break other,
+            }
+        };
+        match opened {
+            // Kernels before 5.6 and old sandboxes lack the call. Nothing can lead out of `/`.
+            Err(Errno::NOSYS) if self.is_this_machine() => {
+                Ok(rustix::fs::openat(&self.root, inside, flags, Mode::empty())?)
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+/// The path under which the kernel offers an open file.
+pub(super) fn descriptor_path(fd: &impl std::os::fd::AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
+}
+
+/// Whether the error says that there is nothing to read, as opposed to something that cannot be read.
+pub(super) fn is_absent(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+}
+
+fn regular(fd: &OwnedFd) -> io::Result<()> {
+    match file_type(fd)? {
+        FileType::RegularFile => Ok(()),
+        other => {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is {}, not a file", kind(other))))
+        }
+    }
+}
+
+fn file_type(fd: &OwnedFd) -> io::Result<FileType> {
+    Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
+}
+
+fn kind(file_type: FileType) -> &'static str {
+    match file_type {
+        FileType::RegularFile => "a file",
+        FileType::Directory => "a folder",
+        FileType::Symlink => "a link",
+        FileType::Fifo => "a named pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        FileType::Unknown => "of an unknown kind",
+    }
+}
+
+/// Whether a name fits a pattern with stars. A leading dot must be named.
+fn matches(pattern: &[u8], name: &[u8]) -> bool {
+    if name.starts_with(b".") && !pattern.starts_with(b".") {
+        return false;
+    }
+    let (mut p, mut n) = (0, 0);
+    // Where to go on when the last star has to take one byte more.
+    let mut again: Option<(usize, usize)> = None;
+    while n < name.len() {
+        if pattern.get(p) == Some(&b'*') {
+            again = Some((p + 1, n + 1));
+            p += 1;
+        } else if pattern.get(p) == Some(&name[n]) {
+            (p, n) = (p + 1, n + 1);
+        } else if let Some((star, next)) = again {
+            (p, n) = (star, next);
+            again = Some((star, next + 1));
+        } else {
+            return false;
+        }
+    }
+    pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_do_not_lead_out_of_the_root() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("secret"), "outside").unwrap();
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("var/log")).unwrap();
+        let link = |to: &Path, from: &str| symlink(to, root.path().join(from)).unwrap();
+        link(&outside.path().join("secret"), "var/log/absolute");
+        link(Path::new("../../../../../../../../../../../../etc/passwd"), "var/log/climbing");
+        link(outside.path(), "var/folder");
+        link(Path::new("/var/log/inside-target"), "var/log/inside");
+        fs::write(root.path().join("var/log/inside-target"), "inside").unwrap();
+        let host = Host::at(root.path()).unwrap();
+        for path in ["/var/log/absolute", "/var/log/climbing", "/var/folder/secret", "/../../etc/passwd"] {
+            assert!(is_absent(&host.open(path).unwrap_err()), "{path}");
+        }
+        assert_eq!(host.read("/var/log/inside", 100).unwrap(), b"inside", "links are those of the root");
+        assert_eq!(host.find("/var/log/*").unwrap().len(), 2, "links to nothing are not found");
+    }
+
+    #[test]
+    fn pipes_and_devices_are_not_opened() {
+        let root = tempfile::tempdir().unwrap();
+        let pipe = root.path().join("pipe");
+        rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let host = Host::at(root.path()).unwrap();
+        assert_eq!(host.open("/pipe").unwrap_err().to_string(), "it is a named pipe, not a file");
+        assert!(host.find("/*").unwrap().is_empty());
+        let machine = Host::at(Path::new("/")).unwrap();
+        assert_eq!(machine.open("/dev/null").unwrap_err().to_string(), "it is a device, not a file");
+        assert_eq!(machine.open("/proc").unwrap_err().to_string(), "it is a folder, not a file");
+    }
+
+    #[test]
+    fn patterns_find_files_at_any_depth_and_circles_end() {
+        let root = tempfile::tempdir().unwrap();
+        for path in ["pki/ca.crt", "pki/etcd/ca.crt", "pki/.hidden/x.crt", "pki/etcd/ca.key"] {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, "").unwrap();
+        }
+        symlink("..", root.path().join("pki/etcd/up")).unwrap();
+        let host = Host::at(root.path()).unwrap();
+        let found = host.find("/pki/**/*.crt").unwrap();
+        assert_eq!(found, [Path::new("/pki/ca.crt"), Path::new("/pki/etcd/ca.crt")]);
+        assert!(host.find("/nowhere/*/x").unwrap().is_empty());
+    }
+
+    #[test]
+    fn stars_match_like_a_shell() {
+        for (pattern, name, expected) in [
+            ("*", "a", true),
+            ("*", ".a", false),
+            (".*", ".a", true),
+            ("*.log", "a.log", true),
+            ("*.log", "a.log.1", false),
+            ("*.log*", "a.log.1", true),
+            ("a*b*c", "axxbxbxc", true),
+            ("a*b*c", "axxbxbx", false),
+            ("", "", true),
+        ] {
+            assert_eq!(matches(pattern.as_bytes(), name.as_bytes()), expected, "{pattern} {name}");
+        }
+    }
+}

@@ -1,0 +1,554 @@
+//! Where sources put what they find. Everything passes the redactor first; what is too long loses its middle; what is
+//! done goes to the bundle in parts of bounded size.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use landfall_model::bundle::{BundleItem, ItemOutcome};
+use landfall_redact::{Counts, Entry, EntryStream, Format, Options, Redactor, Stream};
+
+use super::host;
+
+/// A file of a bundle is held in memory until its size is known. What is longer becomes several files.
+const PART: usize = 2 << 20;
+
+/// How far beyond that a part may grow before it is noticed.
+const STEP: usize = 128 << 10;
+
+/// The end of a file that is too long, kept in memory while it is read. The end is where a machine says why it stopped.
+const TAIL_MAX: u64 = 2 << 20;
+
+/// The longest path inside a bundle; what is longer is cut.
+const PATH_MAX: usize = 240;
+
+/// What one item may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Limits {
+    pub(super) time: Duration,
+    /// Bytes of each file, before packing.
+    pub(super) bytes: u64,
+}
+
+/// Takes what the source of one item finds.
+pub(super) struct Sink {
+    redactor: Redactor,
+    pieces: SyncSender<Piece>,
+    limits: Limits,
+    deadline: Instant,
+}
+
+/// One record of the manifest, and the file it is about.
+pub(super) struct Piece {
+    pub(super) item: BundleItem,
+    pub(super) content: Option<Vec<u8>>,
+}
+
+/// Why something is not collected, or not whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    Absent,
+    TimedOut,
+    Failed(String),
+    Withheld(String),
+}
+
+/// What a file holds, for the redactor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Framing {
+    Lines,
+    /// Container logs as the runtimes write them.
+    Cri,
+    /// Entries, written by [`FileSink::entry`].
+    Entries,
+}
+
+/// A file on its way into the bundle.
+pub(super) struct FileSink<'s> {
+    sink: &'s mut Sink,
+    path: String,
+    source: String,
+    started: Instant,
+    framing: Framing,
+    redaction: Redaction,
+    redacted: Vec<u8>,
+    counts: Counts,
+    shape: Shape,
+    body: Body,
+    parts: u64,
+}
+
+enum Redaction {
+    Bytes(Stream),
+    Entries(EntryStream),
+}
+
+/// Head, and tail if there is too much.
+struct Shape {
+    head_left: u64,
+    tail_max: usize,
+    tail: Vec<u8>,
+    left_out: u64,
+}
+
+enum Body {
+    Plain(Vec<u8>),
+    Gzip(Box<GzEncoder<Vec<u8>>>),
+}
+
+// === impl Limits ===
+
+impl Limits {
+    /// How much of the end of a file that is too long is kept.
+    pub(super) fn tail(self) -> u64 {
+        (self.bytes / 2).min(TAIL_MAX)
+    }
+
+    pub(super) fn head(self) -> u64 {
+        self.bytes - self.tail()
+    }
+}
+
+// === impl Sink ===
+
+impl Sink {
+    pub(super) fn new(redactor: Redactor, pieces: SyncSender<Piece>, limits: Limits) -> Self {
+        Self { redactor, pieces, limits, deadline: Instant::now() + limits.time }
+    }
+
+    /// The time that is left, for a question to somebody else; never zero, which many calls take for "for ever".
+    pub(super) fn time_left(&self) -> Result<Duration, Trouble> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(Trouble::TimedOut) } else { Ok(left) }
+    }
+
+    /// Collects one file. `fill` writes it; what it had written when trouble came is kept, unless it is withheld.
+    pub(super) fn file(
+        &mut self,
+        path: &str,
+        source: &str,
+        framing: Framing,
+        fill: impl FnOnce(&mut FileSink<'_>) -> Result<(), Trouble>,
+    ) {
+        let path = self.bundle_path(path);
+        let redaction = Redaction::new(&self.redactor, framing);
+        let limits = self.limits;
+        // Names decide about packing so that the layout stays what readers expect.
+        let body = if Path::new(&path).extension().is_some_and(|extension| extension == "gz") {
+            Body::Gzip(Box::new(GzEncoder::new(Vec::new(), Compression::default())))
+        } else {
+            Body::Plain(Vec::new())
+        };
+        let mut file = FileSink {
+            sink: self,
+            path,
+            source: source.to_owned(),
+            started: Instant::now(),
+            framing,
+            redaction,
+            redacted: Vec::new(),
+            counts: Counts::default(),
+            shape: Shape {
+                head_left: limits.head(),
+                tail_max: usize::try_from(limits.tail()).unwrap_or(usize::MAX),
+                tail: Vec::new(),
+                left_out: 0,
+            },
+            body,
+            parts: 0,
+        };
+        let result = fill(&mut file);
+        file.end(result);
+    }
+
+    /// Collects a text that is in memory.
+    pub(super) fn text(&mut self, path: &str, source: &str, text: &str) {
+        self.file(path, source, Framing::Lines, |file| file.write(text.as_bytes()));
+    }
+
+    /// Records something that is not collected.
+    pub(super) fn note(&mut self, path: &str, source: &str, trouble: &Trouble) {
+        let item = BundleItem {
+            path: self.bundle_path(path),
+            source: self.clean(source),
+            outcome: self.clean_outcome(trouble.outcome()),
+            duration_ms: 0,
+            bytes: 0,
+            truncated: 0,
+            sha256: None,
+            redactions: BTreeMap::new(),
+        };
+        self.send(Piece { item, content: None });
+    }
+
+    /// A text without secrets, such as a name that a program chose.
+    pub(super) fn clean(&self, text: &str) -> String {
+        let (bytes, counts) = self.redactor.redact(text.as_bytes(), Options::default());
+        if counts.redacted.is_empty() && counts.withheld == 0 {
+            return text.to_owned();
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// What others said when they failed is foreign text too.
+    fn clean_outcome(&self, outcome: ItemOutcome) -> ItemOutcome {
+        match outcome {
+            ItemOutcome::Failed { error } => ItemOutcome::Failed { error: self.clean(&error) },
+            other => other,
+        }
+    }
+
+    /// Names come from the machine and may hold anything: here they become plain, relative and free of secrets.
+    fn bundle_path(&self, path: &str) -> String {
+        let plain = |c: char| if c.is_control() || c == '\\' || c == '\u{fffd}' { '_' } else { c };
+        let path: String = self.clean(path).chars().map(plain).collect();
+        let parts = path.split('/').filter(|part| !matches!(*part, "" | "." | ".."));
+        let mut path = parts.collect::<Vec<_>>().join("/");
+        path.truncate(path.floor_char_boundary(PATH_MAX));
+        path
+    }
+
+    fn send(&mut self, piece: Piece) {
+        let before = Instant::now();
+        // When nobody listens any more, this item was given up; there is nobody to tell.
+        let _ = self.pieces.send(piece);
+        // Waiting for our turn is not the source's fault.
+        self.deadline += before.elapsed();
+    }
+}
+
+// === impl FileSink ===
+
+impl FileSink<'_> {
+    pub(super) fn limits(&self) -> Limits {
+        self.sink.limits
+    }
+
+    pub(super) fn time_left(&self) -> Result<Duration, Trouble> {
+        self.sink.time_left()
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
+        self.sink.time_left()?;
+        if let Redaction::Bytes(stream) = &mut self.redaction {
+            stream.push(bytes, &mut self.redacted);
+        }
+        self.pass_on();
+        Ok(())
+    }
+
+    /// Writes `head text` as one line. `head` must hold no foreign text; lines of one `unit` continue each other.
+    pub(super) fn entry(&mut self, unit: &[u8], head: &[u8], text: &[u8]) -> Result<(), Trouble> {
+        self.sink.time_left()?;
+        if let Redaction::Entries(stream) = &mut self.redaction {
+            stream.push(&Entry { unit, before: head, text, after: b"\n" }, &mut self.redacted);
+        }
+        self.pass_on();
+        Ok(())
+    }
+
+    /// A name that a program chose, without secrets.
+    pub(super) fn clean(&self, text: &str) -> String {
+        self.sink.clean(text)
+    }
+
+    /// Says that `bytes` of the file are passed over. `run_up` is what stands before the place where it goes on: it is
+    /// searched, so that a secret that reaches over the place is recognised, but not kept.
+    pub(super) fn skip(&mut self, bytes: u64, run_up: &[u8]) {
+        self.finish_redaction();
+        self.pass_on();
+        self.shape.head_left = 0;
+        self.shape.left_out += bytes;
+        if let Redaction::Bytes(stream) = &mut self.redaction {
+            stream.push(run_up, &mut self.redacted);
+        }
+        self.redacted.clear();
+    }
+
+    /// Ends the redaction so far and starts a new one of the same kind.
+    fn finish_redaction(&mut self) {
+        let next = Redaction::new(&self.sink.redactor, self.framing);
+        let counts = match std::mem::replace(&mut self.redaction, next) {
+            Redaction::Bytes(stream) => stream.finish(&mut self.redacted),
+            Redaction::Entries(stream) => stream.finish(&mut self.redacted),
+        };
+        for (kind, count) in counts.redacted {
+            *self.counts.redacted.entry(kind).or_default() += count;
+        }
+        self.counts.withheld += counts.withheld;
+    }
+
+    /// Takes what the redactor has decided into head or tail.
+    fn pass_on(&mut self) {
+        let redacted = std::mem::take(&mut self.redacted);
+        let head = self.shape.take_head(&redacted);
+        self.keep(&redacted[..head]);
+        self.shape.push_tail(&redacted[head..]);
+        self.redacted = redacted;
+        self.redacted.clear();
+    }
+
+    fn keep(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(STEP));
+            self.body.write(now);
+            bytes = later;
+            if self.body.len() >= PART {
+                self.send_part(ItemOutcome::Collected, Last::No);
+            }
+        }
+    }
+
+    fn end(mut self, result: Result<(), Trouble>) {
+        let outcome = result.map_or_else(|trouble| trouble.outcome(), |()| ItemOutcome::Collected);
+        if matches!(outcome, ItemOutcome::Withheld { .. }) {
+            // Nothing of it may leave, not even what looked harmless.
+            self.body = Body::Plain(Vec::new());
+            self.shape.tail.clear();
+        } else {
+            self.finish_redaction();
+            self.pass_on();
+            let tail = self.shape.finish();
+            self.keep(&tail);
+        }
+        self.send_part(outcome, Last::Yes);
+    }
+
+    fn send_part(&mut self, outcome: ItemOutcome, last: Last) {
+        let (rest, body) = self.body.take(last);
+        self.body = rest;
+        self.parts += 1;
+        let nothing = body.is_empty() && (self.parts > 1 || outcome != ItemOutcome::Collected);
+        let mut item = BundleItem {
+            path: part_path(&self.path, self.parts),
+            source: self.sink.clean(&self.source),
+            outcome: self.sink.clean_outcome(outcome),
+            duration_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            bytes: body.len() as u64,
+            truncated: 0,
+            sha256: None,
+            redactions: BTreeMap::new(),
+        };
+        if last == Last::Yes {
+            item.truncated = self.shape.left_out;
+            item.redactions =
+                self.counts.redacted.iter().map(|(kind, count)| (kind.to_string(), *count)).collect();
+            if self.counts.withheld > 0 {
+                item.redactions.insert("WITHHELD".to_owned(), self.counts.withheld);
+            }
+        }
+        self.sink.send(Piece { item, content: (!nothing).then_some(body) });
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Yes,
+    No,
+}
+
+/// `kubelet.log`, `kubelet.part2.log`, …: the end of the name tells what it is, and stays.
+fn part_path(path: &str, part: u64) -> String {
+    if part == 1 {
+        return path.to_owned();
+    }
+    let name = path.rfind('/').map_or(0, |slash| slash + 1);
+    let dot = path[name..].find('.').map_or(path.len(), |dot| name + dot);
+    format!("{}.part{part}{}", &path[..dot], &path[dot..])
+}
+
+// === impl Redaction ===
+
+impl Redaction {
+    fn new(redactor: &Redactor, framing: Framing) -> Self {
+        match framing {
+            Framing::Lines => Self::Bytes(redactor.stream(Options::default())),
+            Framing::Cri => {
+                Self::Bytes(redactor.stream(Options { format: Format::Cri, ..Options::default() }))
+            }
+            Framing::Entries => Self::Entries(redactor.entries(Options::default())),
+        }
+    }
+}
+
+// === impl Shape ===
+
+impl Shape {
+    /// How much of this still belongs to the head.
+    fn take_head(&mut self, bytes: &[u8]) -> usize {
+        let head = usize::try_from(self.head_left).unwrap_or(usize::MAX).min(bytes.len());
+        self.head_left -= head as u64;
+        head
+    }
+
+    fn push_tail(&mut self, bytes: &[u8]) {
+        self.tail.extend_from_slice(bytes);
+        // Half the copies for twice the memory.
+        if self.tail.len() > self.tail_max.saturating_mul(2) {
+            self.drop_front();
+        }
+    }
+
+    /// Drops what is too much, and the rest of the line that is cut.
+    fn drop_front(&mut self) {
+        let excess = self.tail.len().saturating_sub(self.tail_max);
+        if excess == 0 {
+            return;
+        }
+        let line = memchr::memchr(b'\n', &self.tail[excess..]).map_or(excess, |feed| excess + feed + 1);
+        self.tail.drain(..line);
+        self.left_out += line as u64;
+    }
+
+    fn finish(&mut self) -> Vec<u8> {
+        self.drop_front();
+        let tail = std::mem::take(&mut self.tail);
+        if self.left_out == 0 {
+            return tail;
+        }
+        let mut marked = format!("\n[landfall: {} bytes left out here]\n", self.left_out).into_bytes();
+        marked.extend_from_slice(&tail);
+        marked
+    }
+}
+
+// === impl Body ===
+
+impl Body {
+    fn write(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Plain(body) => {
+                // Exactly what a part can need, as soon as it is more than a little: doubling would take twice of it.
+                if body.len() + bytes.len() > body.capacity() && body.len() > STEP {
+                    body.reserve_exact(PART + STEP - body.len());
+                }
+                body.extend_from_slice(bytes);
+            }
+            Self::Gzip(encoder) => {
+                // Writing to memory cannot fail.
+                let _ = encoder.write_all(bytes);
+            }
+        }
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Self::Plain(body) => body.len(),
+            Self::Gzip(encoder) => encoder.get_ref().len(),
+        }
+    }
+
+    /// What goes into the bundle now, and what is kept for the next part. Lines stay whole.
+    fn take(&mut self, last: Last) -> (Self, Vec<u8>) {
+        match self {
+            Self::Plain(body) => {
+                let mut now = std::mem::take(body);
+                let whole = memchr::memrchr(b'\n', &now).filter(|_| last == Last::No);
+                let end = whole.map_or(now.len(), |feed| feed + 1);
+                // A long file fills the next part too: reserved at once, it does not grow by doubling.
+                let mut rest = Vec::with_capacity(if last == Last::No { PART + STEP } else { 0 });
+                rest.extend_from_slice(&now[end..]);
+                now.truncate(end);
+                (Self::Plain(rest), now)
+            }
+            Self::Gzip(encoder) => {
+                let next = Box::new(GzEncoder::new(Vec::new(), Compression::default()));
+                let done = std::mem::replace(encoder, next);
+                (std::mem::replace(self, Self::Plain(Vec::new())), done.finish().unwrap_or_default())
+            }
+        }
+    }
+}
+
+// === impl Trouble ===
+
+impl Trouble {
+    pub(super) fn outcome(&self) -> ItemOutcome {
+        match self {
+            Self::Absent => ItemOutcome::Absent,
+            Self::TimedOut => ItemOutcome::TimedOut,
+            Self::Failed(error) => ItemOutcome::Failed { error: error.clone() },
+            Self::Withheld(reason) => ItemOutcome::Withheld { reason: reason.clone() },
+        }
+    }
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            _ if host::is_absent(&error) => Self::Absent,
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::TimedOut,
+            _ => Self::Failed(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    fn collect(bytes: u64, fill: impl FnOnce(&mut FileSink<'_>) -> Result<(), Trouble>) -> Vec<Piece> {
+        let redactor = Redactor::builder().build().unwrap();
+        let (pieces, received) = mpsc::sync_channel(100);
+        let mut sink = Sink::new(redactor, pieces, Limits { time: Duration::from_secs(60), bytes });
+        sink.file("a/b.log", "test", Framing::Lines, fill);
+        drop(sink);
+        received.into_iter().collect()
+    }
+
+    fn content(pieces: &[Piece]) -> Vec<u8> {
+        pieces.iter().filter_map(|piece| piece.content.as_deref()).flatten().copied().collect()
+    }
+
+    #[test]
+    fn what_is_too_long_loses_its_middle_and_says_so() {
+        let text: String = (0..1000).map(|n| format!("line {n}\n")).collect();
+        let pieces = collect(1000, |file| file.write(text.as_bytes()));
+        let kept = String::from_utf8(content(&pieces)).unwrap();
+        assert!(kept.starts_with("line 0\n") && kept.ends_with("line 999\n"), "{kept}");
+        let item = &pieces[0].item;
+        assert!(kept.contains(&format!("[landfall: {} bytes left out here]\n", item.truncated)), "{kept}");
+        let marker = kept.len() - (text.len() - usize::try_from(item.truncated).unwrap());
+        assert!(marker < 60, "what is kept and what is left out add up: {marker}");
+    }
+
+    #[test]
+    fn long_files_come_in_parts_that_add_up() {
+        let text = b"I0102 03:04:05.678901 1 kubelet.go:1] a line like any other, one of very many of them\n"
+            .repeat(60_000);
+        let pieces = collect(100 << 20, |file| text.chunks(7777).try_for_each(|chunk| file.write(chunk)));
+        let paths: Vec<&str> = pieces.iter().map(|piece| piece.item.path.as_str()).collect();
+        assert_eq!(paths, ["a/b.log", "a/b.part2.log", "a/b.part3.log"]);
+        assert_eq!(content(&pieces), text);
+        assert!(
+            pieces.iter().all(|piece| piece.content.as_ref().unwrap().ends_with(b"\n")),
+            "lines are whole"
+        );
+    }
+
+    #[test]
+    fn withheld_means_that_nothing_leaves() {
+        let pieces = collect(1000, |file| {
+            file.write(b"harmless\n")?;
+            Err(Trouble::Withheld("binary".to_owned()))
+        });
+        assert!(pieces.iter().all(|piece| piece.content.is_none()));
+        assert!(matches!(pieces[0].item.outcome, ItemOutcome::Withheld { .. }));
+    }
+
+    #[test]
+    fn names_become_plain_paths() {
+        let redactor = Redactor::builder().build().unwrap();
+        let (pieces, _received) = mpsc::sync_channel(1);
+        let sink = Sink::new(redactor, pieces, Limits { time: Duration::from_secs(1), bytes: 1 });
+        assert_eq!(sink.bundle_path("/a/../b/./c\n\x1b[31m.log"), "a/b/c__[31m.log");
+        assert!(sink.bundle_path(&"ä".repeat(500)).len() <= PATH_MAX);
+        assert!(!sink.bundle_path("abcdef.0123456789abcdef.log").contains("0123456789abcdef"));
+    }
+}

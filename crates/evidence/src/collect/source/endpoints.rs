@@ -1,0 +1,128 @@
+//! Where this machine was told to find its API server and its registries, read from its configuration.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use crate::collect::host::Host;
+
+/// A machine has one or two endpoints; more in its files are leftovers.
+const MAX_ENDPOINTS: usize = 8;
+
+const MAX_FILE: u64 = 1 << 20;
+
+const API_FILES: [&str; 10] = [
+    "/etc/kubernetes/*.conf",
+    "/etc/kubernetes/kubeconfig",
+    "/etc/kubeadm.yml",
+    "/etc/rancher/*/config.yaml",
+    "/opt/openshift/auth/kubeconfig",
+    "/run/kubeadm/*.yaml",
+    "/tmp/kubeadm.yml",
+    "/var/lib/kubelet/bootstrap-kubeconfig",
+    "/var/lib/kubelet/kubeconfig",
+    "/var/lib/rancher/*/agent/kubelet.kubeconfig",
+];
+
+/// A host, by name or address, and a port.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Endpoint {
+    pub(super) host: String,
+    pub(super) port: u16,
+}
+
+/// The API endpoints in kubeconfigs and kubeadm's configuration.
+pub(super) fn api(host: &Host) -> Vec<Endpoint> {
+    let mut found = BTreeSet::new();
+    for path in API_FILES.iter().flat_map(|pattern| host.find(pattern).unwrap_or_default()) {
+        let Ok(content) = host.read(&path, MAX_FILE) else { continue };
+        found.extend(in_text(&String::from_utf8_lossy(&content)));
+    }
+    found.into_iter().take(MAX_ENDPOINTS).collect()
+}
+
+/// Registries that containerd is configured for, and that kubeadm takes its images from.
+pub(super) fn registries(host: &Host) -> Vec<Endpoint> {
+    let folders = host.list("/etc/containerd/certs.d").unwrap_or_default();
+    let mut found: BTreeSet<Endpoint> =
+        folders.iter().filter_map(|name| Endpoint::parse(&name.to_string_lossy(), 443)).collect();
+    for path in host.find("/run/kubeadm/*.yaml").unwrap_or_default() {
+        let Ok(content) = host.read(&path, MAX_FILE) else { continue };
+        let text = String::from_utf8_lossy(&content);
+        let repositories = text.lines().filter_map(|line| line.trim().strip_prefix("imageRepository:"));
+        found.extend(repositories.filter_map(|value| Endpoint::parse(value, 443)));
+    }
+    found.into_iter().take(MAX_ENDPOINTS).collect()
+}
+
+fn in_text(text: &str) -> impl Iterator<Item = Endpoint> {
+    text.lines().filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        let default = match name.trim().trim_start_matches("- ").trim_matches('"') {
+            // A kubeconfig, or the configuration of k3s.
+            "server" if value.contains("https://") => 443,
+            "apiServerEndpoint" | "controlPlaneEndpoint" => 6443,
+            _ => return None,
+        };
+        Endpoint::parse(value, default)
+    })
+}
+
+// === impl Endpoint ===
+
+impl Endpoint {
+    /// Reads `https://host:port/path`, or a part of it.
+    pub(super) fn parse(text: &str, default_port: u16) -> Option<Self> {
+        let text = text.trim().trim_end_matches(',').trim_matches(['"', '\'']);
+        let text = text.strip_prefix("https://").unwrap_or(text);
+        let text = text.split(['/', '?', '#']).next().unwrap_or_default();
+        let (host, port) = if let Some(rest) = text.strip_prefix('[') {
+            let (address, port) = rest.split_once(']')?;
+            (address, port.strip_prefix(':'))
+        } else {
+            match text.rsplit_once(':') {
+                Some((host, port)) if !host.contains(':') => (host, Some(port)),
+                _ => (text, None),
+            }
+        };
+        let port = port.map_or(Some(default_port), |port| port.parse().ok())?;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+        let valid = host.parse::<IpAddr>().is_ok() || (host.contains(is_name) && host.chars().all(is_name));
+        valid.then(|| Self { host: host.to_owned(), port })
+    }
+
+    pub(super) fn is_name(&self) -> bool {
+        self.host.parse::<IpAddr>().is_err()
+    }
+}
+
+impl std::fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_found_in_each_kind_of_file() {
+        let kubeconfig = "clusters:\n- cluster:\n    server: https://api.c1.example:6443\n";
+        let kubeadm = "discovery:\n  bootstrapToken:\n    apiServerEndpoint: \"10.0.0.1:6443\"\ncontrolPlaneEndpoint: '[fd00::1]:443'\n";
+        let rke = "server: https://rke.example:9345\ntoken: x\nserver: not-a-url\n";
+        let told: Vec<String> =
+            in_text(&[kubeconfig, kubeadm, rke].concat()).map(|endpoint| endpoint.to_string()).collect();
+        assert_eq!(told, ["api.c1.example:6443", "10.0.0.1:6443", "[fd00::1]:443", "rke.example:9345"]);
+    }
+
+    #[test]
+    fn nonsense_is_no_endpoint() {
+        for text in ["", "https://", "a b:1", "host:port", "host:99999", "{{ .Server }}", "[::1"] {
+            assert_eq!(Endpoint::parse(text, 443), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Files by name and pattern. Packed logs are unpacked, since what is packed cannot be searched for secrets.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Read, Seek as _, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use flate2::read::MultiGzDecoder;
+
+use super::Source;
+use crate::collect::forbidden;
+use crate::collect::host::Host;
+use crate::collect::plan::Lines;
+use crate::collect::sink::{FileSink, Framing, Sink, Trouble};
+
+const CHUNK: usize = 64 << 10;
+
+/// What is read before the end of a file that is too long, so that a key or a dump that reaches into the end is
+/// recognised. Twice what the redactor holds back.
+const RUN_UP: u64 = 2 * landfall_redact::HOLD_MAX as u64;
+
+pub(super) struct Files {
+    pub(super) to: String,
+    pub(super) paths: Vec<String>,
+    pub(super) lines: Lines,
+}
+
+// === impl Files ===
+
+impl Source for Files {
+    fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
+        let mut found = false;
+        let mut seen = HashSet::new();
+        for pattern in &self.paths {
+            // What lies above the first star is not repeated in the bundle.
+            let base = pattern
+                .find('*')
+                .and_then(|star| pattern[..star].rfind('/'))
+                .map_or("", |end| &pattern[..end]);
+            let paths = if pattern.contains('*') { host.find(pattern)? } else { vec![pattern.into()] };
+            for path in paths {
+                if !pattern.contains('*') && !host.exists(&path) {
+                    continue;
+                }
+                found = true;
+                let name = if pattern.contains('*') {
+                    path.strip_prefix(base).unwrap_or(&path).to_string_lossy().into_owned()
+                } else {
+                    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+                };
+                let to = if self.to.ends_with('/') { format!("{}{name}", self.to) } else { self.to.clone() };
+                self.one(host, sink, &path, &to, &mut seen)?;
+            }
+        }
+        if found { Ok(()) } else { Err(Trouble::Absent) }
+    }
+}
+
+impl Files {
+    fn one(
+        &self,
+        host: &Host,
+        sink: &mut Sink,
+        path: &Path,
+        to: &str,
+        seen: &mut HashSet<PathBuf>,
+    ) -> Result<(), Trouble> {
+        // The item's time is up: what is left is one record, not thousands.
+        sink.time_left()?;
+        let source = path.to_string_lossy();
+        let to = to.strip_suffix(".gz").unwrap_or(to);
+        if let Some(reason) = forbidden::reason(path) {
+            sink.note(to, &source, &Trouble::Withheld(reason.to_owned()));
+            return Ok(());
+        }
+        let opened = host.open(path).and_then(|file| Ok((host.real_path(&file)?, file)));
+        let (real, file) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                sink.note(to, &source, &error.into());
+                return Ok(());
+            }
+        };
+        // A link may have led to something that is not to be collected.
+        if let Some(reason) = forbidden::reason(&real) {
+            sink.note(to, &source, &Trouble::Withheld(reason.to_owned()));
+            return Ok(());
+        }
+        // Containers' logs are reached by two names.
+        if !seen.insert(real) {
+            return Ok(());
+        }
+        let framing = match self.lines {
+            Lines::Plain => Framing::Lines,
+            Lines::Cri => Framing::Cri,
+        };
+        sink.file(to, &source, framing, |sink| fill(file, sink));
+        Ok(())
+    }
+}
+
+fn fill(mut file: File, sink: &mut FileSink<'_>) -> Result<(), Trouble> {
+    let mut head = Vec::new();
+    file.by_ref().take(CHUNK as u64).read_to_end(&mut head)?;
+    if head.starts_with(b"\x1f\x8b") {
+        file.seek(SeekFrom::Start(0))?;
+        return copy(&mut MultiGzDecoder::new(file), sink, u64::MAX);
+    }
+    if !is_text(&head) {
+        return Err(Trouble::Withheld("it is not text and cannot be searched for secrets".to_owned()));
+    }
+    let limits = sink.limits();
+    let size = file.metadata()?.len();
+    sink.write(&head)?;
+    if size <= limits.bytes + RUN_UP {
+        // Also files whose size is not known beforehand, as in `/proc`. A file being written may have grown meanwhile.
+        return copy(&mut file, sink, u64::MAX);
+    }
+    let start = head.len() as u64;
+    let wanted = limits.head().saturating_sub(start);
+    copy(&mut file, sink, wanted)?;
+    let tail = size - limits.tail() - RUN_UP;
+    let here = start + wanted;
+    file.seek(SeekFrom::Start(tail))?;
+    let mut run_up = Vec::new();
+    file.by_ref().take(RUN_UP).read_to_end(&mut run_up)?;
+    sink.skip((tail + run_up.len() as u64).saturating_sub(here), &run_up);
+    copy(&mut file, sink, u64::MAX)
+}
+
+fn copy(reader: &mut impl Read, sink: &mut FileSink<'_>, limit: u64) -> Result<(), Trouble> {
+    let mut reader = reader.take(limit);
+    let mut buffer = vec![0; CHUNK];
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(count) => sink.write(&buffer[..count])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Logs of machines that lost power hold runs of NUL bytes. What is mostly NUL, has one for every other byte (text of
+/// another width, in which no secret would be recognised) or is a known binary format is no text.
+fn is_text(head: &[u8]) -> bool {
+    const BINARY: [&[u8]; 10] = [
+        b"\x7fELF",
+        b"LPKSHHRH",
+        b"\xfd7zXZ",
+        b"\x28\xb5\x2f\xfd",
+        b"BZh",
+        b"PK\x03\x04",
+        b"SQLite format",
+        b"ElfFile\0",
+        b"\xff\xfe",
+        b"\xfe\xff",
+    ];
+    let zeros = head.iter().filter(|byte| **byte == 0).count();
+    let alone = head.windows(2).filter(|pair| (pair[0] == 0) != (pair[1] == 0)).count();
+    zeros * 2 <= head.len() && alone * 4 <= head.len() && !BINARY.iter().any(|magic| head.starts_with(magic))
+}

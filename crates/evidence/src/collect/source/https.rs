@@ -1,0 +1,281 @@
+//! How far one gets to an API endpoint or a registry: name, TCP, TLS with the chain it shows, HTTP with its clock.
+//!
+//! The chain is collected, not trusted: nothing secret is sent, and what the peer says is evidence only.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+
+use super::Source;
+use super::endpoints::{self, Endpoint};
+use super::{certificates, name_servers};
+use crate::collect::host::Host;
+use crate::collect::sink::{Sink, Trouble};
+
+/// One step of a probe; longer means that the node does not get through either.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Addresses tried of one name.
+const MAX_ADDRESSES: usize = 4;
+
+/// Status line, headers and a first piece of the answer.
+const MAX_ANSWER: usize = 8 << 10;
+
+/// Clocks that differ more than this break certificates and tokens sooner or later.
+const SKEW_WORTH_TELLING: i64 = 5;
+
+pub(super) struct Https {
+    pub(super) to: String,
+    pub(super) path: String,
+    pub(super) whom: Whom,
+}
+
+pub(super) enum Whom {
+    ApiEndpoints,
+    /// Those in the machine's configuration, or else these.
+    Registries(Vec<String>),
+}
+
+/// Remembers the chain and accepts it.
+#[derive(Debug)]
+struct Collector {
+    provider: Arc<CryptoProvider>,
+    chain: Mutex<Vec<CertificateDer<'static>>>,
+}
+
+// === impl Https ===
+
+impl Source for Https {
+    fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
+        if !host.is_this_machine() {
+            return Err(Trouble::Absent);
+        }
+        let mut targets = match &self.whom {
+            Whom::ApiEndpoints => endpoints::api(host),
+            Whom::Registries(hosts) => {
+                let configured = endpoints::registries(host);
+                if configured.is_empty() {
+                    hosts.iter().filter_map(|host| Endpoint::parse(host, 443)).collect()
+                } else {
+                    configured
+                }
+            }
+        };
+        targets.dedup();
+        if targets.is_empty() {
+            return Err(Trouble::Absent);
+        }
+        sink.file(&self.to, "https", crate::collect::sink::Framing::Lines, |file| {
+            for target in &targets {
+                file.time_left()?;
+                let addresses = name_servers::resolve(host, &target.host, PATIENCE);
+                let mut text = String::new();
+                if addresses.is_empty() {
+                    text += &format!("{target}: no name server gave an address\n");
+                }
+                for address in addresses.into_iter().take(MAX_ADDRESSES) {
+                    text += &probe(target, address, &self.path, PATIENCE.min(file.time_left()?));
+                }
+                file.write(text.as_bytes())?;
+            }
+            Ok(())
+        });
+        Ok(())
+    }
+}
+
+fn probe(target: &Endpoint, address: IpAddr, path: &str, patience: Duration) -> String {
+    let address = SocketAddr::new(address, target.port);
+    let mut text = String::new();
+    let started = Instant::now();
+    let stream = match TcpStream::connect_timeout(&address, patience) {
+        Ok(stream) => stream,
+        Err(error) => {
+            return format!("{target}: dial tcp {address}: {error} ({} ms)\n", started.elapsed().as_millis());
+        }
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "{target}: connected to {address} ({} ms)", started.elapsed().as_millis());
+    match over_tls(target, stream, path, patience) {
+        Ok(told) => text += &told,
+        Err(error) => text += &format!("{target}: {error}\n"),
+    }
+    text
+}
+
+fn over_tls(target: &Endpoint, stream: TcpStream, path: &str, patience: Duration) -> io::Result<String> {
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_write_timeout(Some(patience))?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let collector = Arc::new(Collector { provider: Arc::clone(&provider), chain: Mutex::default() });
+    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let verifier: Arc<dyn ServerCertVerifier> = Arc::<Collector>::clone(&collector);
+    let config = config
+        .map_err(io::Error::other)?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    let name = ServerName::try_from(target.host.clone()).map_err(io::Error::other)?;
+    let connection = ClientConnection::new(Arc::new(config), name).map_err(io::Error::other)?;
+    let mut stream = StreamOwned::new(connection, stream);
+    let asked = Timestamp::now();
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: {target}\r\nConnection: close\r\nUser-Agent: landfall\r\n\r\n");
+    let answer = stream.write_all(request.as_bytes()).and_then(|()| read_some(&mut stream, patience));
+    let mut text = String::new();
+    let chain = collector.chain.lock().map(|chain| chain.clone()).unwrap_or_default();
+    for (number, certificate) in chain.iter().enumerate() {
+        let _ =
+            write!(text, "{target}: certificate {number} of the chain\n{}", certificates::facts(certificate));
+    }
+    match answer {
+        Ok(answer) => text += &told(target, path, &answer, asked),
+        Err(error) => text += &format!("{target}: TLS: {error}\n"),
+    }
+    Ok(text)
+}
+
+fn read_some(stream: &mut impl Read, patience: Duration) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + patience;
+    let mut answer = Vec::new();
+    let mut buffer = [0; 2048];
+    while answer.len() < MAX_ANSWER && Instant::now() < deadline {
+        match stream.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(count) => answer.extend_from_slice(&buffer[..count]),
+            // Many servers end without the farewell; what they said counts.
+            Err(_) if !answer.is_empty() => break,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(answer)
+}
+
+/// Status, and how far the peer's clock is from ours.
+fn told(target: &Endpoint, path: &str, answer: &[u8], asked: Timestamp) -> String {
+    let answer = String::from_utf8_lossy(answer);
+    let mut lines = answer.lines();
+    let mut text = format!("{target}: GET {path}: {}\n", lines.next().unwrap_or("no answer"));
+    let headers = lines.take_while(|line| !line.trim().is_empty());
+    let date =
+        headers.filter_map(|line| line.split_once(':')).find(|(name, _)| name.eq_ignore_ascii_case("date"));
+    if let Some(date) = date.and_then(|(_, date)| jiff::fmt::rfc2822::parse(date.trim()).ok()) {
+        let skew = date.timestamp().as_second() - asked.as_second();
+        let verdict = if skew.abs() > SKEW_WORTH_TELLING { "clock skew" } else { "clocks agree" };
+        text += &format!("{target}: {verdict}: its clock is {skew} s ahead of ours\n");
+    }
+    text
+}
+
+// === impl Collector ===
+
+impl ServerCertVerifier for Collector {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if let Ok(mut chain) = self.chain.lock() {
+            chain.push(end_entity.clone().into_owned());
+            chain.extend(intermediates.iter().map(|certificate| certificate.clone().into_owned()));
+        }
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use landfall_pki::{Authority, Leaf, Purpose};
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use rustls::{ServerConfig, ServerConnection};
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn the_chain_the_answer_and_the_skew_are_told() {
+        let authority = Authority::new("test-ca", 30).unwrap();
+        let leaf = authority.issue(&Leaf::new("api", Purpose::Serve).names(["localhost"])).unwrap();
+        let chain = vec![CertificateDer::from_pem_slice(leaf.certificate.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(leaf.key.expose().as_bytes()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config =
+            ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+        let config = config.with_no_client_auth().with_single_cert(chain, key).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let serve = thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut stream = StreamOwned::new(ServerConnection::new(Arc::new(config)).unwrap(), stream);
+            let mut buffer = [0; 1024];
+            let count = stream.read(&mut buffer).unwrap();
+            assert!(buffer[..count].starts_with(b"GET /version HTTP/1.1\r\n"));
+            let answer = b"HTTP/1.1 401 Unauthorized\r\nDate: Sat, 01 Jan 2000 00:00:00 GMT\r\n\r\n";
+            stream.write_all(answer).unwrap();
+            stream.conn.send_close_notify();
+            stream.flush().unwrap();
+        });
+        let target = Endpoint { host: "localhost".to_owned(), port };
+        let text = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON);
+        serve.join().unwrap();
+        assert!(text.contains(&format!("localhost:{port}: connected to 127.0.0.1:{port}")), "{text}");
+        assert!(text.contains("issuer: CN=test-ca") && text.contains("names: localhost"), "{text}");
+        assert!(text.contains("GET /version: HTTP/1.1 401 Unauthorized"), "{text}");
+        assert!(text.contains("clock skew: its clock is -"), "{text}");
+    }
+
+    #[test]
+    fn a_closed_port_and_a_peer_without_tls_are_told() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let target = Endpoint { host: "127.0.0.1".to_owned(), port };
+        let serve = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let _ = stream.read(&mut [0; 1024]);
+            stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
+        });
+        let text = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON);
+        serve.join().unwrap();
+        assert!(text.contains(": TLS: "), "{text}");
+        let text = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON);
+        assert!(text.contains("dial tcp") && text.contains("refused"), "{text}");
+    }
+}

@@ -1,0 +1,185 @@
+//! The journal as text: one line per line of each message, like `journalctl -o short-iso-precise`, in UTC.
+//!
+//! Unlike the short format it tells the year, which a bundle that is read years later needs.
+
+use std::collections::HashMap;
+use std::fs::File;
+
+use jiff::Timestamp;
+use landfall_journal::{Entry, Filter, Id128, Journal as Files};
+use landfall_model::chain;
+
+use super::Source;
+use crate::collect::host::{Host, descriptor_path};
+use crate::collect::plan::Since;
+use crate::collect::sink::{FileSink, Framing, Sink, Trouble};
+
+/// Files opened at once: a process may open 1024, and several items read the journal at the same time.
+const MAX_FILES: usize = 150;
+
+/// Names of programs that are remembered in their cleaned form.
+const MAX_NAMES: usize = 4096;
+
+const PLACES: [&str; 4] = [
+    "/run/log/journal/*.journal*",
+    "/run/log/journal/*/*.journal*",
+    "/var/log/journal/*.journal*",
+    "/var/log/journal/*/*.journal*",
+];
+
+pub(super) struct Journal {
+    pub(super) to: String,
+    pub(super) unit: Option<String>,
+    pub(super) since: Since,
+}
+
+/// What a line needs of an entry.
+#[derive(Default)]
+struct Parts {
+    host: Vec<u8>,
+    process: Vec<u8>,
+    unit: Vec<u8>,
+    pid: Vec<u8>,
+    message: Vec<u8>,
+}
+
+// === impl Journal ===
+
+impl Source for Journal {
+    fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
+        let mut journal = open(host)?;
+        let mut filter = self.unit.as_deref().map_or_else(Filter::default, Filter::unit);
+        if self.since == Since::Boot
+            && let Some(boot) = last_boot(host, &mut journal)
+        {
+            filter = filter.and(&Filter::boot(boot));
+        }
+        let source =
+            self.unit.as_ref().map_or_else(|| "journal".to_owned(), |unit| format!("journal:{unit}"));
+        write(journal, filter, &self.to, &source, sink);
+        Ok(())
+    }
+}
+
+/// What one unit wrote in the last boot, for the record of a unit that failed.
+pub(super) fn of_unit(host: &Host, unit: &str, to: &str, sink: &mut Sink) -> Result<(), Trouble> {
+    Journal { to: to.to_owned(), unit: Some(unit.to_owned()), since: Since::Boot }.collect(host, sink)
+}
+
+/// All journal files of the machine, opened inside its root.
+fn open(host: &Host) -> Result<Files, Trouble> {
+    let mut files: Vec<File> = Vec::new();
+    let mut trouble = Trouble::Absent;
+    // Files being written have no `@` in their names and matter most.
+    let mut paths: Vec<_> = PLACES.iter().flat_map(|place| host.find(place).unwrap_or_default()).collect();
+    paths.sort_by_key(|path| path.to_string_lossy().contains('@'));
+    for path in paths.into_iter().take(MAX_FILES) {
+        match host.open(&path) {
+            Ok(file) => files.push(file),
+            Err(error) => trouble = error.into(),
+        }
+    }
+    if files.is_empty() {
+        return Err(trouble);
+    }
+    // By the descriptors, not by the paths: a path may have become a link that leads out of the root.
+    let journal = Files::open(files.iter().map(descriptor_path));
+    match journal.problems().first() {
+        Some(problem) if journal.files() == 0 => Err(Trouble::Failed(chain(&problem.error).to_string())),
+        _ => Ok(journal),
+    }
+}
+
+/// The boot that runs; on a disk that is looked at from outside, the last one.
+fn last_boot(host: &Host, journal: &mut Files) -> Option<Id128> {
+    let boots = journal.boots();
+    let running = host.fact("/proc/sys/kernel/random/boot_id");
+    let running: Option<Id128> = running.and_then(|id| id.replace('-', "").parse().ok());
+    let known = boots.iter().find(|boot| Some(boot.id) == running).or(boots.last());
+    known.map(|boot| boot.id)
+}
+
+fn write(mut journal: Files, filter: Filter, to: &str, source: &str, sink: &mut Sink) {
+    journal.set_filter(filter);
+    sink.file(to, source, Framing::Entries, |sink| {
+        let mut names = HashMap::new();
+        let mut any = false;
+        while let Some(entry) = journal.next() {
+            any = true;
+            let time = entry.cursor().realtime;
+            let parts = Parts::of(entry).map_err(|error| Trouble::Failed(chain(&error).to_string()))?;
+            parts.write(time, &mut names, sink)?;
+        }
+        match journal.problems().first() {
+            Some(problem) if !any => Err(Trouble::Failed(chain(&problem.error).to_string())),
+            _ if !any => Err(Trouble::Absent),
+            _ => Ok(()),
+        }
+    });
+}
+
+// === impl Parts ===
+
+impl Parts {
+    fn of(mut entry: Entry<'_, File>) -> Result<Self, landfall_journal::Error> {
+        let mut parts = Self::default();
+        while let Some(field) = entry.next_field()? {
+            let part = match field.name() {
+                "MESSAGE" => &mut parts.message,
+                "_HOSTNAME" => &mut parts.host,
+                "SYSLOG_IDENTIFIER" => &mut parts.process,
+                // Only where the program did not name itself.
+                "_COMM" if parts.process.is_empty() => &mut parts.process,
+                "_SYSTEMD_UNIT" => &mut parts.unit,
+                "_PID" => &mut parts.pid,
+                _ => continue,
+            };
+            part.clear();
+            part.extend_from_slice(field.value());
+        }
+        Ok(parts)
+    }
+
+    fn write(
+        &self,
+        time: u64,
+        names: &mut HashMap<Vec<u8>, String>,
+        sink: &mut FileSink<'_>,
+    ) -> Result<(), Trouble> {
+        let time = i64::try_from(time).ok().and_then(|time| Timestamp::from_microsecond(time).ok());
+        let name = if self.process.is_empty() { &self.unit } else { &self.process };
+        let host = clean(&self.host, "localhost", names, sink);
+        let name = clean(name, "unknown", names, sink);
+        let pid = String::from_utf8_lossy(&self.pid);
+        let pid = if pid.bytes().all(|byte| byte.is_ascii_digit()) && !pid.is_empty() {
+            format!("[{pid}]")
+        } else {
+            String::new()
+        };
+        let head = format!("{:.6} {host} {name}{pid}: ", time.unwrap_or_default());
+        let unit = if self.unit.is_empty() { &self.process } else { &self.unit };
+        for line in self.message.split(|byte| *byte == b'\n') {
+            sink.entry(unit, head.as_bytes(), line)?;
+        }
+        Ok(())
+    }
+}
+
+/// Programs choose their names, and may choose a secret.
+fn clean(name: &[u8], otherwise: &str, names: &mut HashMap<Vec<u8>, String>, sink: &FileSink<'_>) -> String {
+    if name.is_empty() {
+        return otherwise.to_owned();
+    }
+    if let Some(clean) = names.get(name) {
+        return clean.clone();
+    }
+    let plain: String = String::from_utf8_lossy(name)
+        .chars()
+        .map(|c| if c.is_control() || c == ' ' { '_' } else { c })
+        .collect();
+    let clean = sink.clean(&plain);
+    if names.len() < MAX_NAMES {
+        names.insert(name.to_vec(), clean.clone());
+    }
+    clean
+}

@@ -1,0 +1,46 @@
+//! The kinds of sources, one file each.
+
+mod certificates;
+mod dbus;
+mod disks;
+mod dns;
+mod endpoints;
+mod facts;
+mod files;
+mod http;
+mod https;
+mod journal;
+mod name_servers;
+mod network;
+mod openrc;
+mod units;
+
+use super::host::Host;
+use super::plan::{Item, Spec};
+use super::sink::{Sink, Trouble};
+
+/// Something that can be collected. What it finds, and what it finds out it cannot read, goes into the sink; an error is
+/// the outcome of the item as a whole.
+pub(super) trait Source {
+    fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble>;
+}
+
+pub(super) fn of(item: &Item) -> Box<dyn Source> {
+    let to = item.to.clone();
+    match item.source.clone() {
+        Spec::Files { paths, lines } => Box::new(files::Files { to, paths, lines }),
+        Spec::Facts { paths } => Box::new(facts::Facts { to, paths }),
+        Spec::Journal { unit, since } => Box::new(journal::Journal { to, unit, since }),
+        Spec::Units { names } => Box::new(units::Units { to, names }),
+        Spec::Openrc {} => Box::new(openrc::Openrc { to }),
+        Spec::Certificates { paths } => Box::new(certificates::Certificates { to, paths }),
+        Spec::Disks {} => Box::new(disks::Disks { to }),
+        Spec::Network {} => Box::new(network::Network { to }),
+        Spec::Http { address, path } => Box::new(http::Http { to, address, path }),
+        Spec::Dns { names } => Box::new(name_servers::NameServers { to, names }),
+        Spec::Api { path } => Box::new(https::Https { to, path, whom: https::Whom::ApiEndpoints }),
+        Spec::Registry { hosts, path } => {
+            Box::new(https::Https { to, path, whom: https::Whom::Registries(hosts) })
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Services by their state where OpenRC runs them: each state is a folder of links under `/run/openrc`.
+
+use std::fmt::Write as _;
+
+use super::Source;
+use crate::collect::host::Host;
+use crate::collect::sink::{Sink, Trouble};
+
+const STATES: [&str; 8] =
+    ["failed", "starting", "inactive", "stopping", "scheduled", "wasinactive", "hotplugged", "started"];
+
+pub(super) struct Openrc {
+    pub(super) to: String,
+}
+
+// === impl Openrc ===
+
+impl Source for Openrc {
+    fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
+        host.list("/run/openrc")?;
+        let level = host.fact("/run/openrc/softlevel").unwrap_or_else(|| "unknown".to_owned());
+        let mut text = format!("runlevel: {level}\n");
+        for state in STATES {
+            for service in host.list(format!("/run/openrc/{state}")).unwrap_or_default() {
+                let service = service.to_string_lossy();
+                // What a supervised or started daemon left behind tells which process it should be.
+                let daemon = host.fact(format!("/run/openrc/daemons/{service}/001")).unwrap_or_default();
+                let pidfile =
+                    daemon.lines().find_map(|line| line.strip_prefix("pidfile=")).unwrap_or_default();
+                let pid = if pidfile.is_empty() { None } else { host.fact(pidfile) };
+                let crashed = state == "started"
+                    && pid
+                        .as_deref()
+                        .is_some_and(|pid| host.exists("/proc/self") && !host.exists(format!("/proc/{pid}")));
+                let state = if crashed { "crashed" } else { state };
+                // Writing to a string cannot fail.
+                let _ = writeln!(
+                    text,
+                    "{state:<12} {service}{}",
+                    pid.map(|pid| format!(" (pid {pid})")).unwrap_or_default()
+                );
+            }
+        }
+        sink.text(&self.to, "/run/openrc", &text);
+        Ok(())
+    }
+}

@@ -1,0 +1,332 @@
+//! systemd's units and their state, asked of systemd itself over D-Bus: through its private socket, which is there before
+//! the bus and when the bus is what failed, or else through the system bus.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use landfall_model::chain;
+
+use super::Source;
+use super::dbus::{Connection, DbusError, Peer, Value};
+use super::journal;
+use crate::collect::host::Host;
+use crate::collect::sink::{Sink, Trouble};
+
+/// Units whose state is told in full. A machine has a handful that failed; hundreds mean that something else is wrong.
+const MAX_TOLD: usize = 64;
+
+const SYSTEMD: &str = "org.freedesktop.systemd1";
+const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+
+/// What is told of a unit, in this order. Its environment may hold anything and is left out.
+const PROPERTIES: [&str; 32] = [
+    "Result",
+    "NRestarts",
+    "ExecMainCode",
+    "ExecMainStatus",
+    "ExecMainPID",
+    "MainPID",
+    "StatusText",
+    "StatusErrno",
+    "Type",
+    "Restart",
+    "LoadState",
+    "LoadError",
+    "UnitFileState",
+    "FragmentPath",
+    "DropInPaths",
+    "ConditionResult",
+    "AssertResult",
+    "Conditions",
+    "InvocationID",
+    "Job",
+    "Requires",
+    "Wants",
+    "After",
+    "TriggeredBy",
+    "MemoryCurrent",
+    "MemoryPeak",
+    "TasksCurrent",
+    "OOMPolicy",
+    "ControlGroup",
+    "NeedDaemonReload",
+    "ExecStart",
+    "TimeoutStartUSec",
+];
+
+/// Moments of a unit's life.
+const MOMENTS: [&str; 6] = [
+    "StateChangeTimestamp",
+    "ActiveEnterTimestamp",
+    "ActiveExitTimestamp",
+    "InactiveEnterTimestamp",
+    "ExecMainStartTimestamp",
+    "ExecMainExitTimestamp",
+];
+
+pub(super) struct Units {
+    pub(super) to: String,
+    /// Told whatever their state; `*` at the end stands for any ending.
+    pub(super) names: Vec<String>,
+}
+
+struct Unit {
+    name: String,
+    description: String,
+    load: String,
+    active: String,
+    sub: String,
+    path: String,
+}
+
+// === impl Units ===
+
+impl Source for Units {
+    fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
+        let mut connection = connect(host, sink.time_left()?)?;
+        let listed = connection.call(SYSTEMD, "/org/freedesktop/systemd1", MANAGER, "ListUnits", &[])?;
+        let units: Vec<Unit> = match listed.first() {
+            Some(Value::Array(units)) => units.iter().filter_map(Unit::from_value).collect(),
+            _ => return Err(Trouble::Failed("systemd's list of units is not one".to_owned())),
+        };
+        sink.text(&format!("{}failed-units.txt", self.to), "systemd", &failed_list(&units));
+        let told = units.iter().filter(|unit| unit.is_failing() || self.wants(&unit.name));
+        for unit in told.take(MAX_TOLD) {
+            let base = format!("{}unit-status/{}", self.to, unit.name);
+            match properties(&mut connection, unit) {
+                Ok(properties) => sink.text(&format!("{base}.txt"), &unit.name, &unit.status(&properties)),
+                Err(error) => sink.note(&format!("{base}.txt"), &unit.name, &error.into()),
+            }
+            if unit.is_failing()
+                && let Err(trouble) = journal::of_unit(host, &unit.name, &format!("{base}.log"), sink)
+            {
+                sink.note(&format!("{base}.log"), &unit.name, &trouble);
+            }
+        }
+        match jobs(&mut connection) {
+            Ok(text) => sink.text(&format!("{}jobs.txt", self.to), "systemd", &text),
+            Err(error) => sink.note(&format!("{}jobs.txt", self.to), "systemd", &error.into()),
+        }
+        Ok(())
+    }
+}
+
+impl Units {
+    fn wants(&self, unit: &str) -> bool {
+        self.names.iter().any(|name| match name.strip_suffix('*') {
+            Some(start) => unit.starts_with(start),
+            None => unit == name,
+        })
+    }
+}
+
+fn connect(host: &Host, within: Duration) -> Result<Connection, Trouble> {
+    let mut trouble = Trouble::Absent;
+    for (path, peer) in [("/run/systemd/private", Peer::Program), ("/run/dbus/system_bus_socket", Peer::Bus)]
+    {
+        let opened = host.connect(path).map_err(Trouble::from);
+        match opened.and_then(|stream| Connection::open(stream, peer, within).map_err(Trouble::from)) {
+            Ok(connection) => return Ok(connection),
+            Err(Trouble::Absent) => {}
+            Err(other) => trouble = other,
+        }
+    }
+    Err(trouble)
+}
+
+/// What boot is waiting for.
+fn jobs(connection: &mut Connection) -> Result<String, DbusError> {
+    let listed = connection.call(SYSTEMD, "/org/freedesktop/systemd1", MANAGER, "ListJobs", &[])?;
+    let Some(Value::Array(jobs)) = listed.first() else {
+        return Err(DbusError::Malformed { what: "no list of jobs" });
+    };
+    let mut text = String::from("JOB UNIT TYPE STATE\n");
+    for job in jobs {
+        let Value::Struct(fields) = job else { continue };
+        let words: Vec<String> = fields.iter().take(4).map(ToString::to_string).collect();
+        text += &format!("{}\n", words.join(" "));
+    }
+    text += &format!("\n{} jobs listed.\n", jobs.len());
+    Ok(text)
+}
+
+fn properties(connection: &mut Connection, unit: &Unit) -> Result<Vec<(String, Value)>, DbusError> {
+    let mut all = Vec::new();
+    let kind = unit.name.rsplit('.').next().unwrap_or_default();
+    let mut interface = kind[..kind.len().min(1)].to_uppercase();
+    interface.push_str(kind.get(1..).unwrap_or_default());
+    for interface in ["Unit".to_owned(), interface] {
+        let interface = format!("{SYSTEMD}.{interface}");
+        let got =
+            connection.call(SYSTEMD, &unit.path, "org.freedesktop.DBus.Properties", "GetAll", &[&interface]);
+        let values = match got {
+            Ok(values) => values,
+            // Not every kind of unit has an interface of its own.
+            Err(DbusError::Failed { .. }) if !all.is_empty() => break,
+            Err(error) => return Err(error),
+        };
+        let Some(Value::Array(entries)) = values.into_iter().next() else { continue };
+        for entry in entries {
+            if let Value::Entry(entry) = entry
+                && let (Value::Text(name), value) = *entry
+            {
+                all.push((name, value));
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The list as `systemctl list-units --state=failed` prints it.
+fn failed_list(units: &[Unit]) -> String {
+    let failed: Vec<&Unit> = units.iter().filter(|unit| unit.active == "failed").collect();
+    let width = failed.iter().map(|unit| unit.name.len()).max().unwrap_or(4).max(4);
+    let mut text = String::new();
+    if !failed.is_empty() {
+        text += &format!("  {:<width$} {:<6} {:<6} {:<6} DESCRIPTION\n", "UNIT", "LOAD", "ACTIVE", "SUB");
+    }
+    for Unit { name, load, active, sub, description, .. } in &failed {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "● {name:<width$} {load:<6} {active:<6} {sub:<6} {description}");
+    }
+    text += &format!("\n{} loaded units listed.\n", failed.len());
+    text
+}
+
+// === impl Unit ===
+
+impl Unit {
+    fn from_value(value: &Value) -> Option<Self> {
+        let Value::Struct(fields) = value else { return None };
+        let text = |at: usize| match fields.get(at) {
+            Some(Value::Text(text)) => Some(text.clone()),
+            _ => None,
+        };
+        Some(Self {
+            name: text(0)?,
+            description: text(1)?,
+            load: text(2)?,
+            active: text(3)?,
+            sub: text(4)?,
+            path: text(6)?,
+        })
+    }
+
+    /// A unit that is started over and over is called *activating*, not *failed*.
+    fn is_failing(&self) -> bool {
+        self.active == "failed" || self.sub == "auto-restart"
+    }
+
+    /// Like `systemctl status`, and the properties behind it.
+    fn status(&self, properties: &[(String, Value)]) -> String {
+        let get =
+            |name: &str| properties.iter().find(|(property, _)| property == name).map(|(_, value)| value);
+        let shown = |name: &str| get(name).map(ToString::to_string).unwrap_or_default();
+        let mut text = format!("● {} - {}\n", self.name, self.description);
+        text +=
+            &format!("     Loaded: {} ({}; {})\n", self.load, shown("FragmentPath"), shown("UnitFileState"));
+        text += &format!("     Active: {} ({})", self.active, self.sub);
+        let result = shown("Result");
+        if !result.is_empty() && result != "success" {
+            text += &format!(" (Result: {result})");
+        }
+        if let Some(since) = get("StateChangeTimestamp").and_then(moment) {
+            text += &format!(" since {since}");
+        }
+        text.push('\n');
+        if get("ExecMainPID").is_some_and(|pid| *pid != Value::Unsigned(0)) {
+            let code = match get("ExecMainCode") {
+                Some(Value::Signed(1)) => "exited",
+                Some(Value::Signed(2)) => "killed",
+                Some(Value::Signed(3)) => "dumped",
+                _ => "running",
+            };
+            let (pid, status) = (shown("ExecMainPID"), shown("ExecMainStatus"));
+            text += &format!("   Main PID: {pid} (code={code}, status={status})\n");
+        }
+        text.push('\n');
+        for name in PROPERTIES {
+            if let Some(value) = get(name).filter(|value| !is_unset(value)) {
+                text += &format!("{name}={value}\n");
+            }
+        }
+        for name in MOMENTS {
+            if let Some(time) = get(name).and_then(moment) {
+                text += &format!("{name}={time}\n");
+            }
+        }
+        text
+    }
+}
+
+/// The largest number stands for "no limit" or "not known".
+fn is_unset(value: &Value) -> bool {
+    match value {
+        Value::Unsigned(number) => *number == u64::MAX,
+        Value::Text(text) => text.is_empty(),
+        Value::Array(values) => values.is_empty(),
+        _ => false,
+    }
+}
+
+/// systemd counts microseconds since 1970; 0 means never.
+fn moment(value: &Value) -> Option<Timestamp> {
+    let Value::Unsigned(time @ 1..) = value else { return None };
+    Timestamp::from_microsecond(i64::try_from(*time).ok()?).ok()
+}
+
+// === impl Trouble ===
+
+impl From<DbusError> for Trouble {
+    fn from(error: DbusError) -> Self {
+        match error {
+            DbusError::TimedOut => Self::TimedOut,
+            other => Self::Failed(chain(&other).to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(name: &str, active: &str, sub: &str) -> Unit {
+        let text = |text: &str| text.to_owned();
+        Unit {
+            name: text(name),
+            description: text("A unit"),
+            load: text("loaded"),
+            active: text(active),
+            sub: text(sub),
+            path: text("/"),
+        }
+    }
+
+    #[test]
+    fn failed_units_are_listed_as_systemctl_does() {
+        let units = [unit("a.service", "active", "running"), unit("kubelet.service", "failed", "failed")];
+        let text = failed_list(&units);
+        assert_eq!(
+            text,
+            "  UNIT            LOAD   ACTIVE SUB    DESCRIPTION\n● kubelet.service loaded failed failed A unit\n\n1 loaded units listed.\n"
+        );
+        assert_eq!(failed_list(&units[..1]), "\n0 loaded units listed.\n");
+    }
+
+    #[test]
+    fn status_says_how_it_ended() {
+        let properties = [
+            ("Result".to_owned(), Value::Text("exit-code".to_owned())),
+            ("ExecMainPID".to_owned(), Value::Unsigned(42)),
+            ("ExecMainCode".to_owned(), Value::Signed(1)),
+            ("ExecMainStatus".to_owned(), Value::Signed(203)),
+            ("MemoryPeak".to_owned(), Value::Unsigned(u64::MAX)),
+            ("Environment".to_owned(), Value::Array(vec![Value::Text("PASSWORD=hunter2".to_owned())])),
+        ];
+        let text = unit("k.service", "activating", "auto-restart").status(&properties);
+        assert!(text.contains("Active: activating (auto-restart) (Result: exit-code)"), "{text}");
+        assert!(text.contains("Main PID: 42 (code=exited, status=203)"), "{text}");
+        assert!(!text.contains("MemoryPeak") && !text.contains("hunter2"), "{text}");
+    }
+}

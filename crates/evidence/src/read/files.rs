@@ -1,0 +1,88 @@
+//! Files and folders.
+
+use std::fs::{self, File, FileType};
+use std::os::unix::fs::FileTypeExt as _;
+use std::path::{Path, PathBuf};
+
+use landfall_model::chain;
+
+use super::opener::{OpenError, Opener};
+use super::{ReadError, Reason};
+
+/// A folder of logs nested deeper or holding more than this is a mistake or an attack; what lies beyond is reported.
+const MAX_DEPTH: usize = 32;
+const MAX_FILES: usize = 20_000;
+
+pub(super) fn read(opener: &mut Opener<'_, '_>, path: &Path) -> Result<(), ReadError> {
+    let failed = |error| ReadError::Open { path: path.to_owned(), source: Reason(error) };
+    let kind = fs::metadata(path).map_err(|error| failed(OpenError::Read(error)))?.file_type();
+    if kind.is_dir() {
+        return read_folder(opener, path);
+    }
+    // A named pipe is what `<(journalctl …)` gives; a socket or a device cannot hold a log.
+    if !kind.is_file() && !kind.is_fifo() {
+        return Err(ReadError::Special { path: path.to_owned(), kind: kind_name(kind) });
+    }
+    let name = path.display().to_string();
+    let mut file = File::open(path).map_err(|error| failed(OpenError::Read(error)))?;
+    if kind.is_fifo() { opener.stream(&name, &mut file, 0) } else { opener.file(&name, file) }.map_err(failed)
+}
+
+fn read_folder(opener: &mut Opener<'_, '_>, folder: &Path) -> Result<(), ReadError> {
+    let mut files = Vec::new();
+    let mut failures = Vec::new();
+    list(folder, 0, &mut files, &mut failures);
+    files.sort();
+    let mut read_any = false;
+    for file in &files {
+        let name = file.strip_prefix(folder).unwrap_or(file).display().to_string();
+        match File::open(file).map_err(OpenError::Read).and_then(|file| opener.file(&name, file)) {
+            Ok(()) => read_any = true,
+            Err(error) => opener.case.fail_source(&name, chain(&error).to_string()),
+        }
+    }
+    for (path, error) in failures {
+        opener.case.fail_source(&path.display().to_string(), error);
+    }
+    if read_any { Ok(()) } else { Err(ReadError::NoFiles { path: folder.to_owned() }) }
+}
+
+/// Lists regular files. Links are not followed: inside a folder of logs they lead to what is listed anyway, or out.
+fn list(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, failures: &mut Vec<(PathBuf, String)>) {
+    if depth > MAX_DEPTH {
+        failures.push((folder.to_owned(), format!("folders are nested more than {MAX_DEPTH} deep")));
+        return;
+    }
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) => {
+            failures.push((folder.to_owned(), error.to_string()));
+            return;
+        }
+    };
+    for entry in entries {
+        let found = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)));
+        match found {
+            Ok((path, kind)) if kind.is_dir() => list(&path, depth + 1, files, failures),
+            Ok((path, kind)) if kind.is_file() => {
+                if files.len() >= MAX_FILES {
+                    failures.push((path, format!("more than {MAX_FILES} files; the rest is not read")));
+                    return;
+                }
+                files.push(path);
+            }
+            Ok(_) => {}
+            Err(error) => failures.push((folder.to_owned(), error.to_string())),
+        }
+    }
+}
+
+fn kind_name(kind: FileType) -> &'static str {
+    if kind.is_socket() {
+        "a socket"
+    } else if kind.is_block_device() || kind.is_char_device() {
+        "a device"
+    } else {
+        "something else"
+    }
+}

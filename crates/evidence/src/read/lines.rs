@@ -1,0 +1,137 @@
+//! Cuts a stream of bytes into chunks of whole lines.
+
+use std::io::{self, Read};
+
+use memchr::{memchr, memrchr};
+
+/// Large enough that a chunk's fixed costs vanish, small enough that many fit into a processor's cache.
+pub(super) const CHUNK: usize = 1024 * 1024;
+
+/// Chunks of whole lines from a reader. A line that does not fit into a chunk is cut there, and its rest is skipped:
+/// no message that matters is longer, and memory stays bounded whatever is read.
+#[derive(Debug)]
+pub(super) struct LineChunks<R> {
+    reader: R,
+    /// Bytes of the line that the last chunk did not hold whole.
+    rest: Vec<u8>,
+    /// Inside a line that was cut.
+    skipping: bool,
+    ended: bool,
+}
+
+// === impl LineChunks ===
+
+impl<R: Read> LineChunks<R> {
+    pub(super) fn new(reader: R) -> Self {
+        Self { reader, rest: Vec::new(), skipping: false, ended: false }
+    }
+
+    /// The next chunk and how many bytes were read for it; `None` at the end.
+    pub(super) fn next(&mut self) -> io::Result<Option<(Vec<u8>, u64)>> {
+        let mut taken = 0;
+        while !self.ended {
+            let mut chunk = std::mem::take(&mut self.rest);
+            let held = chunk.len();
+            chunk.resize(CHUNK, 0);
+            let filled = held + self.fill(&mut chunk[held..])?;
+            chunk.truncate(filled);
+            self.ended = filled < CHUNK;
+            taken += (filled - held) as u64;
+
+            if self.skipping {
+                match memchr(b'\n', &chunk) {
+                    Some(end) => {
+                        chunk.drain(..=end);
+                        self.skipping = false;
+                    }
+                    None => continue,
+                }
+            }
+            if !self.ended {
+                match memrchr(b'\n', &chunk) {
+                    Some(end) => {
+                        self.rest = chunk.split_off(end + 1);
+                    }
+                    None if chunk.len() < CHUNK => {
+                        // The tail of a skipped line left room: read on before giving it out.
+                        self.rest = chunk;
+                        continue;
+                    }
+                    None => self.skipping = true,
+                }
+            }
+            if chunk.is_empty() {
+                continue;
+            }
+            return Ok(Some((chunk, taken)));
+        }
+        Ok(None)
+    }
+
+    /// Reads until the buffer is full or the stream ends.
+    fn fill(&mut self, mut buffer: &mut [u8]) -> io::Result<usize> {
+        let wanted = buffer.len();
+        while !buffer.is_empty() {
+            match self.reader.read(buffer) {
+                Ok(0) => break,
+                Ok(count) => buffer = &mut buffer[count..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(wanted - buffer.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunks(input: &[u8]) -> Vec<Vec<u8>> {
+        let mut reader = LineChunks::new(input);
+        let mut all = Vec::new();
+        while let Some((chunk, _)) = reader.next().unwrap() {
+            all.push(chunk);
+        }
+        all
+    }
+
+    #[test]
+    fn small_inputs_come_whole() {
+        assert_eq!(chunks(b""), Vec::<Vec<u8>>::new());
+        assert_eq!(chunks(b"one\ntwo"), [b"one\ntwo"]);
+        assert_eq!(chunks(b"\n\n"), [b"\n\n"]);
+    }
+
+    #[test]
+    fn chunks_end_at_line_ends_and_lose_nothing() {
+        let line = [b'x'; 999].into_iter().chain([b'\n']).collect::<Vec<u8>>();
+        let input = line.repeat(5000);
+        let chunks = chunks(&input);
+        assert!(chunks.len() > 3);
+        assert!(chunks.iter().all(|chunk| chunk.ends_with(b"\n") && chunk.len() <= CHUNK));
+        assert_eq!(chunks.concat(), input);
+    }
+
+    #[test]
+    fn an_overlong_line_is_cut_and_the_next_line_survives() {
+        for length in [CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK - 1, 3 * CHUNK, 3 * CHUNK + 7] {
+            let mut input = b"before\n".to_vec();
+            input.extend(std::iter::repeat_n(b'x', length));
+            input.extend_from_slice(b"\nafter\n");
+            let chunks = chunks(&input);
+            assert!(chunks.iter().all(|chunk| chunk.len() <= CHUNK), "length {length}");
+            let text = chunks.concat();
+            assert!(text.starts_with(b"before\nxxx"), "length {length}");
+            assert!(text.ends_with(b"after\n"), "length {length}");
+        }
+    }
+
+    #[test]
+    fn an_endless_line_needs_no_more_than_one_chunk() {
+        let mut reader = LineChunks::new(io::repeat(b'x').take(100 * CHUNK as u64));
+        let (first, _) = reader.next().unwrap().unwrap();
+        assert_eq!(first.len(), CHUNK);
+        assert!(reader.next().unwrap().is_none());
+    }
+}

@@ -1,0 +1,154 @@
+//! The table of contents of a zip archive, read from a place that can be sought.
+//!
+//! The central directory at the end is what counts: local headers may be anything.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+/// The end record is the last 22 bytes, before a comment of at most 64 KiB.
+const END_SEARCH: u64 = 22 + 65_535;
+/// A directory larger than this belongs to no bundle of logs.
+const MAX_DIRECTORY: u64 = 256 << 20;
+const END: u32 = 0x0605_4b50;
+const END_64_LOCATOR: u32 = 0x0706_4b50;
+const END_64: u32 = 0x0606_4b50;
+const ENTRY: u32 = 0x0201_4b50;
+const LOCAL: u32 = 0x0403_4b50;
+/// The size that says "look into the 64-bit field".
+const LARGE: u64 = 0xffff_ffff;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) name: Vec<u8>,
+    pub(super) method: Method,
+    pub(super) is_link: bool,
+    packed: u64,
+    header: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Method {
+    Stored,
+    Deflate,
+    Zstd,
+    Encrypted,
+    Unknown(u16),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ZipError {
+    #[error("cannot read the zip archive")]
+    Read(#[source] io::Error),
+    #[error("the zip archive has no table of contents; it may be cut off")]
+    NoEnd,
+    #[error("the zip archive's table of contents is damaged")]
+    Damaged,
+}
+
+/// The central directory as bytes, to be walked with [`next_entry`].
+pub(super) fn directory(archive: &mut (impl Read + Seek)) -> Result<Vec<u8>, ZipError> {
+    let length = archive.seek(SeekFrom::End(0)).map_err(ZipError::Read)?;
+    let tail_start = length.saturating_sub(END_SEARCH);
+    let tail = read_at(archive, tail_start, length - tail_start)?;
+    let end = (0..tail.len().saturating_sub(21)).rev().find(|at| u32_at(&tail, *at) == Some(END));
+    let end = end.ok_or(ZipError::NoEnd)?;
+    let mut size = u64::from(u32_at(&tail, end + 12).ok_or(ZipError::Damaged)?);
+    let mut start = u64::from(u32_at(&tail, end + 16).ok_or(ZipError::Damaged)?);
+    if let Some(locator) = end.checked_sub(20).filter(|at| u32_at(&tail, *at) == Some(END_64_LOCATOR)) {
+        let place = u64_at(&tail, locator + 8).ok_or(ZipError::Damaged)?;
+        let record = read_at(archive, place, 56)?;
+        if u32_at(&record, 0) != Some(END_64) {
+            return Err(ZipError::Damaged);
+        }
+        size = u64_at(&record, 40).ok_or(ZipError::Damaged)?;
+        start = u64_at(&record, 48).ok_or(ZipError::Damaged)?;
+    }
+    if size > MAX_DIRECTORY || start.checked_add(size).is_none_or(|end| end > length) {
+        return Err(ZipError::Damaged);
+    }
+    read_at(archive, start, size)
+}
+
+/// Takes the next entry off the directory; `None` at its end.
+pub(super) fn next_entry(directory: &mut &[u8]) -> Result<Option<Entry>, ZipError> {
+    if directory.is_empty() {
+        return Ok(None);
+    }
+    let entry = parse_entry(directory).ok_or(ZipError::Damaged)?;
+    Ok(Some(entry))
+}
+
+fn parse_entry(directory: &mut &[u8]) -> Option<Entry> {
+    let bytes = *directory;
+    if u32_at(bytes, 0)? != ENTRY {
+        return None;
+    }
+    let flags = u16_at(bytes, 8)?;
+    let method = match u16_at(bytes, 10)? {
+        _ if flags & 1 == 1 => Method::Encrypted,
+        0 => Method::Stored,
+        8 => Method::Deflate,
+        93 => Method::Zstd,
+        other => Method::Unknown(other),
+    };
+    let (name_length, extra_length, comment_length) =
+        (usize::from(u16_at(bytes, 28)?), usize::from(u16_at(bytes, 30)?), usize::from(u16_at(bytes, 32)?));
+    let name = bytes.get(46..46 + name_length)?.to_vec();
+    let mut extra = bytes.get(46 + name_length..46 + name_length + extra_length)?;
+    let mut packed = u64::from(u32_at(bytes, 20)?);
+    let mut header = u64::from(u32_at(bytes, 42)?);
+    let unpacked = u64::from(u32_at(bytes, 24)?);
+    // The 64-bit field holds only those values that did not fit, in a fixed order.
+    while let (Some(id), Some(length)) = (u16_at(extra, 0), u16_at(extra, 2)) {
+        let field = extra.get(4..4 + usize::from(length))?;
+        if id == 1 {
+            let mut at = if unpacked == LARGE { 8 } else { 0 };
+            for value in [&mut packed, &mut header] {
+                if *value == LARGE {
+                    *value = u64_at(field, at)?;
+                    at += 8;
+                }
+            }
+        }
+        extra = &extra[4 + usize::from(length)..];
+    }
+    let unix_mode = u32_at(bytes, 38)? >> 16;
+    *directory = bytes.get(46 + name_length + extra_length + comment_length..)?;
+    Some(Entry { name, method, is_link: unix_mode & 0o170_000 == 0o120_000, packed, header })
+}
+
+/// The packed bytes of an entry.
+pub(super) fn open<'a, A: Read + Seek>(
+    archive: &'a mut A,
+    entry: &Entry,
+) -> Result<io::Take<&'a mut A>, ZipError> {
+    let header = read_at(archive, entry.header, 30)?;
+    if u32_at(&header, 0) != Some(LOCAL) {
+        return Err(ZipError::Damaged);
+    }
+    let lengths = u16_at(&header, 26).zip(u16_at(&header, 28)).ok_or(ZipError::Damaged)?;
+    let start = entry
+        .header
+        .checked_add(30 + u64::from(lengths.0) + u64::from(lengths.1))
+        .ok_or(ZipError::Damaged)?;
+    archive.seek(SeekFrom::Start(start)).map_err(ZipError::Read)?;
+    Ok(archive.take(entry.packed))
+}
+
+fn read_at(archive: &mut (impl Read + Seek), start: u64, length: u64) -> Result<Vec<u8>, ZipError> {
+    archive.seek(SeekFrom::Start(start)).map_err(ZipError::Read)?;
+    let mut bytes = Vec::new();
+    archive.take(length).read_to_end(&mut bytes).map_err(ZipError::Read)?;
+    Ok(bytes)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_le_bytes(bytes.get(at..at.checked_add(2)?)?.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(at..at.checked_add(4)?)?.try_into().ok()?))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(bytes.get(at..at.checked_add(8)?)?.try_into().ok()?))
+}

@@ -1,0 +1,165 @@
+//! A bundle can be verified however far it got, and nothing in it can be changed, taken out or put in unnoticed.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+
+use flate2::read::MultiGzDecoder;
+use jiff::Timestamp;
+use landfall_evidence::bundle::{BundleWriter, Packing, VerifyError, bundle_id, verify};
+use landfall_model::bundle::{BundleItem, ItemOutcome};
+use landfall_model::identity::NodeIdentity;
+
+fn node() -> NodeIdentity {
+    NodeIdentity {
+        hostname: "n1".to_owned(),
+        machine_id: None,
+        boot_id: None,
+        os: None,
+        architecture: None,
+        provider_id: None,
+    }
+}
+
+fn item(path: &str) -> BundleItem {
+    BundleItem {
+        path: path.to_owned(),
+        source: "test".to_owned(),
+        outcome: ItemOutcome::Collected,
+        duration_ms: 1,
+        bytes: 0,
+        truncated: 0,
+        sha256: None,
+        redactions: BTreeMap::new(),
+    }
+}
+
+/// Text that does not compress to nothing.
+fn noise(seed: u64, lines: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let line = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        format!("line {state}\n")
+    };
+    (0..lines).map(line).collect::<String>().into_bytes()
+}
+
+fn make(packing: Packing, files: u64, lines: u64) -> Vec<u8> {
+    let started = Timestamp::from_second(1_767_323_045).unwrap();
+    let mut bundle = BundleWriter::new(Vec::new(), packing, &bundle_id(started), node(), started);
+    for number in 0..files {
+        bundle.add(item(&format!("bootstrap/{number}.log")), &noise(number + 1, lines)).unwrap();
+    }
+    let mut absent = item("bootstrap/absent.log");
+    absent.outcome = ItemOutcome::Absent;
+    bundle.note(absent);
+    bundle.finish(started).unwrap().out
+}
+
+#[test]
+fn a_whole_bundle_is_verified_in_both_packings() {
+    for packing in [Packing::Gzip, Packing::Zstd] {
+        let bytes = make(packing, 20, 500);
+        let verified = verify(&bytes[..]).unwrap();
+        assert!(verified.is_complete(), "{packing:?}: {verified:?}");
+        assert_eq!(verified.whole.len(), 21);
+        let manifest = verified.manifest.unwrap();
+        assert_eq!((manifest.id.as_str(), manifest.items.len()), ("20260102030405", 21));
+        assert_eq!(make(packing, 20, 500), bytes, "the same content gives the same bytes");
+    }
+}
+
+#[test]
+fn a_bundle_that_is_cut_anywhere_can_be_read_and_verified_up_to_there() {
+    for packing in [Packing::Gzip, Packing::Zstd] {
+        let bytes = make(packing, 40, 1000);
+        let mut before = 0;
+        for twentieth in 1..20 {
+            let cut = bytes.len() * twentieth / 20;
+            let verified = verify(&bytes[..cut]).unwrap();
+            assert!(verified.wrong.is_empty(), "{packing:?} {twentieth}/20: {:?}", verified.wrong);
+            assert!(verified.cut && !verified.is_complete() && verified.manifest.is_none());
+            let whole = verified.whole.len();
+            assert!(whole >= before, "more bytes, fewer files");
+            // Of what arrived, at most the last packed block is lost: an eighth of a megabyte of one here.
+            assert!(whole + 8 >= 40 * twentieth / 20, "{packing:?} {twentieth}/20: only {whole} files");
+            before = whole;
+        }
+    }
+}
+
+#[test]
+fn a_changed_file_is_noticed() {
+    let bytes = make(Packing::Gzip, 3, 100);
+    let mut archive = Vec::new();
+    MultiGzDecoder::new(&bytes[..]).read_to_end(&mut archive).unwrap();
+    let at = archive.windows(5).rposition(|window| window == b"line ").unwrap();
+    archive[at] = b'L';
+    let verified = verify(&repack(&archive)[..]).unwrap();
+    assert_eq!(verified.wrong[0].1, "its content is not what was collected");
+    assert!(!verified.is_complete());
+}
+
+#[test]
+fn a_file_that_is_taken_out_is_noticed() {
+    let bytes = make(Packing::Gzip, 3, 100);
+    let mut archive = Vec::new();
+    MultiGzDecoder::new(&bytes[..]).read_to_end(&mut archive).unwrap();
+    // From the record of the second file to that of the third.
+    let records: Vec<usize> =
+        (0..archive.len() - 10).filter(|at| archive[*at..].starts_with(b" comment={")).collect();
+    let header = |record: usize| record / 512 * 512 - 512;
+    archive.drain(header(records[1])..header(records[2]));
+    let verified = verify(&repack(&archive)[..]).unwrap();
+    assert!(
+        verified.wrong.iter().all(|(_, what)| what == "files before it are missing"),
+        "{:?}",
+        verified.wrong
+    );
+    assert!(verified.whole.len() == 1 && !verified.is_complete(), "{verified:?}");
+}
+
+fn repack(archive: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(archive).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn names_of_any_length_and_equal_names_survive() {
+    let started = Timestamp::from_second(0).unwrap();
+    let mut bundle = BundleWriter::new(Vec::new(), Packing::Zstd, "1", node(), started);
+    let long = format!("bootstrap/pods/{}/0.log", "ä".repeat(100));
+    for path in [long.as_str(), "twice.log", "twice.log"] {
+        bundle.add(item(path), b"x\n").unwrap();
+    }
+    let verified = verify(&bundle.finish(started).unwrap().out[..]).unwrap();
+    assert!(verified.is_complete(), "{verified:?}");
+    let paths: Vec<&str> = verified.whole.iter().map(|record| record.item.path.as_str()).collect();
+    assert_eq!(paths, [&long, "twice.log", "twice.log~2", "manifest.json"]);
+}
+
+#[test]
+fn what_is_no_bundle_is_refused() {
+    assert!(matches!(verify(&b"hello"[..]), Err(VerifyError::Packing)));
+    assert!(matches!(verify(&b""[..]), Err(VerifyError::Packing)));
+    let empty = verify(&repack(b"")[..]).unwrap();
+    assert!(!empty.is_complete());
+}
+
+#[test]
+fn ordinary_tar_reads_it_without_complaint() {
+    if !landfall_testkit::have(&[landfall_testkit::Need::Program("tar")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("b.tar.gz"), make(Packing::Gzip, 2, 10)).unwrap();
+    let output =
+        std::process::Command::new("tar").args(["xzf", "b.tar.gz"]).current_dir(folder.path()).output();
+    let output = output.unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let file = folder.path().join("log-bundle-20260102030405/bootstrap/1.log");
+    assert_eq!(std::fs::read(file).unwrap(), noise(2, 10));
+}

@@ -1,0 +1,539 @@
+//! Collecting from folders that look like machines: what is there comes, what is secret goes, what is missing is told.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use flate2::read::MultiGzDecoder;
+use jiff::Timestamp;
+use landfall_diagnose::{Engine, RuleSet};
+use landfall_evidence::bundle::{BundleWriter, Packing, verify};
+use landfall_evidence::collect::{Host, Plan, collect};
+use landfall_evidence::read::{self, Input};
+use landfall_model::bundle::{BundleItem, BundleManifest, ItemOutcome};
+use landfall_model::report::Report;
+use landfall_pki::Authority;
+use landfall_testkit::{Need, Node, NodeSpec, have};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+/// A folder that looks like the root of a machine.
+struct Machine {
+    root: TempDir,
+}
+
+/// A bundle, unpacked.
+struct Bundle {
+    packed: Vec<u8>,
+    manifest: BundleManifest,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self { root: tempfile::tempdir().unwrap() }
+    }
+
+    fn file(&self, path: &str, content: impl AsRef<[u8]>) -> &Self {
+        let path = self.root.path().join(path.trim_start_matches('/'));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+        self
+    }
+
+    fn link(&self, from: &str, to: impl AsRef<Path>) -> &Self {
+        let from = self.root.path().join(from.trim_start_matches('/'));
+        fs::create_dir_all(from.parent().unwrap()).unwrap();
+        symlink(to, from).unwrap();
+        self
+    }
+
+    fn collect(&self) -> Bundle {
+        Bundle::of(Host::at(self.root.path()).unwrap())
+    }
+}
+
+impl Bundle {
+    fn of(host: Host) -> Self {
+        let started = Timestamp::from_second(1_767_323_045).unwrap();
+        let plan = Plan::of(&host).unwrap();
+        let mut bundle = BundleWriter::new(Vec::new(), Packing::Gzip, "1", host.identity(), started);
+        collect(host, &plan, &mut bundle, &|_| {}).unwrap();
+        let finished = bundle.finish(started).unwrap();
+        let verified = verify(&finished.out[..]).unwrap();
+        assert!(verified.is_complete(), "{:?}", verified.wrong);
+        let mut files = BTreeMap::new();
+        let mut archive = tar::Archive::new(MultiGzDecoder::new(&finished.out[..]));
+        for entry in archive.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let path = String::from_utf8(entry.path_bytes().into_owned()).unwrap();
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).unwrap();
+            files.insert(path.strip_prefix("log-bundle-1/").unwrap().to_owned(), content);
+        }
+        Self { packed: finished.out, manifest: finished.manifest, files }
+    }
+
+    #[track_caller]
+    fn text(&self, path: &str) -> String {
+        let content = self.files.get(path).unwrap_or_else(|| panic!("no {path} in {:?}", self.files.keys()));
+        String::from_utf8_lossy(content).into_owned()
+    }
+
+    fn contains(&self, needle: &str) -> Option<&str> {
+        let holds = |content: &[u8]| memchr::memmem::find(content, needle.as_bytes()).is_some();
+        self.files.iter().find(|(_, content)| holds(content)).map(|(path, _)| path.as_str())
+    }
+
+    fn diagnose(&self) -> Report {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bundle.tar.gz");
+        fs::write(&path, &self.packed).unwrap();
+        let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
+        read::diagnose(&engine, &[Input::Path(path)], &|_| {}).unwrap()
+    }
+
+    fn outcome(&self, source: &str) -> &ItemOutcome {
+        let item = self.manifest.items.iter().find(|item| item.source == source);
+        &item.unwrap_or_else(|| panic!("no {source} in {:#?}", self.manifest.items)).outcome
+    }
+}
+
+/// Folders of the machine below.
+const PLACES: [&str; 8] =
+    ["etc", "run", "run/cloud-init", "run/kubeadm", "var", "var/lib", "var/lib/cloud", "var/log"];
+
+const TOKEN: &str = "abcdef.0f1e2d3c4b5a6978";
+const PASSWORD: &str = "plum-Jam-und-Zimt-77";
+
+/// A node whose join failed, with secrets where they really are and where they should not be.
+fn failed_node() -> Machine {
+    let machine = Machine::new();
+    machine
+        .file("etc/hostname", "n1\n")
+        .file("run/kubeadm/kubeadm-join-config.yaml", format!("discovery:\n  bootstrapToken:\n    token: {TOKEN}\n"))
+        .file("var/lib/cloud/instance/user-data.txt", format!("#cloud-config\npassword: {PASSWORD}\n"))
+        .file("var/lib/cloud/instance/boot-finished", "49.9 - Fri, 02 Jan 2026 03:04:05 +0000 - v. 25.1\n")
+        .file("run/cloud-init/status.json", r#"{"v1":{"stage":null,"modules-final":{"errors":[]}}}"#)
+        .file("run/cloud-init/result.json", r#"{"v1":{"datasource":"DataSourceNoCloud","errors":[]}}"#)
+        .file(
+            "var/log/cloud-init-output.log",
+            format!(
+                "+ echo {PASSWORD}\n+ kubeadm join --token {TOKEN} api.c1.example:6443\n[preflight] Running pre-flight checks\n\
+                 error: error execution phase preflight: couldn't validate the identity of the API Server: failed to \
+                 request the cluster-info ConfigMap: Get \"https://api.c1.example:6443/api/v1/x\": dial tcp: lookup \
+                 api.c1.example on 10.0.0.2:53: no such host\n"
+            ),
+        )
+        .file("var/log/cloud-init.log.1.gz", gzip(format!("older words, {PASSWORD}\n").as_bytes()))
+        .file("var/lib/kubelet/config.yaml", "kind: KubeletConfiguration\nfailSwapOn: true\n");
+    machine
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    use std::io::Write as _;
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn secrets_vanish_and_the_story_stays() {
+    let bundle = failed_node().collect();
+    for secret in [PASSWORD, &TOKEN[7..]] {
+        assert_eq!(bundle.contains(secret), None, "{secret}");
+    }
+    let output = bundle.text("bootstrap/cloud-init/cloud-init-output.log");
+    assert!(output.contains("abcdef."), "the public half of the token tells which it was: {output}");
+    assert!(output.contains("lookup api.c1.example on 10.0.0.2:53: no such host"), "{output}");
+    assert!(bundle.text("bootstrap/cloud-init/cloud-init.log.1").contains("older words"));
+    assert!(bundle.text("bootstrap/cloud-init/boot-finished").starts_with("49.9"));
+    let item =
+        bundle.manifest.items.iter().find(|item| item.source == "/var/log/cloud-init-output.log").unwrap();
+    assert!(item.redactions.values().sum::<u64>() >= 2, "{item:?}");
+    assert_eq!(bundle.manifest.node.hostname, "n1");
+}
+
+#[test]
+fn diagnose_reads_the_bundle() {
+    let bundle = failed_node().collect();
+    let report = bundle.diagnose();
+    assert_eq!(report.verdict.cause.as_ref().unwrap().as_str(), "dns-resolution-failure", "{report:#?}");
+}
+
+#[test]
+fn user_data_keys_and_kubeconfigs_do_not_come() {
+    let machine = failed_node();
+    machine
+        .file("etc/kubernetes/admin.conf", "users:\n- user:\n    client-key-data: c2VjcmV0LWtleS1vZi1hZG1pbg==\n")
+        .file("var/log/openshift/odd.json", "[]")
+        .file("etc/landfall/gather.d/greedy.toml", "[[item]]\nid = \"greedy\"\nto = \"greedy/\"\nsource.files.paths = [\"/etc/kubernetes/**/*\", \"/var/lib/cloud/instance/*\", \"/run/kubeadm/*\"]\n");
+    let bundle = machine.collect();
+    assert!(
+        !bundle.files.keys().any(|path| path.contains("user-data") || path.contains("admin.conf")),
+        "{:?}",
+        bundle.files.keys()
+    );
+    for source in [
+        "/etc/kubernetes/admin.conf",
+        "/var/lib/cloud/instance/user-data.txt",
+        "/run/kubeadm/kubeadm-join-config.yaml",
+    ] {
+        assert!(matches!(bundle.outcome(source), ItemOutcome::Withheld { .. }), "{source}");
+    }
+}
+
+#[test]
+fn links_lead_neither_out_of_the_root_nor_to_what_is_forbidden() {
+    let outside = tempfile::tempdir().unwrap();
+    fs::write(outside.path().join("secret.log"), "what lies outside\n").unwrap();
+    let machine = failed_node();
+    machine
+        .link("var/log/cloud-init.log", outside.path().join("secret.log"))
+        .link("var/log/syslog", "/var/lib/cloud/instance/user-data.txt")
+        .link("var/log/pods/x/y/a.log", "../../../../../../../../../../etc/passwd")
+        .link("var/log/openshift", outside.path());
+    let bundle = machine.collect();
+    assert_eq!(bundle.contains("what lies outside"), None);
+    assert_eq!(bundle.contains("root:x:0:0"), None);
+    assert!(matches!(bundle.outcome("/var/log/syslog"), ItemOutcome::Withheld { .. }));
+}
+
+#[test]
+fn what_is_not_text_is_withheld_and_pipes_are_not_opened() {
+    let machine = failed_node();
+    let wide: Vec<u8> = format!("password={PASSWORD}\n").encode_utf16().flat_map(u16::to_le_bytes).collect();
+    machine
+        .file("var/log/messages", b"\0".repeat(5000))
+        .file("var/log/kern.log", b"LPKSHHRH\0\0\0")
+        .file("var/log/dmesg", wide)
+        .file("var/log/rc.log", [b"before the power cut\n".as_slice(), &[0; 20], b"\nafter\n"].concat());
+    let pipe = machine.root.path().join("var/log/boot.log");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let bundle = machine.collect();
+    for path in ["/var/log/messages", "/var/log/kern.log", "/var/log/dmesg"] {
+        assert!(matches!(bundle.outcome(path), ItemOutcome::Withheld { .. }), "{path}");
+    }
+    assert!(bundle.text("bootstrap/log/rc.log").ends_with("after\n"));
+    let ItemOutcome::Failed { error } = bundle.outcome("/var/log/boot.log") else { panic!("opened") };
+    assert_eq!(error, "it is a named pipe, not a file");
+}
+
+#[test]
+fn a_log_that_is_too_long_keeps_its_head_and_its_end() {
+    let machine = failed_node();
+    let key_lines: String = (0..20)
+        .map(|n| format!("{n:02}aGVsbG8gd29ybGQgdGhpcyBpcyBhIHNlY3JldCBrZXkgYm9keS0xMjM0NTY3OD\n"))
+        .collect();
+    let filler = "I0102 03:04:05.678901 1 kubelet.go:1] one of many lines that say nothing at all\n";
+    let mut log = String::from("the first line\n");
+    log += &filler.repeat((12 << 20) / filler.len());
+    // The kept end begins inside this key: without what stands before, its lines would look like anything.
+    let end = filler.repeat(((2 << 20) - 600) / filler.len());
+    log += &format!(
+        "-----BEGIN RSA PRIVATE KEY-----\n{key_lines}-----END RSA PRIVATE KEY-----\n{end}the last line\n"
+    );
+    machine.file("var/log/syslog", &log);
+    let bundle = machine.collect();
+    let kept = bundle.files.iter().filter(|(path, _)| path.starts_with("bootstrap/log/syslog"));
+    let kept: Vec<u8> = kept.flat_map(|(_, content)| content.clone()).collect();
+    let kept = String::from_utf8(kept).unwrap();
+    assert!(kept.starts_with("the first line\n") && kept.contains("the last line\n"));
+    assert!(kept.contains("bytes left out here]"));
+    assert!(kept.len() < 9 << 20, "{}", kept.len());
+    assert!(!kept.contains("aGVsbG8gd29ybGQ"), "a piece of the key is left");
+    let item = bundle.manifest.items.iter().rfind(|item| item.source == "/var/log/syslog").unwrap();
+    assert!(item.truncated > 5 << 20, "{item:?}");
+}
+
+#[test]
+fn certificates_are_told_by_their_public_facts() {
+    let authority = Authority::new("test-ca", 30).unwrap();
+    let machine = failed_node();
+    machine.file("etc/kubernetes/pki/etcd/ca.crt", authority.certificate());
+    let bundle = machine.collect();
+    let facts = bundle.text("bootstrap/certificates.txt");
+    assert!(facts.contains("/etc/kubernetes/pki/etcd/ca.crt\n") && facts.contains("test-ca"), "{facts}");
+    assert!(facts.contains("not after: ") && facts.contains("authority: yes"), "{facts}");
+    assert!(!facts.contains("BEGIN"));
+}
+
+/// `openshift-install analyze`, as described in its documentation: what it would say of a bundle.
+fn analyze(bundle: &Bundle) -> Vec<String> {
+    #[derive(Default)]
+    struct Service {
+        starts: u32,
+        successful: bool,
+        failing_stage: String,
+        last_error: String,
+    }
+    let mut services: BTreeMap<String, Service> = BTreeMap::new();
+    for (path, content) in &bundle.files {
+        let path = format!("log-bundle-1/{path}");
+        let Some((_, name)) = path.rsplit_once("/bootstrap/services/") else { continue };
+        let Some(name) = name.strip_suffix(".json").filter(|name| !name.contains('.')) else { continue };
+        let entries: Vec<serde_json::Value> = serde_json::from_slice(content).unwrap();
+        let mut service = Service::default();
+        let mut previous_failed_stage = false;
+        for entry in &entries {
+            let text = |field: &str| entry[field].as_str().unwrap_or_default();
+            let phase = text("phase");
+            service.starts += u32::from(phase == "service start");
+            service.successful =
+                matches!(phase, "service end" | "post-command end") && text("result") == "success";
+            if text("result") == "failure" {
+                if !previous_failed_stage {
+                    text("stage").clone_into(&mut service.failing_stage);
+                }
+                text("errorMessage").clone_into(&mut service.last_error);
+            }
+            previous_failed_stage = phase == "stage end" && text("result") == "failure";
+        }
+        services.insert(name.to_owned(), service);
+    }
+    if services.is_empty() {
+        return vec!["Invalid log bundle or the bootstrap machine could not be reached and bootstrap logs were not collected".to_owned()];
+    }
+    for name in ["release-image", "bootkube"] {
+        let service = services.get(name);
+        if service.is_none_or(|service| service.starts == 0) {
+            return vec![format!("The bootstrap machine did not execute the {name}.service systemd unit")];
+        }
+        if let Some(service) = service.filter(|service| !service.successful) {
+            let what = if name == "bootkube" {
+                format!("The bootkube service failed at stage \"{}\"", service.failing_stage)
+            } else {
+                "The bootstrap machine failed to download the release image".to_owned()
+            };
+            return [vec![what], service.last_error.lines().map(str::to_owned).collect()].concat();
+        }
+    }
+    Vec::new()
+}
+
+#[test]
+fn openshift_installs_analysis_gives_the_right_verdicts() {
+    const DONE: &str = r#"[{"phase":"service start","timestamp":"2026-08-20T10:00:00Z"},
+        {"phase":"service end","result":"success","timestamp":"2026-08-20T10:00:09Z"}]"#;
+    let machine = Machine::new();
+    machine.file("opt/openshift/openshift", "");
+    assert!(analyze(&machine.collect())[0].starts_with("Invalid log bundle"));
+
+    machine.file("var/log/openshift/release-image.json", DONE);
+    assert_eq!(
+        analyze(&machine.collect()),
+        ["The bootstrap machine did not execute the bootkube.service systemd unit"]
+    );
+
+    let failed = r#"[{"phase":"service start","timestamp":"2026-08-20T10:00:00Z"},
+        {"phase":"stage start","stage":"cvo-bootstrap","timestamp":"2026-08-20T10:00:01Z"},
+        {"phase":"stage end","stage":"cvo-bootstrap","result":"failure","errorLine":"199 main bootkube.sh","errorMessage":"l1\nl2\nl3"},
+        {"phase":"service end","result":"failure","errorLine":"199 main bootkube.sh","errorMessage":"l1\nl2\nl3"}]"#;
+    machine.file("var/log/openshift/bootkube.json", failed);
+    assert_eq!(
+        analyze(&machine.collect()),
+        ["The bootkube service failed at stage \"cvo-bootstrap\"", "l1", "l2", "l3"]
+    );
+
+    machine.file("var/log/openshift/bootkube.json", DONE);
+    assert_eq!(analyze(&machine.collect()), [""; 0]);
+}
+
+proptest! {
+    // Each case makes and reads a bundle.
+    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_source_may_be_missing(missing in prop::collection::vec(any::<bool>(), PLACES.len())) {
+        let machine = failed_node();
+        for (place, _) in PLACES.iter().zip(&missing).filter(|(_, missing)| **missing) {
+            // It may lie in a folder that is gone already.
+            let _ = fs::remove_dir_all(machine.root.path().join(place));
+        }
+        let bundle = machine.collect();
+        let failed = |item: &&BundleItem| !matches!(item.outcome, ItemOutcome::Collected | ItemOutcome::Absent);
+        prop_assert_eq!(bundle.manifest.items.iter().find(failed), None);
+        let output = bundle.files.contains_key("bootstrap/cloud-init/cloud-init-output.log");
+        // The log comes unless it is gone, or nothing tells any more that cloud-init is there.
+        let told = machine.root.path().join("var/log").exists()
+            && ["etc/cloud", "run/cloud-init", "var/lib/cloud"].iter().any(|sign| machine.root.path().join(sign).exists());
+        prop_assert_eq!(output, told);
+    }
+}
+
+#[test]
+fn this_very_machine_gives_a_bundle() {
+    let bundle = Bundle::of(Host::at(Path::new("/")).unwrap());
+    assert!(bundle.text("bootstrap/machine/meminfo").contains("MemTotal"));
+    assert!(bundle.text("bootstrap/machine/df.txt").lines().any(|line| line.ends_with(" /")));
+    assert!(bundle.text("bootstrap/network/ip-addr.txt").contains("lo: "));
+    assert!(bundle.text("bootstrap/kubelet-healthz.txt").starts_with("GET http://127.0.0.1:10248/healthz: "));
+    let order: Vec<&str> = bundle.manifest.items.iter().map(|item| item.path.as_str()).collect();
+    let at = |path: &str| order.iter().position(|item| *item == path);
+    assert!(at("bootstrap/machine/meminfo") < at("bootstrap/probes/dns.txt"), "probes come last: {order:?}");
+}
+
+#[test]
+fn a_container_log_with_two_names_comes_once_and_earlier_instances_come_too() {
+    let machine = Machine::new();
+    let line = |text: &str| format!("2026-01-02T03:04:05.123456789Z stderr F {text}\n");
+    machine
+        .file("var/log/pods/kube-system_etcd_1/etcd/0.log", line("the first life"))
+        .file("var/log/pods/kube-system_etcd_1/etcd/1.log", line("the second life"))
+        .link(
+            "var/log/containers/etcd_kube-system_etcd-abc.log",
+            "/var/log/pods/kube-system_etcd_1/etcd/1.log",
+        );
+    let bundle = machine.collect();
+    let logs: Vec<&str> =
+        bundle.files.keys().map(String::as_str).filter(|path| path.contains("containers/")).collect();
+    let expected = [
+        "bootstrap/containers/etcd_kube-system_etcd-abc.log",
+        "bootstrap/containers/kube-system_etcd_1/etcd/0.log",
+    ];
+    assert_eq!(logs, expected);
+    assert!(bundle.text(expected[0]).contains("the second life"));
+}
+
+/// Limits for one item, as an administrator would set them.
+const ONE_SECOND: &str = "[[item]]\nid = \"units\"\nto = \"\"\nseconds = 1\nsource.units.names = []\n";
+
+#[test]
+fn a_service_that_does_not_answer_is_given_up_and_the_rest_is_collected() {
+    let machine = failed_node();
+    machine.file("etc/landfall/gather.d/short.toml", ONE_SECOND).file("run/systemd/system", "");
+    let socket = machine.root.path().join("run/systemd/private");
+    // Connections are accepted by the kernel; nobody ever answers.
+    let _listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    let bundle = machine.collect();
+    assert_eq!(bundle.outcome("units"), &ItemOutcome::TimedOut);
+    assert!(bundle.files.contains_key("bootstrap/cloud-init/cloud-init-output.log"));
+}
+
+#[test]
+fn a_bus_without_systemd_is_told() {
+    if !have(&[Need::Program("dbus-daemon")]) {
+        return;
+    }
+    let machine = failed_node();
+    machine.file("run/dbus/here", "").file("run/systemd/system", "");
+    let socket = machine.root.path().join("run/dbus/system_bus_socket");
+    let address = format!("--address=unix:path={}", socket.display());
+    let mut daemon = Command::new("dbus-daemon")
+        .args(["--session", "--nofork", "--print-address", &address])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // It prints its address when it listens.
+    let mut line = String::new();
+    BufReader::new(daemon.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let bundle = machine.collect();
+    daemon.kill().unwrap();
+    daemon.wait().unwrap();
+    let ItemOutcome::Failed { error } = bundle.outcome("units") else {
+        panic!("{:?}", bundle.outcome("units"))
+    };
+    assert!(
+        error.starts_with("`ListUnits` failed: ") && error.contains("org.freedesktop.systemd1"),
+        "{error}"
+    );
+}
+
+/// cloud-init calls it a success when kubeadm fails and a later command does not.
+const SILENT_FAILURE: &str = "#cloud-config
+runcmd:
+  - echo the password is plum-Jam-und-Zimt-77
+  - kubeadm join --config /run/kubeadm/absent.yaml && echo success > /run/cluster-api/bootstrap-success.complete
+  - echo the post command ran
+write_files:
+  - path: /etc/app.conf
+    content: |
+      password: plum-Jam-und-Zimt-77
+";
+
+const BROKEN_UNIT: &str = "[Unit]
+Description=A unit that fails
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c 'echo the reason is on this line; exit 7'
+";
+
+#[test]
+fn a_real_node_tells_of_its_failed_unit_and_of_kubeadms_silent_failure() {
+    if !have(Node::NEEDS) {
+        return;
+    }
+    let mut spec = NodeSpec::new("teller");
+    spec.user_data = SILENT_FAILURE.to_owned();
+    spec.files.push(("/etc/systemd/system/broken.service".into(), BROKEN_UNIT.as_bytes().to_vec()));
+    spec.arguments.push("--tmpfs=/srv:size=64k".to_owned());
+    let mut node = Node::boot(&spec).unwrap();
+    node.wait_for_boot().unwrap();
+    assert_eq!(node.wait_for_cloud_init().unwrap(), [""; 0], "cloud-init noticed");
+    assert!(!node.run(&["systemctl", "start", "broken.service"]).unwrap().status.success());
+    // The journal is written a moment after the unit has ended.
+    node.output(&["journalctl", "--sync"]).unwrap();
+
+    // A file system that is full, and a journal that is rotated all the while it is read.
+    assert!(!node.run(&["dd", "if=/dev/zero", "of=/srv/big", "bs=1k", "count=65"]).unwrap().status.success());
+    let root = format!("/proc/{}/root", node.leader().unwrap());
+    let done = AtomicBool::new(false);
+    let bundle = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                node.output(&["journalctl", "--rotate"]).unwrap();
+            }
+        });
+        let bundle = Bundle::of(Host::at(Path::new(&root)).unwrap());
+        done.store(true, Ordering::Relaxed);
+        bundle
+    });
+
+    assert_eq!(bundle.manifest.node.hostname, "teller");
+    let failed = bundle.text("failed-units.txt");
+    assert!(failed.contains("● broken.service") && failed.contains("A unit that fails"), "{failed}");
+    let status = bundle.text("unit-status/broken.service.txt");
+    assert!(status.contains("Active: failed (failed) (Result: exit-code)"), "{status}");
+    assert!(status.contains("(code=exited, status=7)"), "{status}");
+    let log = bundle.text("unit-status/broken.service.log");
+    assert!(log.contains("the reason is on this line"), "{log}");
+    assert!(bundle.text("unit-status/kubelet.service.txt").contains("kubelet"));
+
+    assert!(bundle.text("bootstrap/cloud-init/result.json").contains("\"errors\": []"));
+    assert!(
+        !bundle.files.keys().any(|path| path.contains("bootstrap-success.complete")),
+        "kubeadm did not succeed"
+    );
+    let words = bundle.text("bootstrap/journals/cloud-final.log");
+    assert!(words.contains("absent.yaml") && words.contains("the post command ran"), "{words}");
+    assert_eq!(bundle.contains("plum-Jam-und-Zimt-77"), None);
+    let report = bundle.diagnose();
+    let causes: Vec<&str> = report.findings.iter().map(|finding| finding.cause.as_str()).collect();
+    assert!(causes.contains(&"kubeadm-failed-silently"), "{causes:?}");
+
+    let mut journal = String::new();
+    MultiGzDecoder::new(&bundle.files["bootstrap/journals/journal.log.gz"][..])
+        .read_to_string(&mut journal)
+        .unwrap();
+    assert!(
+        journal.matches(": the reason is on this line").count() == 1,
+        "once, however often it was rotated"
+    );
+    let disks = bundle.text("bootstrap/machine/df.txt");
+    assert!(disks.lines().any(|line| line.contains(" 100% ") && line.ends_with(" /srv")), "{disks}");
+    assert!(!journal.contains("plum-Jam-und-Zimt-77"));
+
+    // Without its private socket, systemd is asked over the bus.
+    node.output(&["mv", "/run/systemd/private", "/run/systemd/hidden"]).unwrap();
+    let bundle = Bundle::of(Host::at(Path::new(&root)).unwrap());
+    assert_eq!(bundle.text("failed-units.txt"), failed);
+    assert!(bundle.text("unit-status/broken.service.txt").contains("status=7"));
+}
