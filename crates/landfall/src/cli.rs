@@ -1,0 +1,36 @@
+use clap::{Parser, Subcommand};
+
+use crate::commands::{agent, completions, diagnose, man};
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done (diagnose: nothing wrong found) · 1 failed · 2 findings present · 64 wrong usage";
+
+/// From first boot to a Ready node, and the root cause when a machine does not get there.
+#[derive(Parser)]
+#[command(version, help_expected = true, disable_help_subcommand = true, after_help = EXIT_CODES)]
+pub(crate) struct Cli {
+    /// Say more on standard error; twice for everything (`LANDFALL_LOG` filters finer)
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Diagnose(diagnose::Diagnose),
+    Agent(agent::Agent),
+    Completions(completions::Completions),
+    Man(man::Man),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,148 @@
+use std::collections::BTreeMap;
+use std::fs::OpenOptions;
+use std::io::{self, IsTerminal as _, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use landfall_evidence::bundle::{BundleWriter, Finished, Packing, bundle_id};
+use landfall_evidence::collect::{self, Event, Host, Plan};
+use landfall_model::bundle::{BundleItem, BundleManifest, ItemOutcome};
+
+use crate::exit::{Exit, Failure};
+use crate::output::Progress;
+
+/// Things that could not be read, named one by one; more are counted.
+const NAMED: usize = 20;
+
+/// Collect this machine's evidence into a bundle
+///
+/// The bundle is written while it is collected, with all secrets replaced. `landfall diagnose` reads it, and so does
+/// everything that reads an OpenShift log bundle.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  landfall agent --once
+  landfall agent --once -o - | ssh me@elsewhere 'cat > bundle.tar.gz'
+  landfall agent --once --root /mnt/dead-disk -o dead.tar.gz
+
+Exit codes: 0 a bundle was made, whatever could not be read · 1 no bundle was made")]
+pub(crate) struct Agent {
+    /// Make one bundle and end
+    #[arg(long, required = true)]
+    once: bool,
+
+    /// Where the bundle goes; `-` is standard output [default: log-bundle-TIME.tar.gz here]
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// The machine's root folder: `/`, a mounted disk, a container's `/host`
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+
+    /// How the bundle is packed
+    #[arg(long, value_enum, default_value_t = Format::Gzip)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// What every reader of log bundles opens
+    Gzip,
+    /// Smaller and faster
+    Zstd,
+}
+
+// === impl Agent ===
+
+impl Agent {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        debug_assert!(self.once, "the command line demands it");
+        let host =
+            Host::at(&self.root).with_context(|| format!("open the root folder `{}`", self.root.display()));
+        let host = host.map_err(|error| {
+            Failure::new(error, "name the folder that holds the machine's `etc` and `var`")
+        })?;
+        let plan = Plan::of(&host).context("read what is to be collected");
+        let plan =
+            plan.map_err(|error| Failure::new(error, "correct the file in `/etc/landfall/gather.d`"))?;
+        let packing = self.format.packing();
+        let started = jiff::Timestamp::now();
+        let id = bundle_id(started);
+        let to = self.output.unwrap_or_else(|| format!("log-bundle-{id}.{}", packing.extension()).into());
+        let out: Box<dyn Write> =
+            if to.as_os_str() == "-" {
+                if io::stdout().is_terminal() {
+                    let error = anyhow::anyhow!("a bundle is not for a terminal");
+                    return Err(Failure::new(error, "redirect standard output, or name a file with `-o`"));
+                }
+                Box::new(io::stdout().lock())
+            } else {
+                // Only for its owner: what is left after redaction is still nobody else's business.
+                let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&to);
+                let file = file.with_context(|| format!("create `{}`", to.display()));
+                Box::new(file.map_err(|error| {
+                    Failure::new(error, "name a file in a folder you may write to with `-o`")
+                })?)
+            };
+        let mut bundle = BundleWriter::new(out, packing, &id, host.identity(), started);
+        let progress = Progress::start("Collecting", None);
+        let result = collect::collect(host, &plan, &mut bundle, &|event| match event {
+            Event::Item { id, number, of } => tracing::info!(item = id, number, of, "Collecting."),
+            Event::Recorded(item) => progress.add(item.bytes),
+        });
+        let finished = result.context("collect").and_then(|()| {
+            bundle.finish(jiff::Timestamp::now()).with_context(|| format!("write `{}`", to.display()))
+        });
+        progress.finish();
+        let Finished { manifest, packed, .. } = finished?;
+        // Nobody is left to be told when standard error is closed.
+        let _ = io::stderr().write_all(summary(&manifest, packed, &to.display().to_string()).as_bytes());
+        Ok(Exit::Done)
+    }
+}
+
+// === impl Format ===
+
+impl Format {
+    fn packing(self) -> Packing {
+        match self {
+            Self::Gzip => Packing::Gzip,
+            Self::Zstd => Packing::Zstd,
+        }
+    }
+}
+
+/// What was collected, and what could not be read and why.
+fn summary(manifest: &BundleManifest, packed: u64, to: &str) -> String {
+    let files = manifest.items.iter().filter(|item| item.sha256.is_some()).count();
+    let bytes: u64 = manifest.items.iter().map(|item| item.bytes).sum();
+    let replaced: u64 = manifest.items.iter().flat_map(|item| item.redactions.values()).sum();
+    let to = if to == "-" { "standard output".to_owned() } else { format!("`{to}`") };
+    let mut text =
+        format!("{files} files, {bytes} bytes ({packed} packed) to {to}; {replaced} secrets replaced\n");
+    let mut by_reason: BTreeMap<String, Vec<&BundleItem>> = BTreeMap::new();
+    for item in &manifest.items {
+        let reason = match &item.outcome {
+            // Not having something is no failure.
+            ItemOutcome::Collected | ItemOutcome::Absent => continue,
+            ItemOutcome::Failed { error } => error.clone(),
+            ItemOutcome::TimedOut => "it took too long".to_owned(),
+            ItemOutcome::Withheld { reason } => format!("withheld: {reason}"),
+        };
+        by_reason.entry(reason).or_default().push(item);
+    }
+    let mut named = 0;
+    for (reason, items) in &by_reason {
+        for item in items.iter().take(NAMED.saturating_sub(named)) {
+            named += 1;
+            text += &format!("not collected: {}: {reason}\n", item.source);
+        }
+    }
+    let all: usize = by_reason.values().map(Vec::len).sum();
+    if all > named {
+        text += &format!("not collected: {} more, see `manifest.json` in the bundle\n", all - named);
+    }
+    text
+}

@@ -1,0 +1,120 @@
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use landfall_diagnose::present::{self, Role, Span};
+use landfall_diagnose::{Engine, RuleSet};
+use landfall_evidence::read::{self, Input, ReadError};
+use landfall_model::report::Report;
+
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Progress};
+
+/// Name the root cause found in logs, with evidence
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  landfall diagnose /var/log/cloud-init-output.log
+  journalctl -b | landfall diagnose -
+  landfall diagnose --output json logs/ | jq .verdict
+
+Exit codes: 0 nothing wrong found · 1 nothing could be read · 2 findings present")]
+pub(crate) struct Diagnose {
+    /// Log files or folders of them; `-` is standard input
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// How to print the report
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs: docs/reference/report.schema.json
+    Json,
+    /// To paste into an issue
+    Markdown,
+    /// One page that needs nothing else
+    Html,
+}
+
+// === impl Diagnose ===
+
+impl Diagnose {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let rules = RuleSet::embedded().context("read the built-in rules")?;
+        let engine = Engine::new(rules).context("prepare the built-in rules")?;
+        let inputs: Vec<Input> = self.paths.into_iter().map(input).collect();
+        let progress = Progress::start("Reading", total_bytes(&inputs));
+        let report = read::diagnose(&engine, &inputs, &|bytes| progress.add(bytes)).map_err(explain);
+        progress.finish();
+        let report = report?;
+        output::print(&self.output.show(&report)?)?;
+        Ok(if report.findings.is_empty() { Exit::Done } else { Exit::Findings })
+    }
+}
+
+// === impl Format ===
+
+impl Format {
+    fn show(self, report: &Report) -> anyhow::Result<String> {
+        match self {
+            Self::Text if output::colour_on_stdout() => Ok(coloured(report)),
+            Self::Text => Ok(present::text(report, output::width())),
+            Self::Markdown => Ok(present::markdown(report)),
+            Self::Html => Ok(present::html(report)),
+            Self::Json => Ok(serde_json::to_string_pretty(report).context("write the report")? + "\n"),
+        }
+    }
+}
+
+/// Colour repeats what the words say; nothing depends on it.
+fn coloured(report: &Report) -> String {
+    let mut text = String::new();
+    for line in present::screen(report, output::width()) {
+        for Span { role, text: part } in line {
+            let colour = match role {
+                Role::Bad => "1;31",
+                Role::Good => "1;32",
+                Role::Open => "1;33",
+                Role::Heading => "1",
+                Role::Place => "36",
+                Role::Plain | Role::Quote => "0",
+            };
+            text += &format!("\x1b[{colour}m{part}\x1b[0m");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn input(path: PathBuf) -> Input {
+    if path.as_os_str() == "-" { Input::Stdin } else { Input::Path(path) }
+}
+
+/// The size of what will be read, where it can be known beforehand.
+fn total_bytes(inputs: &[Input]) -> Option<u64> {
+    let sizes = inputs.iter().map(|input| match input {
+        Input::Path(path) => {
+            std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|file| file.len())
+        }
+        Input::Stdin => None,
+    });
+    sizes.sum()
+}
+
+fn explain(error: ReadError) -> Failure {
+    let hint = match &error {
+        ReadError::NoFiles { .. } => {
+            "name a folder that holds log files, or pipe a log into `landfall diagnose -`"
+        }
+        ReadError::Open { .. } => "check the path, your right to read it, and that the file is whole",
+        ReadError::Special { .. } => "name a log file, a folder of them, or `-` for standard input",
+        ReadError::Redact(_) => "this is a defect of the program: please report it",
+        ReadError::Stdin { .. } => "pipe a log into `landfall diagnose -`",
+    };
+    Failure::new(error, hint)
+}

@@ -1,0 +1,65 @@
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use landfall_model::chain;
+
+use crate::output;
+
+/// The exit codes users script against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Done = 0,
+    Failed = 1,
+    Findings = 2,
+    Usage = 64,
+}
+
+/// Why a command could not do its work, and what the user can do about it.
+pub(crate) struct Failure {
+    error: anyhow::Error,
+    hint: Option<&'static str>,
+}
+
+/// Shows what clap has to say. Help and version are answers and go to standard output; a mistake goes to standard error.
+pub(crate) fn usage(error: &clap::Error) -> ExitCode {
+    let text = error.render();
+    if error.use_stderr() {
+        let colour = output::colour_on_stderr();
+        let mut stderr = std::io::stderr().lock();
+        // Nobody is left to be told when standard error is closed.
+        let _ = if colour { write!(stderr, "{}", text.ansi()) } else { write!(stderr, "{text}") };
+        return Exit::Usage.into();
+    }
+    match output::print(&text.to_string()) {
+        Ok(()) => Exit::Done.into(),
+        Err(error) => Failure::from(error).report(),
+    }
+}
+
+// === impl Exit ===
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+// === impl Failure ===
+
+impl Failure {
+    pub(crate) fn new(error: impl Into<anyhow::Error>, hint: &'static str) -> Self {
+        Self { error: error.into(), hint: Some(hint) }
+    }
+
+    /// One line that says what went wrong, and one that says what to do.
+    pub(crate) fn report(&self) -> ExitCode {
+        output::complain(&chain(self.error.as_ref()).to_string(), self.hint);
+        Exit::Failed.into()
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self { error, hint: None }
+    }
+}

@@ -1,0 +1,31 @@
+//! The `landfall` binary: command line, configuration, wiring. No logic.
+
+mod cli;
+mod commands;
+mod exit;
+mod logging;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use crate::cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return exit::usage(&error),
+    };
+    logging::start(cli.verbose);
+    let result = match cli.command {
+        Command::Diagnose(command) => command.run(),
+        Command::Agent(command) => command.run(),
+        Command::Completions(command) => command.run(),
+        Command::Man(command) => command.run(),
+    };
+    match result {
+        Ok(exit) => exit.into(),
+        Err(failure) => failure.report(),
+    }
+}

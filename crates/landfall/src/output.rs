@@ -1,0 +1,86 @@
+//! Data to standard output, everything else to standard error.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Text is laid out for this width when no terminal tells one.
+const DEFAULT_WIDTH: usize = 100;
+
+/// A bar on standard error for work that may take a while; nothing when that is not a terminal.
+pub(crate) struct Progress {
+    bar: ProgressBar,
+}
+
+/// Prints data. A reader that went away (`| head`) has seen what it wanted: not an error, and no different exit code.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut stdout = io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("write to standard output")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One line that says what went wrong, and one that says what to do.
+pub(crate) fn complain(error: &str, hint: Option<&str>) {
+    let (red, plain) = if colour_on_stderr() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    let mut stderr = io::stderr().lock();
+    // Nobody is left to be told when standard error is closed.
+    let _ = writeln!(stderr, "{red}error{plain}: {error}");
+    if let Some(hint) = hint {
+        let _ = writeln!(stderr, "hint: {hint}");
+    }
+}
+
+pub(crate) fn colour_on_stderr() -> bool {
+    io::stderr().is_terminal() && colour_is_welcome()
+}
+
+pub(crate) fn colour_on_stdout() -> bool {
+    io::stdout().is_terminal() && colour_is_welcome()
+}
+
+fn colour_is_welcome() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// The width to lay text out for.
+pub(crate) fn width() -> usize {
+    let told = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
+    told.filter(|columns| *columns > 0).unwrap_or(DEFAULT_WIDTH)
+}
+
+// === impl Progress ===
+
+impl Progress {
+    pub(crate) fn start(doing: &'static str, total: Option<u64>) -> Self {
+        let bar = if io::stderr().is_terminal() {
+            ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr())
+        } else {
+            ProgressBar::hidden()
+        };
+        let template = match total {
+            Some(_) => "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec}",
+            None => "{msg} {spinner} {bytes} {bytes_per_sec}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        bar.set_message(doing);
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self { bar }
+    }
+
+    pub(crate) fn add(&self, bytes: u64) {
+        self.bar.inc(bytes);
+    }
+
+    /// The bar leaves no trace: the result speaks.
+    pub(crate) fn finish(self) {
+        self.bar.finish_and_clear();
+    }
+}

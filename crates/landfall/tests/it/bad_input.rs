@@ -1,0 +1,143 @@
+//! Every kind of bad input gets a clear line or an honest `unknown`, the documented exit code, and no panic.
+
+use std::io::Write as _;
+use std::process::Stdio;
+
+use crate::command::{Bench, Run};
+
+const FAILURE: &str = "failed to run Kubelet: running with swap on is not supported, please disable swap\n";
+
+#[test]
+fn a_missing_file() {
+    Bench::new()
+        .run(&["diagnose", "nowhere.log"])
+        .assert_refused(1, "cannot read `nowhere.log`: No such file");
+}
+
+#[test]
+fn a_missing_file_beside_a_good_one() {
+    let bench = Bench::new();
+    bench.file("kubelet.log", FAILURE);
+    let run = bench.run(&["diagnose", "--output", "json", "nowhere.log", "kubelet.log"]);
+    assert_eq!(run.code, 2, "{run:?}");
+    let report = run.report();
+    assert_eq!(report["verdict"]["cause"], "swap-enabled");
+    let error = report["sources"][0]["error"].as_str().unwrap();
+    assert!(error.contains("No such file"), "{error}");
+}
+
+#[test]
+fn a_directory_without_logs() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path().join("empty/inner")).unwrap();
+    bench.run(&["diagnose", "empty"]).assert_refused(1, "`empty` holds no file that could be read");
+}
+
+#[test]
+fn an_empty_file() {
+    let bench = Bench::new();
+    bench.file("empty.log", "");
+    let run = bench.run(&["diagnose", "--output", "json", "empty.log"]);
+    assert_eq!(run.code, 0);
+    assert_eq!(run.report()["verdict"]["state"], "unknown");
+    assert_eq!(run.report()["verdict"]["cause"], serde_json::Value::Null);
+}
+
+#[test]
+fn empty_standard_input() {
+    let run = Bench::new().run(&["diagnose", "-", "--output", "json"]);
+    assert_eq!(run.code, 0);
+    assert_eq!(run.report()["verdict"]["state"], "unknown");
+}
+
+/// The limit on address space is what proves that the line is not kept.
+#[test]
+fn a_line_of_one_gibibyte() {
+    const LIMIT: &str = "--as=402653184";
+    let bench = Bench::new();
+    let binary = env!("CARGO_BIN_EXE_landfall");
+    let mut child = std::process::Command::new("prlimit")
+        .args([LIMIT, binary, "diagnose", "--output", "json", "-"])
+        .current_dir(bench.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let block = vec![b'x'; 1024 * 1024];
+    for _ in 0..1024 {
+        stdin.write_all(&block).unwrap();
+    }
+    stdin.write_all(b"\n").unwrap();
+    stdin.write_all(FAILURE.as_bytes()).unwrap();
+    drop(stdin);
+    let run: Run = child.wait_with_output().unwrap().into();
+    assert_eq!(run.code, 2, "{run:?}");
+    let report = run.report();
+    assert_eq!(report["verdict"]["cause"], "swap-enabled");
+    assert_eq!(report["findings"][0]["evidence"][0]["line"], 2);
+}
+
+#[test]
+fn invalid_utf8_and_nul_bytes() {
+    let bench = Bench::new();
+    let mut log = b"\xff\xfe\x80 garbage \0\0\0\n".to_vec();
+    log.extend_from_slice(b"Jan 02 03:04:05 n1 kubelet[1]: \xc3\x28 ");
+    log.extend_from_slice(FAILURE.as_bytes());
+    bench.file("kubelet.log", log);
+    let run = bench.run(&["diagnose", "--output", "json", "kubelet.log"]);
+    assert_eq!(run.report()["verdict"]["cause"], "swap-enabled");
+}
+
+#[test]
+fn a_closed_pipe_on_standard_output() {
+    let bench = Bench::new();
+    let mut child = bench.command(&["diagnose", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    child.stdin.take().unwrap().write_all(FAILURE.as_bytes()).unwrap();
+    let run: Run = child.wait_with_output().unwrap().into();
+    assert_eq!((run.code, run.stderr.as_str()), (2, ""), "{run:?}");
+}
+
+#[test]
+fn a_full_disk_behind_standard_output() {
+    let bench = Bench::new();
+    bench.file("kubelet.log", FAILURE);
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let run: Run = bench.command(&["diagnose", "kubelet.log"]).stdout(full).output().unwrap().into();
+    run.assert_refused(1, "write to standard output: No space left on device");
+}
+
+#[test]
+fn a_device_and_a_binary_file() {
+    let bench = Bench::new();
+    bench.run(&["diagnose", "/dev/null"]).assert_refused(1, "`/dev/null` is a device");
+    bench.file("kubelet", b"\x7fELF\x02\x01\x01\0");
+    bench
+        .run(&["diagnose", "kubelet"])
+        .assert_refused(1, "cannot read `kubelet`: it holds a program, not text");
+    bench.file("logs.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\0");
+    bench.run(&["diagnose", "logs.gz"]).assert_refused(1, "cannot read `logs.gz`: incomplete deflate stream");
+}
+
+#[test]
+fn a_terminal_cannot_be_driven_by_a_log() {
+    let bench = Bench::new();
+    bench.file("kubelet.log", format!("\x1b[2J\x1b]0;owned\x07 {FAILURE}"));
+    let run = bench.run(&["diagnose", "kubelet.log"]);
+    assert_eq!(run.code, 2);
+    assert!(!run.stdout.contains(['\x1b', '\x07']), "{run:?}");
+}
+
+/// Links lead out of the folder, or round in circles.
+#[test]
+fn links_inside_a_folder_are_not_followed() {
+    let bench = Bench::new();
+    bench.file("outside.log", FAILURE);
+    bench.file("logs/fine.log", "all is well\n");
+    std::os::unix::fs::symlink("../outside.log", bench.path().join("logs/link.log")).unwrap();
+    std::os::unix::fs::symlink("..", bench.path().join("logs/circle")).unwrap();
+    let run = bench.run(&["diagnose", "--output", "json", "logs"]);
+    assert_eq!(run.report()["sources"].as_array().unwrap().len(), 1, "{run:?}");
+}

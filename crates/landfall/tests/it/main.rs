@@ -1,0 +1,9 @@
+//! The binary as users run it: exit codes, what goes where, and what bad input does.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod agent;
+mod bad_input;
+mod command;
+mod diagnose;
+mod logging;
+mod usage;
