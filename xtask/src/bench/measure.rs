@@ -1,0 +1,29 @@
+//! How long a program takes and how much memory it uses, with its output thrown away.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+/// Wall-clock seconds; `expected` are the exit codes that mean the program did its work.
+pub(super) fn seconds(command: &mut Command, expected: &[i32]) -> Result<f64> {
+    let started = Instant::now();
+    let status = command.stdout(Stdio::null()).status().context("start the measured program")?;
+    let seconds = started.elapsed().as_secs_f64();
+    ensure!(
+        status.code().is_some_and(|code| expected.contains(&code)),
+        "the measured program ended with {status}"
+    );
+    Ok(seconds)
+}
+
+/// The most memory the program held, in MiB.
+pub(super) fn peak_mib(command: &Command) -> Result<f64> {
+    let mut timed = Command::new("/usr/bin/time");
+    timed.args(["-f", "%M"]).arg(command.get_program()).args(command.get_args()).stdout(Stdio::null());
+    let output = timed.output().context("start `/usr/bin/time`; hint: install the package `time`")?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let kibibytes: f64 =
+        text.lines().last().unwrap_or_default().trim().parse().context("read the peak memory")?;
+    Ok(kibibytes / 1024.0)
+}

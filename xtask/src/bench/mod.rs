@@ -1,0 +1,156 @@
+//! `cargo xtask bench NAME`: ours and a named peer in the same run, interleaved, at least three rounds; the median of
+//! each counts. One JSON object per line with `--output json`.
+
+mod diagnose;
+mod journal;
+mod measure;
+mod redact;
+
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+
+/// Fewer rounds say nothing on a machine with noise.
+const MIN_ROUNDS: usize = 3;
+
+#[derive(clap::Args)]
+pub(crate) struct Arguments {
+    /// What to measure
+    name: Name,
+    /// How to print
+    #[arg(long, default_value = "text")]
+    output: Output,
+    /// Rounds per measurement; three at least
+    #[arg(long, default_value_t = MIN_ROUNDS)]
+    rounds: usize,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Name {
+    /// A gibibyte of mixed logs, against ripgrep with the same literals
+    Diagnose,
+    /// A gibibyte of journal in export format, against journalctl
+    Journal,
+    /// Secrets out of logs, against ripgrep replacing the same patterns
+    Redact,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum Output {
+    Text,
+    Json,
+}
+
+/// Which way is better.
+#[derive(Clone, Copy)]
+pub(crate) enum Better {
+    Higher,
+    Lower,
+}
+
+/// One comparison. `ratio` is always "how many times better than the peer".
+#[derive(Serialize)]
+struct Line<'a> {
+    bench: &'a str,
+    metric: &'a str,
+    unit: &'a str,
+    ours: f64,
+    peer: f64,
+    peer_name: &'a str,
+    ratio: f64,
+    goal: f64,
+    met: bool,
+}
+
+/// Prints comparisons of one bench and remembers how to measure.
+pub(crate) struct Bench {
+    name: &'static str,
+    output: Output,
+    pub(crate) rounds: usize,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let bench = |name| Bench { name, output: arguments.output, rounds: arguments.rounds.max(MIN_ROUNDS) };
+    match arguments.name {
+        Name::Diagnose => diagnose::run(&bench("diagnose")),
+        Name::Journal => journal::run(&bench("journal")),
+        Name::Redact => redact::run(&bench("redact")),
+    }
+}
+
+// === impl Output ===
+
+impl Output {
+    pub(crate) fn is_json(self) -> bool {
+        matches!(self, Self::Json)
+    }
+}
+
+// === impl Bench ===
+
+impl Bench {
+    /// Measures ours and the peer in turns and prints the comparison of their medians.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call per printed line, and each argument is one of its fields"
+    )]
+    pub(crate) fn compare(
+        &self,
+        metric: &str,
+        unit: &str,
+        better: Better,
+        goal: f64,
+        peer_name: &str,
+        mut ours: impl FnMut() -> Result<f64>,
+        mut peer: impl FnMut() -> Result<f64>,
+    ) -> Result<()> {
+        let (mut our_values, mut peer_values) = (Vec::new(), Vec::new());
+        for _ in 0..self.rounds {
+            our_values.push(ours()?);
+            peer_values.push(peer()?);
+        }
+        self.print(metric, unit, better, goal, peer_name, median(&mut our_values), median(&mut peer_values));
+        Ok(())
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "see `compare`")]
+    fn print(
+        &self,
+        metric: &str,
+        unit: &str,
+        better: Better,
+        goal: f64,
+        peer_name: &str,
+        ours: f64,
+        peer: f64,
+    ) {
+        let ratio = match better {
+            Better::Higher => ours / peer,
+            Better::Lower => peer / ours,
+        };
+        let rounded = |value: f64| (value * 100.0).round() / 100.0;
+        let line = Line {
+            bench: self.name,
+            metric,
+            unit,
+            ours: rounded(ours),
+            peer: rounded(peer),
+            peer_name,
+            ratio: rounded(ratio),
+            goal,
+            met: ratio >= goal,
+        };
+        match self.output {
+            Output::Json => println!("{}", serde_json::json!(line)),
+            Output::Text => println!(
+                "{metric}: {ours:.1} {unit}, {peer_name} {peer:.1} {unit}: {ratio:.2} times better (goal {goal}): {}",
+                if line.met { "met" } else { "NOT met" }
+            ),
+        }
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}

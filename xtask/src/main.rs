@@ -1,0 +1,63 @@
+//! What developers and CI run: `cargo xtask check|test|testbed|gen|bench|score|dist`.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a developer's tool talks to the terminal")]
+
+mod bench;
+mod check;
+mod dist;
+mod generated;
+mod layers;
+mod licences;
+mod score;
+mod shell;
+mod test;
+mod testbed;
+
+use clap::{Parser, Subcommand};
+
+/// Landfall's developer tasks.
+#[derive(Parser)]
+#[command(name = "cargo xtask", help_expected = true)]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Format, lints, layer rules, generated files, licences
+    Check,
+    /// Install what the tests need, then run all of them
+    Test {
+        /// Passed on to `cargo test`
+        #[arg(last = true)]
+        arguments: Vec<String>,
+    },
+    /// Install packages and build the real components the tests use
+    Testbed,
+    /// Write the generated files anew
+    Gen,
+    /// Measure against a named peer, side by side
+    Bench(bench::Arguments),
+    /// How right the diagnosis is on labelled logs
+    Score {
+        /// One folder per case, each with `label.json`
+        directory: std::path::PathBuf,
+        /// How to print
+        #[arg(long, default_value = "text")]
+        output: bench::Output,
+    },
+    /// Static binary, container file, units, completions, manual pages, checksums
+    Dist,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().task {
+        Task::Check => check::run(),
+        Task::Test { arguments } => test::run(&arguments),
+        Task::Testbed => testbed::run(),
+        Task::Gen => generated::write(),
+        Task::Bench(arguments) => bench::run(&arguments),
+        Task::Score { directory, output } => score::run(&directory, output.is_json()),
+        Task::Dist => dist::run(),
+    }
+}

@@ -1,0 +1,87 @@
+//! `cargo xtask testbed`: installs the packages named in `testbed/packages.txt` and builds the components that no
+//! package holds. What is there already is left alone.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use landfall_testkit::{Binary, Node, node_image};
+
+use crate::shell;
+
+pub(crate) fn run() -> Result<()> {
+    install_packages()?;
+    build_components()?;
+    build_node_image()
+}
+
+/// Installs what is missing when root on a Debian-like system, otherwise prints the one line that does. A machine
+/// without a package still runs the tests that can do without it.
+fn install_packages() -> Result<()> {
+    let missing = missing_packages()?;
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let root = shell::output(Command::new("id").arg("-u"))?;
+    let have_apt =
+        Command::new("apt-get").arg("--version").stdout(Stdio::null()).status().is_ok_and(|s| s.success());
+    if root.trim_ascii() != b"0" || !have_apt {
+        eprintln!("testbed: some tests need packages that are not installed; install them with\n");
+        eprintln!("    sudo apt-get install --no-install-recommends {}\n", missing.join(" "));
+        return Ok(());
+    }
+    eprintln!("testbed: installing {}", missing.join(" "));
+    let apt = || {
+        let mut command = Command::new("apt-get");
+        command.args(["-qq", "-o", "DPkg::Lock::Timeout=300"]).env("DEBIAN_FRONTEND", "noninteractive");
+        command.stdout(Stdio::null());
+        command
+    };
+    shell::run(apt().arg("update"))?;
+    shell::run(apt().args(["install", "--yes", "--no-install-recommends"]).args(&missing))
+}
+
+fn missing_packages() -> Result<Vec<String>> {
+    let list = shell::root().join("testbed/packages.txt");
+    let text = std::fs::read_to_string(&list).with_context(|| format!("read `{}`", list.display()))?;
+    let names = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    Ok(names.filter(|name| !name.is_empty() && !is_installed(name)).map(str::to_owned).collect())
+}
+
+fn is_installed(package: &str) -> bool {
+    Command::new("dpkg-query")
+        .args(["--show", "--showformat=${Status}", package])
+        .stderr(Stdio::null())
+        .output()
+        .is_ok_and(|output| output.stdout == b"install ok installed")
+}
+
+fn build_components() -> Result<()> {
+    if Command::new("go").arg("version").stdout(Stdio::null()).status().is_err() {
+        eprintln!("testbed: no Go here, so the tests with real Kubernetes components are skipped");
+        return Ok(());
+    }
+    let testbed = shell::root().join("testbed");
+    for binary in Binary::ALL {
+        if !binary.path()?.is_file() {
+            let started = Instant::now();
+            eprintln!("testbed: building {} (once; a cold build takes minutes)", binary.name());
+            binary.build(&testbed)?;
+            eprintln!("testbed: built {} in {} s", binary.name(), started.elapsed().as_secs());
+        }
+    }
+    Ok(())
+}
+
+/// The root file system of test nodes, where this machine can boot one.
+fn build_node_image() -> Result<()> {
+    if Node::NEEDS.iter().any(|need| !need.is_met()) {
+        return Ok(());
+    }
+    let started = Instant::now();
+    node_image().context("build the root image of test nodes")?;
+    if started.elapsed().as_secs() > 1 {
+        eprintln!("testbed: built the node image in {} s", started.elapsed().as_secs());
+    }
+    Ok(())
+}
