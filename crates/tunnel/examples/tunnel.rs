@@ -1,0 +1,53 @@
+//! A server or an agent on the command line, for measurements: `tunnel server MODE SOCKET PORT CERTIFICATES`,
+//! `tunnel agent PORT CERTIFICATES`. The product's command line is in the `landfall` binary.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
+
+use landfall_tunnel::agent::Agent;
+use landfall_tunnel::config::{AgentConfig, CallingFiles, Frontend, Mode, ServerConfig, ServingFiles};
+use landfall_tunnel::server::Server;
+use tokio_util::sync::CancellationToken;
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let stop = CancellationToken::new();
+    match words[..] {
+        ["server", mode, socket, port, certificates] => {
+            let files = Path::new(certificates);
+            let mode: Mode = mode.parse()?;
+            let frontend = Frontend::Unix { path: socket.into(), delete_existing: true };
+            let config = ServerConfig {
+                mode,
+                agent_bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+                agent_port: port.parse()?,
+                agent_tls: Some(ServingFiles {
+                    certificate: files.join("server.crt"),
+                    key: files.join("server.key"),
+                    client_authority: Some(files.join("ca.crt")),
+                }),
+                ..ServerConfig::new(frontend, "server".to_owned())
+            };
+            Server::bind(config, None).await?.run(stop).await;
+        }
+        ["agent", port, certificates] => {
+            let files = Path::new(certificates);
+            let config = AgentConfig {
+                proxy_server_port: port.parse()?,
+                tls: Some(CallingFiles {
+                    authority: files.join("ca.crt"),
+                    certificate: Some((files.join("agent.crt"), files.join("agent.key"))),
+                    alpn: Vec::new(),
+                }),
+                ..AgentConfig::new("agent".to_owned())
+            };
+            Agent::bind(config).await?.run(stop).await;
+        }
+        _ => anyhow::bail!(
+            "hint: `tunnel server MODE SOCKET PORT CERTIFICATES` or `tunnel agent PORT CERTIFICATES`"
+        ),
+    }
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! The far end of a tunnel: dial it, then relay.
+
+use std::future::poll_fn;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::net::TcpStream;
+
+use super::status::Metrics;
+use crate::mux::{Command, Queue, Tunnel};
+use crate::packet::{ConnectId, Random};
+use crate::relay::{Socket, relay};
+
+/// As upstream has it.
+const DIAL_LIMIT: Duration = Duration::from_secs(5);
+
+/// A request for a tunnel.
+pub(super) struct Dial {
+    pub(super) queue: Arc<Queue>,
+    pub(super) random: Random,
+    pub(super) connect_id: ConnectId,
+    pub(super) address: String,
+    pub(super) tunnel: Tunnel,
+}
+
+/// Dials for one request and carries the tunnel to its end.
+pub(super) async fn serve(dial: Dial, metrics: Arc<Metrics>) {
+    let Dial { queue, random, connect_id, address, tunnel } = dial;
+    let started = Instant::now();
+    let dialing = tokio::time::timeout(DIAL_LIMIT, connect(&address));
+    let dialed = tokio::select! {
+        dialed = dialing => dialed.unwrap_or_else(|_| {
+            metrics.dial_timeouts.add();
+            Err(format!("dial tcp {address}: i/o timeout"))
+        }),
+        // The server has given the dial up: there is nobody to answer.
+        () = poll_fn(|cx| tunnel.poll_incoming(cx)) => return,
+    };
+    match dialed {
+        Ok(mut socket) => {
+            metrics.dial_duration.observe(started.elapsed());
+            queue.command(Command::Dialed { random, connect_id, error: None });
+            relay(Socket::Endpoint, &mut socket, &tunnel).await;
+        }
+        Err(error) => {
+            if !error.ends_with("i/o timeout") {
+                metrics.dial_failures.add();
+            }
+            queue.command(Command::Dialed { random, connect_id, error: Some(error) });
+        }
+    }
+}
+
+/// Connects, or says why not in Go's words: upstream's server reads them.
+async fn connect(address: &str) -> Result<TcpStream, String> {
+    let (host, _) = address
+        .rsplit_once(':')
+        .ok_or_else(|| format!("dial tcp: address {address}: missing port in address"))?;
+    let resolved = tokio::net::lookup_host(address).await;
+    let candidates = resolved.map_err(|_| format!("dial tcp: lookup {host}: no such host"))?;
+    let mut failure = format!("dial tcp: lookup {host}: no such host");
+    for candidate in candidates {
+        match TcpStream::connect(candidate).await {
+            Ok(socket) => {
+                crate::socket::prepare(&socket);
+                return Ok(socket);
+            }
+            Err(error) => failure = format!("dial tcp {candidate}: {}", reason(&error)),
+        }
+    }
+    Err(failure)
+}
+
+fn reason(error: &io::Error) -> String {
+    /// `EMFILE`: this process has no descriptors left.
+    const NO_DESCRIPTORS: i32 = 24;
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
+        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
+        io::ErrorKind::TimedOut => "connect: connection timed out (i/o timeout)".to_owned(),
+        _ if error.raw_os_error() == Some(NO_DESCRIPTORS) => "socket: too many open files".to_owned(),
+        _ => format!("connect: {error}"),
+    }
+}

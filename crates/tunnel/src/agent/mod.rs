@@ -1,0 +1,152 @@
+//! The agent: calls servers, dials endpoints for them.
+
+mod call;
+mod endpoint;
+mod link;
+mod servers;
+mod status;
+
+pub use status::AgentView;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use landfall_model::chain;
+use tokio_util::sync::CancellationToken;
+
+use self::call::Called;
+use self::link::{End, Link};
+use self::servers::{Pauses, Servers};
+use crate::config::AgentConfig;
+use crate::health::HealthListener;
+use crate::http2::ErrorCode;
+use crate::mux::{Command, Queue};
+
+/// How often a draining agent looks whether its tunnels have ended.
+const DRAIN_LOOK: Duration = Duration::from_millis(100);
+
+/// An agent that is not yet running.
+#[derive(Debug)]
+pub struct Agent {
+    config: AgentConfig,
+    servers: Arc<Servers>,
+    health: Option<HealthListener>,
+}
+
+/// The agent cannot start.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address} for probes")]
+pub struct AgentError {
+    address: SocketAddr,
+    source: io::Error,
+}
+
+// === impl Agent ===
+
+impl Agent {
+    /// Binds the port for probes, if there is one.
+    pub async fn bind(config: AgentConfig) -> Result<Self, AgentError> {
+        let health = match config.health {
+            None => None,
+            Some((address, port)) => {
+                let address = SocketAddr::new(address, port);
+                let bound = HealthListener::bind(address).await;
+                Some(bound.map_err(|source| AgentError { address, source })?)
+            }
+        };
+        Ok(Self { config, servers: Arc::default(), health })
+    }
+
+    /// Where health is served, if it is.
+    pub fn health_address(&self) -> Option<SocketAddr> {
+        self.health.as_ref().and_then(|listener| listener.address().ok())
+    }
+
+    pub fn view(&self) -> AgentView {
+        AgentView(Arc::clone(&self.servers))
+    }
+
+    /// Serves until told to stop; then lets tunnels end by themselves for a while.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut probes = tokio::task::JoinSet::new();
+        if let Some(listener) = self.health.take() {
+            probes.spawn(listener.serve(Arc::new(self.view())));
+        }
+        let lost = Arc::new(tokio::sync::Notify::new());
+        tokio::select! {
+            () = self.keep_connected(&lost) => {}
+            () = stop.cancelled() => {}
+        }
+        self.servers.tell_all(|| Command::Drain);
+        let ended = async {
+            while self.servers.metrics.tunnels.load(Ordering::Relaxed) > 0 {
+                tokio::time::sleep(DRAIN_LOOK).await;
+            }
+        };
+        // Whether all ended in time makes no difference to what follows.
+        let _ = tokio::time::timeout(self.config.drain_timeout, ended).await;
+        self.servers.tell_all(|| Command::Stop);
+    }
+
+    async fn keep_connected(&self, lost: &Arc<tokio::sync::Notify>) {
+        let mut pauses = Pauses::new(&self.config);
+        loop {
+            if self.servers.is_complete() && !self.config.sync_forever {
+                lost.notified().await;
+                continue;
+            }
+            let pause = match call::call(&self.config).await {
+                Ok(called) => {
+                    self.take_on(called, lost);
+                    pauses.usual()
+                }
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "no server reached");
+                    pauses.longer()
+                }
+            };
+            if self.servers.is_complete() && !self.config.sync_forever {
+                continue;
+            }
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn take_on(&self, called: Called, lost: &Arc<tokio::sync::Notify>) {
+        let queue: Arc<Queue> = Arc::default();
+        if !self.servers.add(&called.server_id, called.server_count, &queue) {
+            tracing::debug!(server = called.server_id, "server known already");
+            let mut transport = called.transport;
+            tokio::spawn(async move {
+                transport.connection.go_away(ErrorCode::NO_ERROR, "");
+                transport.say_last_word().await;
+            });
+            return;
+        }
+        tracing::info!(server = called.server_id, ours = called.credit.is_some(), "connected");
+        let link = Link::new(called.stream, queue, called.credit, Arc::clone(&self.servers.metrics));
+        tokio::spawn(serve(Arc::clone(&self.servers), called, link, Arc::clone(lost)));
+    }
+}
+
+async fn serve(servers: Arc<Servers>, called: Called, mut link: Link, lost: Arc<tokio::sync::Notify>) {
+    let Called { mut transport, server_id, .. } = called;
+    let outcome = transport.drive(&mut link).await;
+    servers.remove(&server_id);
+    link.end();
+    match outcome {
+        Ok(End::Stopped) => {}
+        Ok(End::ServerLeft(reason)) => tracing::info!(server = server_id, reason, "server left"),
+        Ok(End::Garbled(reason)) => tracing::warn!(server = server_id, reason, "server cannot be understood"),
+        Err(error) => {
+            servers.metrics.servers_lost.add();
+            tracing::info!(server = server_id, error = %chain(&error), "server lost");
+        }
+    }
+    lost.notify_one();
+    transport.connection.go_away(ErrorCode::NO_ERROR, "");
+    transport.say_last_word().await;
+}

@@ -1,0 +1,135 @@
+//! Which servers an agent is connected to, and when it looks for more.
+//!
+//! All servers are behind one address. The agent calls until it has met as many different servers as there are; a
+//! server it knows already is hung up on.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use super::status::Metrics;
+use crate::config::AgentConfig;
+use crate::mux::{Command, Queue};
+use crate::number::random;
+
+/// Each failure makes the next pause this much longer, in percent.
+const GROWTH: u32 = 150;
+
+#[derive(Debug, Default)]
+pub(super) struct Servers {
+    known: Mutex<Known>,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    servers: HashMap<String, Arc<Queue>>,
+    expected: usize,
+}
+
+/// The pauses between calls.
+#[derive(Debug)]
+pub(super) struct Pauses {
+    interval: Duration,
+    cap: Duration,
+    current: Duration,
+}
+
+// === impl Servers ===
+
+impl Servers {
+    /// Adds a server, unless it is known.
+    pub(super) fn add(&self, id: &str, count: usize, queue: &Arc<Queue>) -> bool {
+        let mut known = self.lock();
+        known.expected = count.max(1);
+        if known.servers.contains_key(id) {
+            return false;
+        }
+        known.servers.insert(id.to_owned(), Arc::clone(queue));
+        true
+    }
+
+    pub(super) fn remove(&self, id: &str) {
+        self.lock().servers.remove(id);
+    }
+
+    pub(super) fn connected(&self) -> usize {
+        self.lock().servers.len()
+    }
+
+    pub(super) fn expected(&self) -> usize {
+        self.lock().expected.max(1)
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        let known = self.lock();
+        known.servers.len() >= known.expected.max(1)
+    }
+
+    pub(super) fn tell_all(&self, command: impl Fn() -> Command) {
+        let queues: Vec<Arc<Queue>> = self.lock().servers.values().cloned().collect();
+        for queue in queues {
+            queue.command(command());
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Pauses ===
+
+impl Pauses {
+    pub(super) fn new(config: &AgentConfig) -> Self {
+        Self { interval: config.sync_interval, cap: config.sync_interval_cap, current: config.sync_interval }
+    }
+
+    /// After a call that went well.
+    pub(super) fn usual(&mut self) -> Duration {
+        self.current = self.interval;
+        jittered(self.current)
+    }
+
+    /// After a call that failed.
+    pub(super) fn longer(&mut self) -> Duration {
+        let pause = self.current;
+        self.current = (self.current * GROWTH / 100).min(self.cap.max(self.interval));
+        jittered(pause)
+    }
+}
+
+/// Between half of the pause and all of it, so that a thousand agents that lost one server do not return as one.
+fn jittered(pause: Duration) -> Duration {
+    let share = u32::try_from(random() % 500).unwrap_or(0) + 500;
+    pause * share / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_server_is_not_added_twice() {
+        let (servers, queue) = (Servers::default(), Arc::new(Queue::default()));
+        assert!(!servers.is_complete());
+        assert!(servers.add("a", 2, &queue));
+        assert!(!servers.add("a", 2, &queue));
+        assert!(!servers.is_complete());
+        assert!(servers.add("b", 2, &queue));
+        assert!(servers.is_complete());
+        // The count is learnt from every answer, also from one of a known server.
+        assert!(!servers.add("a", 3, &queue));
+        assert!(!servers.is_complete());
+        assert_eq!((servers.connected(), servers.expected()), (2, 3));
+    }
+
+    #[test]
+    fn pauses_grow_to_their_cap_and_start_over() {
+        let mut pauses = Pauses::new(&AgentConfig::new("a".to_owned()));
+        let failed: Vec<Duration> = (0..20).map(|_| pauses.longer()).collect();
+        assert!(failed[0] <= Duration::from_secs(1));
+        assert!(failed[19] >= Duration::from_secs(5) && failed[19] <= Duration::from_secs(10));
+        assert!(pauses.usual() <= Duration::from_secs(1));
+    }
+}

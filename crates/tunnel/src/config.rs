@@ -1,0 +1,215 @@
+//! What server and agent can be told. Names and defaults are those of upstream's flags, unless noted.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::identifiers::Identifiers;
+
+/// Upstream leaves dials unbounded; kube-apiserver itself gives up after 30 s, so a little less is as patient.
+pub const DEFAULT_DIAL_TIMEOUT: Duration = Duration::from_secs(25);
+/// Upstream looks after an hour, so that dead peers stay in use for an hour. An upstream server does not allow more
+/// than one question in 30 s, so a little more is safe.
+pub const DEFAULT_KEEPALIVE: Duration = Duration::from_secs(35);
+
+/// `landfall tunnel server`.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// `--mode`
+    pub mode: Mode,
+    /// `--uds-name`, `--server-bind-address`, `--server-port`, `--server-cert`, `--server-key`, `--server-ca-cert`
+    pub frontend: Frontend,
+    /// `--agent-bind-address`
+    pub agent_bind_address: IpAddr,
+    /// `--agent-port`
+    pub agent_port: u16,
+    /// `--cluster-cert`, `--cluster-key`, `--cluster-ca-cert`; none means no TLS, for tests and sidecars only.
+    pub agent_tls: Option<ServingFiles>,
+    /// `--health-bind-address`, `--health-port`; none serves no health.
+    pub health: Option<(IpAddr, u16)>,
+    /// `--keepalive-time`
+    pub keepalive_time: Duration,
+    /// `--frontend-keepalive-time`
+    pub frontend_keepalive_time: Duration,
+    /// `--server-id`
+    pub server_id: String,
+    /// `--server-count`
+    pub server_count: u32,
+    /// `--proxy-strategies`
+    pub proxy_strategies: Vec<Strategy>,
+    /// `--backend-dial-timeout`; 0 means the default.
+    pub backend_dial_timeout: Duration,
+    /// `--graceful-shutdown-timeout`
+    pub graceful_shutdown_timeout: Duration,
+}
+
+/// Where kube-apiserver comes in.
+#[derive(Clone, Debug)]
+pub enum Frontend {
+    Unix {
+        path: PathBuf,
+        /// `--delete-existing-uds-file`
+        delete_existing: bool,
+    },
+    Tcp {
+        address: IpAddr,
+        port: u16,
+        /// Clients must show a certificate of this authority.
+        tls: ServingFiles,
+    },
+}
+
+/// What the frontend speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    Grpc,
+    HttpConnect,
+}
+
+/// How an agent is chosen for a dial; several are tried in order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strategy {
+    Default,
+    DestHost,
+    DefaultRoute,
+}
+
+/// A server's certificate and whose clients it believes.
+#[derive(Clone, Debug)]
+pub struct ServingFiles {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// None: clients need no certificate.
+    pub client_authority: Option<PathBuf>,
+}
+
+/// `landfall tunnel agent`.
+#[derive(Clone, Debug)]
+pub struct AgentConfig {
+    /// `--proxy-server-host`
+    pub proxy_server_host: String,
+    /// `--proxy-server-port`
+    pub proxy_server_port: u16,
+    /// `--ca-cert`, `--agent-cert`, `--agent-key`, `--alpn-proto`; none means no TLS, for tests and sidecars only.
+    pub tls: Option<CallingFiles>,
+    /// `--agent-id`
+    pub agent_id: String,
+    /// `--agent-identifiers`
+    pub agent_identifiers: Identifiers,
+    /// `--health-server-host`, `--health-server-port`; none serves no health.
+    pub health: Option<(IpAddr, u16)>,
+    /// `--sync-interval`
+    pub sync_interval: Duration,
+    /// `--sync-interval-cap`
+    pub sync_interval_cap: Duration,
+    /// `--sync-forever`
+    pub sync_forever: bool,
+    /// `--keepalive-time`
+    pub keepalive_time: Duration,
+    /// `--service-account-token-path`
+    pub service_account_token_path: Option<PathBuf>,
+    /// How long tunnels may go on after the first request to stop. Upstream waits for ever.
+    pub drain_timeout: Duration,
+}
+
+/// A client's trust and its certificate.
+#[derive(Clone, Debug)]
+pub struct CallingFiles {
+    pub authority: PathBuf,
+    /// Certificate and key.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Offered before `h2`.
+    pub alpn: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("`{0}` is not a proxy strategy; hint: `default`, `destHost`, `defaultRoute`")]
+    Strategy(String),
+    #[error("`{0}` is not a mode; hint: `grpc`, `http-connect`")]
+    Mode(String),
+}
+
+// === impl ServerConfig ===
+
+impl ServerConfig {
+    /// Upstream's defaults, for a frontend and an identity that have none.
+    pub fn new(frontend: Frontend, server_id: String) -> Self {
+        Self {
+            mode: Mode::Grpc,
+            frontend,
+            agent_bind_address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            agent_port: 8091,
+            agent_tls: None,
+            health: None,
+            keepalive_time: DEFAULT_KEEPALIVE,
+            frontend_keepalive_time: Duration::from_secs(3600),
+            server_id,
+            server_count: 1,
+            proxy_strategies: vec![Strategy::Default],
+            backend_dial_timeout: DEFAULT_DIAL_TIMEOUT,
+            graceful_shutdown_timeout: Duration::ZERO,
+        }
+    }
+}
+
+// === impl AgentConfig ===
+
+impl AgentConfig {
+    /// Upstream's defaults, for an identity that has none.
+    pub fn new(agent_id: String) -> Self {
+        Self {
+            proxy_server_host: "127.0.0.1".to_owned(),
+            proxy_server_port: 8091,
+            tls: None,
+            agent_id,
+            agent_identifiers: Identifiers::default(),
+            health: None,
+            sync_interval: Duration::from_secs(1),
+            sync_interval_cap: Duration::from_secs(10),
+            sync_forever: false,
+            keepalive_time: DEFAULT_KEEPALIVE,
+            service_account_token_path: None,
+            drain_timeout: Duration::from_secs(25),
+        }
+    }
+}
+
+// === impl Strategy ===
+
+impl Strategy {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::DestHost => "destHost",
+            Self::DefaultRoute => "defaultRoute",
+        }
+    }
+}
+
+impl std::str::FromStr for Strategy {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        match text {
+            "default" => Ok(Self::Default),
+            "destHost" => Ok(Self::DestHost),
+            "defaultRoute" => Ok(Self::DefaultRoute),
+            other => Err(ConfigError::Strategy(other.to_owned())),
+        }
+    }
+}
+
+// === impl Mode ===
+
+impl std::str::FromStr for Mode {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        match text {
+            "grpc" => Ok(Self::Grpc),
+            "http-connect" => Ok(Self::HttpConnect),
+            other => Err(ConfigError::Mode(other.to_owned())),
+        }
+    }
+}

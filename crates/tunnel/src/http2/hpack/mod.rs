@@ -1,0 +1,87 @@
+//! Header compression (RFC 7541), as much as two gRPC methods need: a complete decoder, and an encoder that never
+//! refers to what it sent before, so that it has no state to keep or to get wrong.
+
+mod decoder;
+mod encoder;
+mod huffman;
+mod table;
+
+pub(super) use decoder::Decoder;
+pub(super) use encoder::Encoder;
+
+use std::fmt;
+
+/// One header field. Names are lower case on the wire; values are bytes, not text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Field {
+    pub name: Vec<u8>,
+    pub value: Vec<u8>,
+}
+
+/// The header fields of one message, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Headers(Vec<Field>);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HpackError {
+    #[error("a header block ends in the middle of a field")]
+    Truncated,
+    #[error("an integer in a header block is too large")]
+    Integer,
+    #[error("a header block refers to an entry that does not exist")]
+    Index,
+    #[error("a string in a header block is not valid Huffman code")]
+    Huffman,
+    #[error("a header block asks for a table larger than allowed, or too late")]
+    TableSize,
+    #[error("the header fields are larger than allowed")]
+    TooLarge,
+}
+
+// === impl Field ===
+
+impl Field {
+    /// What a field counts for, in tables and limits (RFC 7541, 4.1).
+    fn size(&self) -> usize {
+        self.name.len() + self.value.len() + 32
+    }
+}
+
+impl fmt::Debug for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Values may be credentials.
+        write!(f, "{} ({} bytes)", self.name.escape_ascii(), self.value.len())
+    }
+}
+
+// === impl Headers ===
+
+impl Headers {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
+        self.push(name.as_bytes().to_vec(), value.as_ref().to_vec());
+        self
+    }
+
+    pub fn fields(&self) -> &[Field] {
+        &self.0
+    }
+
+    /// The value of the first field called `name`.
+    pub fn get(&self, name: &str) -> Option<&[u8]> {
+        self.0.iter().find(|field| field.name == name.as_bytes()).map(|field| field.value.as_slice())
+    }
+
+    /// The values of all fields called `name`.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+        self.0.iter().filter(move |field| field.name == name.as_bytes()).map(|field| field.value.as_slice())
+    }
+
+    fn push(&mut self, name: Vec<u8>, value: Vec<u8>) {
+        self.0.push(Field { name, value });
+    }
+}

@@ -1,0 +1,200 @@
+//! What an agent says it can reach: the `agentIdentifiers` of upstream, `ipv4=…&host=…&cidr=…&default-route=true`.
+
+use std::net::IpAddr;
+
+/// Identifiers an agent may have; a header larger than this is refused before.
+const MAX_IDENTIFIERS: usize = 1024;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identifiers {
+    addresses: Vec<IpAddr>,
+    hosts: Vec<String>,
+    networks: Vec<Network>,
+    default_route: bool,
+    /// As it was given, for the wire.
+    text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Network {
+    address: IpAddr,
+    bits: u8,
+}
+
+/// How well an agent fits a destination; more specific is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fit {
+    /// A network around it, by the length of its prefix.
+    Network(u8),
+    Exact,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum IdentifierError {
+    #[error("`{0}` is not an agent identifier; hint: `ipv4`, `ipv6`, `host`, `cidr`, `default-route`")]
+    Name(String),
+    #[error("`{value}` is not a value of the agent identifier `{name}`")]
+    Value { name: String, value: String },
+    #[error("more than {MAX_IDENTIFIERS} agent identifiers")]
+    TooMany,
+}
+
+/// Whether names that are not known are an error: they are for the one who types them, not for a server that is older
+/// than its agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    Refused,
+    Ignored,
+}
+
+// === impl Identifiers ===
+
+impl Identifiers {
+    pub fn parse(text: &str, unknown: Unknown) -> Result<Self, IdentifierError> {
+        let mut identifiers = Self { text: text.to_owned(), ..Self::default() };
+        for (count, pair) in text.split('&').filter(|pair| !pair.is_empty()).enumerate() {
+            if count >= MAX_IDENTIFIERS {
+                return Err(IdentifierError::TooMany);
+            }
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let (name, value) = (percent_decoded(name), percent_decoded(value));
+            let bad = || IdentifierError::Value { name: name.clone(), value: value.clone() };
+            match name.as_str() {
+                "ipv4" | "ipv6" => identifiers.addresses.push(value.parse().map_err(|_| bad())?),
+                "host" if !value.is_empty() => identifiers.hosts.push(value.to_ascii_lowercase()),
+                "cidr" => identifiers.networks.push(Network::parse(&value).ok_or_else(bad)?),
+                "default-route" => identifiers.default_route = value.parse().map_err(|_| bad())?,
+                "host" => return Err(bad()),
+                _ if unknown == Unknown::Refused => return Err(IdentifierError::Name(name)),
+                _ => {}
+            }
+        }
+        Ok(identifiers)
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub(crate) fn is_default_route(&self) -> bool {
+        self.default_route
+    }
+
+    /// How well this agent fits the host part of a destination. Addresses are compared as addresses, not as text.
+    pub(crate) fn fit(&self, host: &str) -> Option<Fit> {
+        let Ok(address) = host.parse::<IpAddr>() else {
+            let host = host.to_ascii_lowercase();
+            return self.hosts.contains(&host).then_some(Fit::Exact);
+        };
+        let address = address.to_canonical();
+        if self.addresses.iter().any(|own| own.to_canonical() == address)
+            || self.hosts.iter().any(|own| own == host)
+        {
+            return Some(Fit::Exact);
+        }
+        self.networks
+            .iter()
+            .filter(|network| network.contains(address))
+            .map(|network| Fit::Network(network.bits))
+            .max()
+    }
+}
+
+// === impl Network ===
+
+impl Network {
+    fn parse(text: &str) -> Option<Self> {
+        let (address, bits) = text.split_once('/')?;
+        let (address, bits) = (address.parse::<IpAddr>().ok()?, bits.parse::<u8>().ok()?);
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        (bits <= most).then_some(Self { address, bits })
+    }
+
+    fn contains(self, other: IpAddr) -> bool {
+        let differ = match (self.address, other) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => (own.to_bits() ^ other.to_bits()).leading_zeros(),
+            (IpAddr::V6(own), IpAddr::V6(other)) => (own.to_bits() ^ other.to_bits()).leading_zeros(),
+            _ => return false,
+        };
+        differ >= u32::from(self.bits)
+    }
+}
+
+/// The host of `host:port`, without the brackets of an IPv6 address.
+pub(crate) fn host_of(address: &str) -> &str {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
+}
+
+fn percent_decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let hex = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        match (first, hex.and_then(|digits| u8::from_str_radix(digits, 16).ok())) {
+            (b'%', Some(byte)) => {
+                bytes.push(byte);
+                rest = &after[2..];
+            }
+            (b'+', _) => {
+                bytes.push(b' ');
+                rest = after;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = after;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_compared_as_addresses() {
+        let agent =
+            Identifiers::parse("ipv4=10.0.0.1&ipv6=0:0:0:0:0:0:0:1&host=Node.Example", Unknown::Refused)
+                .unwrap();
+        for host in ["10.0.0.1", "::1", "0::1", "node.example", "::ffff:10.0.0.1"] {
+            assert_eq!(agent.fit(host), Some(Fit::Exact), "{host}");
+        }
+        assert_eq!(agent.fit("10.0.0.2"), None);
+        assert_eq!(agent.fit("node"), None);
+    }
+
+    #[test]
+    fn the_longest_network_fits_best() {
+        let agent =
+            Identifiers::parse("cidr=10.0.0.0%2F8&cidr=10.1.0.0/16&cidr=fd00::/8", Unknown::Refused).unwrap();
+        assert_eq!(agent.fit("10.1.2.3"), Some(Fit::Network(16)));
+        assert_eq!(agent.fit("10.2.2.3"), Some(Fit::Network(8)));
+        assert_eq!(agent.fit("fd12::1"), Some(Fit::Network(8)));
+        assert_eq!(agent.fit("11.0.0.1"), None);
+        assert!(Fit::Exact > Fit::Network(128));
+    }
+
+    #[test]
+    fn unknown_names_are_refused_at_the_keyboard_and_ignored_on_the_wire() {
+        assert_eq!(
+            Identifiers::parse("zone=a", Unknown::Refused),
+            Err(IdentifierError::Name("zone".to_owned()))
+        );
+        assert!(
+            Identifiers::parse("zone=a&default-route=true", Unknown::Ignored).unwrap().is_default_route()
+        );
+        assert!(Identifiers::parse("cidr=10.0.0.0/33", Unknown::Ignored).is_err());
+        assert!(Identifiers::parse("host=", Unknown::Ignored).is_err());
+    }
+
+    #[test]
+    fn the_host_is_found_in_every_address() {
+        for (address, host) in
+            [("a:1", "a"), ("[::1]:80", "::1"), ("10.0.0.1:443", "10.0.0.1"), ("plain", "plain")]
+        {
+            assert_eq!(host_of(address), host);
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! A tunnel server and agent that speak Konnectivity's protocol: drop-in for `proxy-server` and `proxy-agent`.
+//!
+//! From the wire upwards: [`http2`] and [`grpc`] frame bytes, [`packet`] reads and writes Konnectivity's packets, `mux`
+//! keeps the tunnels of one agent apart, [`server`] and [`agent`] join them to sockets.
+
+mod health;
+mod identifiers;
+mod metrics;
+mod mux;
+mod number;
+mod relay;
+mod socket;
+mod tls;
+mod transport;
+
+pub mod agent;
+pub mod config;
+pub mod grpc;
+pub mod http2;
+pub mod packet;
+pub mod server;
+
+pub use identifiers::{IdentifierError, Identifiers, Unknown};
+pub use tls::TlsError;

@@ -1,0 +1,274 @@
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use super::queue::Queue;
+use super::tunnel::{State, Taken};
+use crate::grpc::{GrpcError, Messages};
+use crate::http2::{Connection, StreamId};
+use crate::metrics::{Packets, Segment};
+use crate::packet::{ConnectId, Packet, PacketError, Random};
+
+/// Closed tunnels remembered, so that what was under way for them is dropped in silence.
+const MAX_CLOSED: usize = 4096;
+/// How long an upstream peer's stream is held back for a tunnel whose reader is behind, before that tunnel is closed.
+const PATIENCE: Duration = Duration::from_secs(1);
+const TOO_SLOW: &str = "the reader of this tunnel is too slow";
+
+/// Which end of the stream this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Side {
+    Server,
+    Agent,
+}
+
+/// The tunnels of one stream.
+#[derive(Debug)]
+pub(crate) struct Mux {
+    side: Side,
+    stream: StreamId,
+    queue: Arc<Queue>,
+    packets: Arc<Packets>,
+    tunnels: HashMap<ConnectId, Arc<State>>,
+    closed: Closed,
+    /// Sent before any data.
+    control: VecDeque<Packet>,
+    messages: Messages,
+    /// Tunnels whose reader is behind, and since when.
+    behind: Vec<(Arc<State>, ConnectId, Instant)>,
+    /// Bytes for which the peer gets no new window while a reader is behind.
+    held: usize,
+}
+
+/// The tunnels closed last.
+#[derive(Debug, Default)]
+struct Closed {
+    known: HashSet<ConnectId>,
+    order: VecDeque<ConnectId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum StreamError {
+    #[error("the peer's messages cannot be read")]
+    Grpc(#[source] GrpcError),
+    #[error("the peer's packets cannot be read")]
+    Packet(#[source] PacketError),
+}
+
+// === impl Mux ===
+
+impl Mux {
+    pub(crate) fn new(side: Side, stream: StreamId, queue: Arc<Queue>, packets: Arc<Packets>) -> Self {
+        Self {
+            side,
+            stream,
+            queue,
+            packets,
+            tunnels: HashMap::new(),
+            closed: Closed::default(),
+            control: VecDeque::new(),
+            messages: Messages::default(),
+            behind: Vec::new(),
+            held: 0,
+        }
+    }
+
+    pub(crate) fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    pub(crate) fn tunnels(&self) -> usize {
+        self.tunnels.len()
+    }
+
+    pub(crate) fn add(&mut self, connect_id: ConnectId, tunnel: Arc<State>) {
+        self.tunnels.insert(connect_id, tunnel);
+    }
+
+    /// Tells the server of a tunnel; from now on it may send.
+    pub(crate) fn announce(&mut self, random: Random, connect_id: ConnectId, tunnel: Arc<State>) {
+        self.send(Packet::DialResponse { error: String::new(), connect_id, random });
+        if tunnel.announced() {
+            self.queue.push_tunnel(Arc::clone(&tunnel));
+        }
+        self.add(connect_id, tunnel);
+    }
+
+    /// Closes a tunnel that the agent opened for nobody.
+    pub(crate) fn refuse(&mut self, connect_id: ConnectId) {
+        if connect_id != 0 && self.closed.insert(connect_id) {
+            self.send(Packet::CloseRequest { connect_id });
+        }
+    }
+
+    pub(crate) fn send(&mut self, packet: Packet) {
+        self.control.push_back(packet);
+    }
+
+    /// Takes bytes of the stream.
+    pub(crate) fn push(&mut self, connection: &mut Connection, bytes: Bytes) {
+        if self.behind.is_empty() {
+            connection.release(self.stream, bytes.len());
+        } else {
+            self.held += bytes.len();
+        }
+        self.messages.push(bytes);
+    }
+
+    /// The next packet that is not about an existing tunnel.
+    pub(crate) fn next(&mut self, now: Instant) -> Result<Option<Packet>, StreamError> {
+        while let Some(message) = self.messages.next().map_err(StreamError::Grpc)? {
+            let packet = Packet::decode(message).map_err(StreamError::Packet)?;
+            let segment = if self.side == Side::Server { Segment::FromAgent } else { Segment::ToAgent };
+            self.packets.count(segment, &packet);
+            match packet {
+                Packet::Data { connect_id, data } => self.on_data(connect_id, data, now),
+                Packet::CloseRequest { connect_id } => self.on_close_request(connect_id),
+                Packet::CloseResponse { connect_id, .. } => self.on_close_response(connect_id),
+                Packet::Credit { connect_id, bytes } => {
+                    if let Some(tunnel) = self.tunnels.get(&connect_id)
+                        && tunnel.add_credit(bytes)
+                    {
+                        self.queue.push_tunnel(Arc::clone(tunnel));
+                    }
+                }
+                packet => return Ok(Some(packet)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Sends what is waiting, as far as the connection takes it.
+    pub(crate) fn pump(&mut self, connection: &mut Connection) {
+        self.recover(connection);
+        while connection.is_writable(self.stream) {
+            if let Some(packet) = self.control.pop_front() {
+                self.write(connection, packet);
+                connection.flush();
+                continue;
+            }
+            let Some(tunnel) = self.queue.next_tunnel() else { break };
+            self.turn(connection, tunnel);
+            connection.flush();
+        }
+    }
+
+    /// Looks at the clock: closes tunnels that did not recover, forgets those nobody waits for.
+    pub(crate) fn tick(&mut self, connection: &mut Connection, now: Instant) {
+        let late = |since: Instant| now.saturating_duration_since(since) >= PATIENCE;
+        for (tunnel, connect_id, _) in self.behind.extract_if(.., |(_, _, since)| late(*since)) {
+            if tunnel.is_over_mark() {
+                tracing::warn!(connect_id, "tunnel closed: its reader is too slow");
+                tunnel.break_off(TOO_SLOW);
+                self.queue.push_tunnel(tunnel);
+            }
+        }
+        for tunnel in self.tunnels.values() {
+            if tunnel.expire(now) {
+                self.queue.push_tunnel(Arc::clone(tunnel));
+            }
+        }
+        self.recover(connection);
+    }
+
+    /// The stream is gone, and all tunnels with it.
+    pub(crate) fn end(&mut self) {
+        for (_, tunnel) in self.tunnels.drain() {
+            tunnel.close();
+        }
+    }
+
+    fn turn(&mut self, connection: &mut Connection, tunnel: Arc<State>) {
+        let turn = tunnel.turn(self.side);
+        let connect_id = turn.connect_id;
+        if let Some(bytes) = turn.credit {
+            self.write(connection, Packet::Credit { connect_id, bytes });
+        }
+        if let Some(data) = turn.data {
+            self.write(connection, Packet::Data { connect_id, data });
+        }
+        if let Some(close) = turn.close {
+            if close.tell {
+                let told = match self.side {
+                    Side::Server => Packet::CloseRequest { connect_id },
+                    Side::Agent => Packet::CloseResponse { error: close.reason.to_owned(), connect_id },
+                };
+                self.write(connection, told);
+            }
+            if close.over && self.tunnels.remove(&connect_id).is_some() {
+                self.closed.insert(connect_id);
+            }
+        }
+        if turn.again {
+            self.queue.push_tunnel(tunnel);
+        }
+    }
+
+    fn write(&self, connection: &mut Connection, packet: Packet) {
+        let segment = if self.side == Side::Server { Segment::ToAgent } else { Segment::FromAgent };
+        self.packets.count(segment, &packet);
+        connection.send(self.stream, packet.encode());
+    }
+
+    fn on_data(&mut self, connect_id: ConnectId, data: Bytes, now: Instant) {
+        let Some(tunnel) = self.tunnels.get(&connect_id) else {
+            // Told once; the rest of what is under way is dropped.
+            if connect_id != 0 && self.closed.insert(connect_id) {
+                self.control.push_back(match self.side {
+                    Side::Server => Packet::CloseRequest { connect_id },
+                    Side::Agent => {
+                        Packet::CloseResponse { error: "unrecognized connectID".to_owned(), connect_id }
+                    }
+                });
+            }
+            return;
+        };
+        if tunnel.take(data) == Taken::OverMark {
+            self.behind.push((Arc::clone(tunnel), connect_id, now));
+        }
+    }
+
+    fn on_close_request(&mut self, connect_id: ConnectId) {
+        if let Some(tunnel) = self.tunnels.get(&connect_id) {
+            tunnel.end();
+        } else {
+            let error = "Unknown connectID".to_owned();
+            self.control.push_back(Packet::CloseResponse { error, connect_id });
+        }
+    }
+
+    fn on_close_response(&mut self, connect_id: ConnectId) {
+        if let Some(tunnel) = self.tunnels.remove(&connect_id) {
+            self.closed.insert(connect_id);
+            tunnel.close();
+        }
+    }
+
+    /// Lets the peer go on once no reader is behind.
+    fn recover(&mut self, connection: &mut Connection) {
+        self.behind.retain(|(tunnel, _, _)| tunnel.is_over_mark());
+        if self.behind.is_empty() && self.held > 0 {
+            connection.release(self.stream, std::mem::take(&mut self.held));
+        }
+    }
+}
+
+// === impl Closed ===
+
+impl Closed {
+    /// True when it was not known.
+    fn insert(&mut self, connect_id: ConnectId) -> bool {
+        let new = self.known.insert(connect_id);
+        if new {
+            self.order.push_back(connect_id);
+            if self.order.len() > MAX_CLOSED
+                && let Some(oldest) = self.order.pop_front()
+            {
+                self.known.remove(&oldest);
+            }
+        }
+        new
+    }
+}

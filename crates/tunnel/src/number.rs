@@ -1,0 +1,38 @@
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+static STATE: LazyLock<AtomicU64> = LazyLock::new(|| {
+    let mut bytes = [0; 8];
+    if getrandom::fill(&mut bytes).is_ok() {
+        return AtomicU64::new(u64::from_le_bytes(bytes));
+    }
+    // Should the system have no randomness, the clock has to do: numbers only have to differ.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    AtomicU64::new(u64::from(now.subsec_nanos()) << 32 | now.as_secs() & 0xffff_ffff)
+});
+
+/// A number, not negative, that differs from the others and looks random. It keeps no secret: it names a dial, chooses
+/// an agent, spreads a pause.
+pub(crate) fn random() -> i64 {
+    // SplitMix64: a counter, well stirred.
+    let mut mixed = STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (mixed ^ mixed >> 31).cast_signed() & i64::MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn numbers_differ_and_are_spread() {
+        let numbers: HashSet<i64> = (0..10_000).map(|_| random()).collect();
+        assert_eq!(numbers.len(), 10_000);
+        assert!(numbers.iter().all(|number| *number >= 0));
+        let odd = numbers.iter().filter(|number| *number % 2 == 1).count();
+        assert!((4500..5500).contains(&odd), "{odd}");
+    }
+}

@@ -1,0 +1,247 @@
+//! The agents connected to this server, and which of them is asked for a dial.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::config::Strategy;
+use crate::identifiers::{Identifiers, host_of};
+use crate::mux::Queue;
+use crate::number::random;
+
+/// Dials one agent may have unanswered. An agent this far behind is not going to answer in time.
+const MAX_PENDING: usize = 4096;
+/// How long an agent that did not answer is only asked when there is no other.
+const DOUBT: Duration = Duration::from_secs(30);
+
+/// One agent's stream. Tunnels belong to a stream, not to an agent's name: two agents may share a name.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) id: String,
+    pub(crate) identifiers: Identifiers,
+    pub(crate) queue: Arc<Queue>,
+    /// What it grants each tunnel, if it is one of ours.
+    pub(crate) credit: Option<u64>,
+    pub(crate) draining: AtomicBool,
+    pub(crate) tunnels: AtomicUsize,
+    pub(crate) pending: AtomicUsize,
+    doubted: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Agents {
+    strategies: Vec<Strategy>,
+    connected: Mutex<Vec<Arc<Agent>>>,
+}
+
+/// Counts a dial as pending while it lives.
+#[derive(Debug)]
+pub(crate) struct Pending(Arc<Agent>);
+
+// === impl Agent ===
+
+impl Agent {
+    pub(crate) fn new(id: String, identifiers: Identifiers, credit: Option<u64>) -> Self {
+        Self {
+            id,
+            identifiers,
+            queue: Arc::default(),
+            credit,
+            draining: AtomicBool::new(false),
+            tunnels: AtomicUsize::new(0),
+            pending: AtomicUsize::new(0),
+            doubted: Mutex::new(None),
+        }
+    }
+
+    /// It did not answer, or takes nothing: others are asked first for a while.
+    pub(crate) fn doubt(&self) {
+        *self.doubts() = Some(Instant::now());
+    }
+
+    pub(crate) fn trust(&self) {
+        *self.doubts() = None;
+    }
+
+    pub(crate) fn is_doubted(&self) -> bool {
+        self.doubts().is_some_and(|since| since.elapsed() < DOUBT)
+    }
+
+    pub(crate) fn pending(self: &Arc<Self>) -> Pending {
+        self.pending.fetch_add(1, Ordering::Relaxed);
+        Pending(Arc::clone(self))
+    }
+
+    /// Less is better. A dial weighs more than a tunnel, which may well be idle.
+    fn load(&self) -> usize {
+        self.pending.load(Ordering::Relaxed) * 16 + self.tunnels.load(Ordering::Relaxed)
+    }
+
+    fn doubts(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Pending ===
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.0.pending.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl Agents ===
+
+impl Agents {
+    pub(crate) fn new(strategies: Vec<Strategy>) -> Self {
+        Self { strategies, connected: Mutex::default() }
+    }
+
+    pub(crate) fn add(&self, agent: Arc<Agent>) {
+        self.lock().push(agent);
+    }
+
+    pub(crate) fn remove(&self, agent: &Arc<Agent>) {
+        self.lock().retain(|other| !Arc::ptr_eq(other, agent));
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.lock().len()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Agent>> {
+        self.lock().clone()
+    }
+
+    /// How many agents each strategy has to choose from.
+    pub(crate) fn counts(&self) -> Vec<(&'static str, usize)> {
+        let agents = self.lock();
+        let count = |strategy: &Strategy| match strategy {
+            Strategy::Default | Strategy::DestHost => (strategy.name(), agents.len()),
+            Strategy::DefaultRoute => {
+                (strategy.name(), agents.iter().filter(|agent| agent.identifiers.is_default_route()).count())
+            }
+        };
+        self.strategies.iter().map(count).collect()
+    }
+
+    /// Whether any strategy could choose an agent.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.counts().iter().any(|(_, count)| *count > 0)
+    }
+
+    /// The agent to ask for `address`, not one of `tried`.
+    pub(crate) fn choose(&self, address: &str, tried: &[Arc<Agent>]) -> Option<Arc<Agent>> {
+        let agents = self.lock();
+        let open: Vec<&Arc<Agent>> = agents
+            .iter()
+            .filter(|agent| agent.pending.load(Ordering::Relaxed) < MAX_PENDING)
+            .filter(|agent| !tried.iter().any(|other| Arc::ptr_eq(other, agent)))
+            .collect();
+        self.strategies.iter().find_map(|strategy| {
+            let candidates: Vec<&Arc<Agent>> = match strategy {
+                Strategy::Default => open.clone(),
+                Strategy::DefaultRoute => {
+                    open.iter().copied().filter(|agent| agent.identifiers.is_default_route()).collect()
+                }
+                Strategy::DestHost => {
+                    let host = host_of(address);
+                    let fit = |agent: &&Arc<Agent>| agent.identifiers.fit(host);
+                    let best = open.iter().filter_map(fit).max()?;
+                    open.iter().copied().filter(|agent| fit(agent) == Some(best)).collect()
+                }
+            };
+            best(&candidates)
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Agent>>> {
+        self.connected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Of the healthiest candidates the less loaded of two random ones: nearly as even as asking all, without their rushing
+/// to the same one.
+fn best(candidates: &[&Arc<Agent>]) -> Option<Arc<Agent>> {
+    let rank = |agent: &&&Arc<Agent>| (agent.draining.load(Ordering::Relaxed), agent.is_doubted());
+    let healthiest = candidates.iter().map(|agent| rank(&agent)).min()?;
+    let choice: Vec<&&Arc<Agent>> = candidates.iter().filter(|agent| rank(agent) == healthiest).collect();
+    let pick = || choice[usize::try_from(random()).unwrap_or(0) % choice.len()];
+    let (one, other) = (pick(), pick());
+    Some(Arc::clone(if other.load() < one.load() { other } else { one }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identifiers::Unknown;
+
+    fn agent(id: &str, identifiers: &str) -> Arc<Agent> {
+        Arc::new(Agent::new(id.to_owned(), Identifiers::parse(identifiers, Unknown::Refused).unwrap(), None))
+    }
+
+    fn chosen(agents: &Agents, address: &str) -> Option<String> {
+        agents.choose(address, &[]).map(|agent| agent.id.clone())
+    }
+
+    #[test]
+    fn strategies_are_tried_in_order() {
+        let agents = Agents::new(vec![Strategy::DestHost, Strategy::DefaultRoute]);
+        assert!(!agents.is_ready());
+        assert_eq!(chosen(&agents, "10.0.0.1:80"), None);
+        agents.add(agent("wide", "cidr=10.0.0.0/8"));
+        agents.add(agent("narrow", "cidr=10.0.0.0/24"));
+        agents.add(agent("exact", "ipv4=10.0.0.1"));
+        agents.add(agent("rest", "default-route=true"));
+        for (address, id) in [
+            ("10.0.0.1:80", "exact"),
+            ("10.0.0.2:80", "narrow"),
+            ("10.2.0.2:80", "wide"),
+            ("[::1]:80", "rest"),
+            ("webhook.svc:443", "rest"),
+        ] {
+            assert_eq!(chosen(&agents, address).as_deref(), Some(id), "{address}");
+        }
+    }
+
+    #[test]
+    fn draining_and_doubted_agents_are_last() {
+        let agents = Agents::new(vec![Strategy::Default]);
+        let (draining, doubted, good) = (agent("draining", ""), agent("doubted", ""), agent("good", ""));
+        draining.draining.store(true, Ordering::Relaxed);
+        doubted.doubt();
+        agents.add(Arc::clone(&draining));
+        agents.add(Arc::clone(&doubted));
+        agents.add(Arc::clone(&good));
+        for _ in 0..20 {
+            assert_eq!(chosen(&agents, "a:1").as_deref(), Some("good"));
+        }
+        agents.remove(&good);
+        assert_eq!(chosen(&agents, "a:1").as_deref(), Some("doubted"));
+        agents.remove(&doubted);
+        assert_eq!(chosen(&agents, "a:1").as_deref(), Some("draining"));
+        assert!(agents.choose("a:1", &[draining]).is_none());
+    }
+
+    #[test]
+    fn the_less_loaded_agent_gets_most_dials() {
+        let agents = Agents::new(vec![Strategy::Default]);
+        let (busy, idle) = (agent("busy", ""), agent("idle", ""));
+        busy.tunnels.store(1000, Ordering::Relaxed);
+        agents.add(busy);
+        agents.add(idle);
+        let idle = (0..1000).filter(|_| chosen(&agents, "a:1").as_deref() == Some("idle")).count();
+        assert!(idle > 600, "{idle} of 1000");
+    }
+
+    #[test]
+    fn an_agent_with_too_many_unanswered_dials_is_not_asked() {
+        let agents = Agents::new(vec![Strategy::Default]);
+        let only = agent("only", "");
+        agents.add(Arc::clone(&only));
+        let pending: Vec<Pending> = (0..MAX_PENDING).map(|_| only.pending()).collect();
+        assert_eq!(chosen(&agents, "a:1"), None);
+        drop(pending);
+        assert_eq!(chosen(&agents, "a:1").as_deref(), Some("only"));
+    }
+}

@@ -1,0 +1,308 @@
+//! The server: agents on one side, kube-apiserver on the other.
+
+mod agent_link;
+mod agents;
+mod connect;
+mod dial;
+mod proxy;
+mod status;
+
+pub use status::{AgentStatus, ServerView};
+
+pub(crate) use agent_link::granted;
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::io::BufReader;
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use self::agents::Agents;
+use self::status::Metrics;
+use crate::config::{DEFAULT_DIAL_TIMEOUT, Frontend, Mode, ServerConfig};
+use crate::health::HealthListener;
+use crate::mux::Command;
+use crate::socket::Peer;
+use crate::tls::{Alpn, Serving, TLS_READ, TlsError};
+
+/// From the first byte to the end of the TLS handshake.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// After an accept that failed, usually for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// A server that listens and does not yet serve.
+#[derive(Debug)]
+pub struct Server {
+    shared: Arc<Shared>,
+    agents: TcpListener,
+    agent_tls: Option<Arc<Serving>>,
+    frontend: Listener,
+    health: Option<HealthListener>,
+    mode: Mode,
+    grace: Duration,
+}
+
+/// Says whether an agent's token is good. The answer to a bad one is told to the agent.
+pub trait Authenticate: std::fmt::Debug + Send + Sync {
+    fn check<'a>(&'a self, token: &'a [u8]) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    agents: Agents,
+    server_id: String,
+    server_count: u32,
+    dial_timeout: Duration,
+    keepalive: Duration,
+    frontend_keepalive: Duration,
+    authenticate: Option<Arc<dyn Authenticate>>,
+    metrics: Metrics,
+}
+
+#[derive(Debug)]
+enum Listener {
+    Unix(UnixListener, PathBuf),
+    Tcp(TcpListener, Arc<Serving>),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    #[error("cannot listen for agents on {address}")]
+    ListenForAgents { address: SocketAddr, source: io::Error },
+    #[error("cannot listen on {address}")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot listen on `{path}`")]
+    ListenUnix { path: PathBuf, source: io::Error },
+    #[error("`{path}` is in use by another server; hint: stop it first")]
+    InUse { path: PathBuf },
+    #[error("cannot use the certificates of the agent port")]
+    AgentTls(#[source] TlsError),
+    #[error("cannot use the certificates of the frontend")]
+    FrontendTls(#[source] TlsError),
+}
+
+// === impl Server ===
+
+impl Server {
+    /// Binds everything; nothing is bound when any certificate is unusable.
+    pub async fn bind(
+        config: ServerConfig,
+        authenticate: Option<Arc<dyn Authenticate>>,
+    ) -> Result<Self, ServerError> {
+        let agent_tls =
+            config.agent_tls.map(|files| Serving::load(files, Alpn::Http2).map_err(ServerError::AgentTls));
+        let agent_tls = agent_tls.transpose()?;
+        let alpn = match config.mode {
+            Mode::Grpc => Alpn::Http2,
+            Mode::HttpConnect => Alpn::None,
+        };
+        let frontend = match config.frontend {
+            Frontend::Unix { path, delete_existing } => {
+                let listener = bind_unix(&path, delete_existing).await?;
+                Listener::Unix(listener, path)
+            }
+            Frontend::Tcp { address, port, tls } => {
+                let tls = Serving::load(tls, alpn).map_err(ServerError::FrontendTls)?;
+                let address = SocketAddr::new(address, port);
+                let listener = TcpListener::bind(address).await;
+                Listener::Tcp(listener.map_err(|source| ServerError::Listen { address, source })?, tls)
+            }
+        };
+        let address = SocketAddr::new(config.agent_bind_address, config.agent_port);
+        let agents = TcpListener::bind(address).await;
+        let agents = agents.map_err(|source| ServerError::ListenForAgents { address, source })?;
+        let health = match config.health {
+            None => None,
+            Some((address, port)) => {
+                let address = SocketAddr::new(address, port);
+                let bound = HealthListener::bind(address).await;
+                Some(bound.map_err(|source| ServerError::Listen { address, source })?)
+            }
+        };
+        let shared = Shared {
+            agents: Agents::new(config.proxy_strategies),
+            server_id: config.server_id,
+            server_count: config.server_count,
+            dial_timeout: match config.backend_dial_timeout {
+                Duration::ZERO => DEFAULT_DIAL_TIMEOUT,
+                limit => limit,
+            },
+            keepalive: config.keepalive_time,
+            frontend_keepalive: config.frontend_keepalive_time,
+            authenticate,
+            metrics: Metrics::new(),
+        };
+        let grace = config.graceful_shutdown_timeout;
+        Ok(Self { shared: Arc::new(shared), agents, agent_tls, frontend, health, mode: config.mode, grace })
+    }
+
+    pub fn view(&self) -> ServerView {
+        ServerView(Arc::clone(&self.shared))
+    }
+
+    pub fn agent_address(&self) -> io::Result<SocketAddr> {
+        self.agents.local_addr()
+    }
+
+    /// Where the frontend listens, unless on a Unix socket.
+    pub fn frontend_address(&self) -> Option<SocketAddr> {
+        match &self.frontend {
+            Listener::Unix(..) => None,
+            Listener::Tcp(listener, _) => listener.local_addr().ok(),
+        }
+    }
+
+    /// Where health is served, if it is.
+    pub fn health_address(&self) -> Option<SocketAddr> {
+        self.health.as_ref().and_then(|listener| listener.address().ok())
+    }
+
+    /// Serves until told to stop.
+    pub async fn run(self, stop: CancellationToken) {
+        let shared = self.shared;
+        let mut watches = tokio::task::JoinSet::new();
+        if let Some(tls) = &self.agent_tls {
+            watches.spawn(Arc::clone(tls).watch());
+        }
+        if let Some(listener) = self.health {
+            watches.spawn(listener.serve(Arc::new(ServerView(Arc::clone(&shared)))));
+        }
+        let agents = {
+            let (shared, tls) = (Arc::clone(&shared), self.agent_tls);
+            async move {
+                loop {
+                    let socket = accept(|| self.agents.accept()).await;
+                    spawn_agent(Arc::clone(&shared), socket, tls.as_deref());
+                }
+            }
+        };
+        let socket_path = match &self.frontend {
+            Listener::Unix(_, path) => Some(path.clone()),
+            Listener::Tcp(_, tls) => {
+                watches.spawn(Arc::clone(tls).watch());
+                None
+            }
+        };
+        let frontends = {
+            let (shared, mode) = (Arc::clone(&shared), self.mode);
+            async move {
+                loop {
+                    match &self.frontend {
+                        Listener::Unix(listener, _) => {
+                            let socket = accept(|| listener.accept()).await;
+                            spawn_frontend(Arc::clone(&shared), mode, socket);
+                        }
+                        Listener::Tcp(listener, tls) => {
+                            let socket = accept(|| listener.accept()).await;
+                            spawn_tls_frontend(Arc::clone(&shared), mode, socket, tls);
+                        }
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            () = agents => {}
+            () = frontends => {}
+            () = stop.cancelled() => {}
+        }
+        if let Some(path) = socket_path {
+            // It may have been removed already; a leftover is removed by the next start.
+            let _ = std::fs::remove_file(path);
+        }
+        shared.drain(self.grace).await;
+    }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    /// Lets tunnels end by themselves for a while, then ends the links.
+    async fn drain(&self, grace: Duration) {
+        let busy = || self.agents.all().iter().any(|agent| agent.tunnels.load(Ordering::Relaxed) > 0);
+        let ended = async {
+            while busy() {
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        };
+        // Whether all ended in time makes no difference to what follows.
+        let _ = tokio::time::timeout(grace, ended).await;
+        for agent in self.agents.all() {
+            agent.queue.command(Command::Stop);
+        }
+    }
+}
+
+/// The next connection. A failed accept concerns that connection, or passes.
+async fn accept<S, A, F: Future<Output = io::Result<(S, A)>>>(next: impl Fn() -> F) -> S {
+    loop {
+        match next().await {
+            Ok((socket, _)) => return socket,
+            Err(error) => {
+                tracing::warn!(%error, "a connection was not accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+fn spawn_agent(shared: Arc<Shared>, socket: TcpStream, tls: Option<&Serving>) {
+    crate::socket::prepare(&socket);
+    let Some(tls) = tls else {
+        tokio::spawn(agent_link::serve(shared, socket));
+        return;
+    };
+    let acceptor = TlsAcceptor::from(tls.config());
+    tokio::spawn(async move {
+        let socket = BufReader::with_capacity(TLS_READ, socket);
+        match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(socket)).await {
+            Ok(Ok(socket)) => agent_link::serve(shared, socket).await,
+            Ok(Err(error)) => tracing::info!(%error, "agent's handshake failed"),
+            Err(_) => tracing::debug!("agent's handshake took too long"),
+        }
+    });
+}
+
+fn spawn_frontend(shared: Arc<Shared>, mode: Mode, socket: UnixStream) {
+    tokio::spawn(serve_frontend(shared, mode, socket));
+}
+
+fn spawn_tls_frontend(shared: Arc<Shared>, mode: Mode, socket: TcpStream, tls: &Serving) {
+    crate::socket::prepare(&socket);
+    let acceptor = TlsAcceptor::from(tls.config());
+    tokio::spawn(async move {
+        match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(socket)).await {
+            Ok(Ok(socket)) => serve_frontend(shared, mode, socket).await,
+            Ok(Err(error)) => tracing::info!(%error, "frontend's handshake failed"),
+            Err(_) => tracing::debug!("frontend's handshake took too long"),
+        }
+    });
+}
+
+async fn serve_frontend<S: Peer>(shared: Arc<Shared>, mode: Mode, socket: S) {
+    match mode {
+        Mode::Grpc => proxy::serve(shared, socket).await,
+        Mode::HttpConnect => connect::serve(shared, socket).await,
+    }
+}
+
+/// A socket that the owner and the group may use, as upstream's. One that is left over is removed, one in use is not.
+async fn bind_unix(path: &Path, delete_existing: bool) -> Result<UnixListener, ServerError> {
+    let failed = |source| ServerError::ListenUnix { path: path.to_owned(), source };
+    if delete_existing && path.exists() {
+        if UnixStream::connect(path).await.is_ok() {
+            return Err(ServerError::InUse { path: path.to_owned() });
+        }
+        std::fs::remove_file(path).map_err(failed)?;
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o770)).map_err(failed)?;
+    Ok(listener)
+}

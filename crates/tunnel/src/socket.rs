@@ -1,0 +1,56 @@
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::server::TlsStream;
+
+/// A socket whose peer can be seen leaving although there are bytes of it that were not read.
+pub(crate) trait Peer: AsyncRead + AsyncWrite + Unpin {
+    fn has_hung_up(&self) -> bool;
+
+    /// Whether closing it says goodbye by itself.
+    fn closes_well(&self) -> bool {
+        true
+    }
+}
+
+/// A peer that acknowledges nothing for so long is gone.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Small packets at once, and dead peers noticed. A system that knows none of this still carries bytes.
+pub(crate) fn prepare(socket: &TcpStream) {
+    let _ = socket.set_nodelay(true);
+    let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
+    let limit = u32::try_from(SILENCE_LIMIT.as_millis()).unwrap_or(u32::MAX);
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(socket, limit);
+}
+
+fn hung_up(socket: &impl AsFd) -> bool {
+    let mut sockets = [PollFd::new(socket, PollFlags::RDHUP)];
+    let looked = poll(&mut sockets, Some(&Timespec::default()));
+    looked.is_ok_and(|count| count > 0)
+}
+
+impl Peer for UnixStream {
+    fn has_hung_up(&self) -> bool {
+        hung_up(self)
+    }
+}
+
+impl Peer for TcpStream {
+    fn has_hung_up(&self) -> bool {
+        hung_up(self)
+    }
+}
+
+impl Peer for TlsStream<TcpStream> {
+    fn has_hung_up(&self) -> bool {
+        hung_up(self.get_ref().0)
+    }
+
+    fn closes_well(&self) -> bool {
+        false
+    }
+}

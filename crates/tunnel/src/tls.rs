@@ -1,0 +1,185 @@
+//! TLS from files that change under us: certificates and authorities are rotated while we run.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use landfall_model::chain;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use crate::config::{CallingFiles, ServingFiles};
+
+/// How often files are looked at. By content: the links by which kubelet swaps Secrets fool anything cleverer.
+const LOOK_EVERY: Duration = Duration::from_secs(15);
+
+/// What is read from the socket of a busy link at once; rustls itself asks for 4 KiB at a time.
+pub(crate) const TLS_READ: usize = 64 * 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("cannot read `{path}`")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("`{path}` holds no usable PEM")]
+    Pem { path: PathBuf, source: rustls::pki_types::pem::Error },
+    #[error("`{path}` holds no usable certificate authority")]
+    Authority { path: PathBuf },
+    #[error("the certificate `{certificate}` cannot be used")]
+    Certificate { certificate: PathBuf, source: rustls::Error },
+    #[error("the TLS settings cannot be used")]
+    Settings(#[source] rustls::Error),
+}
+
+/// Which protocols a server offers in the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Alpn {
+    /// Peers of gRPC insist on it.
+    Http2,
+    /// kube-apiserver's CONNECT client offers none, and must not be given HTTP/2.
+    None,
+}
+
+/// A server's TLS, as its files stand.
+#[derive(Debug)]
+pub(crate) struct Serving {
+    files: ServingFiles,
+    alpn: Alpn,
+    current: RwLock<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    content: Vec<Vec<u8>>,
+    config: Arc<ServerConfig>,
+}
+
+/// A client's TLS, as its files stand now.
+pub(crate) fn calling(files: &CallingFiles) -> Result<ClientConfig, TlsError> {
+    let roots = roots(&files.authority, &read(&files.authority)?)?;
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Settings)?
+        .with_root_certificates(roots);
+    let mut config = match &files.certificate {
+        None => builder.with_no_client_auth(),
+        Some((certificate, key)) => {
+            let (chain, key) = pair(certificate, &read(certificate)?, key, &read(key)?)?;
+            builder
+                .with_client_auth_cert(chain, key)
+                .map_err(|source| TlsError::Certificate { certificate: certificate.clone(), source })?
+        }
+    };
+    config.alpn_protocols =
+        files.alpn.iter().map(|name| name.as_bytes().to_vec()).chain([b"h2".to_vec()]).collect();
+    Ok(config)
+}
+
+// === impl Serving ===
+
+impl Serving {
+    pub(crate) fn load(files: ServingFiles, alpn: Alpn) -> Result<Arc<Self>, TlsError> {
+        let content = content(&files)?;
+        let config = Arc::new(serving(&files, &content, alpn)?);
+        Ok(Arc::new(Self { files, alpn, current: RwLock::new(Current { content, config }) }))
+    }
+
+    pub(crate) fn config(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner).config)
+    }
+
+    /// Takes over what changed in the files. What cannot be used is logged, and the old goes on being served.
+    pub(crate) fn reload(&self) {
+        let unchanged = |content: &Vec<Vec<u8>>| {
+            self.current.read().unwrap_or_else(PoisonError::into_inner).content == *content
+        };
+        let reloaded = content(&self.files).and_then(|content| {
+            if unchanged(&content) {
+                return Ok(None);
+            }
+            serving(&self.files, &content, self.alpn).map(|config| Some((content, config)))
+        });
+        match reloaded {
+            Ok(None) => {}
+            Ok(Some((content, config))) => {
+                let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+                *current = Current { content, config: Arc::new(config) };
+                tracing::info!(certificate = %self.files.certificate.display(), "certificate reloaded");
+            }
+            Err(error) => tracing::warn!(error = %chain(&error), "certificate not reloaded"),
+        }
+    }
+
+    /// Looks at the files for ever.
+    pub(crate) async fn watch(self: Arc<Self>) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            self.reload();
+        }
+    }
+}
+
+fn content(files: &ServingFiles) -> Result<Vec<Vec<u8>>, TlsError> {
+    let paths = [Some(&files.certificate), Some(&files.key), files.client_authority.as_ref()];
+    paths.into_iter().flatten().map(|path| read(path)).collect()
+}
+
+fn serving(files: &ServingFiles, content: &[Vec<u8>], alpn: Alpn) -> Result<ServerConfig, TlsError> {
+    let builder = ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Settings)?;
+    let builder = match (&files.client_authority, content.get(2)) {
+        (Some(path), Some(pem)) => {
+            let verifier =
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path, pem)?), provider())
+                    .build()
+                    .map_err(|_| TlsError::Authority { path: path.clone() })?;
+            builder.with_client_cert_verifier(verifier)
+        }
+        _ => builder.with_no_client_auth(),
+    };
+    let (chain, key) = pair(&files.certificate, &content[0], &files.key, &content[1])?;
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .map_err(|source| TlsError::Certificate { certificate: files.certificate.clone(), source })?;
+    if alpn == Alpn::Http2 {
+        config.alpn_protocols = vec![b"h2".to_vec()];
+    }
+    Ok(config)
+}
+
+fn provider() -> Arc<rustls::crypto::CryptoProvider> {
+    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+}
+
+fn roots(path: &Path, pem: &[u8]) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path, pem)? {
+        roots.add(certificate).map_err(|_| TlsError::Authority { path: path.to_owned() })?;
+    }
+    if roots.is_empty() { Err(TlsError::Authority { path: path.to_owned() }) } else { Ok(roots) }
+}
+
+fn pair(
+    certificate: &Path,
+    certificate_pem: &[u8],
+    key: &Path,
+    key_pem: &[u8],
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+    let chain = certificates(certificate, certificate_pem)?;
+    let key = PrivateKeyDer::from_pem_slice(key_pem)
+        .map_err(|source| TlsError::Pem { path: key.to_owned(), source })?;
+    Ok((chain, key))
+}
+
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    CertificateDer::pem_slice_iter(pem)
+        .collect::<Result<_, _>>()
+        .map_err(|source| TlsError::Pem { path: path.to_owned(), source })
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+}

@@ -1,0 +1,262 @@
+//! Where HTTP/2 meets a socket: one future that reads, writes and keeps time for one connection.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::ops::ControlFlow;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use tokio::time::Sleep;
+use tokio_util::io::poll_read_buf;
+
+use crate::http2::{Connection, Event, Http2Error};
+
+/// One read. Larger reads save little and keep more memory busy.
+const READ_SIZE: usize = 128 * 1024;
+/// A buffer with less room than this is not worth reading into.
+const MIN_ROOM: usize = 32 * 1024;
+/// What is smaller is copied out of the read buffer, so that a few bytes do not keep a large buffer alive.
+const COPY_BELOW: usize = 16 * 1024;
+/// While the peer does not read its answers, it is not read from either.
+const MAX_BACKLOG: usize = 1024 * 1024;
+/// Rounds of one poll before other tasks have their turn.
+const MAX_ROUNDS: usize = 32;
+/// Pieces handed to the kernel at once.
+const MAX_SLICES: usize = 16;
+/// How often whoever drives a connection looks at the clock.
+const TICK: Duration = Duration::from_millis(500);
+/// How long a last word may take to be written.
+const LAST_WORD: Duration = Duration::from_secs(1);
+
+/// Read buffers kept for each thread: as many as are usually under way.
+const MAX_SPARE: usize = 8;
+
+thread_local! {
+    /// Read buffers lent to whichever task reads next, so that idle connections hold none. A buffer comes back while
+    /// pieces of it are still under way, and is used again once they are gone.
+    static SPARE: RefCell<VecDeque<BytesMut>> = const { RefCell::new(VecDeque::new()) };
+}
+
+/// What is done with a connection's events.
+pub(crate) trait Driven {
+    /// Why driving ends.
+    type End;
+
+    fn on_event(&mut self, connection: &mut Connection, event: Event, now: Instant)
+    -> ControlFlow<Self::End>;
+
+    /// Sends what is waiting. Called after events, after the waker was woken, and when there is room again.
+    fn pump(&mut self, connection: &mut Connection, cx: &mut Context<'_>) -> ControlFlow<Self::End>;
+
+    /// Called now and then, when [`Driven::NEEDS_TICKS`].
+    fn tick(&mut self, connection: &mut Connection, now: Instant) -> ControlFlow<Self::End>;
+
+    /// Whether the clock matters beyond keepalive.
+    const NEEDS_TICKS: bool;
+}
+
+/// A connection on its socket.
+#[derive(Debug)]
+pub(crate) struct Transport<S> {
+    socket: S,
+    pub(crate) connection: Connection,
+    input: BytesMut,
+    /// The socket has taken bytes that it may still hold, as TLS does.
+    unflushed: bool,
+    timer: Option<Pin<Box<Sleep>>>,
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Lost {
+    #[error("the peer closed the connection")]
+    Closed,
+    #[error("the connection broke")]
+    Io(#[source] io::Error),
+    #[error("the peer broke the protocol, or we gave it up")]
+    Http2(#[source] Http2Error),
+}
+
+/// Reads once, into memory that is only held while there is something in it.
+pub(crate) fn poll_read<S: AsyncRead + Unpin>(
+    socket: &mut S,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<Bytes>> {
+    let mut buffer = spare();
+    let read = poll_read_buf(Pin::new(socket), cx, &mut buffer);
+    let bytes = match &read {
+        Poll::Ready(Ok(length)) if *length >= COPY_BELOW => buffer.split().freeze(),
+        Poll::Ready(Ok(_)) => Bytes::copy_from_slice(&buffer.split()),
+        _ => Bytes::new(),
+    };
+    give_back(buffer);
+    Poll::Ready(ready!(read).map(|_| bytes))
+}
+
+fn spare() -> BytesMut {
+    SPARE.with_borrow_mut(|spares| {
+        let usable = |buffer: &mut BytesMut| buffer.capacity() >= MIN_ROOM || buffer.try_reclaim(READ_SIZE);
+        let found = (0..spares.len()).find(|at| spares.get_mut(*at).is_some_and(usable));
+        found.and_then(|at| spares.remove(at)).unwrap_or_else(|| BytesMut::with_capacity(READ_SIZE))
+    })
+}
+
+fn give_back(mut buffer: BytesMut) {
+    buffer.clear();
+    SPARE.with_borrow_mut(|spares| {
+        if spares.len() == MAX_SPARE {
+            spares.pop_front();
+        }
+        spares.push_back(buffer);
+    });
+}
+
+// === impl Transport ===
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
+    pub(crate) fn new(socket: S, connection: Connection) -> Self {
+        Self { socket, connection, input: BytesMut::new(), unflushed: false, timer: None }
+    }
+
+    /// Drives the connection until it is lost or `driven` ends it.
+    pub(crate) async fn drive<D: Driven>(&mut self, driven: &mut D) -> Result<D::End, Lost> {
+        self.timer = None;
+        let outcome = poll_fn(|cx| self.poll_drive(driven, cx)).await;
+        if matches!(outcome, Err(Lost::Http2(_))) {
+            self.say_last_word().await;
+        }
+        outcome
+    }
+
+    /// Writes what is left, such as the reason of an end, and closes. Failures do not matter any more.
+    pub(crate) async fn say_last_word(&mut self) {
+        let _ = tokio::time::timeout(LAST_WORD, async {
+            poll_fn(|cx| self.poll_write(cx)).await?;
+            self.socket.shutdown().await
+        })
+        .await;
+    }
+
+    fn poll_drive<D: Driven>(&mut self, driven: &mut D, cx: &mut Context<'_>) -> Poll<Result<D::End, Lost>> {
+        for _ in 0..MAX_ROUNDS {
+            let mut progress = false;
+            if self.connection.output().len() < MAX_BACKLOG {
+                match self.poll_fill(cx) {
+                    Poll::Ready(Ok(0)) => return Poll::Ready(Err(Lost::Closed)),
+                    Poll::Ready(Ok(_)) => progress = true,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(Lost::Io(error))),
+                    Poll::Pending => {}
+                }
+            }
+            if let ControlFlow::Break(end) = self.take_events(driven)? {
+                return Poll::Ready(Ok(end));
+            }
+            if let ControlFlow::Break(end) = driven.pump(&mut self.connection, cx) {
+                return Poll::Ready(Ok(end));
+            }
+            let before = self.connection.output().len();
+            if let Poll::Ready(Err(error)) = self.poll_write(cx) {
+                return Poll::Ready(Err(Lost::Io(error)));
+            }
+            progress |= self.connection.output().len() < before;
+            if let Poll::Ready(()) = self.poll_timer(cx) {
+                let now = Instant::now();
+                let due = self.connection.tick(now).map_err(Lost::Http2)?;
+                if let ControlFlow::Break(end) = driven.tick(&mut self.connection, now) {
+                    return Poll::Ready(Ok(end));
+                }
+                self.set_timer(D::NEEDS_TICKS, now, due);
+                progress = true;
+            }
+            if !progress {
+                return Poll::Pending;
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if self.input.is_empty() {
+            self.input = spare();
+        } else if self.input.capacity() - self.input.len() < MIN_ROOM {
+            self.input.reserve(READ_SIZE);
+        }
+        let read = poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.input);
+        if self.input.is_empty() {
+            give_back(std::mem::take(&mut self.input));
+        }
+        read
+    }
+
+    fn take_events<D: Driven>(&mut self, driven: &mut D) -> Result<ControlFlow<D::End>, Lost> {
+        if self.input.is_empty() {
+            return Ok(ControlFlow::Continue(()));
+        }
+        let now = Instant::now();
+        while let Some(event) = self.connection.receive(&mut self.input, now).map_err(Lost::Http2)? {
+            if let ControlFlow::Break(end) = driven.on_event(&mut self.connection, event, now) {
+                return Ok(ControlFlow::Break(end));
+            }
+        }
+        if self.input.is_empty() {
+            give_back(std::mem::take(&mut self.input));
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.connection.flush();
+        loop {
+            let output = self.connection.output();
+            if output.is_empty() {
+                break;
+            }
+            let mut slices = [io::IoSlice::new(&[]); MAX_SLICES];
+            let count = output.slices(&mut slices);
+            let written = match Pin::new(&mut self.socket).poll_write_vectored(cx, &slices[..count]) {
+                Poll::Ready(written) => written?,
+                Poll::Pending => return Poll::Pending,
+            };
+            if written == 0 {
+                return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+            }
+            self.unflushed = true;
+            self.connection.output().advance(written);
+            self.connection.flush();
+        }
+        if self.unflushed {
+            ready!(Pin::new(&mut self.socket).poll_flush(cx))?;
+            self.unflushed = false;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_timer(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        match &mut self.timer {
+            Some(timer) => timer.as_mut().poll(cx),
+            // The first look at the clock starts it.
+            None => Poll::Ready(()),
+        }
+    }
+
+    fn set_timer(&mut self, ticks: bool, now: Instant, keepalive: Option<Instant>) {
+        /// Far enough to mean never.
+        const IDLE: Duration = Duration::from_secs(24 * 3600);
+        let until = match (ticks, keepalive) {
+            (true, Some(due)) => due.min(now + TICK),
+            (true, None) => now + TICK,
+            (false, Some(due)) => due,
+            (false, None) => now + IDLE,
+        };
+        match &mut self.timer {
+            Some(timer) => timer.as_mut().reset(until.into()),
+            None => self.timer = Some(Box::pin(tokio::time::sleep_until(until.into()))),
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Tunnels between any server and any agent, ours or upstream's, for tests.
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::allow_attributes,
+    clippy::unwrap_used,
+    reason = "each test file uses a part of it"
+)]
+
+pub mod client;
+pub mod endpoint;
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use landfall_pki::{Authority, Leaf, Purpose};
+use landfall_testkit::{Binary, Need, Process, eventually, free_port};
+use landfall_tunnel::agent::{Agent, AgentView};
+use landfall_tunnel::config::{AgentConfig, CallingFiles, Frontend, Mode, ServerConfig, ServingFiles};
+use landfall_tunnel::server::{Authenticate, Server, ServerView};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use self::client::{Client, connect};
+use self::endpoint::Endpoint;
+
+pub const SOON: Duration = Duration::from_secs(20);
+/// What could not be delivered is given up in steps: by the client, the server and the agent.
+const GONE: Duration = Duration::from_secs(60);
+pub const UPSTREAM: &[Need] =
+    &[Need::Built(Binary::KonnectivityServer), Need::Built(Binary::KonnectivityAgent)];
+
+/// Whose server and whose agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairing {
+    OursOurs,
+    OurServer,
+    OurAgent,
+}
+
+/// Where certificates and sockets are.
+pub struct Bed {
+    pub runtime: Runtime,
+    pub directory: TempDir,
+    pub authority: Authority,
+    stop: CancellationToken,
+}
+
+/// A server of ours that runs.
+pub struct OurServer {
+    pub view: ServerView,
+    pub agent_port: u16,
+    pub frontend: Option<SocketAddr>,
+    pub stop: CancellationToken,
+}
+
+/// A server, an agent, and a way in.
+pub struct Plane {
+    pub bed: Bed,
+    pub mode: Mode,
+    pub server: Option<ServerView>,
+    pub agent: Option<AgentView>,
+    processes: Vec<Process>,
+}
+
+impl Pairing {
+    pub const ALL: [Self; 3] = [Self::OursOurs, Self::OurServer, Self::OurAgent];
+}
+
+impl Bed {
+    pub fn new() -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("landfall-tunnel-").tempdir()?;
+        let authority = Authority::new("tunnel", 7)?;
+        let bed = Self {
+            runtime: tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?,
+            directory,
+            authority,
+            stop: CancellationToken::new(),
+        };
+        std::fs::write(bed.file("ca.crt"), bed.authority.certificate())?;
+        bed.issue("server", &Leaf::new("server", Purpose::Serve).names(["127.0.0.1", "localhost"]))?;
+        bed.issue("agent", &Leaf::new("agent", Purpose::Call))?;
+        bed.issue("client", &Leaf::new("client", Purpose::Call))?;
+        Ok(bed)
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub fn issue(&self, name: &str, leaf: &Leaf) -> Result<()> {
+        let pair = self.authority.issue(leaf)?;
+        std::fs::write(self.file(&format!("{name}.crt")), &pair.certificate)?;
+        std::fs::write(self.file(&format!("{name}.key")), pair.key.expose())?;
+        Ok(())
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.file("frontend.sock")
+    }
+
+    pub fn serving(&self) -> ServingFiles {
+        ServingFiles {
+            certificate: self.file("server.crt"),
+            key: self.file("server.key"),
+            client_authority: Some(self.file("ca.crt")),
+        }
+    }
+
+    pub fn server_config(&self, mode: Mode) -> ServerConfig {
+        let frontend = Frontend::Unix { path: self.socket(), delete_existing: true };
+        ServerConfig {
+            mode,
+            agent_bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            agent_port: 0,
+            agent_tls: Some(self.serving()),
+            ..ServerConfig::new(frontend, "our-server".to_owned())
+        }
+    }
+
+    pub fn start_server(&self, config: ServerConfig) -> Result<OurServer> {
+        self.start_server_with(config, None)
+    }
+
+    pub fn start_server_with(
+        &self,
+        config: ServerConfig,
+        authenticate: Option<Arc<dyn Authenticate>>,
+    ) -> Result<OurServer> {
+        let server = self.runtime.block_on(Server::bind(config, authenticate))?;
+        let (view, agent_port, frontend) =
+            (server.view(), server.agent_address()?.port(), server.frontend_address());
+        let stop = self.stop.child_token();
+        self.runtime.spawn(server.run(stop.clone()));
+        Ok(OurServer { view, agent_port, frontend, stop })
+    }
+
+    pub fn agent_config(&self, port: u16, id: &str) -> AgentConfig {
+        AgentConfig {
+            proxy_server_port: port,
+            tls: Some(CallingFiles {
+                authority: self.file("ca.crt"),
+                certificate: Some((self.file("agent.crt"), self.file("agent.key"))),
+                alpn: Vec::new(),
+            }),
+            sync_interval: Duration::from_millis(100),
+            ..AgentConfig::new(id.to_owned())
+        }
+    }
+
+    pub fn start_agent(&self, config: AgentConfig) -> (AgentView, CancellationToken) {
+        let agent = self.runtime.block_on(Agent::bind(config)).unwrap();
+        let (view, stop) = (agent.view(), self.stop.child_token());
+        self.runtime.spawn(agent.run(stop.clone()));
+        (view, stop)
+    }
+
+    pub fn upstream_server(&self, mode: Mode) -> Result<(Process, u16)> {
+        let (agents, health, admin) = (free_port()?, free_port()?, free_port()?);
+        let mode = match mode {
+            Mode::Grpc => "grpc",
+            Mode::HttpConnect => "http-connect",
+        };
+        let process = Process::start(
+            "proxy-server",
+            &Binary::KonnectivityServer.path()?,
+            self.directory.path(),
+            |command| {
+                command.args([
+                    format!("--mode={mode}"),
+                    format!("--uds-name={}", self.socket().display()),
+                    "--server-port=0".to_owned(),
+                    "--agent-bind-address=127.0.0.1".to_owned(),
+                    format!("--agent-port={agents}"),
+                    format!("--health-port={health}"),
+                    format!("--admin-port={admin}"),
+                    format!("--cluster-cert={}", self.file("server.crt").display()),
+                    format!("--cluster-key={}", self.file("server.key").display()),
+                    format!("--cluster-ca-cert={}", self.file("ca.crt").display()),
+                ]);
+            },
+        )?;
+        eventually("the upstream server to listen", SOON, || TcpStream::connect(("127.0.0.1", agents)).ok())?;
+        Ok((process, agents))
+    }
+
+    pub fn upstream_agent(&self, port: u16, id: &str) -> Result<Process> {
+        let (health, admin) = (free_port()?, free_port()?);
+        Process::start(id, &Binary::KonnectivityAgent.path()?, self.directory.path(), |command| {
+            command.args([
+                "--proxy-server-host=127.0.0.1".to_owned(),
+                format!("--proxy-server-port={port}"),
+                format!("--ca-cert={}", self.file("ca.crt").display()),
+                format!("--agent-cert={}", self.file("agent.crt").display()),
+                format!("--agent-key={}", self.file("agent.key").display()),
+                format!("--agent-id={id}"),
+                format!("--health-server-port={health}"),
+                format!("--admin-server-port={admin}"),
+            ]);
+        })
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        for process in &self.processes {
+            // Upstream's agent does not end when it is asked to; why wait.
+            let _ = process.signal(rustix::process::Signal::KILL);
+        }
+    }
+}
+
+impl Plane {
+    /// Starts both and waits until a tunnel can be had.
+    pub fn start(pairing: Pairing, mode: Mode) -> Result<Self> {
+        let bed = Bed::new()?;
+        let mut plane = Self { bed, mode, server: None, agent: None, processes: Vec::new() };
+        let port = if pairing == Pairing::OurAgent {
+            let (process, port) = plane.bed.upstream_server(mode)?;
+            plane.processes.push(process);
+            port
+        } else {
+            let server = plane.bed.start_server(plane.bed.server_config(mode))?;
+            plane.server = Some(server.view);
+            server.agent_port
+        };
+        if pairing == Pairing::OurServer {
+            plane.processes.push(plane.bed.upstream_agent(port, "upstream-agent")?);
+        } else {
+            plane.agent = Some(plane.bed.start_agent(plane.bed.agent_config(port, "our-agent")).0);
+        }
+        let echo = Endpoint::echo()?;
+        eventually("a tunnel", SOON, || plane.open(echo.address()).ok())
+            .with_context(|| format!("{pairing:?} {mode:?}"))?;
+        plane.wait_until_empty()?;
+        Ok(plane)
+    }
+
+    pub fn socket(&self) -> PathBuf {
+        self.bed.socket()
+    }
+
+    /// A new tunnel to `address`.
+    pub fn open(&self, address: SocketAddr) -> Result<Client, String> {
+        open(&self.socket(), self.mode, &address.to_string())
+    }
+
+    /// Waits until neither end of ours has a tunnel left.
+    pub fn wait_until_empty(&self) -> Result<()> {
+        let agents = || self.server.as_ref().map(ServerView::agents).unwrap_or_default();
+        eventually("all tunnels to be gone", GONE, || {
+            let left = self.agent.as_ref().map_or(0, AgentView::tunnels)
+                + agents().iter().map(|agent| agent.tunnels + agent.pending).sum::<usize>();
+            (left == 0).then_some(())
+        })
+    }
+}
+
+pub fn open(socket: &Path, mode: Mode, address: &str) -> Result<Client, String> {
+    match mode {
+        Mode::HttpConnect => connect(socket, address).map(Client::Connect),
+        Mode::Grpc => client::GrpcClient::dial(socket, address).map(|client| Client::Grpc(Box::new(client))),
+    }
+}
