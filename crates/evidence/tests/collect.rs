@@ -19,7 +19,7 @@ use landfall_evidence::read::{self, Input};
 use landfall_model::bundle::{BundleItem, BundleManifest, ItemOutcome};
 use landfall_model::report::Report;
 use landfall_pki::Authority;
-use landfall_testkit::{Need, Node, NodeSpec, have};
+use landfall_testkit::{ApiServer, ControllerManager, Invitation, Need, Node, NodeSpec, eventually, have};
 use proptest::prelude::*;
 use tempfile::TempDir;
 
@@ -447,6 +447,27 @@ fn a_bus_without_systemd_is_told() {
     );
 }
 
+/// A machine that works writes hundreds of lines that look like trouble; none of them may become a verdict.
+#[test]
+fn a_real_node_that_is_ready_has_nothing_wrong_with_it() {
+    let needs = [Node::NEEDS, ApiServer::NEEDS, ControllerManager::NEEDS, Invitation::NEEDS].concat();
+    if !have(&needs) {
+        return;
+    }
+    let cluster = ApiServer::start_with(&Invitation::api_server()).unwrap();
+    let _controllers = ControllerManager::start(&cluster).unwrap();
+    let invitation = Invitation::create(&cluster).unwrap();
+    let mut node = Node::boot(&invitation.node("healthy")).unwrap();
+    assert_eq!(node.wait_for_cloud_init().unwrap(), [""; 0], "`kubeadm join` failed");
+    let limit = std::time::Duration::from_secs(90);
+    eventually("the node to be ready", limit, || node.is_ready(&cluster).unwrap().then_some(())).unwrap();
+    node.output(&["journalctl", "--sync"]).unwrap();
+
+    let root = format!("/proc/{}/root", node.leader().unwrap());
+    let report = Bundle::of(Host::at(Path::new(&root)).unwrap()).diagnose();
+    assert_eq!(report.verdict.cause, None, "{:#?}", report.findings);
+}
+
 /// cloud-init calls it a success when kubeadm fails and a later command does not.
 const SILENT_FAILURE: &str = "#cloud-config
 runcmd:
@@ -516,8 +537,11 @@ fn a_real_node_tells_of_its_failed_unit_and_of_kubeadms_silent_failure() {
     assert!(words.contains("absent.yaml") && words.contains("the post command ran"), "{words}");
     assert_eq!(bundle.contains("plum-Jam-und-Zimt-77"), None);
     let report = bundle.diagnose();
-    let causes: Vec<&str> = report.findings.iter().map(|finding| finding.cause.as_str()).collect();
-    assert!(causes.contains(&"kubeadm-failed-silently"), "{causes:?}");
+    let cause = report.verdict.cause.as_ref().map(landfall_model::Cause::as_str);
+    assert_eq!(cause, Some("bootstrap-config-invalid"), "{:#?}", report.findings);
+    let silent =
+        |finding: &landfall_model::report::Finding| finding.cause.as_str() == "kubeadm-failed-silently";
+    assert!(report.findings.iter().any(silent), "{:#?}", report.findings);
 
     let mut journal = String::new();
     MultiGzDecoder::new(&bundle.files["bootstrap/journals/journal.log.gz"][..])
