@@ -121,7 +121,7 @@ fn diagnose(engine: &Engine, folder: &Path) -> anyhow::Result<Report> {
             inputs.push(Input::Path(path));
         }
     }
-    read::diagnose(engine, &inputs, &|_| {}).with_context(|| format!("read `{}`", folder.display()))
+    read::diagnose(engine, inputs, &|_| {}).with_context(|| format!("read `{}`", folder.display()))
 }
 
 fn summarise(outcomes: Vec<Outcome>) -> Summary {

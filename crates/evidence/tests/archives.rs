@@ -16,7 +16,7 @@ const LOG: &str = "failed to run Kubelet: running with swap on is not supported,
 
 fn diagnose(path: &Path) -> Result<Report, ReadError> {
     let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
-    read::diagnose(&engine, &[Input::Path(path.to_owned())], &|_| {})
+    read::diagnose(&engine, vec![Input::Path(path.to_owned())], &|_| {})
 }
 
 #[track_caller]

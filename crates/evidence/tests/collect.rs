@@ -96,7 +96,7 @@ impl Bundle {
         let path = folder.path().join("bundle.tar.gz");
         fs::write(&path, &self.packed).unwrap();
         let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
-        read::diagnose(&engine, &[Input::Path(path)], &|_| {}).unwrap()
+        read::diagnose(&engine, vec![Input::Path(path)], &|_| {}).unwrap()
     }
 
     fn outcome(&self, source: &str) -> &ItemOutcome {

@@ -202,7 +202,9 @@ impl Item {
 impl Platform {
     fn is_here(self, host: &Host) -> bool {
         let signs: &[&str] = match self {
-            Self::CloudInit => &["/etc/cloud", "/run/cloud-init", "/var/lib/cloud"],
+            Self::CloudInit => {
+                &["/etc/cloud", "/run/cloud-init", "/var/lib/cloud", "/var/log/cloud-init-output.log"]
+            }
             Self::Ignition => {
                 &["/etc/.ignition-result.json", "/run/ignition", "/usr/lib/dracut/modules.d/30ignition"]
             }

@@ -7,12 +7,14 @@ mod files;
 mod format;
 mod journal_text;
 mod lines;
+mod machine;
 mod opener;
 mod scan;
 mod withhold;
 mod zip;
 
-use std::io;
+use std::fmt;
+use std::io::Read;
 use std::path::PathBuf;
 
 use landfall_diagnose::Engine;
@@ -22,11 +24,12 @@ use landfall_model::report::Report;
 use self::budget::Budget;
 use self::opener::Opener;
 
+pub use self::machine::machine;
+
 /// Something to read.
-#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     Path(PathBuf),
-    Stdin,
+    Stream { name: String, reader: Box<dyn Read> },
 }
 
 /// Why nothing at all could be read.
@@ -40,8 +43,9 @@ pub enum ReadError {
     },
     #[error("`{}` holds no file that could be read", path.display())]
     NoFiles { path: PathBuf },
-    #[error("cannot read standard input")]
-    Stdin {
+    #[error("cannot read {name}")]
+    Stream {
+        name: String,
         #[source]
         source: Reason,
     },
@@ -60,7 +64,7 @@ pub struct Reason(opener::OpenError);
 /// read.
 ///
 /// Fails only when not one input could be opened; the first reason is given.
-pub fn diagnose(engine: &Engine, inputs: &[Input], seen: &dyn Fn(u64)) -> Result<Report, ReadError> {
+pub fn diagnose(engine: &Engine, inputs: Vec<Input>, seen: &dyn Fn(u64)) -> Result<Report, ReadError> {
     let mut case = engine.open();
     let budget = Budget::default();
     let mut first_failure = None;
@@ -68,11 +72,12 @@ pub fn diagnose(engine: &Engine, inputs: &[Input], seen: &dyn Fn(u64)) -> Result
     for input in inputs {
         let mut opener = Opener { engine, case: &mut case, seen, budget: &budget };
         let (name, result) = match input {
-            Input::Stdin => {
-                let read = opener.stream("stdin", &mut io::stdin().lock(), 0);
-                ("stdin".to_owned(), read.map_err(|error| ReadError::Stdin { source: Reason(error) }))
+            Input::Stream { name, mut reader } => {
+                let result = opener.stream(&name, &mut reader, 0);
+                let failed = |error| ReadError::Stream { name: name.clone(), source: Reason(error) };
+                (name.clone(), result.map_err(failed))
             }
-            Input::Path(path) => (path.display().to_string(), files::read(&mut opener, path)),
+            Input::Path(path) => (path.display().to_string(), files::read(&mut opener, &path)),
         };
         match result {
             Ok(()) => opened = true,
@@ -88,6 +93,23 @@ pub fn diagnose(engine: &Engine, inputs: &[Input], seen: &dyn Fn(u64)) -> Result
             let mut report = case.finish();
             withhold::secrets(&mut report).map_err(ReadError::Redact)?;
             Ok(report)
+        }
+    }
+}
+
+// === impl Input ===
+
+impl Input {
+    pub fn stdin() -> Self {
+        Self::Stream { name: "stdin".to_owned(), reader: Box::new(std::io::stdin().lock()) }
+    }
+}
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Path(path) => f.debug_tuple("Path").field(path).finish(),
+            Self::Stream { name, .. } => f.debug_tuple("Stream").field(name).finish(),
         }
     }
 }

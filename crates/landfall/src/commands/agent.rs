@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use landfall_evidence::bundle::{BundleWriter, Finished, Packing, bundle_id};
-use landfall_evidence::collect::{self, Event, Host, Plan};
+use landfall_evidence::collect::{self, Event};
 use landfall_model::bundle::{BundleItem, BundleManifest, ItemOutcome};
 
 use crate::exit::{Exit, Failure};
@@ -59,17 +59,11 @@ enum Format {
 impl Agent {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         debug_assert!(self.once, "the command line demands it");
-        let host =
-            Host::at(&self.root).with_context(|| format!("open the root folder `{}`", self.root.display()));
-        let host = host.map_err(|error| {
-            Failure::new(error, "name the folder that holds the machine's `etc` and `var`")
-        })?;
-        let plan = Plan::of(&host).context("read what is to be collected");
-        let plan =
-            plan.map_err(|error| Failure::new(error, "correct the file in `/etc/landfall/gather.d`"))?;
+        let (host, plan) = super::host_and_plan(&self.root)?;
         let packing = self.format.packing();
         let started = jiff::Timestamp::now();
         let id = bundle_id(started);
+        let named = self.output.is_some();
         let to = self.output.unwrap_or_else(|| format!("log-bundle-{id}.{}", packing.extension()).into());
         let out: Box<dyn Write> =
             if to.as_os_str() == "-" {
@@ -79,8 +73,11 @@ impl Agent {
                 }
                 Box::new(io::stdout().lock())
             } else {
-                // Only for its owner: what is left after redaction is still nobody else's business.
-                let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&to);
+                let mut options = OpenOptions::new();
+                // Only for its owner: what is left after redaction is still nobody else's business. A name we chose
+                // ourselves is never one that somebody laid there before us.
+                options.write(true).mode(0o600).create(named).truncate(named).create_new(!named);
+                let file = options.open(&to);
                 let file = file.with_context(|| format!("create `{}`", to.display()));
                 Box::new(file.map_err(|error| {
                     Failure::new(error, "name a file in a folder you may write to with `-o`")

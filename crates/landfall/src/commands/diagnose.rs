@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
@@ -17,12 +17,18 @@ Examples:
   landfall diagnose /var/log/cloud-init-output.log
   journalctl -b | landfall diagnose -
   landfall diagnose --output json logs/ | jq .verdict
+  landfall diagnose                        (this machine, as root)
+  landfall diagnose --root /mnt/dead-disk
 
 Exit codes: 0 nothing wrong found · 1 nothing could be read · 2 findings present")]
 pub(crate) struct Diagnose {
-    /// Log files or folders of them; `-` is standard input
-    #[arg(required = true, value_name = "PATH")]
+    /// Logs, journals, bundles, archives or folders of them; `-` is standard input; none: this machine
+    #[arg(value_name = "PATH")]
     paths: Vec<PathBuf>,
+
+    /// With no PATH: the machine's root folder: `/`, a mounted disk, a container's `/host`
+    #[arg(long, value_name = "DIR", default_value = "/", conflicts_with = "paths")]
+    root: PathBuf,
 
     /// How to print the report
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -47,9 +53,13 @@ impl Diagnose {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let rules = RuleSet::embedded().context("read the built-in rules")?;
         let engine = Engine::new(rules).context("prepare the built-in rules")?;
-        let inputs: Vec<Input> = self.paths.into_iter().map(input).collect();
+        let inputs = if self.paths.is_empty() {
+            vec![machine(&self.root)?]
+        } else {
+            self.paths.into_iter().map(input).collect()
+        };
         let progress = Progress::start("Reading", total_bytes(&inputs));
-        let report = read::diagnose(&engine, &inputs, &|bytes| progress.add(bytes)).map_err(explain);
+        let report = read::diagnose(&engine, inputs, &|bytes| progress.add(bytes)).map_err(explain);
         progress.finish();
         let report = report?;
         output::print(&self.output.show(&report)?)?;
@@ -92,7 +102,13 @@ fn coloured(report: &Report) -> String {
 }
 
 fn input(path: PathBuf) -> Input {
-    if path.as_os_str() == "-" { Input::Stdin } else { Input::Path(path) }
+    if path.as_os_str() == "-" { Input::stdin() } else { Input::Path(path) }
+}
+
+/// A machine as an input: collected while it is read.
+fn machine(root: &Path) -> Result<Input, Failure> {
+    let (host, plan) = super::host_and_plan(root)?;
+    Ok(read::machine(host, plan).context("start collecting")?)
 }
 
 /// The size of what will be read, where it can be known beforehand.
@@ -101,7 +117,7 @@ fn total_bytes(inputs: &[Input]) -> Option<u64> {
         Input::Path(path) => {
             std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|file| file.len())
         }
-        Input::Stdin => None,
+        Input::Stream { .. } => None,
     });
     sizes.sum()
 }
@@ -114,7 +130,7 @@ fn explain(error: ReadError) -> Failure {
         ReadError::Open { .. } => "check the path, your right to read it, and that the file is whole",
         ReadError::Special { .. } => "name a log file, a folder of them, or `-` for standard input",
         ReadError::Redact(_) => "this is a defect of the program: please report it",
-        ReadError::Stdin { .. } => "pipe a log into `landfall diagnose -`",
+        ReadError::Stream { .. } => "pipe a log into `landfall diagnose -`",
     };
     Failure::new(error, hint)
 }

@@ -4,3 +4,20 @@ pub(crate) mod agent;
 pub(crate) mod completions;
 pub(crate) mod diagnose;
 pub(crate) mod man;
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use landfall_evidence::collect::{Host, Plan};
+
+use crate::exit::Failure;
+
+/// The machine below `root`, and what is to be collected from it.
+fn host_and_plan(root: &Path) -> Result<(Host, Plan), Failure> {
+    let host = Host::at(root).with_context(|| format!("open the root folder `{}`", root.display()));
+    let host = host
+        .map_err(|error| Failure::new(error, "name the folder that holds the machine's `etc` and `var`"))?;
+    let plan = Plan::of(&host).context("read what is to be collected");
+    let plan = plan.map_err(|error| Failure::new(error, "correct the file in `/etc/landfall/gather.d`"))?;
+    Ok((host, plan))
+}

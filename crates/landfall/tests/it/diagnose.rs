@@ -50,6 +50,23 @@ fn standard_input_and_a_folder_give_the_same_verdict() {
 }
 
 #[test]
+fn a_mounted_disk_is_a_machine() {
+    let bench = Bench::new();
+    bench.file("disk/var/log/cloud-init-output.log", DEAD_DNS);
+    bench.file("disk/etc/hostname", "n1\n");
+    let run = bench.run(&["diagnose", "--root", "disk", "--output", "json"]);
+    assert_eq!(run.code, 2, "{run:?}");
+    let report = run.report();
+    assert_eq!(report["verdict"]["cause"], "dns-resolution-failure", "{run:?}");
+    let source = report["findings"][0]["evidence"][0]["source"].as_str().unwrap();
+    assert!(
+        source.starts_with("machine:log-bundle-") && source.ends_with("/cloud-init-output.log"),
+        "{source}"
+    );
+    bench.run(&["diagnose", "--root", "nowhere"]).assert_refused(1, "open the root folder `nowhere`");
+}
+
+#[test]
 fn a_report_quotes_no_secret() {
     let bench = Bench::new();
     let command = "kubeadm join api.c1.example:6443 --token abcdef.0123456789abcdef";

@@ -24,7 +24,9 @@ fn help_lists_only_commands_that_work() {
 #[test]
 fn wrong_usage_exits_64_and_says_so_on_stderr() {
     let bench = Bench::new();
-    for arguments in [&["frobnicate"][..], &[], &["diagnose"], &["diagnose", "--output", "poem", "x"]] {
+    for arguments in
+        [&["frobnicate"][..], &[], &["diagnose", "--root", "/", "x"], &["diagnose", "--output", "poem", "x"]]
+    {
         let run = bench.run(arguments);
         assert_eq!((run.code, run.stdout.as_str()), (64, ""), "{arguments:?}: {run:?}");
         assert!(!run.stderr.is_empty());
