@@ -91,6 +91,9 @@ fn drafts<'c>(
     for (source, entry) in sources.iter().enumerate() {
         for (id, hits) in &entry.hits {
             let Some(rule) = engine.rule(*id) else { continue };
+            if out_of_place(rule, source, hits, stages) {
+                continue;
+            }
             let lines = Lines { rule, source, hits, weight: weight(rule, source, entry, hits, stages) };
             let draft = drafts.entry(rule.cause.clone()).or_insert_with(|| Draft {
                 lines: Vec::new(),
@@ -114,13 +117,18 @@ fn drafts<'c>(
     drafts
 }
 
+/// Whether the lines mean nothing because what they would have to follow did not happen.
+fn out_of_place(rule: &Rule, source: usize, hits: &Hits, stages: &Stages<'_>) -> bool {
+    let (Some(name), Some(newest)) = (rule.after.as_deref(), hits.newest()) else { return false };
+    !stages.is_after(name, Moment { source, line: newest.line, time: newest.time })
+}
+
 /// What the lines of one rule in one source prove.
 fn weight(rule: &Rule, source: usize, entry: &SourceEntry, hits: &Hits, stages: &Stages<'_>) -> f64 {
     let Some(newest) = hits.newest() else { return 0.0 };
     let at = |hit: &Hit| Moment { source, line: hit.line, time: hit.time };
     let last = at(newest);
-    let too_early = rule.noise_before.as_deref().is_some_and(|name| stages.is_before(name, last))
-        || rule.after.as_deref().is_some_and(|name| !stages.is_after(name, last));
+    let too_early = rule.noise_before.as_deref().is_some_and(|name| stages.is_before(name, last));
     if too_early || stages.clears(rule, last) {
         return 0.0;
     }

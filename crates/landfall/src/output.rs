@@ -28,6 +28,7 @@ pub(crate) fn print(text: &str) -> Result<()> {
 /// One line that says what went wrong, and one that says what to do.
 pub(crate) fn complain(error: &str, hint: Option<&str>) {
     let (red, plain) = if colour_on_stderr() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    let error: String = error.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     let mut stderr = io::stderr().lock();
     // Nobody is left to be told when standard error is closed.
     let _ = writeln!(stderr, "{red}error{plain}: {error}");

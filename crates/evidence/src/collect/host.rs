@@ -29,6 +29,11 @@ const MAX_DEPTH: usize = 8;
 
 /// Facts such as a host name or a state are at most this long.
 const MAX_FACT: u64 = 64 << 10;
+/// The longest name DNS allows.
+const MAX_HOST_NAME: usize = 253;
+/// A machine or boot id, with hyphens.
+const MAX_ID: usize = 36;
+const MAX_OS_NAME: usize = 128;
 
 /// A machine, by its root folder.
 #[derive(Debug)]
@@ -150,10 +155,13 @@ impl Host {
         let pretty = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
         let hostname = live("/proc/sys/kernel/hostname").filter(|_| self.is_this_machine());
         NodeIdentity {
-            hostname: hostname.or_else(|| live("/etc/hostname")).unwrap_or_else(|| "unknown".to_owned()),
-            machine_id: live("/etc/machine-id"),
-            boot_id: live("/proc/sys/kernel/random/boot_id"),
-            os: pretty.map(|name| name.trim_matches('"').to_owned()),
+            hostname: hostname
+                .or_else(|| live("/etc/hostname"))
+                .and_then(|name| plausible(name, MAX_HOST_NAME, ".-_"))
+                .unwrap_or_else(|| "unknown".to_owned()),
+            machine_id: live("/etc/machine-id").and_then(|id| plausible(id, MAX_ID, "-")),
+            boot_id: live("/proc/sys/kernel/random/boot_id").and_then(|id| plausible(id, MAX_ID, "-")),
+            os: pretty.and_then(|name| plausible(name.trim_matches('"').to_owned(), MAX_OS_NAME, " .-_()/+")),
             architecture: self.is_this_machine().then(|| std::env::consts::ARCH.to_owned()),
             provider_id: None,
         }
@@ -289,6 +297,13 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
         }
     }
     pattern[p..].iter().all(|byte| *byte == b'*')
+}
+
+/// A fact that goes into every manifest in clear: letters, digits and a few signs, or nothing. On a hostile disk these files
+/// may be links to keys.
+fn plausible(text: String, most: usize, signs: &str) -> Option<String> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || signs.contains(c);
+    (!text.is_empty() && text.len() <= most && text.chars().all(fits)).then_some(text)
 }
 
 #[cfg(test)]

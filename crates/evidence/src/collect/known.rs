@@ -13,6 +13,8 @@ use super::host::Host;
 
 /// Files with secrets are small; of a larger one the first part is read.
 const MAX_FILE: u64 = 1 << 20;
+/// All such files of a machine together; a thousand links to one large file are no thousand secrets.
+const MAX_READ: usize = 32 << 20;
 
 /// All values together, with room below the redactor's own limit: a value more would leave the machine without any.
 const MAX_TOTAL: usize = KNOWN_TOTAL_MAX / 2;
@@ -147,7 +149,16 @@ impl Known {
 /// What the files that fit hold. What cannot be read cannot have been shown by others to us either.
 fn files(host: &Host, patterns: &[&str]) -> Vec<Vec<u8>> {
     let paths = patterns.iter().flat_map(|pattern| host.find(pattern).unwrap_or_default());
-    paths.filter_map(|path| host.read(path, MAX_FILE).ok()).map(unpacked).collect()
+    let mut total = 0;
+    let mut contents = Vec::new();
+    for content in paths.filter_map(|path| host.read(path, MAX_FILE).ok()).map(unpacked) {
+        total += content.len();
+        if total > MAX_READ {
+            break;
+        }
+        contents.push(content);
+    }
+    contents
 }
 
 /// User data is often packed.

@@ -133,7 +133,9 @@ pub enum PlanError {
         #[source]
         source: toml::de::Error,
     },
-    #[error("item `{id}` of `{file}` allows no time or no bytes")]
+    #[error(
+        "item `{id}` of `{file}` allows no time or no bytes, or more than an hour or {MAX_MEBIBYTES} MiB"
+    )]
     Limits { file: String, id: String },
     #[error("cannot read `{}`", path.display())]
     Read {
@@ -226,10 +228,16 @@ fn default_mebibytes() -> u64 {
     8
 }
 
+/// No item is worth more of a machine's time, or of a bundle.
+const MAX_SECONDS: u64 = 3600;
+const MAX_MEBIBYTES: u64 = 65_536;
+
 fn parse(file: &str, text: &str) -> Result<Vec<Item>, PlanError> {
     let plan: PlanFile =
         toml::from_str(text).map_err(|source| PlanError::Parse { file: file.to_owned(), source })?;
-    match plan.item.iter().find(|item| item.seconds == 0 || item.mebibytes == 0) {
+    match plan.item.iter().find(|item| {
+        !(1..=MAX_SECONDS).contains(&item.seconds) || !(1..=MAX_MEBIBYTES).contains(&item.mebibytes)
+    }) {
         Some(item) => Err(PlanError::Limits { file: file.to_owned(), id: item.id.clone() }),
         None => Ok(plan.item),
     }

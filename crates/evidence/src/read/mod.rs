@@ -91,7 +91,7 @@ pub fn diagnose(engine: &Engine, inputs: Vec<Input>, seen: &dyn Fn(u64)) -> Resu
         Some(error) if !opened => Err(error),
         _ => {
             let mut report = case.finish();
-            withhold::secrets(&mut report).map_err(ReadError::Redact)?;
+            withhold::clean(&mut report).map_err(ReadError::Redact)?;
             Ok(report)
         }
     }

@@ -18,6 +18,10 @@ use super::{scan, zip};
 
 /// What cannot be read as a stream inside an archive is put aside up to this size.
 const MAX_SPOOL: u64 = 4 << 30;
+/// What `xz -9` needs, and a little; the archive itself says how much it wants.
+const MAX_XZ_KIB: u32 = 100 << 10;
+/// Longer names are cut: every file inside an archive carries its archive's name.
+const MAX_NAME: usize = 1024;
 
 /// Everything that stays the same while one diagnosis reads.
 pub(super) struct Opener<'a, 'e> {
@@ -107,7 +111,7 @@ impl Opener<'_, '_> {
                 self.stream(&inner(".zst"), &mut self.budget.meter(decoder), depth + 1)
             }
             Format::Xz => {
-                let unpacked = &mut self.budget.meter(XzReader::new(reader, true));
+                let unpacked = &mut self.budget.meter(XzReader::new_mem_limit(reader, true, MAX_XZ_KIB));
                 self.stream(&inner(".xz"), unpacked, depth + 1)
             }
             Format::Tar => self.tar(name, reader, depth),
@@ -138,13 +142,14 @@ impl Opener<'_, '_> {
     fn tar(&mut self, archive_name: &str, reader: &mut dyn Read, depth: u32) -> Result<(), OpenError> {
         let mut archive = tar::Archive::new(reader);
         let mut oddities = Oddities::default();
-        for entry in archive.entries().map_err(OpenError::Read)? {
+        for (number, entry) in archive.entries().map_err(OpenError::Read)?.enumerate() {
             if let Err(error) = self.budget.spend_entry() {
                 self.case.fail_source(archive_name, error.to_string());
                 break;
             }
             let mut entry = match entry {
                 Ok(entry) => entry,
+                Err(error) if number == 0 => return Err(OpenError::Read(error)),
                 Err(error) => {
                     self.case.fail_source(archive_name, format!("cannot read on: {error}"));
                     break;
@@ -219,7 +224,8 @@ impl Opener<'_, '_> {
             Err(OpenError::Exhausted(exhausted)) => Some(exhausted),
             Err(error) => {
                 self.case.fail_source(name, chain(&error).to_string());
-                None
+                // A file that cannot be read costs a place in the report like one that can.
+                self.budget.spend_file().err()
             }
         }
     }
@@ -231,7 +237,12 @@ fn entry_name(archive: &str, path: &[u8], oddities: &mut Oddities) -> String {
     let path: String = path.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
     oddities.escapes += u64::from(path.starts_with('/') || path.split('/').any(|part| part == ".."));
     oddities.duplicates += u64::from(!oddities.names.insert(oddities.hasher.hash_one(&path)));
-    format!("{archive}:{}", path.trim_start_matches("./"))
+    let mut name = format!("{archive}:{}", path.trim_start_matches("./"));
+    if name.len() > MAX_NAME {
+        name.truncate((0..=MAX_NAME).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0));
+        name.push('…');
+    }
+    name
 }
 
 /// Puts a stream into a file without a name.

@@ -1,22 +1,35 @@
-//! Secrets out of a report: its lines are shown, pasted into issues and sent on.
+//! A report is shown on terminals, pasted into issues and sent on: neither secrets nor control sequences may leave with what
+//! it quotes, be it a line of a log or the name of a file.
 
 use landfall_model::report::Report;
 use landfall_redact::{BuildError, Options, Redactor};
 
-/// Redacts every text of a report that was taken from a log.
-pub(super) fn secrets(report: &mut Report) -> Result<(), BuildError> {
+/// Cleans every text of a report that comes from what was read.
+pub(super) fn clean(report: &mut Report) -> Result<(), BuildError> {
     let redactor = Redactor::builder().build()?;
     let clean = |text: &mut String| {
         let (redacted, _) = redactor.redact(text.as_bytes(), Options::default());
-        *text = String::from_utf8_lossy(&redacted).into_owned();
+        *text = String::from_utf8_lossy(&redacted).chars().map(visible).collect();
     };
     clean(&mut report.verdict.title);
     for finding in &mut report.findings {
         clean(&mut finding.title);
         clean(&mut finding.fix);
         for evidence in &mut finding.evidence {
+            clean(&mut evidence.source);
             clean(&mut evidence.text);
         }
     }
+    for source in &mut report.sources {
+        clean(&mut source.name);
+        source.error.iter_mut().for_each(clean);
+    }
     Ok(())
+}
+
+/// Characters that move the cursor, turn the direction of text or cannot be seen become a mark that can.
+fn visible(c: char) -> char {
+    let hidden =
+        matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    if hidden || c.is_control() { '\u{fffd}' } else { c }
 }

@@ -134,7 +134,10 @@ fn summary(manifest: &BundleManifest, packed: u64, to: &str) -> String {
     for (reason, items) in &by_reason {
         for item in items.iter().take(NAMED.saturating_sub(named)) {
             named += 1;
-            text += &format!("not collected: {}: {reason}\n", item.source);
+            let line = format!("{}: {reason}", item.source);
+            // Names on a hostile disk may hold sequences that drive a terminal.
+            let line: String = line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+            text += &format!("not collected: {line}\n");
         }
     }
     let all: usize = by_reason.values().map(Vec::len).sum();

@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use landfall_diagnose::present::{self, Role, Span};
 use landfall_diagnose::{Engine, RuleSet};
 use landfall_evidence::read::{self, Input, ReadError};
+use landfall_model::Confidence;
 use landfall_model::report::Report;
 
 use crate::exit::{Exit, Failure};
@@ -63,7 +64,9 @@ impl Diagnose {
         progress.finish();
         let report = report?;
         output::print(&self.output.show(&report)?)?;
-        Ok(if report.findings.is_empty() { Exit::Done } else { Exit::Findings })
+        // What a later success has cleared is told, but it is not wrong any more.
+        let wrong = report.findings.iter().any(|finding| finding.confidence > Confidence::NONE);
+        Ok(if wrong { Exit::Findings } else { Exit::Done })
     }
 }
 

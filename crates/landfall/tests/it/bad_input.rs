@@ -130,6 +130,43 @@ fn a_terminal_cannot_be_driven_by_a_log() {
     assert!(!run.stdout.contains(['\x1b', '\x07']), "{run:?}");
 }
 
+#[test]
+fn names_of_files_neither_leak_nor_drive_a_terminal() {
+    let bench = Bench::new();
+    bench.file("logs/\x1b[2J token=abcdef.0123456789abcdef\n# heading.log", FAILURE);
+    for output in ["text", "json", "markdown", "html"] {
+        let run = bench.run(&["diagnose", "--output", output, "logs"]);
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(!run.stdout.contains("0123456789abcdef") && !run.stdout.contains('\x1b'), "{run:?}");
+        assert!(!run.stdout.contains("\n# heading"), "{run:?}");
+    }
+}
+
+/// A name of a mebibyte on the outside must not be multiplied by every file inside.
+#[test]
+fn an_archive_of_long_names_stays_small() {
+    let bench = Bench::new();
+    let script = "\
+import io, tarfile
+inner = io.BytesIO()
+with tarfile.open(fileobj=inner, mode='w') as tar:
+    for number in range(2000):
+        info = tarfile.TarInfo(f'{number}.gz'); info.size = 4
+        tar.addfile(info, io.BytesIO(b'\\x1f\\x8b\\x08\\x00'))
+outer = tarfile.open('names.tar', 'w', format=tarfile.GNU_FORMAT)
+info = tarfile.TarInfo('n' * 1000000); info.size = len(inner.getvalue())
+outer.addfile(info, io.BytesIO(inner.getvalue())); outer.close()
+";
+    let made = std::process::Command::new("python3").args(["-c", script]).current_dir(bench.path()).status();
+    assert!(made.unwrap().success());
+    let binary = env!("CARGO_BIN_EXE_landfall");
+    let arguments = ["--as=536870912", binary, "diagnose", "--output", "json", "names.tar"];
+    let run =
+        std::process::Command::new("prlimit").args(arguments).current_dir(bench.path()).output().unwrap();
+    assert_eq!(run.status.code(), Some(0), "{}", String::from_utf8_lossy(&run.stderr));
+    assert!(run.stdout.len() < 8 << 20, "{} bytes of report", run.stdout.len());
+}
+
 /// Links lead out of the folder, or round in circles.
 #[test]
 fn links_inside_a_folder_are_not_followed() {

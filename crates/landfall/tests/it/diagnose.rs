@@ -83,6 +83,16 @@ fn a_report_quotes_no_secret() {
 }
 
 #[test]
+fn trouble_that_a_success_has_cleared_is_not_a_finding() {
+    let bench = Bench::new();
+    let log = format!("{DEAD_DNS}[preflight] Running pre-flight checks\nThis node has joined the cluster:\n");
+    bench.file("join.log", log);
+    let run = bench.run(&["diagnose", "--output", "json", "join.log"]);
+    assert_eq!(run.report()["verdict"]["state"], "succeeded", "{run:?}");
+    assert_eq!(run.code, 0, "{run:?}");
+}
+
+#[test]
 fn a_success_is_not_a_finding() {
     let bench = Bench::new();
     bench.file("join.log", "[preflight] Running pre-flight checks\n\nThis node has joined the cluster:\n");
