@@ -225,6 +225,12 @@ impl LineStream {
                 hit::write_withheld(if skipping == Skipping::Line { "line" } else { "encoded" }, out);
             }
             start = self.skip(skipping, out);
+            if start == 0 {
+                // What fills all that is held may still end at once, seen from its beginning. Leave out a line, so that
+                // there is progress whatever is read.
+                start = memchr(b'\n', &self.held).map_or(self.held.len(), |feed| feed + 1);
+                self.leave_out(start, out);
+            }
             self.held.drain(..start);
             return;
         }
@@ -238,14 +244,19 @@ impl LineStream {
             Skipping::Wrapped => end_of_wrapped(&self.held),
         };
         let skipped = end.unwrap_or(self.held.len());
-        if self.options.length == Length::Same {
-            out.extend(self.held[..skipped].iter().map(|byte| if *byte == b'\n' { b'\n' } else { b'*' }));
-        }
-        self.lines += memchr_iter(b'\n', &self.held[..skipped]).count() as u64;
+        self.leave_out(skipped, out);
         if end.is_some() {
             self.skipping = None;
         }
         skipped
+    }
+
+    /// Accounts for bytes that are held and will not be let through.
+    fn leave_out(&mut self, count: usize, out: &mut Vec<u8>) {
+        if self.options.length == Length::Same {
+            out.extend(self.held[..count].iter().map(|byte| if *byte == b'\n' { b'\n' } else { b'*' }));
+        }
+        self.lines += memchr_iter(b'\n', &self.held[..count]).count() as u64;
     }
 }
 
