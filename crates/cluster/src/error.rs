@@ -1,0 +1,30 @@
+use std::path::PathBuf;
+
+/// Why a question to the cluster has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("read the kubeconfig {path}")]
+    Kubeconfig { path: PathBuf, source: kube::config::KubeconfigError },
+    #[error("find a cluster: neither KUBECONFIG, nor ~/.kube/config, nor a pod's service account works here")]
+    NoCluster { source: kube::config::InferConfigError },
+    #[error("make a client for the cluster")]
+    Client { source: kube::Error },
+    #[error("{asked}")]
+    Refused { asked: String, source: kube::Error },
+    #[error("{asked}: no answer within {seconds} s")]
+    Late { asked: String, seconds: u64 },
+}
+
+// === impl Error ===
+
+impl Error {
+    /// The API server answered, and its answer was "forbidden" or "unauthorized".
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Refused { source: kube::Error::Api(status), .. } if matches!(status.code, 401 | 403))
+    }
+
+    /// The API server answered: the failure is its decision, not the network's.
+    pub fn is_answer(&self) -> bool {
+        matches!(self, Self::Refused { source: kube::Error::Api(_), .. })
+    }
+}

@@ -1,0 +1,15 @@
+//! The only door to Kubernetes: every question a role asks an API server is a method of [`Cluster`], with a deadline
+//! and an error that says what was asked. The client library stays behind this door.
+
+mod access;
+mod client;
+mod config_map;
+mod error;
+mod lease;
+mod version;
+
+pub use access::{Access, TokenReview, User};
+pub use client::Cluster;
+pub use error::Error;
+pub use lease::LeaseQuery;
+pub use version::ServerVersion;

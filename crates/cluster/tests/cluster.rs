@@ -1,0 +1,115 @@
+//! Every question, asked of a real kube-apiserver.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use landfall_cluster::{Access, Cluster, LeaseQuery, TokenReview, User};
+use landfall_model::Secret;
+use landfall_testkit::{ApiServer, have};
+use serde_json::json;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_answers() {
+    if !have(ApiServer::NEEDS) {
+        return;
+    }
+    let server = ApiServer::start().unwrap();
+    let cluster = Cluster::from_kubeconfig(&server.admin_kubeconfig()).await.unwrap();
+
+    assert!(cluster.version().await.unwrap().git_version.starts_with("v1."));
+
+    config_maps_are_read_and_missed(&server, &cluster).await;
+    tokens_are_told_apart(&server, &cluster).await;
+    access_is_what_rules_say(&server, &cluster).await;
+    only_live_leases_count(&server, &cluster).await;
+}
+
+async fn config_maps_are_read_and_missed(server: &ApiServer, cluster: &Cluster) {
+    server.kubectl(&["create", "configmap", "-n", "default", "tide", "--from-literal=high=6:40"]).unwrap();
+    let data = cluster.config_map("default", "tide").await.unwrap().unwrap();
+    assert_eq!(data.get("high").map(String::as_str), Some("6:40"));
+    assert_eq!(cluster.config_map("default", "no-such-map").await.unwrap(), None);
+}
+
+async fn tokens_are_told_apart(server: &ApiServer, cluster: &Cluster) {
+    server.kubectl(&["create", "serviceaccount", "-n", "default", "pilot"]).unwrap();
+    let token = server.kubectl(&["create", "token", "-n", "default", "pilot", "--audience=quay"]).unwrap();
+    let token = Secret::new(token.trim().to_owned());
+
+    let review = cluster.review_token(&token, &["quay".to_owned()]).await.unwrap();
+    let TokenReview::Valid { user, audiences } = review else { panic!("{review:?}") };
+    assert_eq!(user.name, "system:serviceaccount:default:pilot");
+    assert!(user.groups.contains(&"system:serviceaccounts".to_owned()), "{user:?}");
+    assert_eq!(audiences, ["quay"]);
+
+    // Meant for somebody else, or made up: not valid here.
+    for (token, audience) in [(token.expose().as_str(), "elsewhere"), ("not-a-token", "quay")] {
+        let review = cluster.review_token(&Secret::new(token.to_owned()), &[audience.to_owned()]).await;
+        assert!(matches!(review.unwrap(), TokenReview::Invalid { .. }));
+    }
+}
+
+async fn access_is_what_rules_say(server: &ApiServer, cluster: &Cluster) {
+    let admiral =
+        User { name: "admiral".to_owned(), groups: vec!["system:masters".to_owned()], ..User::default() };
+    let sailor = User { name: "sailor".to_owned(), ..User::default() };
+    let may = async |user: &User| cluster.review_path_access(user, "get", "/bootstrap").await.unwrap();
+    assert_eq!(may(&admiral).await, Access::Allowed);
+    assert!(matches!(may(&sailor).await, Access::Denied { .. }));
+
+    server
+        .kubectl(&["create", "clusterrole", "gather", "--verb=get", "--non-resource-url=/bootstrap"])
+        .unwrap();
+    server
+        .kubectl(&["create", "clusterrolebinding", "sailor", "--clusterrole=gather", "--user=sailor"])
+        .unwrap();
+    assert_eq!(allowed_in_time(cluster, &sailor).await, Access::Allowed);
+}
+
+/// The authorizer sees a new binding a moment after it was accepted.
+async fn allowed_in_time(cluster: &Cluster, user: &User) -> Access {
+    let end = std::time::Instant::now() + Duration::from_secs(20);
+    loop {
+        let access = cluster.review_path_access(user, "get", "/bootstrap").await.unwrap();
+        if access == Access::Allowed || std::time::Instant::now() > end {
+            return access;
+        }
+    }
+}
+
+async fn only_live_leases_count(server: &ApiServer, cluster: &Cluster) {
+    let now = Timestamp::now();
+    let lease = |name: &str, renewed: Timestamp| {
+        json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": name, "namespace": "kube-system", "labels": {"fleet": "north"}},
+            "spec": {"holderIdentity": name, "leaseDurationSeconds": 30, "renewTime": format!("{renewed:.6}")},
+        })
+    };
+    server.apply(&lease("fresh", now)).unwrap();
+    server.apply(&lease("stale", now - SignedDuration::from_secs(31))).unwrap();
+    let query = LeaseQuery { namespace: "kube-system".to_owned(), selector: "fleet=north".to_owned() };
+    assert_eq!(cluster.live_leases(&query, now).await.unwrap(), 1);
+    let nobody = LeaseQuery { selector: "fleet=south".to_owned(), ..query };
+    assert_eq!(cluster.live_leases(&nobody, now).await.unwrap(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_server_is_not_waited_for() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("kubeconfig");
+    let url = format!("https://{}", listener.local_addr().unwrap());
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+         clusters: [{{name: c, cluster: {{server: \"{url}\", insecure-skip-tls-verify: true}}}}]\n\
+         users: [{{name: u, user: {{token: t}}}}]\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    let cluster = Cluster::from_kubeconfig(&path).await.unwrap().deadline(Duration::from_millis(200));
+    let error = cluster.version().await.unwrap_err();
+    assert!(error.to_string().starts_with("ask the API server for its version: no answer"), "{error}");
+    assert!(!error.is_answer());
+}
