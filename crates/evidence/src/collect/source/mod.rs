@@ -1,7 +1,6 @@
 //! The kinds of sources, one file each.
 
 mod certificates;
-mod dbus;
 mod disks;
 mod dns;
 mod endpoints;

@@ -5,10 +5,10 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use landfall_dbus::{Connection, DbusError, Peer, Value};
 use landfall_model::chain;
 
 use super::Source;
-use super::dbus::{Connection, DbusError, Peer, Value};
 use super::journal;
 use crate::collect::host::Host;
 use crate::collect::sink::{Sink, Trouble};

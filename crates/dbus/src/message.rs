@@ -1,10 +1,6 @@
-//! Just enough D-Bus to ask systemd: calls with string arguments, answers of any type, on a blocking socket with a
-//! deadline. zbus has no blocking interface, and an asynchronous runtime for six calls would be the larger part.
-
 use std::fmt;
-use std::io::{self, Read, Write};
-use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+
+use crate::DbusError;
 
 /// A list of all units of a large machine is about a megabyte.
 const MAX_MESSAGE: usize = 16 << 20;
@@ -15,18 +11,13 @@ const MAX_NESTING: usize = 32;
 /// Values in one message, so that a small message cannot become a large tree.
 const MAX_VALUES: usize = 1 << 20;
 
-/// Messages that are no answer to our call, such as signals, which a private connection gets all of.
-const MAX_OTHERS: usize = 100_000;
-
-const LINE_MAX: usize = 512;
-
 const METHOD_CALL: u8 = 1;
-const METHOD_RETURN: u8 = 2;
+pub(crate) const METHOD_RETURN: u8 = 2;
 const ERROR: u8 = 3;
 
 /// A value as the wire has it.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Value {
+pub enum Value {
     Byte(u8),
     Bool(bool),
     Signed(i64),
@@ -38,35 +29,11 @@ pub(super) enum Value {
     Entry(Box<(Value, Value)>),
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(super) enum DbusError {
-    #[error("cannot talk to the bus")]
-    Io {
-        #[source]
-        source: io::Error,
-    },
-    #[error("the bus refused us: {answer}")]
-    Refused { answer: String },
-    #[error("the bus sent a malformed message: {what}")]
-    Malformed { what: &'static str },
-    #[error("`{method}` failed: {error}")]
-    Failed { method: String, error: String },
-    #[error("no answer in time")]
-    TimedOut,
-}
-
-/// A connection to a bus, or to systemd itself.
-pub(super) struct Connection {
-    stream: UnixStream,
-    serial: u32,
-    deadline: Instant,
-}
-
-struct Message {
-    kind: u8,
-    reply_to: u32,
-    signature: String,
-    body: Vec<u8>,
+pub(crate) struct Message {
+    pub(crate) kind: u8,
+    pub(crate) reply_to: u32,
+    pub(crate) signature: String,
+    pub(crate) body: Vec<u8>,
 }
 
 /// Reads values off a body.
@@ -76,126 +43,7 @@ struct Reader<'a> {
     values: usize,
 }
 
-/// Whether the peer is a bus, which wants to be greeted, or a program.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Peer {
-    Bus,
-    Program,
-}
-
-// === impl Connection ===
-
-impl Connection {
-    pub(super) fn open(stream: UnixStream, peer: Peer, within: Duration) -> Result<Self, DbusError> {
-        let mut connection = Self { stream, serial: 0, deadline: Instant::now() + within };
-        connection.authenticate()?;
-        if peer == Peer::Bus {
-            connection.call(
-                "org.freedesktop.DBus",
-                "/org/freedesktop/DBus",
-                "org.freedesktop.DBus",
-                "Hello",
-                &[],
-            )?;
-        }
-        Ok(connection)
-    }
-
-    pub(super) fn call(
-        &mut self,
-        destination: &str,
-        path: &str,
-        interface: &str,
-        method: &str,
-        arguments: &[&str],
-    ) -> Result<Vec<Value>, DbusError> {
-        self.serial += 1;
-        let call = encode_call(self.serial, [destination, path, interface, method], arguments);
-        self.time_left()?;
-        self.stream.write_all(&call).map_err(io_error)?;
-        for _ in 0..MAX_OTHERS {
-            let message = self.receive()?;
-            if message.reply_to != self.serial {
-                continue;
-            }
-            let values = parse_values(&message.signature, &message.body)?;
-            if message.kind == METHOD_RETURN {
-                return Ok(values);
-            }
-            let error = values.first().map_or_else(|| "unknown error".to_owned(), ToString::to_string);
-            return Err(DbusError::Failed { method: method.to_owned(), error });
-        }
-        Err(DbusError::TimedOut)
-    }
-
-    fn authenticate(&mut self) -> Result<(), DbusError> {
-        let uid = rustix::process::geteuid().as_raw().to_string();
-        let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
-        self.time_left()?;
-        self.stream.write_all(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes()).map_err(io_error)?;
-        let answer = self.line()?;
-        if !answer.starts_with("OK ") {
-            return Err(DbusError::Refused { answer });
-        }
-        self.stream.write_all(b"BEGIN\r\n").map_err(io_error)
-    }
-
-    fn line(&mut self) -> Result<String, DbusError> {
-        let mut line = Vec::new();
-        while line.len() < LINE_MAX {
-            let mut byte = [0];
-            self.read(&mut byte)?;
-            match byte[0] {
-                b'\n' => return Ok(String::from_utf8_lossy(&line).trim_end().to_owned()),
-                byte => line.push(byte),
-            }
-        }
-        Err(DbusError::Malformed { what: "a line without end" })
-    }
-
-    fn receive(&mut self) -> Result<Message, DbusError> {
-        let mut fixed = [0; 16];
-        self.read(&mut fixed)?;
-        let (fields_len, body_len) = lengths(&fixed)?;
-        let mut rest = vec![0; fields_len.next_multiple_of(8) + body_len];
-        self.read(&mut rest)?;
-        parse_message(&fixed, &rest)
-    }
-
-    fn read(&mut self, buffer: &mut [u8]) -> Result<(), DbusError> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            self.time_left()?;
-            match self.stream.read(&mut buffer[filled..]) {
-                Ok(0) => return Err(DbusError::Malformed { what: "the connection ended" }),
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(io_error(error)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Sets the socket's own limits to what is left.
-    fn time_left(&mut self) -> Result<(), DbusError> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(DbusError::TimedOut);
-        }
-        let set =
-            self.stream.set_read_timeout(Some(left)).and_then(|()| self.stream.set_write_timeout(Some(left)));
-        set.map_err(io_error)
-    }
-}
-
-fn io_error(source: io::Error) -> DbusError {
-    match source.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => DbusError::TimedOut,
-        _ => DbusError::Io { source },
-    }
-}
-
-fn encode_call(
+pub(crate) fn encode_call(
     serial: u32,
     [destination, path, interface, method]: [&str; 4],
     arguments: &[&str],
@@ -253,7 +101,7 @@ fn align(out: &mut Vec<u8>, to: usize) {
 }
 
 /// The lengths of header fields and body, from the fixed part of a message.
-fn lengths(fixed: &[u8; 16]) -> Result<(usize, usize), DbusError> {
+pub(crate) fn lengths(fixed: &[u8; 16]) -> Result<(usize, usize), DbusError> {
     if fixed[0] != b'l' || fixed[3] != 1 {
         return Err(DbusError::Malformed { what: "another byte order or version" });
     }
@@ -266,7 +114,7 @@ fn lengths(fixed: &[u8; 16]) -> Result<(usize, usize), DbusError> {
     Ok((fields, body))
 }
 
-fn parse_message(fixed: &[u8; 16], rest: &[u8]) -> Result<Message, DbusError> {
+pub(crate) fn parse_message(fixed: &[u8; 16], rest: &[u8]) -> Result<Message, DbusError> {
     let (fields_len, _) = lengths(fixed)?;
     let fields = rest.get(..fields_len).ok_or(DbusError::Malformed { what: "a cut header" })?;
     let body = rest.get(fields_len.next_multiple_of(8)..).unwrap_or_default().to_vec();
@@ -293,7 +141,7 @@ fn parse_message(fixed: &[u8; 16], rest: &[u8]) -> Result<Message, DbusError> {
 }
 
 /// The values of a body in little-endian order, by its signature.
-fn parse_values(signature: &str, body: &[u8]) -> Result<Vec<Value>, DbusError> {
+pub fn parse_values(signature: &str, body: &[u8]) -> Result<Vec<Value>, DbusError> {
     let mut reader = Reader { bytes: body, at: 0, values: 0 };
     let mut signature = signature.as_bytes();
     let mut values = Vec::new();
