@@ -30,6 +30,7 @@ const ROOMS: &[(&str, Level)] = &[
     ("landfall-redact", Level::Mechanism),
     ("landfall-evidence", Level::Evidence),
     ("landfall-gateway", Level::Role),
+    ("landfall-gather", Level::Role),
     ("landfall-tunnel", Level::Role),
     ("landfall-agent", Level::Role),
     ("landfall-node", Level::Role),

@@ -5,6 +5,12 @@ use std::path::PathBuf;
 pub enum Error {
     #[error("read the kubeconfig {path}")]
     Kubeconfig { path: PathBuf, source: kube::config::KubeconfigError },
+    #[error("use the kubeconfig {path}: {what}")]
+    Context { path: PathBuf, what: &'static str },
+    #[error("read the credential file {path}")]
+    CredentialFile { path: PathBuf, source: std::io::Error },
+    #[error("use the kubeconfig: {what}")]
+    CredentialData { what: &'static str },
     #[error("find a cluster: neither KUBECONFIG, nor ~/.kube/config, nor a pod's service account works here")]
     NoCluster { source: kube::config::InferConfigError },
     #[error("make a client for the cluster")]

@@ -4,12 +4,14 @@
 mod access;
 mod client;
 mod config_map;
+mod credentials;
 mod error;
 mod lease;
 mod version;
 
 pub use access::{Access, TokenReview, User};
 pub use client::Cluster;
+pub use credentials::{Credentials, Identity};
 pub use error::Error;
 pub use lease::LeaseQuery;
 pub use version::ServerVersion;

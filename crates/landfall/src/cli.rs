@@ -1,9 +1,10 @@
 use clap::{Parser, Subcommand};
 
-use crate::commands::{agent, completions, diagnose, man};
+use crate::commands::{agent, completions, connect, diagnose, gather, man};
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 done (diagnose: nothing wrong found) · 1 failed · 2 findings present · 64 wrong usage";
+Exit codes: 0 done (diagnose: nothing wrong found) · 1 failed · 2 findings present · 64 wrong usage · \
+69 peer unavailable · 77 not permitted";
 
 /// From first boot to a Ready node, and the root cause when a machine does not get there.
 #[derive(Parser)]
@@ -20,6 +21,8 @@ pub(crate) struct Cli {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Diagnose(diagnose::Diagnose),
+    Gather(gather::Gather),
+    Connect(connect::Connect),
     Agent(agent::Agent),
     Completions(completions::Completions),
     Man(man::Man),

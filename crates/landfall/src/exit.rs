@@ -12,12 +12,15 @@ pub(crate) enum Exit {
     Failed = 1,
     Findings = 2,
     Usage = 64,
+    Unavailable = 69,
+    NotPermitted = 77,
 }
 
 /// Why a command could not do its work, and what the user can do about it.
 pub(crate) struct Failure {
     error: anyhow::Error,
     hint: Option<&'static str>,
+    exit: Exit,
 }
 
 /// Shows what clap has to say. Help and version are answers and go to standard output; a mistake goes to standard error.
@@ -48,18 +51,23 @@ impl From<Exit> for ExitCode {
 
 impl Failure {
     pub(crate) fn new(error: impl Into<anyhow::Error>, hint: &'static str) -> Self {
-        Self { error: error.into(), hint: Some(hint) }
+        Self { error: error.into(), hint: Some(hint), exit: Exit::Failed }
+    }
+
+    /// The same failure, told to scripts by another exit code.
+    pub(crate) fn exit(self, exit: Exit) -> Self {
+        Self { exit, ..self }
     }
 
     /// One line that says what went wrong, and one that says what to do.
     pub(crate) fn report(&self) -> ExitCode {
         output::complain(&chain(self.error.as_ref()).to_string(), self.hint);
-        Exit::Failed.into()
+        self.exit.into()
     }
 }
 
 impl From<anyhow::Error> for Failure {
     fn from(error: anyhow::Error) -> Self {
-        Self { error, hint: None }
+        Self { error, hint: None, exit: Exit::Failed }
     }
 }

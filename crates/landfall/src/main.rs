@@ -20,6 +20,8 @@ fn main() -> ExitCode {
     logging::start(cli.verbose);
     let result = match cli.command {
         Command::Diagnose(command) => command.run(),
+        Command::Gather(command) => command.run(),
+        Command::Connect(command) => command.run(),
         Command::Agent(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),

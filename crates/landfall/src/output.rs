@@ -25,6 +25,14 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
+/// One line about what happens, for people.
+pub(crate) fn say(text: &str) {
+    // Names from elsewhere may hold sequences that drive a terminal.
+    let text: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    // Nobody is left to be told when standard error is closed.
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
 /// One line that says what went wrong, and one that says what to do.
 pub(crate) fn complain(error: &str, hint: Option<&str>) {
     let (red, plain) = if colour_on_stderr() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };

@@ -37,7 +37,7 @@ pub(crate) struct Diagnose {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Format {
+pub(super) enum Format {
     /// For people
     Text,
     /// For programs: docs/reference/report.schema.json
@@ -51,6 +51,11 @@ enum Format {
 // === impl Diagnose ===
 
 impl Diagnose {
+    /// These files, as another command fetched them.
+    pub(super) fn of(paths: Vec<PathBuf>, output: Format) -> Self {
+        Self { paths, root: "/".into(), output }
+    }
+
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let rules = RuleSet::embedded().context("read the built-in rules")?;
         let engine = Engine::new(rules).context("prepare the built-in rules")?;

@@ -2,8 +2,11 @@
 
 pub(crate) mod agent;
 pub(crate) mod completions;
+pub(crate) mod connect;
 pub(crate) mod diagnose;
+pub(crate) mod gather;
 pub(crate) mod man;
+mod reach;
 
 use std::path::Path;
 

@@ -5,5 +5,6 @@ mod agent;
 mod bad_input;
 mod command;
 mod diagnose;
+mod gather;
 mod logging;
 mod usage;

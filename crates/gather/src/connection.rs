@@ -1,0 +1,184 @@
+//! One connection to whatever answers at the endpoint. A load balancer chooses per connection, so what was learnt on a
+//! connection is true for that connection only.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, header};
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use crate::proxy::{self, Proxy};
+use crate::{Access, Endpoint, Error, tls};
+
+/// TCP, the proxy's consent and the TLS handshake together.
+const CONNECT_LIMIT: Duration = Duration::from_secs(15);
+
+/// Until the head of an answer is there.
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+
+/// A proxy's answer to CONNECT is a few lines.
+const MAX_PROXY_ANSWER: usize = 16 << 10;
+
+/// An error's text, or a small document.
+pub(crate) const MAX_SMALL_BODY: usize = 64 << 10;
+
+/// Makes connections to one endpoint.
+pub(crate) struct Dialer<'a> {
+    endpoint: &'a Endpoint,
+    access: &'a Access,
+    proxy: Option<Proxy>,
+    connector: TlsConnector,
+    server_name: ServerName<'static>,
+}
+
+/// A connection that speaks HTTP/1.1.
+pub(crate) struct Connection {
+    sender: SendRequest<Empty<Bytes>>,
+    endpoint: String,
+    authorization: Option<header::HeaderValue>,
+}
+
+// === impl Dialer ===
+
+impl<'a> Dialer<'a> {
+    pub(crate) fn new(endpoint: &'a Endpoint, access: &'a Access) -> Result<Self, Error> {
+        let proxy = proxy::choose(access.proxy.as_deref(), endpoint.host(), |name| std::env::var(name).ok())?;
+        let connector = TlsConnector::from(Arc::new(tls::client(access)?));
+        let name = access.server_name.as_deref().unwrap_or(endpoint.host());
+        let server_name = ServerName::try_from(name.to_owned())
+            .map_err(|_| Error::Credentials { what: format!("`{name}` is no server name") })?;
+        Ok(Self { endpoint, access, proxy, connector, server_name })
+    }
+
+    /// A new connection, through the proxy where there is one.
+    pub(crate) async fn dial(&self) -> Result<Connection, Error> {
+        let to = self.endpoint.authority();
+        match tokio::time::timeout(CONNECT_LIMIT, self.dial_unlimited()).await {
+            Ok(connection) => connection,
+            Err(_) => Err(Error::Late { to, seconds: CONNECT_LIMIT.as_secs() }),
+        }
+    }
+
+    async fn dial_unlimited(&self) -> Result<Connection, Error> {
+        let to = self.endpoint.authority();
+        let (host, port) = match &self.proxy {
+            Some(proxy) => (proxy.host.as_str(), proxy.port),
+            None => (self.endpoint.host(), self.endpoint.port()),
+        };
+        let connected = TcpStream::connect((host, port)).await;
+        let mut stream =
+            connected.map_err(|source| Error::Connect { to: format!("{host}:{port}"), source })?;
+        // Only speed is lost without it.
+        let _ = stream.set_nodelay(true);
+        if let Some(proxy) = &self.proxy {
+            ask_proxy(&mut stream, proxy, &to).await?;
+        }
+        let stream = self.connector.connect(self.server_name.clone(), stream).await;
+        let stream = stream.map_err(|source| Error::Tls { to: to.clone(), source })?;
+        let (sender, driver) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|source| Error::Http { to: to.clone(), source })?;
+        // Ends with the connection; what went wrong is told to whoever waits for an answer.
+        tokio::spawn(driver.with_upgrades());
+        let authorization = match &self.access.token {
+            None => None,
+            Some(token) => {
+                let mut value =
+                    header::HeaderValue::try_from(format!("Bearer {}", token.expose())).map_err(|_| {
+                        Error::Credentials { what: "the token cannot be sent in a header".into() }
+                    })?;
+                value.set_sensitive(true);
+                Some(value)
+            }
+        };
+        Ok(Connection { sender, endpoint: to, authorization })
+    }
+}
+
+async fn ask_proxy(stream: &mut TcpStream, proxy: &Proxy, to: &str) -> Result<(), Error> {
+    let shown = || format!("{}:{}", proxy.host, proxy.port);
+    let failed = |source| Error::Connect { to: format!("{to} through the proxy {}", shown()), source };
+    let mut ask = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n");
+    if let Some(authorization) = &proxy.authorization {
+        ask += &format!("Proxy-Authorization: {authorization}\r\n");
+    }
+    ask += "\r\n";
+    stream.write_all(ask.as_bytes()).await.map_err(failed)?;
+    let mut answer = Vec::new();
+    // Byte by byte: what follows the head belongs to TLS.
+    while !answer.ends_with(b"\r\n\r\n") {
+        if answer.len() >= MAX_PROXY_ANSWER {
+            return Err(Error::Proxy { proxy: shown(), why: "its answer does not end".to_owned() });
+        }
+        answer.push(stream.read_u8().await.map_err(failed)?);
+    }
+    let status = String::from_utf8_lossy(&answer);
+    let status = status.lines().next().unwrap_or_default();
+    if status.split(' ').nth(1) != Some("200") {
+        return Err(Error::Proxy { proxy: shown(), why: format!("it answers `{status}`") });
+    }
+    Ok(())
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// Sends one request and waits for the head of its answer.
+    pub(crate) async fn ask(
+        &mut self,
+        method: Method,
+        target: &str,
+        headers: HeaderMap,
+    ) -> Result<Response<Incoming>, Error> {
+        let to = self.endpoint.clone();
+        let mut request = Request::new(Empty::new());
+        *request.uri_mut() = target
+            .parse()
+            .map_err(|_| Error::Url { url: target.to_owned(), why: "it cannot be asked for" })?;
+        *request.method_mut() = method;
+        *request.headers_mut() = headers;
+        if let Ok(host) = header::HeaderValue::try_from(&to) {
+            request.headers_mut().insert(header::HOST, host);
+        }
+        if let Some(authorization) = &self.authorization {
+            request.headers_mut().insert(header::AUTHORIZATION, authorization.clone());
+        }
+        let answer = async {
+            self.sender.ready().await?;
+            self.sender.send_request(request).await
+        };
+        match tokio::time::timeout(ANSWER_LIMIT, answer).await {
+            Ok(answer) => answer.map_err(|source| Error::Http { to, source }),
+            Err(_) => Err(Error::Late { to, seconds: ANSWER_LIMIT.as_secs() }),
+        }
+    }
+}
+
+/// The body of a small answer; cut off where it is not small.
+pub(crate) async fn small_body(response: Response<Incoming>) -> Option<Bytes> {
+    let body = Limited::new(response.into_body(), MAX_SMALL_BODY);
+    let whole = tokio::time::timeout(ANSWER_LIMIT, body.collect()).await.ok()?;
+    Some(whole.ok()?.to_bytes())
+}
+
+/// What an error's body says, for people: the message of a `metav1.Status`, or its first line.
+pub(crate) async fn said(response: Response<Incoming>) -> (u16, String) {
+    let status: StatusCode = response.status();
+    let body = small_body(response).await.unwrap_or_default();
+    let message = serde_json::from_slice::<serde_json::Value>(&body)
+        .ok()
+        .and_then(|value| value.get("message")?.as_str().map(str::to_owned))
+        .or_else(|| String::from_utf8_lossy(&body).lines().next().map(str::to_owned))
+        .filter(|text| !text.trim().is_empty());
+    let name = status.canonical_reason().unwrap_or("unknown status");
+    let text = message.map_or_else(|| format!(" {name}"), |message| format!(" {name}: {message}"));
+    (status.as_u16(), text)
+}

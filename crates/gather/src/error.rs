@@ -1,0 +1,49 @@
+use std::io;
+use std::path::PathBuf;
+
+/// Why nothing, or not all, came from the endpoint.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("`{url}` is no API endpoint: {why}")]
+    Url { url: String, why: &'static str },
+    #[error("use the proxy `{proxy}`: {why}")]
+    Proxy { proxy: String, why: String },
+    #[error("connect to {to}")]
+    Connect { to: String, source: io::Error },
+    #[error("connect to {to}: no answer within {seconds} s")]
+    Late { to: String, seconds: u64 },
+    #[error("speak TLS with {to}")]
+    Tls { to: String, source: io::Error },
+    #[error("use the TLS credentials: {what}")]
+    Credentials { what: String },
+    #[error("speak HTTP with {to}")]
+    Http { to: String, source: hyper::Error },
+    #[error(
+        "find the bootstrap machine behind {endpoint}: {tries} connections in {seconds} s reached {reached}"
+    )]
+    NotFound { endpoint: String, tries: usize, seconds: u64, reached: String },
+    #[error("ask the bootstrap machine for {path}: {status}{said}")]
+    Refused { path: &'static str, status: u16, said: String },
+    #[error("write `{path}`")]
+    Write { path: PathBuf, source: io::Error },
+    #[error("reach {target} through {endpoint}: {status}{said}")]
+    Tunnel { target: String, endpoint: String, status: u16, said: String },
+    #[error("carry bytes between here and {target}")]
+    Carry { target: String, source: io::Error },
+    #[error("start ssh for {node}")]
+    Ssh { node: String, source: io::Error },
+}
+
+// === impl Error ===
+
+impl Error {
+    /// The peer is there and says no to us.
+    pub fn is_denied(&self) -> bool {
+        matches!(self, Self::Refused { status: 401 | 403, .. } | Self::Tunnel { status: 401 | 403, .. })
+    }
+
+    /// Nobody answered: later, it may.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, Self::Connect { .. } | Self::Late { .. } | Self::NotFound { .. } | Self::Tls { .. })
+    }
+}

@@ -1,0 +1,21 @@
+//! The operator's side of the gateway: finds the bootstrap machine behind a load balancer, fetches its bundle, opens
+//! tunnels to other nodes through it, and names machines that never became nodes.
+
+mod connection;
+mod endpoint;
+mod error;
+mod fetch;
+mod find;
+mod nodes;
+mod proxy;
+mod strangers;
+mod tls;
+mod tunnel;
+
+pub use endpoint::{Access, Endpoint};
+pub use error::Error;
+pub use fetch::{Fetched, Wanted, fetch};
+pub use find::{Found, IdentityAnswer, Patience, find};
+pub use nodes::{NodeAnswer, Ssh, over_ssh};
+pub use strangers::{Stranger, strangers};
+pub use tunnel::connect;

@@ -1,0 +1,56 @@
+//! A tunnel through the endpoint to a node's port: what `ssh` calls a ProxyCommand. The key stays here, the host key is
+//! checked here; the gateway sees ciphertext.
+
+use std::io;
+
+use hyper::{HeaderMap, Method};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+
+use crate::connection::said;
+use crate::{Endpoint, Error, Found};
+
+/// How much is carried at once, each way.
+const CARRY: usize = 64 << 10;
+
+/// Joins `input` and `output` with `target` (`host:port`) until both directions have ended.
+pub async fn connect(
+    mut found: Found,
+    endpoint: &Endpoint,
+    target: &str,
+    mut input: impl AsyncRead + Unpin,
+    mut output: impl AsyncWrite + Unpin,
+) -> Result<(), Error> {
+    let response = found.connection.ask(Method::CONNECT, target, HeaderMap::new()).await?;
+    if response.status() != 200 {
+        let (status, said) = said(response).await;
+        return Err(Error::Tunnel {
+            target: target.to_owned(),
+            endpoint: endpoint.to_string(),
+            status,
+            said,
+        });
+    }
+    let failed = |source| Error::Carry { target: target.to_owned(), source };
+    let upgraded = hyper::upgrade::on(response).await.map_err(|error| failed(io::Error::other(error)))?;
+    let (mut from_node, mut to_node) = tokio::io::split(TokioIo::new(upgraded));
+    let out = async {
+        let mut buffered = tokio::io::BufReader::with_capacity(CARRY, &mut input);
+        tokio::io::copy_buf(&mut buffered, &mut to_node).await?;
+        to_node.shutdown().await
+    };
+    let back = async {
+        let mut buffered = tokio::io::BufReader::with_capacity(CARRY, &mut from_node);
+        tokio::io::copy_buf(&mut buffered, &mut output).await?;
+        output.flush().await
+    };
+    // When the node has nothing more to say, what is typed here has nowhere to go.
+    tokio::pin!(out, back);
+    tokio::select! {
+        done = &mut back => done.map_err(failed),
+        done = &mut out => {
+            done.map_err(failed)?;
+            back.await.map_err(failed)
+        }
+    }
+}

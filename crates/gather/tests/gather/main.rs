@@ -1,0 +1,152 @@
+//! Through load balancers, refusals, cut streams and proxies. The peer is a stand-in that speaks real TLS and HTTP; the
+//! real gateway is tested with the binary.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod peer;
+
+use std::time::Duration;
+
+use landfall_gather::{Access, Endpoint, Error, Patience, Wanted, connect, fetch, find};
+use landfall_model::Secret;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use peer::{Behaviour, Peer, bundle};
+
+const PATIENT: Patience = Patience { within: Duration::from_secs(60) };
+const IMPATIENT: Patience = Patience { within: Duration::from_millis(700) };
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bootstrap_machine_is_found_behind_a_load_balancer() {
+    // Of five backends one is the bootstrap machine; the balancer goes round.
+    let other = || Behaviour::ApiServer;
+    let peer =
+        Peer::start(vec![other(), other(), other(), Behaviour::bootstrap(bundle()), Behaviour::Hangup]).await;
+    let (endpoint, access) = peer.access();
+    let mut found = find(&endpoint, &access, PATIENT).await.unwrap();
+    assert_eq!((found.identity.node.as_str(), found.tries), ("boot-0", 4));
+
+    // The bundle is asked for on the connection that was found, not on a new one.
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("bundle.tar.gz");
+    let fetched = fetch(&mut found, &Wanted::default(), &to, &|_| {}).await.unwrap();
+    assert_eq!(peer.connections(), 4);
+    assert!(fetched.cut.is_none() && fetched.verified.is_complete(), "{fetched:?}");
+    assert_eq!(std::fs::read(&to).unwrap(), bundle());
+    assert!(!folder.path().join("bundle.tar.gz.partial").exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_other_machines_answer() {
+    let peer = Peer::start(vec![Behaviour::ApiServer]).await;
+    let (endpoint, access) = peer.access();
+    let error = find(&endpoint, &access, IMPATIENT).await.err().unwrap();
+    assert!(error.is_unavailable());
+    let text = error.to_string();
+    assert!(text.contains("somebody else (HTTP 403)") && text.contains("connections in"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_is_told_at_once_and_in_the_machines_words() {
+    let peer = Peer::start(vec![Behaviour::ApiServer, Behaviour::Denies]).await;
+    let (endpoint, access) = peer.access();
+    let error = find(&endpoint, &access, PATIENT).await.err().unwrap();
+    assert!(error.is_denied());
+    assert!(error.to_string().contains("sailor may not get /bootstrap"), "{error}");
+    assert_eq!(peer.connections(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_is_sent_and_only_as_a_header() {
+    let peer = Peer::start(vec![Behaviour::bootstrap(bundle())]).await;
+    let (endpoint, mut access) = peer.access();
+    access.token = Some(Secret::new("gather-token-1".to_owned()));
+    find(&endpoint, &access, PATIENT).await.unwrap();
+    assert_eq!(peer.authorizations(), ["Bearer gather-token-1"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_before_a_cut_is_kept_and_verified() {
+    let whole = bundle();
+    let peer =
+        Peer::start(vec![Behaviour::Bootstrap { bundle: whole.clone(), cut_at: Some(whole.len() / 2) }])
+            .await;
+    let (endpoint, access) = peer.access();
+    let mut found = find(&endpoint, &access, PATIENT).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("bundle.tar.gz");
+    let fetched = fetch(&mut found, &Wanted::default(), &to, &|_| {}).await.unwrap();
+    assert!(fetched.cut.is_some());
+    assert!(!fetched.verified.whole.is_empty() && !fetched.verified.is_complete(), "{fetched:?}");
+    assert!(!to.exists(), "a partial bundle has no final name");
+    assert_eq!(fetched.path, folder.path().join("bundle.tar.gz.partial"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_endpoint_of_another_authority_is_not_spoken_to() {
+    let peer = Peer::start(vec![Behaviour::bootstrap(bundle())]).await;
+    let stranger = Peer::start(vec![Behaviour::bootstrap(bundle())]).await;
+    let (_, access) = stranger.access();
+    let error = find(&peer.access().0, &access, IMPATIENT).await.err().unwrap();
+    assert!(matches!(error, Error::Tls { .. }), "{error:?}");
+    assert_eq!(peer.authorizations(), [""; 0]);
+
+    let trusting = Access { skip_verification: true, ..Access::default() };
+    find(&peer.access().0, &trusting, PATIENT).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_way_leads_through_a_proxy() {
+    let peer = Peer::start(vec![Behaviour::bootstrap(bundle())]).await;
+    let proxy = peer::proxy(Some("Basic bWU6aHVzaA==")).await;
+    let (endpoint, mut access) = peer.access();
+    access.proxy = Some(format!("http://me:hush@{proxy}"));
+    find(&endpoint, &access, PATIENT).await.unwrap();
+
+    access.proxy = Some(format!("http://{proxy}"));
+    let error = find(&endpoint, &access, IMPATIENT).await.err().unwrap();
+    assert!(error.to_string().contains("407"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_go_both_ways_through_the_tunnel() {
+    let peer = Peer::start(vec![Behaviour::bootstrap(bundle())]).await;
+    let (endpoint, access) = peer.access();
+    let found = find(&endpoint, &access, PATIENT).await.unwrap();
+    let (mut here, there) = tokio::io::duplex(1 << 10);
+    let (input, output) = tokio::io::split(there);
+    let tunnel = tokio::spawn({
+        let endpoint = endpoint.clone();
+        async move { connect(found, &endpoint, "10.0.0.5:22", input, output).await }
+    });
+    // More than any buffer on the way holds.
+    let sent: Vec<u8> = (0..300_000_u32).map(|n| n.to_le_bytes()[0]).collect();
+    let (mut read, mut write) = tokio::io::split(&mut here);
+    let mut back = vec![0; sent.len()];
+    let (sending, reading) = tokio::join!(write.write_all(&sent), read.read_exact(&mut back));
+    sending.unwrap();
+    reading.unwrap();
+    assert_eq!(back, sent);
+    drop(here);
+    tunnel.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_is_not_allowed_is_told() {
+    let peer = Peer::start(vec![Behaviour::bootstrap(bundle())]).await;
+    let (endpoint, access) = peer.access();
+    let found = find(&endpoint, &access, PATIENT).await.unwrap();
+    let error = connect(found, &endpoint, "169.254.169.254:80", tokio::io::empty(), tokio::io::sink())
+        .await
+        .unwrap_err();
+    assert!(error.is_denied(), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_listens() {
+    let port = landfall_testkit::free_port().unwrap();
+    let endpoint: Endpoint = format!("https://127.0.0.1:{port}").parse().unwrap();
+    let access = Access { skip_verification: true, ..Access::default() };
+    let error = find(&endpoint, &access, IMPATIENT).await.err().unwrap();
+    assert!(matches!(error, Error::Connect { .. }), "{error:?}");
+}
