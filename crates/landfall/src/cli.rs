@@ -1,6 +1,6 @@
 use clap::{Parser, Subcommand};
 
-use crate::commands::{agent, completions, connect, diagnose, gather, man};
+use crate::commands::{agent, completions, connect, diagnose, gather, man, tunnel};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done (diagnose: nothing wrong found) · 1 failed · 2 findings present · 64 wrong usage · \
@@ -24,8 +24,21 @@ pub(crate) enum Command {
     Gather(gather::Gather),
     Connect(connect::Connect),
     Agent(agent::Agent),
+    Tunnel(tunnel::Tunnel),
     Completions(completions::Completions),
     Man(man::Man),
+}
+
+// === impl Command ===
+
+impl Command {
+    /// How much is logged at least, in `-v`s.
+    pub(crate) fn verbosity(&self) -> u8 {
+        match self {
+            Self::Tunnel(tunnel) => tunnel.verbosity(),
+            _ => 0,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -54,7 +54,13 @@ impl Failure {
         Self { error: error.into(), hint: Some(hint), exit: Exit::Failed }
     }
 
+    /// What was asked for cannot be meant.
+    pub(crate) fn usage(error: impl Into<anyhow::Error>, hint: &'static str) -> Self {
+        Self::new(error, hint).exit(Exit::Usage)
+    }
+
     /// The same failure, told to scripts by another exit code.
+    #[must_use]
     pub(crate) fn exit(self, exit: Exit) -> Self {
         Self { exit, ..self }
     }

@@ -13,16 +13,17 @@ use clap::Parser as _;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(commands::tunnel::as_upstream_writes(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => return exit::usage(&error),
     };
-    logging::start(cli.verbose);
+    logging::start(cli.verbose.max(cli.command.verbosity()));
     let result = match cli.command {
         Command::Diagnose(command) => command.run(),
         Command::Gather(command) => command.run(),
         Command::Connect(command) => command.run(),
         Command::Agent(command) => command.run(),
+        Command::Tunnel(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
     };

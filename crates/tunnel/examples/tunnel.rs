@@ -5,7 +5,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;
 
 use landfall_tunnel::agent::Agent;
-use landfall_tunnel::config::{AgentConfig, CallingFiles, Frontend, Mode, ServerConfig, ServingFiles};
+use landfall_tunnel::config::{
+    AgentConfig, CallingFiles, DEFAULT_UDS_PERMISSIONS, Frontend, Mode, ServerConfig, ServingFiles,
+};
 use landfall_tunnel::server::Server;
 use tokio_util::sync::CancellationToken;
 
@@ -18,7 +20,11 @@ async fn main() -> anyhow::Result<()> {
         ["server", mode, socket, port, certificates] => {
             let files = Path::new(certificates);
             let mode: Mode = mode.parse()?;
-            let frontend = Frontend::Unix { path: socket.into(), delete_existing: true };
+            let frontend = Frontend::Unix {
+                path: socket.into(),
+                delete_existing: true,
+                permissions: DEFAULT_UDS_PERMISSIONS,
+            };
             let config = ServerConfig {
                 mode,
                 agent_bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),

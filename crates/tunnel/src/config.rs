@@ -5,12 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::identifiers::Identifiers;
+use crate::tls::TlsError;
 
 /// Upstream leaves dials unbounded; kube-apiserver itself gives up after 30 s, so a little less is as patient.
 pub const DEFAULT_DIAL_TIMEOUT: Duration = Duration::from_secs(25);
 /// Upstream looks after an hour, so that dead peers stay in use for an hour. An upstream server does not allow more
 /// than one question in 30 s, so a little more is safe.
 pub const DEFAULT_KEEPALIVE: Duration = Duration::from_secs(35);
+
+/// The owner and the group may use the frontend's socket.
+pub const DEFAULT_UDS_PERMISSIONS: u32 = 0o770;
 
 /// `landfall tunnel server`.
 #[derive(Clone, Debug)]
@@ -25,8 +29,12 @@ pub struct ServerConfig {
     pub agent_port: u16,
     /// `--cluster-cert`, `--cluster-key`, `--cluster-ca-cert`; none means no TLS, for tests and sidecars only.
     pub agent_tls: Option<ServingFiles>,
+    /// `--cipher-suites`, `--tls-min-version`, for both of the above.
+    pub tls_policy: TlsPolicy,
     /// `--health-bind-address`, `--health-port`; none serves no health.
     pub health: Option<(IpAddr, u16)>,
+    /// `--admin-bind-address`, `--admin-port`; none serves no administrators.
+    pub admin: Option<(IpAddr, u16)>,
     /// `--keepalive-time`
     pub keepalive_time: Duration,
     /// `--frontend-keepalive-time`
@@ -50,6 +58,8 @@ pub enum Frontend {
         path: PathBuf,
         /// `--delete-existing-uds-file`
         delete_existing: bool,
+        /// `--uds-mode`; upstream's is always [`DEFAULT_UDS_PERMISSIONS`].
+        permissions: u32,
     },
     Tcp {
         address: IpAddr,
@@ -83,6 +93,21 @@ pub struct ServingFiles {
     pub client_authority: Option<PathBuf>,
 }
 
+/// What a server accepts in a handshake.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsPolicy {
+    pub at_least: TlsVersion,
+    /// Names of suites for TLS 1.2; none means all that are safe. TLS 1.3 has only safe ones.
+    pub cipher_suites: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TlsVersion {
+    #[default]
+    Tls12,
+    Tls13,
+}
+
 /// `landfall tunnel agent`.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
@@ -98,6 +123,8 @@ pub struct AgentConfig {
     pub agent_identifiers: Identifiers,
     /// `--health-server-host`, `--health-server-port`; none serves no health.
     pub health: Option<(IpAddr, u16)>,
+    /// `--admin-bind-address`, `--admin-server-port`; none serves no administrators.
+    pub admin: Option<(IpAddr, u16)>,
     /// `--sync-interval`
     pub sync_interval: Duration,
     /// `--sync-interval-cap`
@@ -128,6 +155,8 @@ pub enum ConfigError {
     Strategy(String),
     #[error("`{0}` is not a mode; hint: `grpc`, `http-connect`")]
     Mode(String),
+    #[error("`{0}` is not a TLS version; hint: `VersionTLS12`, `VersionTLS13`")]
+    TlsVersion(String),
 }
 
 // === impl ServerConfig ===
@@ -141,7 +170,9 @@ impl ServerConfig {
             agent_bind_address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             agent_port: 8091,
             agent_tls: None,
+            tls_policy: TlsPolicy::default(),
             health: None,
+            admin: None,
             keepalive_time: DEFAULT_KEEPALIVE,
             frontend_keepalive_time: Duration::from_secs(3600),
             server_id,
@@ -165,6 +196,7 @@ impl AgentConfig {
             agent_id,
             agent_identifiers: Identifiers::default(),
             health: None,
+            admin: None,
             sync_interval: Duration::from_secs(1),
             sync_interval_cap: Duration::from_secs(10),
             sync_forever: false,
@@ -172,6 +204,15 @@ impl AgentConfig {
             service_account_token_path: None,
             drain_timeout: Duration::from_secs(25),
         }
+    }
+}
+
+// === impl CallingFiles ===
+
+impl CallingFiles {
+    /// Whether they can be used as they stand now. They are read again for each call.
+    pub fn check(&self) -> Result<(), TlsError> {
+        crate::tls::calling(self).map(|_| ())
     }
 }
 
@@ -210,6 +251,21 @@ impl std::str::FromStr for Mode {
             "grpc" => Ok(Self::Grpc),
             "http-connect" => Ok(Self::HttpConnect),
             other => Err(ConfigError::Mode(other.to_owned())),
+        }
+    }
+}
+
+// === impl TlsVersion ===
+
+impl std::str::FromStr for TlsVersion {
+    type Err = ConfigError;
+
+    /// As Go names them. What is older than 1.2 is not spoken here: whoever asks for it gets 1.2.
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        match text {
+            "" | "VersionTLS10" | "VersionTLS11" | "VersionTLS12" => Ok(Self::Tls12),
+            "VersionTLS13" => Ok(Self::Tls13),
+            other => Err(ConfigError::TlsVersion(other.to_owned())),
         }
     }
 }

@@ -20,5 +20,16 @@ pub mod http2;
 pub mod packet;
 pub mod server;
 
+use serde::{Deserialize, Serialize};
+
 pub use identifiers::{IdentifierError, Identifiers, Unknown};
+pub use number::unique_id;
 pub use tls::TlsError;
+
+/// What an admin port tells, whoever's it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "role", rename_all = "lowercase")]
+pub enum Status {
+    Server(server::ServerStatus),
+    Agent(agent::AgentReport),
+}

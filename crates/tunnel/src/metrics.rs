@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::packet::Packet;
@@ -32,6 +32,17 @@ pub(crate) enum Segment {
 /// Packets by segment and kind.
 #[derive(Debug, Default)]
 pub(crate) struct Packets([[AtomicU64; KINDS.len()]; SEGMENTS.len()]);
+
+/// What one link has carried.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    pub(crate) sent: AtomicU64,
+    pub(crate) received: AtomicU64,
+    /// Tunnels that wait for a slow reader, when they were last looked at.
+    pub(crate) stalled: AtomicUsize,
+    /// Tunnels closed because their reader was too slow.
+    pub(crate) broken_off: Counter,
+}
 
 /// A number that only grows.
 #[derive(Debug, Default)]

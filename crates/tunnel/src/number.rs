@@ -22,10 +22,34 @@ pub(crate) fn random() -> i64 {
     (mixed ^ mixed >> 31).cast_signed() & i64::MAX
 }
 
+/// A name that nothing else has: a random UUID.
+pub fn unique_id() -> String {
+    let mut bytes = [0; 16];
+    if getrandom::fill(&mut bytes).is_err() {
+        bytes[..8].copy_from_slice(&random().to_le_bytes());
+        bytes[8..].copy_from_slice(&random().to_le_bytes());
+    }
+    let mut bits = u128::from_be_bytes(bytes);
+    // Version 4, variant 1: what the rest is made of.
+    bits = bits & !(0xf << 76) | 0x4 << 76;
+    bits = bits & !(0x3 << 62) | 0x2 << 62;
+    let hex = format!("{bits:032x}");
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn unique_ids_are_random_uuids() {
+        let (one, other) = (unique_id(), unique_id());
+        assert_ne!(one, other);
+        assert_eq!(one.len(), 36);
+        assert_eq!(one.as_bytes()[14], b'4', "{one}");
+        assert!(b"89ab".contains(&one.as_bytes()[19]), "{one}");
+    }
 
     #[test]
     fn numbers_differ_and_are_spread() {

@@ -1,9 +1,11 @@
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
 /// A socket whose peer can be seen leaving although there are bytes of it that were not read.
@@ -25,6 +27,20 @@ pub(crate) fn prepare(socket: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
     let limit = u32::try_from(SILENCE_LIMIT.as_millis()).unwrap_or(u32::MAX);
     let _ = rustix::net::sockopt::set_tcp_user_timeout(socket, limit);
+}
+
+/// Listens. All of IPv6 means all of IPv4 as well; where there is no IPv6, that is what is left.
+pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let bound = TcpListener::bind(address).await;
+    match bound {
+        Err(error)
+            if address.ip() == IpAddr::V6(Ipv6Addr::UNSPECIFIED)
+                && error.kind() != io::ErrorKind::AddrInUse =>
+        {
+            TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await.map_err(|_| error)
+        }
+        bound => bound,
+    }
 }
 
 fn hung_up(socket: &impl AsFd) -> bool {

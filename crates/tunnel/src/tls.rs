@@ -11,10 +11,25 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-use crate::config::{CallingFiles, ServingFiles};
+use crate::config::{CallingFiles, ServingFiles, TlsPolicy, TlsVersion};
 
 /// How often files are looked at. By content: the links by which kubelet swaps Secrets fool anything cleverer.
 const LOOK_EVERY: Duration = Duration::from_secs(15);
+
+const EXAMPLE_SUITE: &str = "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384";
+/// Suites that Go's servers can be told to accept and that are not offered here: they protect too little.
+const NOT_OFFERED: [&str; 10] = [
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256",
+    "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
+    "TLS_RSA_WITH_AES_128_CBC_SHA",
+    "TLS_RSA_WITH_AES_256_CBC_SHA",
+    "TLS_RSA_WITH_AES_128_GCM_SHA256",
+    "TLS_RSA_WITH_AES_256_GCM_SHA384",
+];
 
 /// What is read from the socket of a busy link at once; rustls itself asks for 4 KiB at a time.
 pub(crate) const TLS_READ: usize = 64 * 1024;
@@ -31,6 +46,8 @@ pub enum TlsError {
     Certificate { certificate: PathBuf, source: rustls::Error },
     #[error("the TLS settings cannot be used")]
     Settings(#[source] rustls::Error),
+    #[error("`{0}` is not a cipher suite; hint: names are those of Go, such as `{EXAMPLE_SUITE}`")]
+    Suite(String),
 }
 
 /// Which protocols a server offers in the handshake.
@@ -47,6 +64,7 @@ pub(crate) enum Alpn {
 pub(crate) struct Serving {
     files: ServingFiles,
     alpn: Alpn,
+    policy: TlsPolicy,
     current: RwLock<Current>,
 }
 
@@ -80,10 +98,11 @@ pub(crate) fn calling(files: &CallingFiles) -> Result<ClientConfig, TlsError> {
 // === impl Serving ===
 
 impl Serving {
-    pub(crate) fn load(files: ServingFiles, alpn: Alpn) -> Result<Arc<Self>, TlsError> {
+    pub(crate) fn load(files: ServingFiles, alpn: Alpn, policy: &TlsPolicy) -> Result<Arc<Self>, TlsError> {
         let content = content(&files)?;
-        let config = Arc::new(serving(&files, &content, alpn)?);
-        Ok(Arc::new(Self { files, alpn, current: RwLock::new(Current { content, config }) }))
+        let config = Arc::new(serving(&files, &content, alpn, policy)?);
+        let current = RwLock::new(Current { content, config });
+        Ok(Arc::new(Self { files, alpn, policy: policy.clone(), current }))
     }
 
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
@@ -99,7 +118,7 @@ impl Serving {
             if unchanged(&content) {
                 return Ok(None);
             }
-            serving(&self.files, &content, self.alpn).map(|config| Some((content, config)))
+            serving(&self.files, &content, self.alpn, &self.policy).map(|config| Some((content, config)))
         });
         match reloaded {
             Ok(None) => {}
@@ -126,9 +145,18 @@ fn content(files: &ServingFiles) -> Result<Vec<Vec<u8>>, TlsError> {
     paths.into_iter().flatten().map(|path| read(path)).collect()
 }
 
-fn serving(files: &ServingFiles, content: &[Vec<u8>], alpn: Alpn) -> Result<ServerConfig, TlsError> {
-    let builder = ServerConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()
+fn serving(
+    files: &ServingFiles,
+    content: &[Vec<u8>],
+    alpn: Alpn,
+    policy: &TlsPolicy,
+) -> Result<ServerConfig, TlsError> {
+    let versions: &[_] = match policy.at_least {
+        TlsVersion::Tls12 => &[&rustls::version::TLS13, &rustls::version::TLS12],
+        TlsVersion::Tls13 => &[&rustls::version::TLS13],
+    };
+    let builder = ServerConfig::builder_with_provider(provider_for(policy)?)
+        .with_protocol_versions(versions)
         .map_err(TlsError::Settings)?;
     let builder = match (&files.client_authority, content.get(2)) {
         (Some(path), Some(pem)) => {
@@ -148,6 +176,38 @@ fn serving(files: &ServingFiles, content: &[Vec<u8>], alpn: Alpn) -> Result<Serv
         config.alpn_protocols = vec![b"h2".to_vec()];
     }
     Ok(config)
+}
+
+/// The suites of TLS 1.3, and those of TLS 1.2 that the policy names.
+fn provider_for(policy: &TlsPolicy) -> Result<Arc<rustls::crypto::CryptoProvider>, TlsError> {
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    if policy.cipher_suites.is_empty() {
+        return Ok(Arc::new(provider));
+    }
+    let name = |suite: &rustls::SupportedCipherSuite| suite.suite().as_str().unwrap_or_default();
+    // Go knows a shorter name of these two, and other names of those of TLS 1.3.
+    let wanted: Vec<String> = policy
+        .cipher_suites
+        .iter()
+        .map(|suite| match suite.as_str() {
+            short if short.ends_with("_CHACHA20_POLY1305") => format!("{short}_SHA256"),
+            "TLS_AES_128_GCM_SHA256" | "TLS_AES_256_GCM_SHA384" | "TLS_CHACHA20_POLY1305_SHA256" => {
+                suite.replacen("TLS_", "TLS13_", 1)
+            }
+            other => other.to_owned(),
+        })
+        .collect();
+    for suite in &wanted {
+        if NOT_OFFERED.contains(&suite.as_str()) {
+            tracing::warn!(suite, "cipher suite not offered: it protects too little");
+        } else if !provider.cipher_suites.iter().any(|known| name(known) == suite) {
+            return Err(TlsError::Suite(suite.clone()));
+        }
+    }
+    provider
+        .cipher_suites
+        .retain(|suite| suite.tls13().is_some() || wanted.iter().any(|wanted| wanted == name(suite)));
+    Ok(Arc::new(provider))
 }
 
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
@@ -182,4 +242,27 @@ fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>,
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offered(suites: &[&str]) -> Result<Vec<&'static str>, TlsError> {
+        let cipher_suites = suites.iter().map(|name| (*name).to_owned()).collect();
+        let provider = provider_for(&TlsPolicy { cipher_suites, ..TlsPolicy::default() })?;
+        let of_tls12 = provider.cipher_suites.iter().filter(|suite| suite.tls13().is_none());
+        Ok(of_tls12.filter_map(|suite| suite.suite().as_str()).collect())
+    }
+
+    #[test]
+    fn suites_are_named_as_go_names_them() {
+        assert_eq!(offered(&[]).unwrap().len(), 6);
+        assert_eq!(offered(&[EXAMPLE_SUITE]).unwrap(), [EXAMPLE_SUITE]);
+        let short = "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305";
+        assert_eq!(offered(&[short]).unwrap(), ["TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256"]);
+        // Known, but not offered; and one of TLS 1.3, which cannot be chosen.
+        assert_eq!(offered(&[NOT_OFFERED[0], "TLS_AES_128_GCM_SHA256"]).unwrap(), [""; 0]);
+        assert!(matches!(offered(&["TLS_ROT13"]), Err(TlsError::Suite(name)) if name == "TLS_ROT13"));
+    }
 }

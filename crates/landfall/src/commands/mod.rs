@@ -7,6 +7,7 @@ pub(crate) mod diagnose;
 pub(crate) mod gather;
 pub(crate) mod man;
 mod reach;
+pub(crate) mod tunnel;
 
 use std::path::Path;
 

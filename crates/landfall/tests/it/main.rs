@@ -7,4 +7,5 @@ mod command;
 mod diagnose;
 mod gather;
 mod logging;
+mod tunnel;
 mod usage;

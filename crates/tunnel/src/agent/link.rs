@@ -50,7 +50,8 @@ impl Link {
         credit: Option<u64>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let mux = Mux::new(Side::Agent, stream, Arc::clone(&queue), Arc::clone(&metrics.packets));
+        let mux = Mux::new(Side::Agent, stream, Arc::clone(&queue), Arc::clone(&metrics.packets))
+            .counting(&metrics.traffic);
         Self { mux, queue, credit, dialing: HashMap::new(), last_connect_id: 0, metrics }
     }
 

@@ -6,27 +6,30 @@ mod link;
 mod servers;
 mod status;
 
-pub use status::AgentView;
+pub use status::{AgentReport, AgentView};
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use landfall_model::chain;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use self::call::Called;
 use self::link::{End, Link};
 use self::servers::{Pauses, Servers};
 use crate::config::AgentConfig;
-use crate::health::HealthListener;
+use crate::health::{Door, HealthListener};
 use crate::http2::ErrorCode;
 use crate::mux::{Command, Queue};
 
 /// How often a draining agent looks whether its tunnels have ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(100);
+/// For all servers together to be told that the agent leaves.
+const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
 
 /// An agent that is not yet running.
 #[derive(Debug)]
@@ -34,11 +37,14 @@ pub struct Agent {
     config: AgentConfig,
     servers: Arc<Servers>,
     health: Option<HealthListener>,
+    admin: Option<HealthListener>,
+    /// The servers' links.
+    links: TaskTracker,
 }
 
 /// The agent cannot start.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} for probes")]
+#[error("cannot listen on {address}")]
 pub struct AgentError {
     address: SocketAddr,
     source: io::Error,
@@ -47,22 +53,22 @@ pub struct AgentError {
 // === impl Agent ===
 
 impl Agent {
-    /// Binds the port for probes, if there is one.
+    /// Binds the ports for probes and administrators, if there are any.
     pub async fn bind(config: AgentConfig) -> Result<Self, AgentError> {
-        let health = match config.health {
-            None => None,
-            Some((address, port)) => {
-                let address = SocketAddr::new(address, port);
-                let bound = HealthListener::bind(address).await;
-                Some(bound.map_err(|source| AgentError { address, source })?)
-            }
-        };
-        Ok(Self { config, servers: Arc::default(), health })
+        let health = listen(config.health).await?;
+        let admin = listen(config.admin).await?;
+        let servers = Servers::new(&config.agent_id);
+        Ok(Self { config, servers: Arc::new(servers), health, admin, links: TaskTracker::new() })
     }
 
     /// Where health is served, if it is.
     pub fn health_address(&self) -> Option<SocketAddr> {
         self.health.as_ref().and_then(|listener| listener.address().ok())
+    }
+
+    /// Where administrators are served, if they are.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().and_then(|listener| listener.address().ok())
     }
 
     pub fn view(&self) -> AgentView {
@@ -72,8 +78,13 @@ impl Agent {
     /// Serves until told to stop; then lets tunnels end by themselves for a while.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut probes = tokio::task::JoinSet::new();
-        if let Some(listener) = self.health.take() {
-            probes.spawn(listener.serve(Arc::new(self.view())));
+        let metrics_at = self.health_address().map(|address| address.port());
+        for (listener, door) in
+            [(self.health.take(), Door::Probes), (self.admin.take(), Door::Admin { metrics_at })]
+        {
+            if let Some(listener) = listener {
+                probes.spawn(listener.serve(Arc::new(self.view()), door));
+            }
         }
         let lost = Arc::new(tokio::sync::Notify::new());
         tokio::select! {
@@ -89,6 +100,9 @@ impl Agent {
         // Whether all ended in time makes no difference to what follows.
         let _ = tokio::time::timeout(self.config.drain_timeout, ended).await;
         self.servers.tell_all(|| Command::Stop);
+        self.links.close();
+        // A server that does not take the goodbye finds out by itself.
+        let _ = tokio::time::timeout(GOODBYE_LIMIT, self.links.wait()).await;
     }
 
     async fn keep_connected(&self, lost: &Arc<tokio::sync::Notify>) {
@@ -128,8 +142,14 @@ impl Agent {
         }
         tracing::info!(server = called.server_id, ours = called.credit.is_some(), "connected");
         let link = Link::new(called.stream, queue, called.credit, Arc::clone(&self.servers.metrics));
-        tokio::spawn(serve(Arc::clone(&self.servers), called, link, Arc::clone(lost)));
+        self.links.spawn(serve(Arc::clone(&self.servers), called, link, Arc::clone(lost)));
     }
+}
+
+async fn listen(at: Option<(IpAddr, u16)>) -> Result<Option<HealthListener>, AgentError> {
+    let Some((address, port)) = at else { return Ok(None) };
+    let address = SocketAddr::new(address, port);
+    HealthListener::bind(address).await.map(Some).map_err(|source| AgentError { address, source })
 }
 
 async fn serve(servers: Arc<Servers>, called: Called, mut link: Link, lost: Arc<tokio::sync::Notify>) {

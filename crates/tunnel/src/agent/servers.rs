@@ -17,6 +17,7 @@ const GROWTH: u32 = 150;
 
 #[derive(Debug, Default)]
 pub(super) struct Servers {
+    pub(super) agent_id: String,
     known: Mutex<Known>,
     pub(super) metrics: Arc<Metrics>,
 }
@@ -38,6 +39,17 @@ pub(super) struct Pauses {
 // === impl Servers ===
 
 impl Servers {
+    pub(super) fn new(agent_id: &str) -> Self {
+        Self { agent_id: agent_id.to_owned(), ..Self::default() }
+    }
+
+    /// The servers' names, in order.
+    pub(super) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.lock().servers.keys().cloned().collect();
+        names.sort();
+        names
+    }
+
     /// Adds a server, unless it is known.
     pub(super) fn add(&self, id: &str, count: usize, queue: &Arc<Queue>) -> bool {
         let mut known = self.lock();

@@ -3,17 +3,36 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde::{Deserialize, Serialize};
+
 use super::servers::Servers;
 use crate::health::Health;
-use crate::metrics::{AGENT, AGENT_DIAL_BUCKETS, Counter, Histogram, Packets, Page};
+use crate::metrics::{AGENT, AGENT_DIAL_BUCKETS, Counter, Histogram, Packets, Page, Traffic};
 
 /// What an agent can be asked while it runs.
 #[derive(Clone, Debug)]
 pub struct AgentView(pub(super) Arc<Servers>);
 
+/// What the admin port tells, and `landfall tunnel status` shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentReport {
+    pub agent_id: String,
+    pub version: String,
+    pub servers: Vec<String>,
+    pub expected_servers: usize,
+    pub tunnels: usize,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    /// Tunnels that wait for a slow reader now.
+    pub stalled: usize,
+    /// Tunnels closed because their reader was too slow.
+    pub broken_off: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Metrics {
     pub(super) packets: Arc<Packets>,
+    pub(super) traffic: Arc<Traffic>,
     pub(super) tunnels: AtomicUsize,
     pub(super) dial_duration: Histogram,
     pub(super) dial_timeouts: Counter,
@@ -27,6 +46,7 @@ impl Default for Metrics {
     fn default() -> Self {
         Self {
             packets: Arc::default(),
+            traffic: Arc::default(),
             tunnels: AtomicUsize::new(0),
             dial_duration: Histogram::new(AGENT_DIAL_BUCKETS),
             dial_timeouts: Counter::default(),
@@ -51,6 +71,21 @@ impl AgentView {
     pub fn tunnels(&self) -> usize {
         self.0.metrics.tunnels.load(Ordering::Relaxed)
     }
+
+    pub fn report(&self) -> AgentReport {
+        let traffic = &self.0.metrics.traffic;
+        AgentReport {
+            agent_id: self.0.agent_id.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            servers: self.0.names(),
+            expected_servers: self.expected_servers(),
+            tunnels: self.tunnels(),
+            bytes_sent: traffic.sent.load(Ordering::Relaxed),
+            bytes_received: traffic.received.load(Ordering::Relaxed),
+            stalled: traffic.stalled.load(Ordering::Relaxed),
+            broken_off: traffic.broken_off.get(),
+        }
+    }
 }
 
 impl Health for AgentView {
@@ -61,6 +96,11 @@ impl Health for AgentView {
             (true, true) => (200, "[+]ping ok\n[+]server-connected ok\ncheck passed\n".to_owned()),
             (false, _) => (503, "[+]ping ok\n[-]server-connected failed: no servers connected\n".to_owned()),
         }
+    }
+
+    fn status(&self) -> String {
+        // Strings and numbers cannot fail to be written.
+        serde_json::to_string(&crate::Status::Agent(self.report())).unwrap_or_default()
     }
 
     fn metrics(&self) -> String {

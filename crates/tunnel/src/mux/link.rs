@@ -1,5 +1,6 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -8,7 +9,7 @@ use super::queue::Queue;
 use super::tunnel::{State, Taken};
 use crate::grpc::{GrpcError, Messages};
 use crate::http2::{Connection, StreamId};
-use crate::metrics::{Packets, Segment};
+use crate::metrics::{Packets, Segment, Traffic};
 use crate::packet::{ConnectId, Packet, PacketError, Random};
 
 /// Closed tunnels remembered, so that what was under way for them is dropped in silence.
@@ -31,6 +32,8 @@ pub(crate) struct Mux {
     stream: StreamId,
     queue: Arc<Queue>,
     packets: Arc<Packets>,
+    traffic: Arc<Traffic>,
+    stalled: usize,
     tunnels: HashMap<ConnectId, Arc<State>>,
     closed: Closed,
     /// Sent before any data.
@@ -66,6 +69,8 @@ impl Mux {
             stream,
             queue,
             packets,
+            traffic: Arc::default(),
+            stalled: 0,
             tunnels: HashMap::new(),
             closed: Closed::default(),
             control: VecDeque::new(),
@@ -73,6 +78,12 @@ impl Mux {
             behind: Vec::new(),
             held: 0,
         }
+    }
+
+    /// Counts what it carries in `traffic`.
+    #[must_use]
+    pub(crate) fn counting(self, traffic: &Arc<Traffic>) -> Self {
+        Self { traffic: Arc::clone(traffic), ..self }
     }
 
     pub(crate) fn stream(&self) -> StreamId {
@@ -162,22 +173,33 @@ impl Mux {
             if tunnel.is_over_mark() {
                 tracing::warn!(connect_id, "tunnel closed: its reader is too slow");
                 tunnel.break_off(TOO_SLOW);
+                self.traffic.broken_off.add();
                 self.queue.push_tunnel(tunnel);
             }
         }
+        let mut stalled = 0;
         for tunnel in self.tunnels.values() {
             if tunnel.expire(now) {
                 self.queue.push_tunnel(Arc::clone(tunnel));
             }
+            stalled += usize::from(tunnel.is_stalled());
         }
+        self.count_stalled(stalled);
         self.recover(connection);
     }
 
     /// The stream is gone, and all tunnels with it.
     pub(crate) fn end(&mut self) {
+        self.count_stalled(0);
         for (_, tunnel) in self.tunnels.drain() {
             tunnel.close();
         }
+    }
+
+    /// Several links may share one count.
+    fn count_stalled(&mut self, now: usize) {
+        self.traffic.stalled.fetch_add(now, Ordering::Relaxed);
+        self.traffic.stalled.fetch_sub(std::mem::replace(&mut self.stalled, now), Ordering::Relaxed);
     }
 
     fn turn(&mut self, connection: &mut Connection, tunnel: Arc<State>) {
@@ -187,6 +209,7 @@ impl Mux {
             self.write(connection, Packet::Credit { connect_id, bytes });
         }
         if let Some(data) = turn.data {
+            self.traffic.sent.fetch_add(data.len() as u64, Ordering::Relaxed);
             self.write(connection, Packet::Data { connect_id, data });
         }
         if let Some(close) = turn.close {
@@ -225,6 +248,7 @@ impl Mux {
             }
             return;
         };
+        self.traffic.received.fetch_add(data.len() as u64, Ordering::Relaxed);
         if tunnel.take(data) == Taken::OverMark {
             self.behind.push((Arc::clone(tunnel), connect_id, now));
         }

@@ -346,6 +346,12 @@ impl State {
         self.lock().over_mark
     }
 
+    /// Whether it waits for a reader, of either end.
+    pub(super) fn is_stalled(&self) -> bool {
+        let inner = self.lock();
+        inner.over_mark || inner.credit == Some(0) && !inner.outgoing.is_empty()
+    }
+
     /// Closes the tunnel from the middle: its reader is too slow.
     pub(super) fn break_off(&self, reason: &'static str) {
         let mut inner = self.lock();

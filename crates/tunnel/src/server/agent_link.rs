@@ -99,7 +99,8 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(shared: Arc<Shared>
     shared.agents.add(Arc::clone(&agent));
     tracing::info!(agent = agent.id, ours = agent.credit.is_some(), "agent connected");
     let mut link = AgentLink {
-        mux: Mux::new(Side::Server, stream, Arc::clone(&agent.queue), Arc::clone(&shared.metrics.packets)),
+        mux: Mux::new(Side::Server, stream, Arc::clone(&agent.queue), Arc::clone(&shared.metrics.packets))
+            .counting(&agent.traffic),
         agent: Arc::clone(&agent),
         pending: HashMap::new(),
         moved: true,

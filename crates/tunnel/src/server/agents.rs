@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::Strategy;
 use crate::identifiers::{Identifiers, host_of};
+use crate::metrics::Traffic;
 use crate::mux::Queue;
 use crate::number::random;
 
@@ -25,6 +26,8 @@ pub(crate) struct Agent {
     pub(crate) draining: AtomicBool,
     pub(crate) tunnels: AtomicUsize,
     pub(crate) pending: AtomicUsize,
+    pub(crate) traffic: Arc<Traffic>,
+    pub(crate) since: Instant,
     doubted: Mutex<Option<Instant>>,
 }
 
@@ -50,6 +53,8 @@ impl Agent {
             draining: AtomicBool::new(false),
             tunnels: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
+            traffic: Arc::default(),
+            since: Instant::now(),
             doubted: Mutex::new(None),
         }
     }

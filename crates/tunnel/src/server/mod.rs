@@ -7,36 +7,39 @@ mod dial;
 mod proxy;
 mod status;
 
-pub use status::{AgentStatus, ServerView};
+pub use status::{AgentStatus, ServerStatus, ServerView};
 
 pub(crate) use agent_link::granted;
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::io::BufReader;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use self::agents::Agents;
 use self::status::Metrics;
 use crate::config::{DEFAULT_DIAL_TIMEOUT, Frontend, Mode, ServerConfig};
-use crate::health::HealthListener;
+use crate::health::{Door, HealthListener};
 use crate::mux::Command;
-use crate::socket::Peer;
+use crate::socket::{Peer, listen};
 use crate::tls::{Alpn, Serving, TLS_READ, TlsError};
 
 /// From the first byte to the end of the TLS handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// After an accept that failed, usually for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// For all agents together to be told that the server leaves.
+const GOODBYE_LIMIT: Duration = Duration::from_secs(2);
 
 /// A server that listens and does not yet serve.
 #[derive(Debug)]
@@ -46,6 +49,7 @@ pub struct Server {
     agent_tls: Option<Arc<Serving>>,
     frontend: Listener,
     health: Option<HealthListener>,
+    admin: Option<HealthListener>,
     mode: Mode,
     grace: Duration,
 }
@@ -65,6 +69,10 @@ pub(crate) struct Shared {
     frontend_keepalive: Duration,
     authenticate: Option<Arc<dyn Authenticate>>,
     metrics: Metrics,
+    /// Told to stop: what is open goes on, nothing new is wanted.
+    draining: AtomicBool,
+    /// The agents' links.
+    links: TaskTracker,
 }
 
 #[derive(Debug)]
@@ -81,7 +89,7 @@ pub enum ServerError {
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot listen on `{path}`")]
     ListenUnix { path: PathBuf, source: io::Error },
-    #[error("`{path}` is in use by another server; hint: stop it first")]
+    #[error("`{path}` is in use by another server")]
     InUse { path: PathBuf },
     #[error("cannot use the certificates of the agent port")]
     AgentTls(#[source] TlsError),
@@ -97,36 +105,32 @@ impl Server {
         config: ServerConfig,
         authenticate: Option<Arc<dyn Authenticate>>,
     ) -> Result<Self, ServerError> {
-        let agent_tls =
-            config.agent_tls.map(|files| Serving::load(files, Alpn::Http2).map_err(ServerError::AgentTls));
+        let policy = &config.tls_policy;
+        let agent_tls = config
+            .agent_tls
+            .map(|files| Serving::load(files, Alpn::Http2, policy).map_err(ServerError::AgentTls));
         let agent_tls = agent_tls.transpose()?;
         let alpn = match config.mode {
             Mode::Grpc => Alpn::Http2,
             Mode::HttpConnect => Alpn::None,
         };
         let frontend = match config.frontend {
-            Frontend::Unix { path, delete_existing } => {
-                let listener = bind_unix(&path, delete_existing).await?;
+            Frontend::Unix { path, delete_existing, permissions } => {
+                let listener = bind_unix(&path, delete_existing, permissions).await?;
                 Listener::Unix(listener, path)
             }
             Frontend::Tcp { address, port, tls } => {
-                let tls = Serving::load(tls, alpn).map_err(ServerError::FrontendTls)?;
+                let tls = Serving::load(tls, alpn, policy).map_err(ServerError::FrontendTls)?;
                 let address = SocketAddr::new(address, port);
-                let listener = TcpListener::bind(address).await;
+                let listener = listen(address).await;
                 Listener::Tcp(listener.map_err(|source| ServerError::Listen { address, source })?, tls)
             }
         };
         let address = SocketAddr::new(config.agent_bind_address, config.agent_port);
-        let agents = TcpListener::bind(address).await;
+        let agents = listen(address).await;
         let agents = agents.map_err(|source| ServerError::ListenForAgents { address, source })?;
-        let health = match config.health {
-            None => None,
-            Some((address, port)) => {
-                let address = SocketAddr::new(address, port);
-                let bound = HealthListener::bind(address).await;
-                Some(bound.map_err(|source| ServerError::Listen { address, source })?)
-            }
-        };
+        let health = listen_for_questions(config.health).await?;
+        let admin = listen_for_questions(config.admin).await?;
         let shared = Shared {
             agents: Agents::new(config.proxy_strategies),
             server_id: config.server_id,
@@ -139,9 +143,11 @@ impl Server {
             frontend_keepalive: config.frontend_keepalive_time,
             authenticate,
             metrics: Metrics::new(),
+            draining: AtomicBool::new(false),
+            links: TaskTracker::new(),
         };
-        let grace = config.graceful_shutdown_timeout;
-        Ok(Self { shared: Arc::new(shared), agents, agent_tls, frontend, health, mode: config.mode, grace })
+        let (mode, grace) = (config.mode, config.graceful_shutdown_timeout);
+        Ok(Self { shared: Arc::new(shared), agents, agent_tls, frontend, health, admin, mode, grace })
     }
 
     pub fn view(&self) -> ServerView {
@@ -165,15 +171,23 @@ impl Server {
         self.health.as_ref().and_then(|listener| listener.address().ok())
     }
 
-    /// Serves until told to stop.
+    /// Where administrators are served, if they are.
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().and_then(|listener| listener.address().ok())
+    }
+
+    /// Serves until told to stop, then lets tunnels end by themselves for a while.
     pub async fn run(self, stop: CancellationToken) {
         let shared = self.shared;
         let mut watches = tokio::task::JoinSet::new();
         if let Some(tls) = &self.agent_tls {
             watches.spawn(Arc::clone(tls).watch());
         }
-        if let Some(listener) = self.health {
-            watches.spawn(listener.serve(Arc::new(ServerView(Arc::clone(&shared)))));
+        for (listener, door) in [(self.health, Door::Probes), (self.admin, Door::Admin { metrics_at: None })]
+        {
+            if let Some(listener) = listener {
+                watches.spawn(listener.serve(Arc::new(ServerView(Arc::clone(&shared))), door));
+            }
         }
         let agents = {
             let (shared, tls) = (Arc::clone(&shared), self.agent_tls);
@@ -226,6 +240,7 @@ impl Server {
 impl Shared {
     /// Lets tunnels end by themselves for a while, then ends the links.
     async fn drain(&self, grace: Duration) {
+        self.draining.store(true, Ordering::Relaxed);
         let busy = || self.agents.all().iter().any(|agent| agent.tunnels.load(Ordering::Relaxed) > 0);
         let ended = async {
             while busy() {
@@ -237,7 +252,17 @@ impl Shared {
         for agent in self.agents.all() {
             agent.queue.command(Command::Stop);
         }
+        self.links.close();
+        // An agent that does not take the goodbye finds out by itself.
+        let _ = tokio::time::timeout(GOODBYE_LIMIT, self.links.wait()).await;
     }
+}
+
+async fn listen_for_questions(at: Option<(IpAddr, u16)>) -> Result<Option<HealthListener>, ServerError> {
+    let Some((address, port)) = at else { return Ok(None) };
+    let address = SocketAddr::new(address, port);
+    let bound = HealthListener::bind(address).await;
+    bound.map(Some).map_err(|source| ServerError::Listen { address, source })
 }
 
 /// The next connection. A failed accept concerns that connection, or passes.
@@ -255,12 +280,13 @@ async fn accept<S, A, F: Future<Output = io::Result<(S, A)>>>(next: impl Fn() ->
 
 fn spawn_agent(shared: Arc<Shared>, socket: TcpStream, tls: Option<&Serving>) {
     crate::socket::prepare(&socket);
+    let links = shared.links.clone();
     let Some(tls) = tls else {
-        tokio::spawn(agent_link::serve(shared, socket));
+        links.spawn(agent_link::serve(shared, socket));
         return;
     };
     let acceptor = TlsAcceptor::from(tls.config());
-    tokio::spawn(async move {
+    links.spawn(async move {
         let socket = BufReader::with_capacity(TLS_READ, socket);
         match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(socket)).await {
             Ok(Ok(socket)) => agent_link::serve(shared, socket).await,
@@ -293,8 +319,12 @@ async fn serve_frontend<S: Peer>(shared: Arc<Shared>, mode: Mode, socket: S) {
     }
 }
 
-/// A socket that the owner and the group may use, as upstream's. One that is left over is removed, one in use is not.
-async fn bind_unix(path: &Path, delete_existing: bool) -> Result<UnixListener, ServerError> {
+/// A socket for those who may use it. One that is left over is removed, one in use is not.
+async fn bind_unix(
+    path: &Path,
+    delete_existing: bool,
+    permissions: u32,
+) -> Result<UnixListener, ServerError> {
     let failed = |source| ServerError::ListenUnix { path: path.to_owned(), source };
     if delete_existing && path.exists() {
         if UnixStream::connect(path).await.is_ok() {
@@ -303,6 +333,6 @@ async fn bind_unix(path: &Path, delete_existing: bool) -> Result<UnixListener, S
         std::fs::remove_file(path).map_err(failed)?;
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o770)).map_err(failed)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions)).map_err(failed)?;
     Ok(listener)
 }

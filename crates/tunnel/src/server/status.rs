@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use serde::{Deserialize, Serialize};
+
 use super::Shared;
 use super::agents::Agent;
 use super::dial::DialError;
@@ -15,8 +17,19 @@ use crate::metrics::{
 #[derive(Clone, Debug)]
 pub struct ServerView(pub(super) Arc<Shared>);
 
+/// What the admin port tells, and `landfall tunnel status` shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerStatus {
+    pub server_id: String,
+    pub version: String,
+    pub ready: bool,
+    pub draining: bool,
+    pub server_count: u32,
+    pub agents: Vec<AgentStatus>,
+}
+
 /// One connected agent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentStatus {
     pub id: String,
     /// It grants credit per tunnel: an agent of ours.
@@ -24,8 +37,16 @@ pub struct AgentStatus {
     pub draining: bool,
     /// It did not answer lately.
     pub doubted: bool,
+    pub connected_seconds: u64,
     pub tunnels: usize,
+    /// Dials without an answer yet.
     pub pending: usize,
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    /// Tunnels that wait for a slow reader now.
+    pub stalled: usize,
+    /// Tunnels closed because their reader was too slow.
+    pub broken_off: u64,
 }
 
 #[derive(Debug)]
@@ -78,7 +99,22 @@ impl Metrics {
 impl ServerView {
     /// Whether an agent could be chosen for a dial.
     pub fn is_ready(&self) -> bool {
-        self.0.agents.is_ready()
+        self.0.agents.is_ready() && !self.is_draining()
+    }
+
+    pub fn status(&self) -> ServerStatus {
+        ServerStatus {
+            server_id: self.0.server_id.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ready: self.is_ready(),
+            draining: self.is_draining(),
+            server_count: self.0.server_count,
+            agents: self.agents(),
+        }
+    }
+
+    fn is_draining(&self) -> bool {
+        self.0.draining.load(Ordering::Relaxed)
     }
 
     pub fn agents(&self) -> Vec<AgentStatus> {
@@ -89,6 +125,11 @@ impl ServerView {
             doubted: agent.is_doubted(),
             tunnels: agent.tunnels.load(Ordering::Relaxed),
             pending: agent.pending.load(Ordering::Relaxed),
+            connected_seconds: agent.since.elapsed().as_secs(),
+            bytes_sent: agent.traffic.sent.load(Ordering::Relaxed),
+            bytes_received: agent.traffic.received.load(Ordering::Relaxed),
+            stalled: agent.traffic.stalled.load(Ordering::Relaxed),
+            broken_off: agent.traffic.broken_off.get(),
         };
         self.0.agents.all().iter().map(status).collect()
     }
@@ -98,9 +139,16 @@ impl Health for ServerView {
     fn ready(&self, _verbose: bool) -> (u16, String) {
         if self.is_ready() {
             (200, "ok".to_owned())
+        } else if self.is_draining() {
+            (500, "the server is stopping".to_owned())
         } else {
             (500, "no connection to any proxy agent".to_owned())
         }
+    }
+
+    fn status(&self) -> String {
+        // Strings and numbers cannot fail to be written.
+        serde_json::to_string(&crate::Status::Server(self.status())).unwrap_or_default()
     }
 
     fn metrics(&self) -> String {

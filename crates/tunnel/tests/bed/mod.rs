@@ -19,7 +19,9 @@ use anyhow::{Context, Result};
 use landfall_pki::{Authority, Leaf, Purpose};
 use landfall_testkit::{Binary, Need, Process, eventually, free_port};
 use landfall_tunnel::agent::{Agent, AgentView};
-use landfall_tunnel::config::{AgentConfig, CallingFiles, Frontend, Mode, ServerConfig, ServingFiles};
+use landfall_tunnel::config::{
+    AgentConfig, CallingFiles, DEFAULT_UDS_PERMISSIONS, Frontend, Mode, ServerConfig, ServingFiles,
+};
 use landfall_tunnel::server::{Authenticate, Server, ServerView};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -112,7 +114,11 @@ impl Bed {
     }
 
     pub fn server_config(&self, mode: Mode) -> ServerConfig {
-        let frontend = Frontend::Unix { path: self.socket(), delete_existing: true };
+        let frontend = Frontend::Unix {
+            path: self.socket(),
+            delete_existing: true,
+            permissions: DEFAULT_UDS_PERMISSIONS,
+        };
         ServerConfig {
             mode,
             agent_bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -1,0 +1,114 @@
+//! The flags of upstream's logger. There is one log here, on standard error or in the journal.
+
+use clap::Args;
+
+use super::pflag::boolean;
+
+/// Upstream logs every packet from here on; nothing here does.
+const DEBUG_FROM: u32 = 4;
+const TRACE_FROM: u32 = 6;
+
+/// Logging flags of upstream; only `--v` has an effect
+#[derive(Args)]
+#[command(next_help_heading = "Logging")]
+pub(super) struct Klog {
+    /// Upstream's log level: below 4 state changes, from 4 on reasons, from 6 on everything
+    #[arg(long = "v", value_name = "LEVEL")]
+    level: Option<u32>,
+
+    /// No effect: there is one log
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    logtostderr: Option<bool>,
+
+    /// No effect: there is one log
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    alsologtostderr: Option<bool>,
+
+    /// No effect: there is one log
+    #[arg(long, value_name = "SEVERITY")]
+    alsologtostderrthreshold: Option<String>,
+
+    /// No effect: there is one log
+    #[arg(long, value_name = "SEVERITY")]
+    stderrthreshold: Option<String>,
+
+    /// No effect: there is one log
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    legacy_stderr_threshold_behavior: Option<bool>,
+
+    /// No effect: there is one log
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    one_output: Option<bool>,
+
+    /// No effect: nothing is logged to files
+    #[arg(long, value_name = "DIR")]
+    log_dir: Option<String>,
+
+    /// No effect: nothing is logged to files
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<String>,
+
+    /// No effect: nothing is logged to files
+    #[arg(long, value_name = "MEGABYTES")]
+    log_file_max_size: Option<u64>,
+
+    /// No effect: lines have no such header
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    add_dir_header: Option<bool>,
+
+    /// No effect: lines have no such header
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    skip_headers: Option<bool>,
+
+    /// No effect: nothing is logged to files
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean)]
+    skip_log_headers: Option<bool>,
+
+    /// No effect: traces are not taken
+    #[arg(long, value_name = "FILE:LINE")]
+    log_backtrace_at: Option<String>,
+
+    /// No effect: `LANDFALL_LOG` filters by module
+    #[arg(long, value_name = "PATTERN=N,…")]
+    vmodule: Option<String>,
+}
+
+// === impl Klog ===
+
+impl Klog {
+    /// In `-v`s of ours.
+    pub(super) fn verbosity(&self) -> u8 {
+        match self.level {
+            Some(TRACE_FROM..) => 3,
+            Some(DEBUG_FROM..) => 2,
+            _ => 1,
+        }
+    }
+
+    /// Says which flags were given that do nothing. Those that ask for what happens anyway are not worth a line.
+    pub(super) fn complain(&self) {
+        ignored(&[
+            ("logtostderr", self.logtostderr == Some(false)),
+            ("alsologtostderr", self.alsologtostderr == Some(true)),
+            ("alsologtostderrthreshold", self.alsologtostderrthreshold.is_some()),
+            ("stderrthreshold", self.stderrthreshold.is_some()),
+            ("legacy-stderr-threshold-behavior", self.legacy_stderr_threshold_behavior == Some(false)),
+            ("one-output", self.one_output == Some(true)),
+            ("log-dir", self.log_dir.is_some()),
+            ("log-file", self.log_file.is_some()),
+            ("log-file-max-size", self.log_file_max_size.is_some()),
+            ("add-dir-header", self.add_dir_header == Some(true)),
+            ("skip-headers", self.skip_headers == Some(true)),
+            ("skip-log-headers", self.skip_log_headers == Some(true)),
+            ("log-backtrace-at", self.log_backtrace_at.is_some()),
+            ("vmodule", self.vmodule.is_some()),
+        ]);
+    }
+}
+
+/// Says of each flag that was given that it has no effect; its help says why.
+pub(super) fn ignored(flags: &[(&str, bool)]) {
+    for (flag, _) in flags.iter().filter(|(_, given)| *given) {
+        tracing::warn!(flag, "this flag has no effect here; `--help` says why");
+    }
+}

@@ -1,0 +1,136 @@
+//! `landfall tunnel`: upstream's flags, turned into what the engine is told.
+
+mod agent;
+mod klog;
+mod notify;
+mod pflag;
+mod server;
+mod status;
+
+pub(crate) use pflag::as_upstream_writes;
+
+use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs as _};
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args, Subcommand};
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use self::notify::Notify;
+use crate::exit::{Exit, Failure};
+
+/// Carry the API server's traffic into the cluster, compatible with Konnectivity
+///
+/// `server` and `agent` take the flags of `proxy-server` and `proxy-agent`, and are what the binary does when it is called
+/// by one of these names.
+#[derive(Args)]
+pub(crate) struct Tunnel {
+    #[command(subcommand)]
+    role: Role,
+}
+
+#[derive(Subcommand)]
+enum Role {
+    Server(Box<server::Server>),
+    Agent(Box<agent::Agent>),
+    Status(status::Status),
+}
+
+/// The signals that ask a process to end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+// === impl Tunnel ===
+
+impl Tunnel {
+    /// How much is logged at least, in `-v`s: what runs for months says what changes.
+    pub(crate) fn verbosity(&self) -> u8 {
+        match &self.role {
+            Role::Server(server) => server.verbosity(),
+            Role::Agent(agent) => agent.verbosity(),
+            Role::Status(_) => 0,
+        }
+    }
+
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        match self.role {
+            Role::Server(server) => server.run(),
+            Role::Agent(agent) => agent.run(),
+            Role::Status(status) => status.run(),
+        }
+    }
+}
+
+// === impl Signals ===
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("listen for signals");
+        Ok(Self { terminate: listen(SignalKind::terminate())?, interrupt: listen(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+fn runtime() -> anyhow::Result<Runtime> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")
+}
+
+/// Runs `role` until it has ended by itself. The first signal asks it to end, the second does not wait.
+async fn until_told<R: Future<Output = ()>>(role: impl FnOnce(CancellationToken) -> R) -> anyhow::Result<()> {
+    let mut signals = Signals::new()?;
+    let notify = Notify::from_environment();
+    let stop = CancellationToken::new();
+    let mut running = std::pin::pin!(role(stop.clone()));
+    notify.ready();
+    tokio::select! {
+        () = &mut running => return Ok(()),
+        () = signals.next() => {}
+    }
+    tracing::info!("asked to stop: what is open may end by itself; a second signal does not wait");
+    notify.stopping();
+    stop.cancel();
+    tokio::select! {
+        () = running => {}
+        () = signals.next() => tracing::warn!("asked a second time: what is open is cut off"),
+    }
+    Ok(())
+}
+
+/// An address to listen on, as Go takes it: nothing means all.
+fn listening(flag: &str, text: &str) -> Result<IpAddr, Failure> {
+    if text.is_empty() {
+        return Ok(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
+    }
+    let bare = text.trim_start_matches('[').trim_end_matches(']');
+    if let Ok(address) = bare.parse() {
+        return Ok(address);
+    }
+    let resolved = (text, 0).to_socket_addrs().ok().and_then(|mut found| found.next());
+    resolved.map(|address| address.ip()).ok_or_else(|| {
+        Failure::usage(anyhow!("`--{flag}={text}` is no address of this machine"), "give an IP address")
+    })
+}
+
+/// A file's name; an empty one is as good as none, and manifests are full of them.
+fn file(name: &str) -> Option<PathBuf> {
+    (!name.is_empty()).then(|| PathBuf::from(name))
+}
+
+/// A certificate and its key come together.
+fn pair(flags: &str, certificate: &str, key: &str) -> Result<Option<(PathBuf, PathBuf)>, Failure> {
+    match (file(certificate), file(key)) {
+        (Some(certificate), Some(key)) => Ok(Some((certificate, key))),
+        (None, None) => Ok(None),
+        _ => Err(Failure::usage(anyhow!("only one of {flags} is given"), "give both, or neither")),
+    }
+}
