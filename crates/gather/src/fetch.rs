@@ -1,24 +1,37 @@
 //! Streams the bundle of the bootstrap machine into a file, and says how much of it is whole.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, Write as _};
+use std::io::{self, BufReader, Seek as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
-use hyper::header::{ACCEPT, HeaderValue};
-use hyper::{HeaderMap, Method};
+use hyper::header::{ACCEPT, ETAG, HeaderValue, IF_RANGE, RANGE};
+use hyper::{HeaderMap, Method, StatusCode};
 use landfall_evidence::bundle::{self, Verified, VerifyError};
+use landfall_model::chain;
 
 use crate::connection::said;
-use crate::{Error, Found};
+use crate::{Access, Endpoint, Error, Found, Patience, find};
 
 /// A collecting machine says something at least this often; one source alone may take a minute.
 pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(150);
 
 /// The largest bundle that is taken: a peer must not fill the disk for ever.
 const MAX_BUNDLE: u64 = 16 << 30;
+
+/// How often the rest of a cut bundle is asked for.
+const RETRIES: usize = 4;
+
+/// How the bootstrap machine is found again.
+#[derive(Clone, Copy)]
+#[expect(missing_debug_implementations, reason = "holds credentials")]
+pub struct Route<'a> {
+    pub endpoint: &'a Endpoint,
+    pub access: &'a Access,
+    pub patience: Patience,
+}
 
 /// What is wanted of the bundle.
 #[derive(Clone, Debug, Default)]
@@ -40,42 +53,88 @@ pub struct Fetched {
     pub cut: Option<io::Error>,
 }
 
-/// Fetches the bundle on the connection that was found. Under its final name there is never a partial bundle: that is
-/// kept beside it, as `NAME.partial`.
+/// Fetches the bundle, first on the connection that was found. When the stream is cut, the machine is looked for again and
+/// the rest is asked for, a few times. Under its final name there is never a partial bundle: that is kept beside it, as
+/// `NAME.partial`.
 pub async fn fetch(
-    found: &mut Found,
+    route: Route<'_>,
+    mut found: Found,
     wanted: &Wanted,
     to: &Path,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Fetched, Error> {
+    let mut arrival = Arrival::open(to)?;
+    let mut bundle = None;
+    let mut retries_left = RETRIES;
+    loop {
+        let Some(cut) = once(&mut found, wanted, &mut bundle, &mut arrival, progress).await? else {
+            return arrival.finish(None);
+        };
+        // What was cut once may go on; without a name for it there is nothing to go on with.
+        if retries_left == 0 || bundle.is_none() {
+            return arrival.finish(Some(cut));
+        }
+        retries_left -= 1;
+        tracing::info!(%cut, bytes = arrival.bytes, "The stream was cut; asking for the rest.");
+        found = match find(route.endpoint, route.access, route.patience).await {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "The bootstrap machine is not found again.");
+                return arrival.finish(Some(cut));
+            }
+        };
+    }
+}
+
+/// Asks once, for all or for the rest. Returns why the stream ended before its time.
+async fn once(
+    found: &mut Found,
+    wanted: &Wanted,
+    bundle: &mut Option<HeaderValue>,
+    arrival: &mut Arrival,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Option<io::Error>, Error> {
     let mut headers = HeaderMap::new();
     let accept = if wanted.zstd { "application/zstd" } else { "application/gzip" };
     headers.insert(ACCEPT, HeaderValue::from_static(accept));
+    if let (Some(name), Ok(range)) = (&*bundle, HeaderValue::try_from(format!("bytes={}-", arrival.bytes))) {
+        headers.insert(IF_RANGE, name.clone());
+        headers.insert(RANGE, range);
+    }
     let target = match &wanted.since {
         Some(since) => format!("/bootstrap?since={}", escaped(since)),
         None => "/bootstrap".to_owned(),
     };
-    let response = found.connection.ask(Method::GET, &target, headers).await?;
-    if response.status() != 200 {
-        let (status, said) = said(response).await;
-        return Err(Error::Refused { path: "/bootstrap", status, said });
+    let response = match found.connection.ask(Method::GET, &target, headers).await {
+        Ok(response) => response,
+        // Something has come already and is worth keeping.
+        Err(error) if arrival.bytes > 0 => return Ok(Some(io::Error::other(error))),
+        Err(error) => return Err(error),
+    };
+    match response.status() {
+        StatusCode::PARTIAL_CONTENT => {}
+        // Another bundle, from its beginning.
+        StatusCode::OK => arrival.restart()?,
+        _ => {
+            let (status, said) = said(response).await;
+            return Err(Error::Refused { path: "/bootstrap", status, said });
+        }
     }
-    let mut arrival = Arrival::open(to)?;
+    *bundle = response.headers().get(ETAG).cloned();
     let mut body = response.into_body();
-    let cut = loop {
+    loop {
         let frame = match tokio::time::timeout(SILENCE_LIMIT, body.frame()).await {
-            Err(_) => break Some(silent()),
-            Ok(None) => break None,
-            Ok(Some(Err(error))) => break Some(io::Error::other(error)),
+            Err(_) => return Ok(Some(silent())),
+            Ok(None) => return Ok(None),
+            Ok(Some(Err(error))) => return Ok(Some(io::Error::other(error))),
             Ok(Some(Ok(frame))) => frame,
         };
         let Ok(data) = frame.into_data() else { continue };
         if let Some(cut) = arrival.take(&data)? {
-            break Some(cut);
+            return Ok(Some(cut));
         }
         progress(data.len() as u64);
-    };
-    arrival.finish(cut)
+    }
 }
 
 /// A bundle on its way into a file.
@@ -97,6 +156,13 @@ impl Arrival {
         let file = options.write(true).create(true).truncate(true).mode(0o600).open(&partial);
         let file = file.map_err(|source| Error::Write { path: partial.clone(), source })?;
         Ok(Self { file, partial, to: to.to_owned(), bytes: 0 })
+    }
+
+    /// Forgets what came.
+    fn restart(&mut self) -> Result<(), Error> {
+        self.bytes = 0;
+        let emptied = self.file.set_len(0).and_then(|()| self.file.rewind());
+        emptied.map_err(|source| Error::Write { path: self.partial.clone(), source })
     }
 
     /// Keeps what came; a reason to stop when it is too much.

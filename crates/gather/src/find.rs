@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hyper::{HeaderMap, Method};
+use landfall_model::identity::NodeIdentity;
 use serde::Deserialize;
 use tokio::time::Instant;
 
@@ -22,14 +23,12 @@ pub struct Patience {
 }
 
 /// What `/bootstrap/identity` tells. Fields that a newer gateway adds are passed over.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct IdentityAnswer {
-    /// The machine's name.
-    #[serde(default, alias = "name", alias = "hostname")]
-    pub node: String,
-    #[serde(default)]
+    pub node: NodeIdentity,
+    /// Where the bootstrap stands: `no-api`, `local`, `both`, `handover`, `permanent`, `failed`.
     pub phase: String,
-    #[serde(default)]
+    /// The gateway's own.
     pub version: String,
 }
 

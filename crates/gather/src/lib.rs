@@ -14,7 +14,7 @@ mod tunnel;
 
 pub use endpoint::{Access, Endpoint};
 pub use error::Error;
-pub use fetch::{Fetched, Wanted, fetch};
+pub use fetch::{Fetched, Route, Wanted, fetch};
 pub use find::{Found, IdentityAnswer, Patience, find};
 pub use nodes::{NodeAnswer, Ssh, over_ssh};
 pub use strangers::{Stranger, strangers};

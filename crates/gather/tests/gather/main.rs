@@ -7,14 +7,18 @@ mod peer;
 
 use std::time::Duration;
 
-use landfall_gather::{Access, Endpoint, Error, Patience, Wanted, connect, fetch, find};
+use landfall_gather::{Access, Endpoint, Error, Patience, Route, Wanted, connect, fetch, find};
 use landfall_model::Secret;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use peer::{Behaviour, Peer, bundle};
+use peer::{Behaviour, Peer, Resumes, bundle};
 
 const PATIENT: Patience = Patience { within: Duration::from_secs(60) };
 const IMPATIENT: Patience = Patience { within: Duration::from_millis(700) };
+
+fn route<'a>(endpoint: &'a Endpoint, access: &'a Access) -> Route<'a> {
+    Route { endpoint, access, patience: PATIENT }
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bootstrap_machine_is_found_behind_a_load_balancer() {
@@ -23,13 +27,13 @@ async fn the_bootstrap_machine_is_found_behind_a_load_balancer() {
     let peer =
         Peer::start(vec![other(), other(), other(), Behaviour::bootstrap(bundle()), Behaviour::Hangup]).await;
     let (endpoint, access) = peer.access();
-    let mut found = find(&endpoint, &access, PATIENT).await.unwrap();
-    assert_eq!((found.identity.node.as_str(), found.tries), ("boot-0", 4));
+    let found = find(&endpoint, &access, PATIENT).await.unwrap();
+    assert_eq!((found.identity.node.hostname.as_str(), found.tries), ("boot-0", 4));
 
     // The bundle is asked for on the connection that was found, not on a new one.
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("bundle.tar.gz");
-    let fetched = fetch(&mut found, &Wanted::default(), &to, &|_| {}).await.unwrap();
+    let fetched = fetch(route(&endpoint, &access), found, &Wanted::default(), &to, &|_| {}).await.unwrap();
     assert_eq!(peer.connections(), 4);
     assert!(fetched.cut.is_none() && fetched.verified.is_complete(), "{fetched:?}");
     assert_eq!(std::fs::read(&to).unwrap(), bundle());
@@ -68,18 +72,43 @@ async fn a_token_is_sent_and_only_as_a_header() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_came_before_a_cut_is_kept_and_verified() {
     let whole = bundle();
-    let peer =
-        Peer::start(vec![Behaviour::Bootstrap { bundle: whole.clone(), cut_at: Some(whole.len() / 2) }])
-            .await;
+    let peer = Peer::start(vec![Behaviour::cut(&whole, Resumes::Never), Behaviour::Hangup]).await;
     let (endpoint, access) = peer.access();
-    let mut found = find(&endpoint, &access, PATIENT).await.unwrap();
+    let found = find(&endpoint, &access, PATIENT).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("bundle.tar.gz");
-    let fetched = fetch(&mut found, &Wanted::default(), &to, &|_| {}).await.unwrap();
+    let fetched = fetch(route(&endpoint, &access), found, &Wanted::default(), &to, &|_| {}).await.unwrap();
     assert!(fetched.cut.is_some());
     assert!(!fetched.verified.whole.is_empty() && !fetched.verified.is_complete(), "{fetched:?}");
     assert!(!to.exists(), "a partial bundle has no final name");
     assert_eq!(fetched.path, folder.path().join("bundle.tar.gz.partial"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_rest_of_a_cut_bundle_is_fetched_behind_the_balancer() {
+    let whole = bundle();
+    let peer = Peer::start(vec![Behaviour::cut(&whole, Resumes::Always), Behaviour::ApiServer]).await;
+    let (endpoint, access) = peer.access();
+    let found = find(&endpoint, &access, PATIENT).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("bundle.tar.gz");
+    let fetched = fetch(route(&endpoint, &access), found, &Wanted::default(), &to, &|_| {}).await.unwrap();
+    assert!(fetched.cut.is_none() && fetched.verified.is_complete(), "{fetched:?}");
+    assert_eq!(std::fs::read(&to).unwrap(), whole);
+    assert_eq!(peer.connections(), 3, "the cut one, somebody else, the rest");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_cannot_go_on_begins_again() {
+    let whole = bundle();
+    let peer =
+        Peer::start(vec![Behaviour::cut(&whole, Resumes::Always), Behaviour::bootstrap(whole.clone())]).await;
+    let (endpoint, access) = peer.access();
+    let found = find(&endpoint, &access, PATIENT).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("bundle.tar.gz");
+    fetch(route(&endpoint, &access), found, &Wanted::default(), &to, &|_| {}).await.unwrap();
+    assert_eq!(std::fs::read(&to).unwrap(), whole);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,11 +33,19 @@ pub(crate) enum Behaviour {
     Bootstrap {
         bundle: Vec<u8>,
         cut_at: Option<usize>,
+        resumes: Resumes,
     },
     /// The bootstrap machine, which does not want us.
     Denies,
     /// Closes before a word is said.
     Hangup,
+}
+
+/// Whether the rest of a bundle can be had.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Resumes {
+    Always,
+    Never,
 }
 
 pub(crate) struct Peer {
@@ -51,7 +59,12 @@ pub(crate) struct Peer {
 
 impl Behaviour {
     pub(crate) fn bootstrap(bundle: Vec<u8>) -> Self {
-        Self::Bootstrap { bundle, cut_at: None }
+        Self::Bootstrap { bundle, cut_at: None, resumes: Resumes::Never }
+    }
+
+    /// In the middle, when it is asked for from the beginning.
+    pub(crate) fn cut(bundle: &[u8], resumes: Resumes) -> Self {
+        Self::Bootstrap { bundle: bundle.to_vec(), cut_at: Some(bundle.len() / 2), resumes }
     }
 }
 
@@ -131,11 +144,20 @@ fn answer(behaviour: &Behaviour, request: Request<Incoming>) -> Response<Body> {
         response
     };
     match (behaviour, request.uri().path()) {
-        (Behaviour::Bootstrap { .. }, "/bootstrap/identity") => {
-            text(200, r#"{"format": 1, "node": "boot-0", "phase": "no-api", "version": "0.1.0"}"#)
-        }
-        (Behaviour::Bootstrap { bundle, cut_at }, "/bootstrap") => {
+        (Behaviour::Bootstrap { .. }, "/bootstrap/identity") => text(
+            200,
+            r#"{"format": 1, "role": "gateway", "node": {"hostname": "boot-0"}, "phase": "no-api", "version": "0.1.0"}"#,
+        ),
+        (Behaviour::Bootstrap { bundle, cut_at, resumes }, "/bootstrap") => {
             assert_eq!(request.headers()["accept"], "application/gzip");
+            let rest = request.headers().get("range").filter(|_| *resumes == Resumes::Always);
+            if let Some(range) = rest {
+                assert_eq!(request.headers()["if-range"], "\"20260102\"");
+                let from = range.to_str().unwrap().strip_prefix("bytes=").unwrap().strip_suffix('-').unwrap();
+                let mut response = streamed(&bundle[from.parse().unwrap()..], None);
+                *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+                return response;
+            }
             streamed(bundle, *cut_at)
         }
         (Behaviour::Bootstrap { .. }, _) if request.method() == Method::CONNECT => {
@@ -167,7 +189,9 @@ fn streamed(bundle: &[u8], cut_at: Option<usize>) -> Response<Body> {
     if cut_at.is_some() {
         pieces.push(Err(std::io::Error::other("power cut")));
     }
-    Response::new(StreamBody::new(futures_util::stream::iter(pieces)).boxed())
+    let mut response = Response::new(StreamBody::new(futures_util::stream::iter(pieces)).boxed());
+    response.headers_mut().insert("etag", "\"20260102\"".parse().unwrap());
+    response
 }
 
 /// A proxy that knows CONNECT only.

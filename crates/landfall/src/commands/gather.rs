@@ -4,7 +4,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use landfall_evidence::bundle::bundle_id;
-use landfall_gather::{Fetched, NodeAnswer, Patience, Ssh, Wanted, fetch, find, over_ssh, strangers};
+use landfall_gather::{Fetched, NodeAnswer, Patience, Route, Ssh, Wanted, fetch, find, over_ssh, strangers};
 
 use super::diagnose::{self, Diagnose};
 use super::reach::{self, Reach};
@@ -98,16 +98,15 @@ impl Gather {
         let search = Progress::start("Looking for the bootstrap machine", None);
         let found = runtime.block_on(find(&endpoint, &access, patience));
         search.finish();
-        let mut found = found.map_err(reach::explain)?;
+        let found = found.map_err(reach::explain)?;
         let identity = &found.identity;
         say(&format!(
             "bootstrap machine {} (phase {}), found on connection {}",
-            or_unknown(&identity.node),
-            or_unknown(&identity.phase),
-            found.tries
+            identity.node.hostname, identity.phase, found.tries
         ));
+        let route = Route { endpoint: &endpoint, access: &access, patience };
         let progress = Progress::start("Fetching", None);
-        let fetched = runtime.block_on(fetch(&mut found, &wanted, &to, &|bytes| progress.add(bytes)));
+        let fetched = runtime.block_on(fetch(route, found, &wanted, &to, &|bytes| progress.add(bytes)));
         progress.finish();
         let fetched = fetched.map_err(reach::explain)?;
         tell(&fetched);
@@ -152,10 +151,6 @@ impl Gather {
         }
         Ok(bundles)
     }
-}
-
-fn or_unknown(text: &str) -> &str {
-    if text.is_empty() { "unknown" } else { text }
 }
 
 fn name_of(path: &Path) -> String {
