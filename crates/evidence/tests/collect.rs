@@ -358,7 +358,9 @@ proptest! {
             let _ = fs::remove_dir_all(machine.root.path().join(place));
         }
         let bundle = machine.collect();
-        let failed = |item: &&BundleItem| !matches!(item.outcome, ItemOutcome::Collected | ItemOutcome::Absent);
+        let failed = |item: &&BundleItem| {
+            !matches!(item.outcome, ItemOutcome::Collected | ItemOutcome::Absent | ItemOutcome::Skipped { .. })
+        };
         prop_assert_eq!(bundle.manifest.items.iter().find(failed), None);
         let output = bundle.files.contains_key("bootstrap/cloud-init/cloud-init-output.log");
         prop_assert_eq!(output, machine.root.path().join("var/log/cloud-init-output.log").exists());
@@ -397,6 +399,54 @@ fn a_container_log_with_two_names_comes_once_and_earlier_instances_come_too() {
     ];
     assert_eq!(logs, expected);
     assert!(bundle.text(expected[0]).contains("the second life"));
+}
+
+#[test]
+fn a_bad_drop_in_is_a_record_and_nothing_of_it_leaves() {
+    let machine = failed_node();
+    machine
+        .file("etc/landfall/gather.d/bad.toml", format!("[[item]]\nid = \"x\"\npassword = \"{PASSWORD}\"\n"))
+        .file("etc/shadow", "root:$6$salt$hash:19000:0:99999:7:::\n")
+        .file("etc/landfall/gather.d/greedy.toml", "[[item]]\nid = \"g\"\nto = \"g.txt\"\nsource.facts.paths = [\"/etc/shadow\", \"/srv/link\", \"/etc/hostname\"]\n")
+        .link("srv/link", "/etc/shadow")
+        .link("etc/landfall/gather.d/link.toml", "/etc/shadow");
+    let bundle = machine.collect();
+    let refused = |name: &str| bundle.outcome(&format!("/etc/landfall/gather.d/{name}"));
+    let error = "line 3 is not part of a list of items to collect".to_owned();
+    assert_eq!(refused("bad.toml"), &ItemOutcome::Failed { error });
+    assert!(matches!(refused("link.toml"), ItemOutcome::Withheld { .. }));
+    assert_eq!(bundle.text("g.txt"), "/etc/hostname = n1\n");
+    assert_eq!(bundle.contains("$6$"), None);
+    assert!(bundle.files.contains_key("bootstrap/cloud-init/cloud-init-output.log"), "the rest is collected");
+}
+
+#[test]
+fn what_is_for_machines_of_another_kind_is_told() {
+    let bundle = failed_node().collect();
+    for source in ["openrc", "bootkube-journal", "service-records"] {
+        assert!(matches!(bundle.outcome(source), ItemOutcome::Skipped { .. }), "{source}");
+    }
+    let reason = "it is asked on the machine itself only, not with another root".to_owned();
+    assert_eq!(bundle.outcome("dns"), &ItemOutcome::Skipped { reason });
+}
+
+#[test]
+fn a_pid_file_that_is_none_stays_where_it_is() {
+    let machine = Machine::new();
+    machine
+        .file("run/openrc/softlevel", "default\x1b[2J")
+        .file("run/openrc/started/kubelet", "")
+        .file("run/openrc/daemons/kubelet/001", "exec=/usr/bin/kubelet\npidfile=/etc/shadow\n")
+        .file("run/openrc/started/cron", "")
+        .file("run/openrc/daemons/cron/001", "pidfile=/run/cron.pid\n")
+        .file("run/cron.pid", "77\n")
+        .file("etc/shadow", "root:$6$salt$hash:19000:0:99999:7:::\n");
+    let text = machine.collect().text("bootstrap/openrc.txt");
+    assert!(text.starts_with("runlevel: default\\u{1b}[2J\n"), "{text}");
+    assert!(
+        text.contains("cron (pid 77)\n") && text.contains("kubelet\n") && !text.contains("$6$"),
+        "{text}"
+    );
 }
 
 /// Limits for one item, as an administrator would set them.

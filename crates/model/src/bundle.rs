@@ -49,6 +49,24 @@ pub struct BundleItem {
     pub redactions: BTreeMap<String, u64>,
 }
 
+// === impl BundleItem ===
+
+impl BundleItem {
+    /// A record of something that left no file in the bundle.
+    pub fn without_file(path: String, source: String, outcome: ItemOutcome) -> Self {
+        Self {
+            path,
+            source,
+            outcome,
+            duration_ms: 0,
+            bytes: 0,
+            truncated: 0,
+            sha256: None,
+            redactions: BTreeMap::new(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -56,6 +74,10 @@ pub enum ItemOutcome {
     Collected,
     /// Not on this machine.
     Absent,
+    /// Not tried, since it is not for this machine or this way of looking at it.
+    Skipped {
+        reason: String,
+    },
     Failed {
         error: String,
     },

@@ -1,25 +1,43 @@
 //! Files that are never collected, whoever asks: they hold little but secrets. What is public in them is told by other
 //! means (certificates by their facts), and their secrets are given to the redactor.
 
-use std::path::Path;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
 
-const SECRET_FOLDERS: [&str; 24] = [
+use super::host::Host;
+use super::sink::Trouble;
+
+/// Facts such as a setting of the kernel are at most this long.
+const MAX_FACT: u64 = 64 << 10;
+
+const SECRET_FOLDERS: [&str; 34] = [
     "/etc/aws",
     "/etc/cni/net.d/calico-kubeconfig",
+    "/etc/NetworkManager/system-connections",
     "/etc/kubernetes/bootstrap-secrets",
     "/etc/kubernetes/pki",
     "/etc/kubernetes/static-pod-resources",
+    "/etc/pki/tls/private",
     "/etc/rancher/k3s/k3s.yaml",
     "/etc/rancher/rke2/rke2.yaml",
+    "/etc/ssl/private",
+    "/etc/wireguard",
     "/home",
     "/opt/openshift/auth",
     "/opt/openshift/tls",
     "/root",
+    "/run/containers",
     "/run/ignition",
     "/run/kubeadm",
+    "/run/secrets",
     "/var/lib/cloud/instance",
     "/var/lib/cloud/instances",
     "/var/lib/cloud/seed",
+    "/var/lib/containerd",
+    "/var/lib/containers",
+    "/var/lib/docker",
+    "/var/lib/etcd",
     "/var/lib/ignition",
     "/var/lib/kubelet/pki",
     "/var/lib/kubelet/pods",
@@ -30,9 +48,10 @@ const SECRET_FOLDERS: [&str; 24] = [
     "/var/opt/openshift/tls",
 ];
 
-const SECRET_FILES: [&str; 20] = [
+const SECRET_FILES: [&str; 22] = [
     "/etc/gshadow",
     "/etc/gshadow-",
+    "/etc/krb5.keytab",
     "/etc/kubeadm.yml",
     "/etc/kubernetes/azure.json",
     "/etc/kubernetes/cloud-config",
@@ -44,6 +63,7 @@ const SECRET_FILES: [&str; 20] = [
     "/etc/shadow",
     "/etc/shadow-",
     "/etc/sysconfig/rhn/systemid",
+    "/etc/security/opasswd",
     "/run/cloud-init/combined-cloud-config.json",
     "/run/cloud-init/instance-data-sensitive.json",
     "/run/ignition.json",
@@ -79,10 +99,35 @@ pub(super) fn reason(path: &Path) -> Option<&'static str> {
     {
         return Some("it holds a private key");
     }
+    if ["auth.json", ".dockercfg", ".dockerconfigjson", ".netrc", ".pgpass"].contains(&&*name) {
+        return Some("it holds credentials");
+    }
     if path.starts_with("/proc") && (name == "environ" || name == "mem" || name == "kcore") {
         return Some("it holds the memory or the environment of processes");
     }
     None
+}
+
+/// Opens a file that may be collected, and tells where it really lies: a link may lead to one that may not.
+pub(super) fn open(host: &Host, path: &Path) -> Result<(PathBuf, File), Trouble> {
+    let withheld = |reason: &str| Trouble::Withheld(reason.to_owned());
+    if let Some(reason) = reason(path) {
+        return Err(withheld(reason));
+    }
+    let file = host.open(path)?;
+    let real = host.real_path(&file)?;
+    match reason(&real) {
+        Some(reason) => Err(withheld(reason)),
+        None => Ok((real, file)),
+    }
+}
+
+/// The first bytes of a small file that may be collected, as text without space around it.
+pub(super) fn fact(host: &Host, path: impl AsRef<Path>) -> Option<String> {
+    let (_, file) = open(host, path.as_ref()).ok()?;
+    let mut bytes = Vec::new();
+    file.take(MAX_FACT).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
 /// The real place of `boot-finished`: cloud-init's folder of the instance is a link.
@@ -111,6 +156,9 @@ mod tests {
             "/var/log/oddly-placed.key",
             "/etc/ssh/ssh_host_ed25519_key",
             "/proc/1/environ",
+            "/etc/shadow",
+            "/var/lib/etcd/member/snap/db",
+            "/etc/containers/auth.json",
             "/var/lib/kubelet/config.json",
             "/opt/openshift/tls/root-ca.crt",
         ] {

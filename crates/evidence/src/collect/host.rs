@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use landfall_model::identity::NodeIdentity;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, StatVfs};
@@ -42,6 +43,12 @@ pub struct Host {
     path: PathBuf,
     /// Where the root really is, whatever links `path` goes through.
     real: PathBuf,
+}
+
+/// A search for the files of one pattern.
+struct Search {
+    found: Vec<PathBuf>,
+    deadline: Instant,
 }
 
 // === impl Host ===
@@ -121,10 +128,13 @@ impl Host {
 
     /// The regular files a pattern names, sorted. `*` stands for any part of a name but a leading dot, a component `**`
     /// for any folders, eight deep at most.
-    pub fn find(&self, pattern: &str) -> io::Result<Vec<PathBuf>> {
+    ///
+    /// A disk may hold folders that lead to themselves by a thousand names: the search ends at the deadline, in an error.
+    pub fn find(&self, pattern: &str, deadline: Instant) -> io::Result<Vec<PathBuf>> {
         let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
-        let mut found = Vec::new();
-        self.find_in(PathBuf::from("/"), &parts, 0, &mut found)?;
+        let mut search = Search { found: Vec::new(), deadline };
+        self.find_in(PathBuf::from("/"), &parts, 0, &mut search)?;
+        let mut found = search.found;
         found.sort_unstable();
         found.dedup();
         Ok(found)
@@ -167,23 +177,20 @@ impl Host {
         }
     }
 
-    fn find_in(
-        &self,
-        base: PathBuf,
-        parts: &[&str],
-        depth: usize,
-        found: &mut Vec<PathBuf>,
-    ) -> io::Result<()> {
+    fn find_in(&self, base: PathBuf, parts: &[&str], depth: usize, search: &mut Search) -> io::Result<()> {
+        if Instant::now() >= search.deadline {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         let Some((part, rest)) = parts.split_first() else {
-            if found.len() < MAX_FOUND
+            if search.found.len() < MAX_FOUND
                 && self.resolve(&base, OFlags::PATH).and_then(|fd| regular(&fd)).is_ok()
             {
-                found.push(base);
+                search.found.push(base);
             }
             return Ok(());
         };
         if !part.contains('*') {
-            return self.find_in(base.join(part), rest, depth, found);
+            return self.find_in(base.join(part), rest, depth, search);
         }
         let names = match self.list(&base) {
             Ok(names) => names,
@@ -193,18 +200,18 @@ impl Host {
             Err(error) => return Err(error),
         };
         if *part == "**" {
-            self.find_in(base.clone(), rest, depth + 1, found)?;
+            self.find_in(base.clone(), rest, depth + 1, search)?;
         }
         for name in names {
             let wanted = matches(part.as_bytes(), name.as_encoded_bytes());
-            if found.len() >= MAX_FOUND || !wanted {
+            if search.found.len() >= MAX_FOUND || !wanted {
                 continue;
             }
             let path = base.join(&name);
             if *part != "**" {
-                self.find_in(path, rest, depth + 1, found)?;
+                self.find_in(path, rest, depth + 1, search)?;
             } else if depth < MAX_DEPTH && self.is_real_folder(&path) {
-                self.find_in(path, parts, depth + 1, found)?;
+                self.find_in(path, parts, depth + 1, search)?;
             }
         }
         Ok(())
@@ -310,8 +317,27 @@ fn plausible(text: String, most: usize, signs: &str) -> Option<String> {
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+    use std::time::Duration;
 
     use super::*;
+
+    fn find(host: &Host, pattern: &str) -> Vec<PathBuf> {
+        host.find(pattern, Instant::now() + Duration::from_secs(60)).unwrap()
+    }
+
+    #[test]
+    fn a_folder_that_leads_to_itself_by_many_names_is_given_up_in_time() {
+        let root = tempfile::tempdir().unwrap();
+        for number in 0..100 {
+            symlink(".", root.path().join(format!("again-{number}"))).unwrap();
+        }
+        let host = Host::at(root.path()).unwrap();
+        let started = Instant::now();
+        // A hundred times a hundred times … ways, none of which ends at a file.
+        let result = host.find("/*/*/*/*/*/*/*/x", started + Duration::from_millis(200));
+        assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+    }
 
     #[test]
     fn links_do_not_lead_out_of_the_root() {
@@ -330,7 +356,7 @@ mod tests {
             assert!(is_absent(&host.open(path).unwrap_err()), "{path}");
         }
         assert_eq!(host.read("/var/log/inside", 100).unwrap(), b"inside", "links are those of the root");
-        assert_eq!(host.find("/var/log/*").unwrap().len(), 2, "links to nothing are not found");
+        assert_eq!(find(&host, "/var/log/*").len(), 2, "links to nothing are not found");
     }
 
     #[test]
@@ -340,7 +366,7 @@ mod tests {
         rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         let host = Host::at(root.path()).unwrap();
         assert_eq!(host.open("/pipe").unwrap_err().to_string(), "it is a named pipe, not a file");
-        assert!(host.find("/*").unwrap().is_empty());
+        assert!(find(&host, "/*").is_empty());
         let machine = Host::at(Path::new("/")).unwrap();
         assert_eq!(machine.open("/dev/null").unwrap_err().to_string(), "it is a device, not a file");
         assert_eq!(machine.open("/proc").unwrap_err().to_string(), "it is a folder, not a file");
@@ -356,9 +382,9 @@ mod tests {
         }
         symlink("..", root.path().join("pki/etcd/up")).unwrap();
         let host = Host::at(root.path()).unwrap();
-        let found = host.find("/pki/**/*.crt").unwrap();
+        let found = find(&host, "/pki/**/*.crt");
         assert_eq!(found, [Path::new("/pki/ca.crt"), Path::new("/pki/etcd/ca.crt")]);
-        assert!(host.find("/nowhere/*/x").unwrap().is_empty());
+        assert!(find(&host, "/nowhere/*/x").is_empty());
     }
 
     #[test]

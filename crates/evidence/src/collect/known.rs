@@ -1,7 +1,8 @@
 //! The machine's own secrets, read from where they lie so that the redactor finds them anywhere else.
 
 use std::collections::BTreeSet;
-use std::io::Read as _;
+use std::io::{self, Read as _};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -15,6 +16,9 @@ use super::host::Host;
 const MAX_FILE: u64 = 1 << 20;
 /// All such files of a machine together; a thousand links to one large file are no thousand secrets.
 const MAX_READ: usize = 32 << 20;
+
+/// The places are few and known; a disk on which they are not found by then was made to keep us.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// All values together, with room below the redactor's own limit: a value more would leave the machine without any.
 const MAX_TOTAL: usize = KNOWN_TOTAL_MAX / 2;
@@ -59,20 +63,35 @@ const WHOLE: [&str; 3] = [
     "/var/lib/rancher/*/server/agent-token",
 ];
 
-/// A redactor that knows this machine's secrets.
-pub(super) fn redactor(host: &Host) -> Result<Redactor, BuildError> {
-    let mut known = Known { builder: Redactor::builder(), seen: BTreeSet::new(), total: 0 };
-    for path in files(host, &KEYS) {
-        known.keys(&path);
+/// A redactor that knows this machine's secrets, and whether all places were looked at.
+pub(super) fn redactor(host: &Host) -> Result<(Redactor, Search), BuildError> {
+    let mut known = Known {
+        builder: Redactor::builder(),
+        seen: BTreeSet::new(),
+        total: 0,
+        deadline: Instant::now() + PATIENCE,
+        search: Search::Whole,
+    };
+    for content in known.files(host, &KEYS) {
+        known.keys(&content);
     }
-    for path in files(host, &FIELDS) {
-        known.fields(&path);
-        known.keys(&path);
+    for content in known.files(host, &FIELDS) {
+        known.fields(&content);
+        known.keys(&content);
     }
-    for path in files(host, &WHOLE) {
-        known.add(Kind::PASSWORD, path.trim_ascii());
+    for content in known.files(host, &WHOLE) {
+        known.add(Kind::PASSWORD, content.trim_ascii());
     }
-    known.builder.build()
+    let search = known.search;
+    Ok((known.builder.build()?, search))
+}
+
+/// How far the search for secrets got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Search {
+    Whole,
+    /// There was too much to look at: secrets are still recognised by their form, some not by their value.
+    CutShort,
 }
 
 struct Known {
@@ -80,13 +99,19 @@ struct Known {
     /// Hashes, so that nothing is counted twice: the same key lies in several files.
     seen: BTreeSet<String>,
     total: usize,
+    deadline: Instant,
+    search: Search,
 }
 
 // === impl Known ===
 
 impl Known {
     fn add(&mut self, kind: Kind, value: &[u8]) {
-        if self.total + value.len() > MAX_TOTAL || !self.seen.insert(crate::bundle::sha256(value)) {
+        if !self.seen.insert(crate::bundle::sha256(value)) {
+            return;
+        }
+        if self.total + value.len() > MAX_TOTAL {
+            self.search = Search::CutShort;
             return;
         }
         self.total += value.len();
@@ -144,21 +169,31 @@ impl Known {
             }
         }
     }
-}
 
-/// What the files that fit hold. What cannot be read cannot have been shown by others to us either.
-fn files(host: &Host, patterns: &[&str]) -> Vec<Vec<u8>> {
-    let paths = patterns.iter().flat_map(|pattern| host.find(pattern).unwrap_or_default());
-    let mut total = 0;
-    let mut contents = Vec::new();
-    for content in paths.filter_map(|path| host.read(path, MAX_FILE).ok()).map(unpacked) {
-        total += content.len();
-        if total > MAX_READ {
-            break;
+    /// What the files that fit hold. What cannot be read cannot have been shown by others to us either.
+    fn files(&mut self, host: &Host, patterns: &[&str]) -> Vec<Vec<u8>> {
+        let mut total = 0;
+        let mut contents = Vec::new();
+        for pattern in patterns {
+            let paths = match host.find(pattern, self.deadline) {
+                Ok(paths) => paths,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    self.search = Search::CutShort;
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            for content in paths.into_iter().filter_map(|path| host.read(path, MAX_FILE).ok()).map(unpacked) {
+                total += content.len();
+                if total > MAX_READ {
+                    self.search = Search::CutShort;
+                    return contents;
+                }
+                contents.push(content);
+            }
         }
-        contents.push(content);
+        contents
     }
-    contents
 }
 
 /// User data is often packed.
@@ -202,7 +237,8 @@ mod tests {
         fs::create_dir_all(root.path().join("var/lib/cloud/instance")).unwrap();
         fs::write(root.path().join("var/lib/cloud/instance/user-data.txt"), encoder.finish().unwrap())
             .unwrap();
-        let redactor = redactor(&Host::at(root.path()).unwrap()).unwrap();
+        let (redactor, search) = redactor(&Host::at(root.path()).unwrap()).unwrap();
+        assert_eq!(search, Search::Whole);
         for secret in ["0011223344556677", "swordfish-and-chips", "dXNlcjpodW50ZXIyLWxvbmc=", body] {
             let text = format!("a script said: >{secret}< and went on\n");
             let (out, _) = redactor.redact(text.as_bytes(), Options::default());

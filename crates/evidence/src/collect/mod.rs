@@ -11,7 +11,7 @@ mod plan;
 mod sink;
 mod source;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -22,9 +22,9 @@ use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_redact::{BuildError, Redactor};
 
 pub use self::host::Host;
-use self::plan::Item;
 pub use self::plan::{DROP_INS, Plan, PlanError};
-use self::sink::{Limits, Piece, Sink};
+use self::plan::{Item, Refused};
+use self::sink::{Limits, Piece, Sink, Trouble, record};
 use crate::bundle::BundleWriter;
 
 /// Items collected at the same time. Most wait for a disk or a network, and each holds a few megabytes.
@@ -76,9 +76,26 @@ pub fn collect<W: Write>(
     bundle: &mut BundleWriter<W>,
     tell: &dyn Fn(Event<'_>),
 ) -> Result<(), CollectError> {
-    let redactor = known::redactor(&host).map_err(|source| CollectError::Redactor { source })?;
-    let mut waiting: VecDeque<Item> = plan.for_host(&host).into();
+    let (redactor, search) = known::redactor(&host).map_err(|source| CollectError::Redactor { source })?;
+    let (here, elsewhere) = plan.for_host(&host);
     let host = Arc::new(host);
+    let note = |bundle: &mut BundleWriter<W>, path: &str, source: &str, trouble: &Trouble| {
+        let item = record(&redactor, path, source, trouble);
+        tell(Event::Recorded(&item));
+        bundle.note(item);
+    };
+    if search == known::Search::CutShort {
+        let why = "there was too much to look at; some are recognised by their form only".to_owned();
+        note(bundle, "", "the machine's own secrets", &Trouble::Failed(why));
+    }
+    for Refused { file, why } in &plan.refused {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        note(bundle, &format!("gather.d/{name}"), &file.to_string_lossy(), why);
+    }
+    for item in elsewhere {
+        note(bundle, &item.to, &item.id, &Trouble::Skipped("it is for machines of another kind"));
+    }
+    let mut waiting: VecDeque<Item> = here.into();
     let of = waiting.len();
     let mut running: VecDeque<Running> = VecDeque::new();
     for number in 1..=of {
@@ -147,16 +164,9 @@ impl Running {
     }
 
     fn note<W: Write>(&self, bundle: &mut BundleWriter<W>, outcome: ItemOutcome, tell: &dyn Fn(Event<'_>)) {
-        let item = BundleItem {
-            path: self.item.to.clone(),
-            source: self.item.id.clone(),
-            outcome,
-            duration_ms: u64::try_from(self.item.limits().time.as_millis()).unwrap_or(u64::MAX),
-            bytes: 0,
-            truncated: 0,
-            sha256: None,
-            redactions: BTreeMap::new(),
-        };
+        let duration_ms = u64::try_from(self.item.limits().time.as_millis()).unwrap_or(u64::MAX);
+        let (path, source) = (self.item.to.clone(), self.item.id.clone());
+        let item = BundleItem { duration_ms, ..BundleItem::without_file(path, source, outcome) };
         tell(Event::Recorded(&item));
         bundle.note(item);
     }

@@ -1,13 +1,15 @@
 //! What is collected: `gather.d/*.toml`, built in, and drop-ins of the same form.
 
 use std::collections::HashSet;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use super::forbidden;
 use super::host::Host;
-use super::sink::Limits;
+use super::sink::{Limits, Trouble};
 
 /// Drop-ins are small; what is larger is not one.
 const MAX_FILE: u64 = 1 << 20;
@@ -17,19 +19,28 @@ pub const DROP_INS: &str = "/etc/landfall/gather.d";
 
 /// The order is that of the bundle: what most likely tells the cause comes first, in case the stream is cut, and what may
 /// have to wait for others comes last.
-const BUILT_IN: [(&str, &str); 6] = [
-    ("services.toml", include_str!("../../../../gather.d/services.toml")),
-    ("provisioning.toml", include_str!("../../../../gather.d/provisioning.toml")),
-    ("openshift.toml", include_str!("../../../../gather.d/openshift.toml")),
-    ("cluster.toml", include_str!("../../../../gather.d/cluster.toml")),
-    ("machine.toml", include_str!("../../../../gather.d/machine.toml")),
-    ("probes.toml", include_str!("../../../../gather.d/probes.toml")),
+const BUILT_IN: [&str; 6] = [
+    include_str!("../../../../gather.d/services.toml"),
+    include_str!("../../../../gather.d/provisioning.toml"),
+    include_str!("../../../../gather.d/openshift.toml"),
+    include_str!("../../../../gather.d/cluster.toml"),
+    include_str!("../../../../gather.d/machine.toml"),
+    include_str!("../../../../gather.d/probes.toml"),
 ];
 
 /// A list of items, in the order they are collected.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) items: Vec<Item>,
+    /// Drop-ins that are none.
+    pub(super) refused: Vec<Refused>,
+}
+
+/// A drop-in that is not followed. What is in it is not quoted: anything may have been put there, or linked to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Refused {
+    pub(super) file: PathBuf,
+    pub(super) why: Trouble,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -98,8 +109,12 @@ pub(super) enum Spec {
     },
     /// TCP, TLS and HTTP to the API endpoints this machine was told of.
     Api { path: String },
-    /// The same to the registries the machine is configured for, or else to these.
-    Registry { hosts: Vec<String>, path: String },
+    /// The same to the registries the machine is configured for, and to these.
+    Registry {
+        #[serde(default)]
+        hosts: Vec<String>,
+        path: String,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -124,25 +139,19 @@ struct PlanFile {
     item: Vec<Item>,
 }
 
-/// Why there is no plan.
+/// Why a list of items is none.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
-    #[error("`{file}` is not a list of items to collect")]
-    Parse {
-        file: String,
-        #[source]
-        source: toml::de::Error,
-    },
-    #[error(
-        "item `{id}` of `{file}` allows no time or no bytes, or more than an hour or {MAX_MEBIBYTES} MiB"
-    )]
-    Limits { file: String, id: String },
-    #[error("cannot read `{}`", path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    #[error("line {line} is not part of a list of items to collect")]
+    Parse { line: usize },
+    #[error("item {number} allows no time or no bytes, or more than an hour or {MAX_MEBIBYTES} MiB")]
+    Limits { number: usize },
+    #[error("item {number} has an id that is not made of letters, digits, `.`, `_` and `-`")]
+    Id { number: usize },
+    #[error("item {number} leads out of the bundle")]
+    Place { number: usize },
+    #[error("there are more than {MAX_ITEMS} items")]
+    TooMany,
 }
 
 // === impl Plan ===
@@ -151,20 +160,30 @@ impl Plan {
     /// What is built in.
     pub fn built_in() -> Result<Self, PlanError> {
         let mut items = Vec::new();
-        for (file, text) in BUILT_IN {
-            items.extend(parse(file, text)?);
+        for text in BUILT_IN {
+            items.extend(parse(text)?);
         }
-        Ok(Self { items })
+        Ok(Self { items, refused: Vec::new() })
     }
 
-    /// What is built in and what the machine's administrator added under [`DROP_INS`].
+    /// What is built in and what the machine's administrator added under [`DROP_INS`]. A drop-in that cannot be followed
+    /// becomes a record of the bundle; everything else is collected.
     pub fn of(host: &Host) -> Result<Self, PlanError> {
         let mut plan = Self::built_in()?;
-        let names = host.find(&format!("{DROP_INS}/*.toml"));
-        let read = |path: &Path, source| PlanError::Read { path: path.to_owned(), source };
-        for path in names.map_err(|source| read(Path::new(DROP_INS), source))? {
-            let text = host.read(&path, MAX_FILE).map_err(|source| read(&path, source))?;
-            plan.extend(parse(&path.display().to_string(), &String::from_utf8_lossy(&text))?);
+        let found = host.find(&format!("{DROP_INS}/*.toml"), Instant::now() + PATIENCE);
+        let files = match found {
+            Ok(files) => files,
+            Err(error) => {
+                plan.refused.push(Refused { file: DROP_INS.into(), why: error.into() });
+                return Ok(plan);
+            }
+        };
+        for file in files {
+            match drop_in(host, &file) {
+                Ok(items) if plan.items.len() + items.len() <= MAX_ITEMS => plan.extend(items),
+                Ok(_) => plan.refused.push(Refused { file, why: PlanError::TooMany.into() }),
+                Err(why) => plan.refused.push(Refused { file, why }),
+            }
         }
         Ok(plan)
     }
@@ -177,11 +196,11 @@ impl Plan {
         self.items.is_empty()
     }
 
-    /// The items for this machine.
-    pub(super) fn for_host(&self, host: &Host) -> Vec<Item> {
+    /// The items for this machine, and those for machines of another kind.
+    pub(super) fn for_host(&self, host: &Host) -> (Vec<Item>, Vec<Item>) {
         let wanted =
-            |item: &&Item| item.platforms.is_empty() || item.platforms.iter().any(|p| p.is_here(host));
-        self.items.iter().filter(wanted).cloned().collect()
+            |item: &Item| item.platforms.is_empty() || item.platforms.iter().any(|p| p.is_here(host));
+        self.items.iter().cloned().partition(wanted)
     }
 
     fn extend(&mut self, items: Vec<Item>) {
@@ -232,14 +251,48 @@ fn default_mebibytes() -> u64 {
 const MAX_SECONDS: u64 = 3600;
 const MAX_MEBIBYTES: u64 = 65_536;
 
-fn parse(file: &str, text: &str) -> Result<Vec<Item>, PlanError> {
-    let plan: PlanFile =
-        toml::from_str(text).map_err(|source| PlanError::Parse { file: file.to_owned(), source })?;
-    match plan.item.iter().find(|item| {
-        !(1..=MAX_SECONDS).contains(&item.seconds) || !(1..=MAX_MEBIBYTES).contains(&item.mebibytes)
-    }) {
-        Some(item) => Err(PlanError::Limits { file: file.to_owned(), id: item.id.clone() }),
-        None => Ok(plan.item),
+/// Drop-ins add a handful; thousands would keep the machine busy for days.
+const MAX_ITEMS: usize = 500;
+const MAX_ID: usize = 100;
+
+/// Drop-ins lie in one folder; finding them takes a moment.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+fn drop_in(host: &Host, path: &Path) -> Result<Vec<Item>, Trouble> {
+    let (_, file) = forbidden::open(host, path)?;
+    let mut text = String::new();
+    file.take(MAX_FILE).read_to_string(&mut text)?;
+    Ok(parse(&text)?)
+}
+
+fn parse(text: &str) -> Result<Vec<Item>, PlanError> {
+    let plan: PlanFile = toml::from_str(text).map_err(|error| {
+        let start = error.span().map_or(0, |span| span.start);
+        PlanError::Parse { line: 1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count() }
+    })?;
+    for (item, number) in plan.item.iter().zip(1..) {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        if item.id.is_empty() || item.id.len() > MAX_ID || !item.id.chars().all(is_plain) {
+            return Err(PlanError::Id { number });
+        }
+        if !(1..=MAX_SECONDS).contains(&item.seconds) || !(1..=MAX_MEBIBYTES).contains(&item.mebibytes) {
+            return Err(PlanError::Limits { number });
+        }
+        if item.to.starts_with('/')
+            || item.to.split('/').any(|part| part == "..")
+            || item.to.contains(char::is_control)
+        {
+            return Err(PlanError::Place { number });
+        }
+    }
+    Ok(plan.item)
+}
+
+// === impl Trouble ===
+
+impl From<PlanError> for Trouble {
+    fn from(error: PlanError) -> Self {
+        Self::Failed(error.to_string())
     }
 }
 
@@ -275,7 +328,43 @@ mod tests {
         assert_eq!(plan.len(), before + 1);
         let kubelet = plan.items.iter().find(|item| item.id == "kubelet-journal").unwrap();
         assert_eq!(kubelet.to, "k.log");
-        std::fs::write(folder.join("bad.toml"), "[[item]]\nid = \"x\"\nto = \"y\"\ncolour = 3\n").unwrap();
-        assert!(Plan::of(&Host::at(root.path()).unwrap()).is_err());
+    }
+
+    #[test]
+    fn a_bad_drop_in_is_refused_without_quoting_it_and_the_others_count() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("etc/landfall/gather.d");
+        std::fs::create_dir_all(&folder).unwrap();
+        std::fs::write(root.path().join("etc/shadow"), "root:$6$hunter2:1:2\n").unwrap();
+        std::os::unix::fs::symlink("/etc/shadow", folder.join("a-link.toml")).unwrap();
+        let item = |id: &str, to: &str, rest: &str| {
+            format!("[[item]]\nid = \"{id}\"\nto = \"{to}\"\n{rest}source.files.paths = [\"/srv/*.log\"]\n")
+        };
+        let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).unwrap();
+        write("b-syntax.toml", "[[item]]\nid = \"x\"\npassword = \"hunter2\"\n");
+        write("c-limits.toml", &item("hunter2", "y", "seconds = 0\n"));
+        write("d-place.toml", &item("d", "../../hunter2", ""));
+        write("e-id.toml", &item("password hunter2", "y", ""));
+        write("f-good.toml", &item("good", "good/", ""));
+        write("g-many.toml", &(0..600).map(|n| item(&format!("i{n}"), "y/", "")).collect::<String>());
+        let plan = Plan::of(&Host::at(root.path()).unwrap()).unwrap();
+        assert!(plan.items.iter().any(|item| item.id == "good"));
+        let told: Vec<String> = plan
+            .refused
+            .iter()
+            .map(|Refused { file, why }| match why {
+                Trouble::Failed(why) | Trouble::Withheld(why) => format!("{}: {why}", file.display()),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let expected = [
+            "a-link.toml: it holds secrets of this machine",
+            "b-syntax.toml: line 3 is not part of a list of items to collect",
+            "c-limits.toml: item 1 allows no time or no bytes, or more than an hour or 65536 MiB",
+            "d-place.toml: item 1 leads out of the bundle",
+            "e-id.toml: item 1 has an id that is not made of letters, digits, `.`, `_` and `-`",
+            "g-many.toml: there are more than 500 items",
+        ];
+        assert_eq!(told, expected.map(|line| format!("{DROP_INS}/{line}")));
     }
 }

@@ -1,6 +1,7 @@
 //! Where sources put what they find. Everything passes the redactor first; what is too long loses its middle; what is
 //! done goes to the bundle in parts of bounded size.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -55,6 +56,8 @@ pub(super) enum Trouble {
     TimedOut,
     Failed(String),
     Withheld(String),
+    /// Not tried, and why.
+    Skipped(&'static str),
 }
 
 /// What a file holds, for the redactor.
@@ -126,6 +129,11 @@ impl Sink {
         if left.is_zero() { Err(Trouble::TimedOut) } else { Ok(left) }
     }
 
+    /// When the item's time is up.
+    pub(super) fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
     /// Collects one file. `fill` writes it; what it had written when trouble came is kept, unless it is withheld.
     pub(super) fn file(
         &mut self,
@@ -134,7 +142,7 @@ impl Sink {
         framing: Framing,
         fill: impl FnOnce(&mut FileSink<'_>) -> Result<(), Trouble>,
     ) {
-        let path = self.bundle_path(path);
+        let path = bundle_path(&self.redactor, path);
         let redaction = Redaction::new(&self.redactor, framing);
         let limits = self.limits;
         // Names decide about packing so that the layout stays what readers expect.
@@ -165,51 +173,20 @@ impl Sink {
         file.end(result);
     }
 
-    /// Collects a text that is in memory.
+    /// Collects a text that we made. What others chose in it cannot drive a terminal.
     pub(super) fn text(&mut self, path: &str, source: &str, text: &str) {
-        self.file(path, source, Framing::Lines, |file| file.write(text.as_bytes()));
+        self.file(path, source, Framing::Lines, |file| file.text(text));
     }
 
     /// Records something that is not collected.
     pub(super) fn note(&mut self, path: &str, source: &str, trouble: &Trouble) {
-        let item = BundleItem {
-            path: self.bundle_path(path),
-            source: self.clean(source),
-            outcome: self.clean_outcome(trouble.outcome()),
-            duration_ms: 0,
-            bytes: 0,
-            truncated: 0,
-            sha256: None,
-            redactions: BTreeMap::new(),
-        };
+        let item = record(&self.redactor, path, source, trouble);
         self.send(Piece { item, content: None });
     }
 
     /// A text without secrets, such as a name that a program chose.
     pub(super) fn clean(&self, text: &str) -> String {
-        let (bytes, counts) = self.redactor.redact(text.as_bytes(), Options::default());
-        if counts.redacted.is_empty() && counts.withheld == 0 {
-            return text.to_owned();
-        }
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-
-    /// What others said when they failed is foreign text too.
-    fn clean_outcome(&self, outcome: ItemOutcome) -> ItemOutcome {
-        match outcome {
-            ItemOutcome::Failed { error } => ItemOutcome::Failed { error: self.clean(&error) },
-            other => other,
-        }
-    }
-
-    /// Names come from the machine and may hold anything: here they become plain, relative and free of secrets.
-    fn bundle_path(&self, path: &str) -> String {
-        let plain = |c: char| if c.is_control() || c == '\\' || c == '\u{fffd}' { '_' } else { c };
-        let path: String = self.clean(path).chars().map(plain).collect();
-        let parts = path.split('/').filter(|part| !matches!(*part, "" | "." | ".."));
-        let mut path = parts.collect::<Vec<_>>().join("/");
-        path.truncate(path.floor_char_boundary(PATH_MAX));
-        path
+        clean(&self.redactor, text)
     }
 
     fn send(&mut self, piece: Piece) {
@@ -219,6 +196,38 @@ impl Sink {
         // Waiting for our turn is not the source's fault.
         self.deadline += before.elapsed();
     }
+}
+
+/// The record of something that left no file. Whatever others chose in it is free of secrets and of control characters.
+pub(super) fn record(redactor: &Redactor, path: &str, source: &str, trouble: &Trouble) -> BundleItem {
+    let outcome = clean_outcome(redactor, trouble.outcome());
+    BundleItem::without_file(bundle_path(redactor, path), shown(&clean(redactor, source)), outcome)
+}
+
+fn clean(redactor: &Redactor, text: &str) -> String {
+    let (bytes, counts) = redactor.redact(text.as_bytes(), Options::default());
+    if counts.redacted.is_empty() && counts.withheld == 0 {
+        return text.to_owned();
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+/// What others said when they failed is foreign text too.
+fn clean_outcome(redactor: &Redactor, outcome: ItemOutcome) -> ItemOutcome {
+    match outcome {
+        ItemOutcome::Failed { error } => ItemOutcome::Failed { error: shown(&clean(redactor, &error)) },
+        other => other,
+    }
+}
+
+/// Names come from the machine and may hold anything: here they become plain, relative and free of secrets.
+fn bundle_path(redactor: &Redactor, path: &str) -> String {
+    let plain = |c: char| if is_hidden(c) || c == '\\' || c == '\u{fffd}' { '_' } else { c };
+    let path: String = clean(redactor, path).chars().map(plain).collect();
+    let parts = path.split('/').filter(|part| !matches!(*part, "" | "." | ".."));
+    let mut path = parts.collect::<Vec<_>>().join("/");
+    path.truncate(path.floor_char_boundary(PATH_MAX));
+    path
 }
 
 // === impl FileSink ===
@@ -232,6 +241,10 @@ impl FileSink<'_> {
         self.sink.time_left()
     }
 
+    pub(super) fn deadline(&self) -> Instant {
+        self.sink.deadline
+    }
+
     pub(super) fn write(&mut self, bytes: &[u8]) -> Result<(), Trouble> {
         self.sink.time_left()?;
         if let Redaction::Bytes(stream) = &mut self.redaction {
@@ -239,6 +252,11 @@ impl FileSink<'_> {
         }
         self.pass_on();
         Ok(())
+    }
+
+    /// Writes a text that we made; its control characters are shown, not sent.
+    pub(super) fn text(&mut self, text: &str) -> Result<(), Trouble> {
+        self.write(shown_lines(text).as_bytes())
     }
 
     /// Writes `head text` as one line. `head` must hold no foreign text; lines of one `unit` continue each other.
@@ -325,8 +343,8 @@ impl FileSink<'_> {
         let nothing = body.is_empty() && (self.parts > 1 || outcome != ItemOutcome::Collected);
         let mut item = BundleItem {
             path: part_path(&self.path, self.parts),
-            source: self.sink.clean(&self.source),
-            outcome: self.sink.clean_outcome(outcome),
+            source: shown(&self.sink.clean(&self.source)),
+            outcome: clean_outcome(&self.sink.redactor, outcome),
             duration_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
             bytes: body.len() as u64,
             truncated: 0,
@@ -359,6 +377,30 @@ fn part_path(path: &str, part: u64) -> String {
     let name = path.rfind('/').map_or(0, |slash| slash + 1);
     let dot = path[name..].find('.').map_or(path.len(), |dot| name + dot);
     format!("{}.part{part}{}", &path[..dot], &path[dot..])
+}
+
+/// Foreign text for a place on one line of ours: control characters and those that turn the direction of writing become
+/// their numbers, line feeds too.
+pub(super) fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_hidden(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// The same for a text of several lines.
+fn shown_lines(text: &str) -> Cow<'_, str> {
+    let is_hidden = |c: char| is_hidden(c) && c != '\n' && c != '\t';
+    if !text.contains(is_hidden) {
+        return text.into();
+    }
+    let escaped = |c: char| if is_hidden(c) { c.escape_default().collect() } else { String::from(c) };
+    text.chars().map(escaped).collect::<String>().into()
+}
+
+fn is_hidden(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 // === impl Redaction ===
@@ -473,6 +515,7 @@ impl Trouble {
             Self::TimedOut => ItemOutcome::TimedOut,
             Self::Failed(error) => ItemOutcome::Failed { error: error.clone() },
             Self::Withheld(reason) => ItemOutcome::Withheld { reason: reason.clone() },
+            Self::Skipped(reason) => ItemOutcome::Skipped { reason: (*reason).to_owned() },
         }
     }
 }
@@ -545,10 +588,14 @@ mod tests {
     #[test]
     fn names_become_plain_paths() {
         let redactor = Redactor::builder().build().unwrap();
-        let (pieces, _received) = mpsc::sync_channel(1);
-        let sink = Sink::new(redactor, pieces, Limits { time: Duration::from_secs(1), bytes: 1 });
-        assert_eq!(sink.bundle_path("/a/../b/./c\n\x1b[31m.log"), "a/b/c__[31m.log");
-        assert!(sink.bundle_path(&"ä".repeat(500)).len() <= PATH_MAX);
-        assert!(!sink.bundle_path("abcdef.0123456789abcdef.log").contains("0123456789abcdef"));
+        assert_eq!(bundle_path(&redactor, "/a/../b/./c\n\x1b[31m.log"), "a/b/c__[31m.log");
+        assert!(bundle_path(&redactor, &"ä".repeat(500)).len() <= PATH_MAX);
+        assert!(!bundle_path(&redactor, "abcdef.0123456789abcdef.log").contains("0123456789abcdef"));
+    }
+
+    #[test]
+    fn text_of_ours_shows_what_others_hid_in_it() {
+        assert_eq!(shown("a\nb\x1b[2J\u{202e}c ä"), "a\\nb\\u{1b}[2J\\u{202e}c ä");
+        assert_eq!(shown_lines("a\tb\nc\r\x07"), "a\tb\nc\\r\\u{7}");
     }
 }

@@ -123,7 +123,7 @@ fn summary(manifest: &BundleManifest, packed: u64, to: &str) -> String {
     for item in &manifest.items {
         let reason = match &item.outcome {
             // Not having something is no failure.
-            ItemOutcome::Collected | ItemOutcome::Absent => continue,
+            ItemOutcome::Collected | ItemOutcome::Absent | ItemOutcome::Skipped { .. } => continue,
             ItemOutcome::Failed { error } => error.clone(),
             ItemOutcome::TimedOut => "it took too long".to_owned(),
             ItemOutcome::Withheld { reason } => format!("withheld: {reason}"),

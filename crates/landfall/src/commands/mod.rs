@@ -21,7 +21,6 @@ fn host_and_plan(root: &Path) -> Result<(Host, Plan), Failure> {
     let host = Host::at(root).with_context(|| format!("open the root folder `{}`", root.display()));
     let host = host
         .map_err(|error| Failure::new(error, "name the folder that holds the machine's `etc` and `var`"))?;
-    let plan = Plan::of(&host).context("read what is to be collected");
-    let plan = plan.map_err(|error| Failure::new(error, "correct the file in `/etc/landfall/gather.d`"))?;
+    let plan = Plan::of(&host).context("read what is to be collected")?;
     Ok((host, plan))
 }

@@ -79,9 +79,21 @@ fn mistakes_are_refused_with_advice() {
     bench
         .run(&["agent", "--once", "--root", "disk", "-o", "no/such/folder/b"])
         .assert_refused(1, "no/such/folder/b");
-    bench.file("disk/etc/landfall/gather.d/bad.toml", "[[item]]\nid = 3\n");
-    bench.run(&["agent", "--once", "--root", "disk", "-o", "b"]).assert_refused(1, "bad.toml");
     assert_eq!(bench.run(&["agent"]).code, 64);
+}
+
+#[test]
+fn a_broken_drop_in_is_told_and_does_not_stop_the_rest() {
+    let bench = disk();
+    bench.file("disk/etc/landfall/gather.d/bad.toml", "[[item]]\nid = \"hunter2\" oops\n");
+    let run = bench.run(&["agent", "--once", "--root", "disk", "-o", "b"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let line = "/etc/landfall/gather.d/bad.toml: line 2 is not part of a list of items to collect";
+    assert!(run.stderr.contains(line) && !run.stderr.contains("hunter2"), "{run:?}");
+    assert_eq!(
+        bench.run(&["diagnose", "--output", "json", "b"]).report()["verdict"]["cause"],
+        "dns-resolution-failure"
+    );
 }
 
 /// However much there is, memory stays: the child is watched while it writes.

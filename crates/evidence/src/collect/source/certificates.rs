@@ -12,7 +12,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::Source;
 use crate::bundle::sha256;
 use crate::collect::host::Host;
-use crate::collect::sink::{Sink, Trouble};
+use crate::collect::sink::{Sink, Trouble, shown};
 
 /// A bundle of all public authorities is about 250 KiB.
 const MAX_FILE: u64 = 1 << 20;
@@ -31,14 +31,15 @@ impl Source for Certificates {
     fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
         let mut text = String::new();
         for pattern in &self.paths {
-            for path in host.find(pattern)? {
+            for path in host.find(pattern, sink.deadline())? {
                 sink.time_left()?;
                 let told = match host.read(&path, MAX_FILE) {
                     Ok(content) => in_file(&String::from_utf8_lossy(&content)),
                     Err(error) => vec![format!("cannot be read: {error}\n")],
                 };
+                let name = shown(&path.to_string_lossy());
                 for facts in told {
-                    text += &format!("{}\n{facts}\n", path.display());
+                    text += &format!("{name}\n{facts}\n");
                 }
             }
         }
@@ -114,12 +115,12 @@ pub(super) fn facts(der: &[u8]) -> String {
         names.into_iter().flat_map(|names| names.value.general_names.iter().map(name)).collect();
     format!(
         "  subject: {}\n  issuer: {}\n  serial: {}\n  not before: {}\n  not after: {}{state}\n  names: {}\n  authority: {}\n  sha256: {}\n",
-        certificate.subject(),
-        certificate.issuer(),
+        shown(&certificate.subject().to_string()),
+        shown(&certificate.issuer().to_string()),
         certificate.raw_serial_as_string(),
         time(validity.not_before.timestamp()),
         time(validity.not_after.timestamp()),
-        names.join(", "),
+        shown(&names.join(", ")),
         if certificate.is_ca() { "yes" } else { "no" },
         sha256(der),
     )
@@ -136,5 +137,18 @@ fn name(name: &GeneralName<'_>) -> String {
         GeneralName::URI(uri) => (*uri).to_owned(),
         GeneralName::RFC822Name(mail) => (*mail).to_owned(),
         other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_drive_a_terminal_or_forge_lines() {
+        let authority = landfall_pki::Authority::new("evil\x1b[2J\n  not after: never", 30).unwrap();
+        let facts = in_file(authority.certificate()).concat();
+        assert!(facts.contains("subject: CN=evil\\u{1b}[2J\\n  not after: never\n"), "{facts}");
+        assert!(!facts.contains('\x1b'), "{facts}");
     }
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::Source;
+use crate::collect::forbidden;
 use crate::collect::host::Host;
-use crate::collect::sink::{Sink, Trouble};
+use crate::collect::sink::{Sink, Trouble, shown};
 
 /// Mounts that are asked. A node with many pods has thousands, most of them the same file system.
 const MAX_MOUNTS: usize = 200;
@@ -41,7 +42,8 @@ pub(super) struct Disks {
 
 impl Source for Disks {
     fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
-        let mounts = host.fact("/proc/1/mounts").or_else(|| host.fact("/proc/mounts")).unwrap_or_default();
+        let fact = |path: &str| forbidden::fact(host, path);
+        let mounts = fact("/proc/1/mounts").or_else(|| fact("/proc/mounts")).unwrap_or_default();
         let mut text = String::from("Filesystem Type Size Used Avail Use% Inodes IFree IUse% Mounted on\n");
         let mut seen = BTreeSet::new();
         for mount in mounts.lines().chain([". / unknown"]).take(MAX_MOUNTS) {
@@ -69,6 +71,7 @@ impl Source for Disks {
             let (size, free) = (space.f_blocks * space.f_frsize, space.f_bfree * space.f_frsize);
             let available = space.f_bavail * space.f_frsize;
             let (inodes, inodes_free) = (space.f_files, space.f_ffree);
+            let (device, place) = (shown(device), shown(&place));
             // Writing to a string cannot fail.
             let _ = writeln!(
                 text,

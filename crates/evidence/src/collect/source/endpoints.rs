@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::time::Instant;
 
 use crate::collect::host::Host;
 
@@ -23,6 +24,21 @@ const API_FILES: [&str; 10] = [
     "/var/lib/rancher/*/agent/kubelet.kubeconfig",
 ];
 
+const REGISTRY_FILES: [&str; 12] = [
+    "/etc/containerd/certs.d/*/hosts.toml",
+    "/etc/containerd/conf.d/*.toml",
+    "/etc/containerd/config.toml",
+    "/etc/containers/registries.conf",
+    "/etc/containers/registries.conf.d/*.conf",
+    "/etc/crio/crio.conf",
+    "/etc/crio/crio.conf.d/*",
+    "/etc/kubeadm.yml",
+    "/etc/kubernetes/manifests/*.yaml",
+    "/run/kubeadm/*.yaml",
+    "/tmp/kubeadm.yml",
+    "/var/lib/kubelet/kubeadm-flags.env",
+];
+
 /// A host, by name or address, and a port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Endpoint {
@@ -31,27 +47,55 @@ pub(super) struct Endpoint {
 }
 
 /// The API endpoints in kubeconfigs and kubeadm's configuration.
-pub(super) fn api(host: &Host) -> Vec<Endpoint> {
+pub(super) fn api(host: &Host, deadline: Instant) -> Vec<Endpoint> {
     let mut found = BTreeSet::new();
-    for path in API_FILES.iter().flat_map(|pattern| host.find(pattern).unwrap_or_default()) {
+    for path in API_FILES.iter().flat_map(|pattern| host.find(pattern, deadline).unwrap_or_default()) {
         let Ok(content) = host.read(&path, MAX_FILE) else { continue };
         found.extend(in_text(&String::from_utf8_lossy(&content)));
     }
     found.into_iter().take(MAX_ENDPOINTS).collect()
 }
 
-/// Registries that containerd is configured for, and that kubeadm takes its images from.
-pub(super) fn registries(host: &Host) -> Vec<Endpoint> {
+/// The registries this machine takes images from: mirrors, the registry of the pause image, kubeadm's repository and
+/// the images of static pods.
+pub(super) fn registries(host: &Host, deadline: Instant) -> Vec<Endpoint> {
     let folders = host.list("/etc/containerd/certs.d").unwrap_or_default();
     let mut found: BTreeSet<Endpoint> =
-        folders.iter().filter_map(|name| Endpoint::parse(&name.to_string_lossy(), 443)).collect();
-    for path in host.find("/run/kubeadm/*.yaml").unwrap_or_default() {
+        folders.iter().filter_map(|name| registry(&name.to_string_lossy())).collect();
+    for path in REGISTRY_FILES.iter().flat_map(|pattern| host.find(pattern, deadline).unwrap_or_default()) {
         let Ok(content) = host.read(&path, MAX_FILE) else { continue };
-        let text = String::from_utf8_lossy(&content);
-        let repositories = text.lines().filter_map(|line| line.trim().strip_prefix("imageRepository:"));
-        found.extend(repositories.filter_map(|value| Endpoint::parse(value, 443)));
+        found.extend(registries_in(&String::from_utf8_lossy(&content)));
     }
     found.into_iter().take(MAX_ENDPOINTS).collect()
+}
+
+/// Registries in the fields that name them, in TOML, YAML and the kubelet's flags alike.
+fn registries_in(text: &str) -> impl Iterator<Item = Endpoint> {
+    text.lines().map(str::trim).filter(|line| !line.starts_with('#')).filter_map(|line| {
+        // containerd's mirrors: `[host."https://mirror.example"]`.
+        if let Some(mirror) = line.strip_prefix("[host.") {
+            return registry(mirror.trim_end_matches(']'));
+        }
+        if let Some((_, image)) = line.split_once("--pod-infra-container-image=") {
+            return registry(image.split([' ', '"']).next()?);
+        }
+        let (name, value) = line.split_once([':', '='])?;
+        let known =
+            ["sandbox_image", "sandbox", "pause_image", "location", "imageRepository", "image", "server"];
+        let name = name.trim().trim_start_matches("- ");
+        if known.contains(&name) { registry(value) } else { None }
+    })
+}
+
+/// The host of `https://host:port/…` or of an image that names one; an image without a host names nobody.
+fn registry(text: &str) -> Option<Endpoint> {
+    let text = text.trim().trim_matches(['"', '\'']);
+    let url = text.strip_prefix("https://");
+    let endpoint = Endpoint::parse(url.unwrap_or(text).split('/').next()?, 443)?;
+    // As image names are read: the first part is a host when it has a dot or a port, or is `localhost`.
+    let is_host =
+        url.is_some() || endpoint.host.contains('.') || endpoint.port != 443 || endpoint.host == "localhost";
+    is_host.then_some(endpoint)
 }
 
 fn in_text(text: &str) -> impl Iterator<Item = Endpoint> {
@@ -117,6 +161,33 @@ mod tests {
         let told: Vec<String> =
             in_text(&[kubeconfig, kubeadm, rke].concat()).map(|endpoint| endpoint.to_string()).collect();
         assert_eq!(told, ["api.c1.example:6443", "10.0.0.1:6443", "[fd00::1]:443", "rke.example:9345"]);
+    }
+
+    #[test]
+    fn registries_are_those_the_machine_was_told_of() {
+        let text = "# sandbox_image = \"registry.k8s.io/pause:3.10\"\n\
+                    sandbox_image = \"r.corp.example:5000/pause:3.10\"\n\
+                    pause_image = 'quay.example/pause@sha256:00'\n\
+                    [host.\"https://mirror.example\"]\n\
+                    server = \"https://up.example/v2\"\n\
+                    location = \"pull.example/team\"\n\
+                    imageRepository: repo.example/k8s\n\
+                    - image: busybox\n\
+                    image: library/nginx\n\
+                    KUBELET_KUBEADM_ARGS=\"--pod-infra-container-image=flag.example/pause:3 --x=y\"\n\
+                    other = \"no.example\"\n";
+        let told: Vec<String> = registries_in(text).map(|endpoint| endpoint.to_string()).collect();
+        let expected = [
+            "r.corp.example:5000",
+            "quay.example:443",
+            "mirror.example:443",
+            "up.example:443",
+            "pull.example:443",
+            "repo.example:443",
+            "flag.example:443",
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(registry("_default"), None);
     }
 
     #[test]

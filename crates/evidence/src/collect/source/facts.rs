@@ -3,7 +3,7 @@
 use super::Source;
 use crate::collect::forbidden;
 use crate::collect::host::Host;
-use crate::collect::sink::{Framing, Sink, Trouble};
+use crate::collect::sink::{Framing, Sink, Trouble, shown};
 
 pub(super) struct Facts {
     pub(super) to: String,
@@ -17,13 +17,11 @@ impl Source for Facts {
         sink.file(&self.to, "facts", Framing::Lines, |file| {
             let mut any = false;
             for pattern in &self.paths {
-                for path in host.find(pattern)? {
-                    let value = host.fact(&path).filter(|_| forbidden::reason(&path).is_none());
-                    if let Some(value) = value {
+                for path in host.find(pattern, file.deadline())? {
+                    if let Some(value) = forbidden::fact(host, &path) {
                         any = true;
-                        file.write(
-                            format!("{} = {}\n", path.display(), value.replace('\n', " ; ")).as_bytes(),
-                        )?;
+                        let name = shown(&path.to_string_lossy());
+                        file.text(&format!("{name} = {}\n", value.replace('\n', " ; ")))?;
                     }
                 }
             }

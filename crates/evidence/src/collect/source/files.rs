@@ -37,7 +37,11 @@ impl Source for Files {
                 .find('*')
                 .and_then(|star| pattern[..star].rfind('/'))
                 .map_or("", |end| &pattern[..end]);
-            let paths = if pattern.contains('*') { host.find(pattern)? } else { vec![pattern.into()] };
+            let paths = if pattern.contains('*') {
+                host.find(pattern, sink.deadline())?
+            } else {
+                vec![pattern.into()]
+            };
             for path in paths {
                 if !pattern.contains('*') && !host.exists(&path) {
                     continue;
@@ -69,23 +73,13 @@ impl Files {
         sink.time_left()?;
         let source = path.to_string_lossy();
         let to = to.strip_suffix(".gz").unwrap_or(to);
-        if let Some(reason) = forbidden::reason(path) {
-            sink.note(to, &source, &Trouble::Withheld(reason.to_owned()));
-            return Ok(());
-        }
-        let opened = host.open(path).and_then(|file| Ok((host.real_path(&file)?, file)));
-        let (real, file) = match opened {
+        let (real, file) = match forbidden::open(host, path) {
             Ok(opened) => opened,
-            Err(error) => {
-                sink.note(to, &source, &error.into());
+            Err(trouble) => {
+                sink.note(to, &source, &trouble);
                 return Ok(());
             }
         };
-        // A link may have led to something that is not to be collected.
-        if let Some(reason) = forbidden::reason(&real) {
-            sink.note(to, &source, &Trouble::Withheld(reason.to_owned()));
-            return Ok(());
-        }
         // Containers' logs are reached by two names.
         if !seen.insert(real) {
             return Ok(());

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::Source;
+use super::{NOT_FROM_OUTSIDE, Source};
 use crate::collect::host::Host;
 use crate::collect::sink::{Sink, Trouble};
 
@@ -25,7 +25,7 @@ pub(super) struct Http {
 impl Source for Http {
     fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
         if !host.is_this_machine() {
-            return Err(Trouble::Absent);
+            return Err(Trouble::Skipped(NOT_FROM_OUTSIDE));
         }
         let address: SocketAddr = self
             .address

@@ -14,9 +14,8 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 
-use super::Source;
 use super::endpoints::{self, Endpoint};
-use super::{certificates, name_servers};
+use super::{NOT_FROM_OUTSIDE, Source, certificates, name_servers};
 use crate::collect::host::Host;
 use crate::collect::sink::{Sink, Trouble};
 
@@ -40,7 +39,7 @@ pub(super) struct Https {
 
 pub(super) enum Whom {
     ApiEndpoints,
-    /// Those in the machine's configuration, or else these.
+    /// Those in the machine's configuration, and these.
     Registries(Vec<String>),
 }
 
@@ -56,22 +55,22 @@ struct Collector {
 impl Source for Https {
     fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
         if !host.is_this_machine() {
-            return Err(Trouble::Absent);
+            return Err(Trouble::Skipped(NOT_FROM_OUTSIDE));
         }
         let mut targets = match &self.whom {
-            Whom::ApiEndpoints => endpoints::api(host),
+            Whom::ApiEndpoints => endpoints::api(host, sink.deadline()),
             Whom::Registries(hosts) => {
-                let configured = endpoints::registries(host);
-                if configured.is_empty() {
-                    hosts.iter().filter_map(|host| Endpoint::parse(host, 443)).collect()
-                } else {
-                    configured
-                }
+                let mut targets = endpoints::registries(host, sink.deadline());
+                targets.extend(hosts.iter().filter_map(|host| Endpoint::parse(host, 443)));
+                targets
             }
         };
         targets.dedup();
         if targets.is_empty() {
-            return Err(Trouble::Absent);
+            return Err(Trouble::Skipped(match self.whom {
+                Whom::ApiEndpoints => "no configuration of this machine names an API endpoint",
+                Whom::Registries(_) => "no configuration of this machine names a registry",
+            }));
         }
         sink.file(&self.to, "https", crate::collect::sink::Framing::Lines, |file| {
             for target in &targets {
@@ -84,7 +83,7 @@ impl Source for Https {
                 for address in addresses.into_iter().take(MAX_ADDRESSES) {
                     text += &probe(target, address, &self.path, PATIENCE.min(file.time_left()?));
                 }
-                file.write(text.as_bytes())?;
+                file.text(&text)?;
             }
             Ok(())
         });

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use landfall_journal::{Entry, Filter, Id128, Journal as Files};
@@ -47,7 +48,7 @@ struct Parts {
 
 impl Source for Journal {
     fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
-        let mut journal = open(host)?;
+        let mut journal = open(host, sink.deadline())?;
         let mut filter = self.unit.as_deref().map_or_else(Filter::default, Filter::unit);
         if self.since == Since::Boot
             && let Some(boot) = last_boot(host, &mut journal)
@@ -67,11 +68,12 @@ pub(super) fn of_unit(host: &Host, unit: &str, to: &str, sink: &mut Sink) -> Res
 }
 
 /// All journal files of the machine, opened inside its root.
-fn open(host: &Host) -> Result<Files, Trouble> {
+fn open(host: &Host, deadline: Instant) -> Result<Files, Trouble> {
     let mut files: Vec<File> = Vec::new();
     let mut trouble = Trouble::Absent;
     // Files being written have no `@` in their names and matter most.
-    let mut paths: Vec<_> = PLACES.iter().flat_map(|place| host.find(place).unwrap_or_default()).collect();
+    let found = PLACES.iter().flat_map(|place| host.find(place, deadline).unwrap_or_default());
+    let mut paths: Vec<_> = found.collect();
     paths.sort_by_key(|path| path.to_string_lossy().contains('@'));
     for path in paths.into_iter().take(MAX_FILES) {
         match host.open(&path) {
@@ -173,11 +175,10 @@ fn clean(name: &[u8], otherwise: &str, names: &mut HashMap<Vec<u8>, String>, sin
     if let Some(clean) = names.get(name) {
         return clean.clone();
     }
-    let plain: String = String::from_utf8_lossy(name)
-        .chars()
-        .map(|c| if c.is_control() || c == ' ' { '_' } else { c })
-        .collect();
-    let clean = sink.clean(&plain);
+    // Cleaned as it is: what is made plain first may no longer look like the secret it is.
+    let clean = sink.clean(&String::from_utf8_lossy(name));
+    let clean: String =
+        clean.chars().map(|c| if c.is_control() || c.is_whitespace() { '_' } else { c }).collect();
     if names.len() < MAX_NAMES {
         names.insert(name.to_vec(), clean.clone());
     }

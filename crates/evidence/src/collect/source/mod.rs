@@ -18,6 +18,9 @@ use super::host::Host;
 use super::plan::{Item, Spec};
 use super::sink::{Sink, Trouble};
 
+/// Why nobody is asked on behalf of a disk that is looked at from another machine.
+const NOT_FROM_OUTSIDE: &str = "it is asked on the machine itself only, not with another root";
+
 /// Something that can be collected. What it finds, and what it finds out it cannot read, goes into the sink; an error is
 /// the outcome of the item as a whole.
 pub(super) trait Source {

@@ -6,9 +6,9 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::Source;
 use super::dns::{Answer, Message, Query, RecordType};
 use super::endpoints;
+use super::{NOT_FROM_OUTSIDE, Source};
 use crate::collect::host::Host;
 use crate::collect::sink::{Sink, Trouble};
 
@@ -40,10 +40,10 @@ pub(super) struct NameServers {
 impl Source for NameServers {
     fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
         if !host.is_this_machine() {
-            return Err(Trouble::Absent);
+            return Err(Trouble::Skipped(NOT_FROM_OUTSIDE));
         }
         let servers = servers(host);
-        let endpoints = endpoints::api(host);
+        let endpoints = endpoints::api(host, sink.deadline());
         let mut names: Vec<String> = self.names.clone();
         names.extend(
             endpoints.iter().filter(|endpoint| endpoint.is_name()).map(|endpoint| endpoint.host.clone()),

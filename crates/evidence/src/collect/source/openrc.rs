@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use super::Source;
+use crate::collect::forbidden;
 use crate::collect::host::Host;
-use crate::collect::sink::{Sink, Trouble};
+use crate::collect::sink::{Sink, Trouble, shown};
 
 const STATES: [&str; 8] =
     ["failed", "starting", "inactive", "stopping", "scheduled", "wasinactive", "hotplugged", "started"];
@@ -18,16 +19,20 @@ pub(super) struct Openrc {
 impl Source for Openrc {
     fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
         host.list("/run/openrc")?;
-        let level = host.fact("/run/openrc/softlevel").unwrap_or_else(|| "unknown".to_owned());
-        let mut text = format!("runlevel: {level}\n");
+        let level = forbidden::fact(host, "/run/openrc/softlevel");
+        let mut text = format!("runlevel: {}\n", shown(level.as_deref().unwrap_or("unknown")));
         for state in STATES {
             for service in host.list(format!("/run/openrc/{state}")).unwrap_or_default() {
-                let service = service.to_string_lossy();
+                sink.time_left()?;
+                let service = shown(&service.to_string_lossy());
                 // What a supervised or started daemon left behind tells which process it should be.
-                let daemon = host.fact(format!("/run/openrc/daemons/{service}/001")).unwrap_or_default();
+                let daemon =
+                    forbidden::fact(host, format!("/run/openrc/daemons/{service}/001")).unwrap_or_default();
                 let pidfile =
                     daemon.lines().find_map(|line| line.strip_prefix("pidfile=")).unwrap_or_default();
-                let pid = if pidfile.is_empty() { None } else { host.fact(pidfile) };
+                // The file is named by the daemon; what it holds is told only if it is a number.
+                let pid = if pidfile.is_empty() { None } else { forbidden::fact(host, pidfile) };
+                let pid = pid.filter(|pid| pid.parse::<u32>().is_ok());
                 let crashed = state == "started"
                     && pid
                         .as_deref()
