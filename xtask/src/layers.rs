@@ -22,6 +22,7 @@ const ROOMS: &[(&str, Level)] = &[
     ("landfall-model", Level::Noun),
     ("landfall-journal", Level::Noun),
     ("landfall-pki", Level::Mechanism),
+    ("landfall-cri", Level::Mechanism),
     ("landfall-dbus", Level::Mechanism),
     ("landfall-wire", Level::Mechanism),
     ("landfall-steps", Level::Mechanism),

@@ -8,7 +8,7 @@ mod message;
 use std::io;
 
 pub use connection::{Connection, Peer};
-pub use message::{Value, parse_values};
+pub use message::{Value, parse_reply, parse_values};
 
 #[derive(Debug, thiserror::Error)]
 pub enum DbusError {

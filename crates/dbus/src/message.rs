@@ -140,6 +140,14 @@ pub(crate) fn parse_message(fixed: &[u8; 16], rest: &[u8]) -> Result<Message, Db
     Ok(message)
 }
 
+/// The values of an answer, header and all.
+pub fn parse_reply(bytes: &[u8]) -> Result<Vec<Value>, DbusError> {
+    let cut = DbusError::Malformed { what: "a cut header" };
+    let Some((fixed, rest)) = bytes.split_first_chunk::<16>() else { return Err(cut) };
+    let message = parse_message(fixed, rest)?;
+    parse_values(&message.signature, &message.body)
+}
+
 /// The values of a body in little-endian order, by its signature.
 pub fn parse_values(signature: &str, body: &[u8]) -> Result<Vec<Value>, DbusError> {
     let mut reader = Reader { bytes: body, at: 0, values: 0 };

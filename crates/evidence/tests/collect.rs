@@ -1,109 +1,21 @@
 //! Collecting from folders that look like machines: what is there comes, what is secret goes, what is missing is told.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::BTreeMap;
+#[path = "machine/mod.rs"]
+mod machine;
+
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::fs::symlink;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
-use flate2::read::MultiGzDecoder;
-use jiff::Timestamp;
-use landfall_diagnose::{Engine, RuleSet};
-use landfall_evidence::bundle::{BundleWriter, Packing, verify};
-use landfall_evidence::collect::{Host, Plan, collect};
-use landfall_evidence::read::{self, Input};
-use landfall_model::bundle::{BundleItem, BundleManifest, ItemOutcome};
-use landfall_model::report::Report;
+use landfall_evidence::collect::Host;
+use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_pki::Authority;
-use landfall_testkit::{ApiServer, ControllerManager, Invitation, Need, Node, NodeSpec, eventually, have};
+use landfall_testkit::{Need, have};
 use proptest::prelude::*;
-use tempfile::TempDir;
 
-/// A folder that looks like the root of a machine.
-struct Machine {
-    root: TempDir,
-}
-
-/// A bundle, unpacked.
-struct Bundle {
-    packed: Vec<u8>,
-    manifest: BundleManifest,
-    files: BTreeMap<String, Vec<u8>>,
-}
-
-impl Machine {
-    fn new() -> Self {
-        Self { root: tempfile::tempdir().unwrap() }
-    }
-
-    fn file(&self, path: &str, content: impl AsRef<[u8]>) -> &Self {
-        let path = self.root.path().join(path.trim_start_matches('/'));
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, content).unwrap();
-        self
-    }
-
-    fn link(&self, from: &str, to: impl AsRef<Path>) -> &Self {
-        let from = self.root.path().join(from.trim_start_matches('/'));
-        fs::create_dir_all(from.parent().unwrap()).unwrap();
-        symlink(to, from).unwrap();
-        self
-    }
-
-    fn collect(&self) -> Bundle {
-        Bundle::of(Host::at(self.root.path()).unwrap())
-    }
-}
-
-impl Bundle {
-    fn of(host: Host) -> Self {
-        let started = Timestamp::from_second(1_767_323_045).unwrap();
-        let plan = Plan::of(&host).unwrap();
-        let mut bundle = BundleWriter::new(Vec::new(), Packing::Gzip, "1", host.identity(), started);
-        collect(host, &plan, &mut bundle, &|_| {}).unwrap();
-        let finished = bundle.finish(started).unwrap();
-        let verified = verify(&finished.out[..]).unwrap();
-        assert!(verified.is_complete(), "{:?}", verified.wrong);
-        let mut files = BTreeMap::new();
-        let mut archive = tar::Archive::new(MultiGzDecoder::new(&finished.out[..]));
-        for entry in archive.entries().unwrap() {
-            let mut entry = entry.unwrap();
-            let path = String::from_utf8(entry.path_bytes().into_owned()).unwrap();
-            let mut content = Vec::new();
-            entry.read_to_end(&mut content).unwrap();
-            files.insert(path.strip_prefix("log-bundle-1/").unwrap().to_owned(), content);
-        }
-        Self { packed: finished.out, manifest: finished.manifest, files }
-    }
-
-    #[track_caller]
-    fn text(&self, path: &str) -> String {
-        let content = self.files.get(path).unwrap_or_else(|| panic!("no {path} in {:?}", self.files.keys()));
-        String::from_utf8_lossy(content).into_owned()
-    }
-
-    fn contains(&self, needle: &str) -> Option<&str> {
-        let holds = |content: &[u8]| memchr::memmem::find(content, needle.as_bytes()).is_some();
-        self.files.iter().find(|(_, content)| holds(content)).map(|(path, _)| path.as_str())
-    }
-
-    fn diagnose(&self) -> Report {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("bundle.tar.gz");
-        fs::write(&path, &self.packed).unwrap();
-        let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
-        read::diagnose(&engine, vec![Input::Path(path)], &|_| {}).unwrap()
-    }
-
-    fn outcome(&self, source: &str) -> &ItemOutcome {
-        let item = self.manifest.items.iter().find(|item| item.source == source);
-        &item.unwrap_or_else(|| panic!("no {source} in {:#?}", self.manifest.items)).outcome
-    }
-}
+use machine::{Bundle, Machine};
 
 /// Folders of the machine below.
 const PLACES: [&str; 8] =
@@ -263,87 +175,6 @@ fn certificates_are_told_by_their_public_facts() {
     assert!(facts.contains("/etc/kubernetes/pki/etcd/ca.crt\n") && facts.contains("test-ca"), "{facts}");
     assert!(facts.contains("not after: ") && facts.contains("authority: yes"), "{facts}");
     assert!(!facts.contains("BEGIN"));
-}
-
-/// `openshift-install analyze`, as described in its documentation: what it would say of a bundle.
-fn analyze(bundle: &Bundle) -> Vec<String> {
-    #[derive(Default)]
-    struct Service {
-        starts: u32,
-        successful: bool,
-        failing_stage: String,
-        last_error: String,
-    }
-    let mut services: BTreeMap<String, Service> = BTreeMap::new();
-    for (path, content) in &bundle.files {
-        let path = format!("log-bundle-1/{path}");
-        let Some((_, name)) = path.rsplit_once("/bootstrap/services/") else { continue };
-        let Some(name) = name.strip_suffix(".json").filter(|name| !name.contains('.')) else { continue };
-        let entries: Vec<serde_json::Value> = serde_json::from_slice(content).unwrap();
-        let mut service = Service::default();
-        let mut previous_failed_stage = false;
-        for entry in &entries {
-            let text = |field: &str| entry[field].as_str().unwrap_or_default();
-            let phase = text("phase");
-            service.starts += u32::from(phase == "service start");
-            service.successful =
-                matches!(phase, "service end" | "post-command end") && text("result") == "success";
-            if text("result") == "failure" {
-                if !previous_failed_stage {
-                    text("stage").clone_into(&mut service.failing_stage);
-                }
-                text("errorMessage").clone_into(&mut service.last_error);
-            }
-            previous_failed_stage = phase == "stage end" && text("result") == "failure";
-        }
-        services.insert(name.to_owned(), service);
-    }
-    if services.is_empty() {
-        return vec!["Invalid log bundle or the bootstrap machine could not be reached and bootstrap logs were not collected".to_owned()];
-    }
-    for name in ["release-image", "bootkube"] {
-        let service = services.get(name);
-        if service.is_none_or(|service| service.starts == 0) {
-            return vec![format!("The bootstrap machine did not execute the {name}.service systemd unit")];
-        }
-        if let Some(service) = service.filter(|service| !service.successful) {
-            let what = if name == "bootkube" {
-                format!("The bootkube service failed at stage \"{}\"", service.failing_stage)
-            } else {
-                "The bootstrap machine failed to download the release image".to_owned()
-            };
-            return [vec![what], service.last_error.lines().map(str::to_owned).collect()].concat();
-        }
-    }
-    Vec::new()
-}
-
-#[test]
-fn openshift_installs_analysis_gives_the_right_verdicts() {
-    const DONE: &str = r#"[{"phase":"service start","timestamp":"2026-08-20T10:00:00Z"},
-        {"phase":"service end","result":"success","timestamp":"2026-08-20T10:00:09Z"}]"#;
-    let machine = Machine::new();
-    machine.file("opt/openshift/openshift", "");
-    assert!(analyze(&machine.collect())[0].starts_with("Invalid log bundle"));
-
-    machine.file("var/log/openshift/release-image.json", DONE);
-    assert_eq!(
-        analyze(&machine.collect()),
-        ["The bootstrap machine did not execute the bootkube.service systemd unit"]
-    );
-
-    let failed = r#"[{"phase":"service start","timestamp":"2026-08-20T10:00:00Z"},
-        {"phase":"stage start","stage":"cvo-bootstrap","timestamp":"2026-08-20T10:00:01Z"},
-        {"phase":"stage end","stage":"cvo-bootstrap","result":"failure","errorLine":"199 main bootkube.sh","errorMessage":"l1\nl2\nl3"},
-        {"phase":"service end","result":"failure","errorLine":"199 main bootkube.sh","errorMessage":"l1\nl2\nl3"}]"#;
-    machine.file("var/log/openshift/bootkube.json", failed);
-    assert_eq!(
-        analyze(&machine.collect()),
-        ["The bootkube service failed at stage \"cvo-bootstrap\"", "l1", "l2", "l3"]
-    );
-
-    machine.file("var/log/openshift/bootkube.json", DONE);
-    assert_eq!(analyze(&machine.collect()), [""; 0]);
 }
 
 proptest! {
@@ -509,119 +340,4 @@ fn a_machine_is_named_by_plain_words_or_not_at_all() {
     assert_eq!(node.hostname, "unknown");
     assert_eq!(node.machine_id, None);
     assert_eq!(node.os.as_deref(), Some("Debian GNU/Linux 12 (bookworm)"));
-}
-
-/// A machine that works writes hundreds of lines that look like trouble; none of them may become a verdict.
-#[test]
-fn a_real_node_that_is_ready_has_nothing_wrong_with_it() {
-    let needs = [Node::NEEDS, ApiServer::NEEDS, ControllerManager::NEEDS, Invitation::NEEDS].concat();
-    if !have(&needs) {
-        return;
-    }
-    let cluster = ApiServer::start_with(&Invitation::api_server()).unwrap();
-    let _controllers = ControllerManager::start(&cluster).unwrap();
-    let invitation = Invitation::create(&cluster).unwrap();
-    let mut node = Node::boot(&invitation.node("healthy")).unwrap();
-    assert_eq!(node.wait_for_cloud_init().unwrap(), [""; 0], "`kubeadm join` failed");
-    let limit = std::time::Duration::from_secs(90);
-    eventually("the node to be ready", limit, || node.is_ready(&cluster).unwrap().then_some(())).unwrap();
-    node.output(&["journalctl", "--sync"]).unwrap();
-
-    let root = format!("/proc/{}/root", node.leader().unwrap());
-    let report = Bundle::of(Host::at(Path::new(&root)).unwrap()).diagnose();
-    assert_eq!(report.verdict.cause, None, "{:#?}", report.findings);
-}
-
-/// cloud-init calls it a success when kubeadm fails and a later command does not.
-const SILENT_FAILURE: &str = "#cloud-config
-runcmd:
-  - echo the password is plum-Jam-und-Zimt-77
-  - kubeadm join --config /run/kubeadm/absent.yaml && echo success > /run/cluster-api/bootstrap-success.complete
-  - echo the post command ran
-write_files:
-  - path: /etc/app.conf
-    content: |
-      password: plum-Jam-und-Zimt-77
-";
-
-const BROKEN_UNIT: &str = "[Unit]
-Description=A unit that fails
-[Service]
-Type=oneshot
-ExecStart=/bin/sh -c 'echo the reason is on this line; exit 7'
-";
-
-#[test]
-fn a_real_node_tells_of_its_failed_unit_and_of_kubeadms_silent_failure() {
-    if !have(Node::NEEDS) {
-        return;
-    }
-    let mut spec = NodeSpec::new("teller");
-    spec.user_data = SILENT_FAILURE.to_owned();
-    spec.files.push(("/etc/systemd/system/broken.service".into(), BROKEN_UNIT.as_bytes().to_vec()));
-    spec.arguments.push("--tmpfs=/srv:size=64k".to_owned());
-    let mut node = Node::boot(&spec).unwrap();
-    node.wait_for_boot().unwrap();
-    assert_eq!(node.wait_for_cloud_init().unwrap(), [""; 0], "cloud-init noticed");
-    assert!(!node.run(&["systemctl", "start", "broken.service"]).unwrap().status.success());
-    // The journal is written a moment after the unit has ended.
-    node.output(&["journalctl", "--sync"]).unwrap();
-
-    // A file system that is full, and a journal that is rotated all the while it is read.
-    assert!(!node.run(&["dd", "if=/dev/zero", "of=/srv/big", "bs=1k", "count=65"]).unwrap().status.success());
-    let root = format!("/proc/{}/root", node.leader().unwrap());
-    let done = AtomicBool::new(false);
-    let bundle = thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                node.output(&["journalctl", "--rotate"]).unwrap();
-            }
-        });
-        let bundle = Bundle::of(Host::at(Path::new(&root)).unwrap());
-        done.store(true, Ordering::Relaxed);
-        bundle
-    });
-
-    assert_eq!(bundle.manifest.node.hostname, "teller");
-    let failed = bundle.text("failed-units.txt");
-    assert!(failed.contains("● broken.service") && failed.contains("A unit that fails"), "{failed}");
-    let status = bundle.text("unit-status/broken.service.txt");
-    assert!(status.contains("Active: failed (failed) (Result: exit-code)"), "{status}");
-    assert!(status.contains("(code=exited, status=7)"), "{status}");
-    let log = bundle.text("unit-status/broken.service.log");
-    assert!(log.contains("the reason is on this line"), "{log}");
-    assert!(bundle.text("unit-status/kubelet.service.txt").contains("kubelet"));
-
-    assert!(bundle.text("bootstrap/cloud-init/result.json").contains("\"errors\": []"));
-    assert!(
-        !bundle.files.keys().any(|path| path.contains("bootstrap-success.complete")),
-        "kubeadm did not succeed"
-    );
-    let words = bundle.text("bootstrap/journals/cloud-final.log");
-    assert!(words.contains("absent.yaml") && words.contains("the post command ran"), "{words}");
-    assert_eq!(bundle.contains("plum-Jam-und-Zimt-77"), None);
-    let report = bundle.diagnose();
-    let cause = report.verdict.cause.as_ref().map(landfall_model::Cause::as_str);
-    assert_eq!(cause, Some("bootstrap-config-invalid"), "{:#?}", report.findings);
-    let silent =
-        |finding: &landfall_model::report::Finding| finding.cause.as_str() == "kubeadm-failed-silently";
-    assert!(report.findings.iter().any(silent), "{:#?}", report.findings);
-
-    let mut journal = String::new();
-    MultiGzDecoder::new(&bundle.files["bootstrap/journals/journal.log.gz"][..])
-        .read_to_string(&mut journal)
-        .unwrap();
-    assert!(
-        journal.matches(": the reason is on this line").count() == 1,
-        "once, however often it was rotated"
-    );
-    let disks = bundle.text("bootstrap/machine/df.txt");
-    assert!(disks.lines().any(|line| line.contains(" 100% ") && line.ends_with(" /srv")), "{disks}");
-    assert!(!journal.contains("plum-Jam-und-Zimt-77"));
-
-    // Without its private socket, systemd is asked over the bus.
-    node.output(&["mv", "/run/systemd/private", "/run/systemd/hidden"]).unwrap();
-    let bundle = Bundle::of(Host::at(Path::new(&root)).unwrap());
-    assert_eq!(bundle.text("failed-units.txt"), failed);
-    assert!(bundle.text("unit-status/broken.service.txt").contains("status=7"));
 }

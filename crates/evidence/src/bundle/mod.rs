@@ -4,6 +4,7 @@
 //! record holds the file's hash, so every file that arrived whole can be verified, even when the stream was cut before
 //! `manifest.json`, the last file. `docs/concepts/bundle.md` describes the format.
 
+mod age;
 mod pack;
 mod verify;
 
@@ -17,6 +18,7 @@ use landfall_model::identity::NodeIdentity;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
+pub use self::age::{Recipient, RecipientError, Sealed};
 use self::pack::Packer;
 pub use self::pack::Packing;
 pub use self::verify::{Verified, VerifyError, verify};
@@ -95,6 +97,11 @@ impl<W: Write> BundleWriter<W> {
         if self.manifest.items.len() < MAX_ITEMS {
             self.manifest.items.push(item);
         }
+    }
+
+    /// What is recorded so far.
+    pub fn manifest(&self) -> &BundleManifest {
+        &self.manifest
     }
 
     /// Sends off what is held back for better packing, so that it is not lost if nothing more comes.

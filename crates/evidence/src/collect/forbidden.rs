@@ -74,7 +74,11 @@ const SECRET_FILES: [&str; 22] = [
 ];
 
 /// Names of files in the secret folders that say when, not what.
-const HARMLESS: [&str; 2] = ["/var/lib/cloud/instance/boot-finished", "/var/lib/cloud/instance/datasource"];
+const HARMLESS: [&str; 3] = [
+    "/var/lib/cloud/instance/boot-finished",
+    "/var/lib/cloud/instance/datasource",
+    "/var/lib/ignition/result.json",
+];
 
 /// Why a file is not collected; `None` when it may be.
 pub(super) fn reason(path: &Path) -> Option<&'static str> {

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use landfall_model::identity::NodeIdentity;
-use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, StatVfs};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatVfs};
 use rustix::io::Errno;
 
 /// More names in one folder are a mistake or an attack; what lies beyond is not looked at.
@@ -138,6 +138,10 @@ impl Host {
         found.sort_unstable();
         found.dedup();
         Ok(found)
+    }
+
+    pub fn stat(&self, path: impl AsRef<Path>) -> io::Result<Stat> {
+        Ok(rustix::fs::fstat(self.resolve(path.as_ref(), OFlags::PATH)?)?)
     }
 
     /// How full the file system at a path is.

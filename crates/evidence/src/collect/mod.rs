@@ -4,6 +4,7 @@
 //! own limits and its own outcome: one that fails or hangs leaves a record and nothing else. Files enter the bundle in the
 //! order of the plan, whatever finishes first, and everything passes the redactor before it leaves the item's thread.
 
+pub mod dns;
 mod forbidden;
 mod host;
 mod known;
@@ -35,6 +36,9 @@ const READY: usize = 1;
 
 /// How long beyond its own limit an item is waited for: it may be finishing what it has.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// The log of the collection; the manifest has everything.
+const MAX_LOG: usize = 1 << 20;
 
 /// When nothing comes for so long, what is held back for better packing is sent off.
 const SILENCE: Duration = Duration::from_millis(500);
@@ -108,7 +112,35 @@ pub fn collect<W: Write>(
         tell(Event::Item { id: &first.item.id, number, of });
         first.drain(bundle, tell).map_err(|source| CollectError::Write { source })?;
     }
-    Ok(())
+    let log = gather_log(&bundle.manifest().items);
+    let item =
+        BundleItem::without_file("gather.log".to_owned(), "landfall".to_owned(), ItemOutcome::Collected);
+    bundle.add(item, log.as_bytes()).map_err(|source| CollectError::Write { source })
+}
+
+/// What was done, for people: a line for each record.
+fn gather_log(items: &[BundleItem]) -> String {
+    let mut text = String::new();
+    for item in items {
+        let BundleItem { path, source, bytes, duration_ms, truncated, .. } = item;
+        let replaced: u64 = item.redactions.values().sum();
+        let what = match &item.outcome {
+            ItemOutcome::Collected => {
+                format!("collected, {bytes} bytes, {truncated} left out, {replaced} secrets replaced")
+            }
+            ItemOutcome::Absent => "not on this machine".to_owned(),
+            ItemOutcome::Skipped { reason } => format!("skipped: {reason}"),
+            ItemOutcome::Failed { error } => format!("not collected: {error}"),
+            ItemOutcome::TimedOut => "given up: it took too long".to_owned(),
+            ItemOutcome::Withheld { reason } => format!("withheld: {reason}"),
+        };
+        text += &format!("{source} -> {path}: {what} ({duration_ms} ms)\n");
+        if text.len() > MAX_LOG {
+            text += "and more: see manifest.json\n";
+            break;
+        }
+    }
+    text
 }
 
 fn start(item: Item, host: &Arc<Host>, redactor: &Redactor) -> Running {

@@ -96,8 +96,14 @@ pub(super) enum Spec {
     Openrc {},
     /// The public facts of certificates in files.
     Certificates { paths: Vec<String> },
+    /// What the container runtime behind a socket runs.
+    Cri { sockets: Vec<String>, inspect: String },
     /// How full the file systems are.
     Disks {},
+    /// Names and sizes of files, without their content.
+    Listing { paths: Vec<String> },
+    /// The shape of files that are never collected, without their values.
+    Shapes { paths: Vec<String> },
     /// Addresses, routes, sockets.
     Network {},
     /// What a service on this machine answers to a plain GET.

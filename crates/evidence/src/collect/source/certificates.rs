@@ -51,24 +51,34 @@ impl Source for Certificates {
     }
 }
 
-/// Certificates as they stand in a PEM file, or in Base64 in the fields of a kubeconfig.
+/// The facts of certificates as they stand in a PEM file, or in Base64 in the fields of a kubeconfig.
 fn in_file(text: &str) -> Vec<String> {
-    let mut found = in_pem(text);
-    for line in text.lines() {
-        let Some((name, value)) = line.split_once(':') else { continue };
-        let name = name.trim().trim_start_matches("- ");
-        if (name == "certificate-authority-data" || name == "client-certificate-data")
-            && let Ok(pem) = STANDARD.decode(value.trim().trim_matches('"'))
-        {
-            let told = in_pem(&String::from_utf8_lossy(&pem));
-            found.extend(told.into_iter().map(|facts| format!("  field: {name}\n{facts}")));
-        }
+    let mut found: Vec<String> = in_pem(text).iter().map(|der| facts(der)).collect();
+    for (name, pem) in fields(text, &["certificate-authority-data", "client-certificate-data"]) {
+        found.extend(in_pem(&pem).iter().map(|der| format!("  field: {name}\n{}", facts(der))));
     }
     found.truncate(MAX_PER_FILE);
     found
 }
 
-fn in_pem(text: &str) -> Vec<String> {
+/// What fields of these names hold in Base64.
+pub(super) fn fields<'t>(text: &'t str, names: &[&str]) -> Vec<(&'t str, String)> {
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let Some((name, value)) = line.split_once(':') else { continue };
+        let name = name.trim().trim_start_matches("- ");
+        if names.contains(&name)
+            && found.len() < MAX_PER_FILE
+            && let Ok(content) = STANDARD.decode(value.trim().trim_matches('"'))
+        {
+            found.push((name, String::from_utf8_lossy(&content).into_owned()));
+        }
+    }
+    found
+}
+
+/// The certificates in a text, and nothing else of it.
+pub(super) fn in_pem(text: &str) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let mut body: Option<String> = None;
     for line in text.lines().map(str::trim) {
@@ -80,7 +90,7 @@ fn in_pem(text: &str) -> Vec<String> {
                 if let Some(der) = body.take().and_then(|body| STANDARD.decode(body).ok())
                     && found.len() < MAX_PER_FILE
                 {
-                    found.push(facts(&der));
+                    found.push(der);
                 }
             }
             _ => {

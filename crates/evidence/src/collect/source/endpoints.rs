@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::collect::host::Host;
@@ -46,10 +47,15 @@ pub(super) struct Endpoint {
     pub(super) port: u16,
 }
 
+/// Kubeconfigs and kubeadm's configuration.
+pub(super) fn api_files(host: &Host, deadline: Instant) -> impl Iterator<Item = PathBuf> {
+    API_FILES.iter().flat_map(move |pattern| host.find(pattern, deadline).unwrap_or_default())
+}
+
 /// The API endpoints in kubeconfigs and kubeadm's configuration.
 pub(super) fn api(host: &Host, deadline: Instant) -> Vec<Endpoint> {
     let mut found = BTreeSet::new();
-    for path in API_FILES.iter().flat_map(|pattern| host.find(pattern, deadline).unwrap_or_default()) {
+    for path in api_files(host, deadline) {
         let Ok(content) = host.read(&path, MAX_FILE) else { continue };
         found.extend(in_text(&String::from_utf8_lossy(&content)));
     }

@@ -15,6 +15,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
 
 use super::endpoints::{self, Endpoint};
+use super::trust::Trust;
 use super::{NOT_FROM_OUTSIDE, Source, certificates, name_servers};
 use crate::collect::host::Host;
 use crate::collect::sink::{Sink, Trouble};
@@ -72,6 +73,11 @@ impl Source for Https {
                 Whom::Registries(_) => "no configuration of this machine names a registry",
             }));
         }
+        let trust = match self.whom {
+            Whom::ApiEndpoints => Some(Trust::of(host, sink.deadline())),
+            // Whom a runtime trusts for a registry is its own business.
+            Whom::Registries(_) => None,
+        };
         sink.file(&self.to, "https", crate::collect::sink::Framing::Lines, |file| {
             for target in &targets {
                 file.time_left()?;
@@ -81,7 +87,8 @@ impl Source for Https {
                     text += &format!("{target}: no name server gave an address\n");
                 }
                 for address in addresses.into_iter().take(MAX_ADDRESSES) {
-                    text += &probe(target, address, &self.path, PATIENCE.min(file.time_left()?));
+                    text +=
+                        &probe(target, address, &self.path, PATIENCE.min(file.time_left()?), trust.as_ref());
                 }
                 file.text(&text)?;
             }
@@ -91,7 +98,13 @@ impl Source for Https {
     }
 }
 
-fn probe(target: &Endpoint, address: IpAddr, path: &str, patience: Duration) -> String {
+fn probe(
+    target: &Endpoint,
+    address: IpAddr,
+    path: &str,
+    patience: Duration,
+    trust: Option<&Trust>,
+) -> String {
     let address = SocketAddr::new(address, target.port);
     let mut text = String::new();
     let started = Instant::now();
@@ -103,14 +116,20 @@ fn probe(target: &Endpoint, address: IpAddr, path: &str, patience: Duration) -> 
     };
     // Writing to a string cannot fail.
     let _ = writeln!(text, "{target}: connected to {address} ({} ms)", started.elapsed().as_millis());
-    match over_tls(target, stream, path, patience) {
+    match over_tls(target, stream, path, patience, trust) {
         Ok(told) => text += &told,
         Err(error) => text += &format!("{target}: {error}\n"),
     }
     text
 }
 
-fn over_tls(target: &Endpoint, stream: TcpStream, path: &str, patience: Duration) -> io::Result<String> {
+fn over_tls(
+    target: &Endpoint,
+    stream: TcpStream,
+    path: &str,
+    patience: Duration,
+    trust: Option<&Trust>,
+) -> io::Result<String> {
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -135,8 +154,12 @@ fn over_tls(target: &Endpoint, stream: TcpStream, path: &str, patience: Duration
         let _ =
             write!(text, "{target}: certificate {number} of the chain\n{}", certificates::facts(certificate));
     }
+    let clock = answer.as_ref().ok().and_then(|answer| clock(answer));
+    if let Some(trust) = trust {
+        text += &trust.verdict(target, &chain, asked, clock);
+    }
     match answer {
-        Ok(answer) => text += &told(target, path, &answer, asked),
+        Ok(answer) => text += &told(target, path, &answer, clock, asked),
         Err(error) => text += &format!("{target}: TLS: {error}\n"),
     }
     Ok(text)
@@ -159,19 +182,25 @@ fn read_some(stream: &mut impl Read, patience: Duration) -> io::Result<Vec<u8>> 
 }
 
 /// Status, and how far the peer's clock is from ours.
-fn told(target: &Endpoint, path: &str, answer: &[u8], asked: Timestamp) -> String {
+fn told(target: &Endpoint, path: &str, answer: &[u8], clock: Option<Timestamp>, asked: Timestamp) -> String {
     let answer = String::from_utf8_lossy(answer);
-    let mut lines = answer.lines();
-    let mut text = format!("{target}: GET {path}: {}\n", lines.next().unwrap_or("no answer"));
-    let headers = lines.take_while(|line| !line.trim().is_empty());
-    let date =
-        headers.filter_map(|line| line.split_once(':')).find(|(name, _)| name.eq_ignore_ascii_case("date"));
-    if let Some(date) = date.and_then(|(_, date)| jiff::fmt::rfc2822::parse(date.trim()).ok()) {
-        let skew = date.timestamp().as_second() - asked.as_second();
+    let mut text = format!("{target}: GET {path}: {}\n", answer.lines().next().unwrap_or("no answer"));
+    if let Some(clock) = clock {
+        let skew = clock.as_second() - asked.as_second();
         let verdict = if skew.abs() > SKEW_WORTH_TELLING { "clock skew" } else { "clocks agree" };
         text += &format!("{target}: {verdict}: its clock is {skew} s ahead of ours\n");
     }
     text
+}
+
+/// What time the peer says it is.
+fn clock(answer: &[u8]) -> Option<Timestamp> {
+    let answer = String::from_utf8_lossy(answer);
+    let headers = answer.lines().skip(1).take_while(|line| !line.trim().is_empty());
+    let (_, date) = headers
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _)| name.eq_ignore_ascii_case("date"))?;
+    jiff::fmt::rfc2822::parse(date.trim()).ok().map(|date| date.timestamp())
 }
 
 // === impl Collector ===
@@ -253,7 +282,7 @@ mod tests {
             stream.flush().unwrap();
         });
         let target = Endpoint { host: "localhost".to_owned(), port };
-        let text = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON);
+        let text = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON, None);
         serve.join().unwrap();
         assert!(text.contains(&format!("localhost:{port}: connected to 127.0.0.1:{port}")), "{text}");
         assert!(text.contains("issuer: CN=test-ca") && text.contains("names: localhost"), "{text}");
@@ -271,10 +300,10 @@ mod tests {
             let _ = stream.read(&mut [0; 1024]);
             stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
         });
-        let text = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON);
+        let text = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON, None);
         serve.join().unwrap();
         assert!(text.contains(": TLS: "), "{text}");
-        let text = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON);
+        let text = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON, None);
         assert!(text.contains("dial tcp") && text.contains("refused"), "{text}");
     }
 }

@@ -1,17 +1,20 @@
 //! The kinds of sources, one file each.
 
 mod certificates;
+mod cri;
 mod disks;
-mod dns;
 mod endpoints;
 mod facts;
 mod files;
 mod http;
 mod https;
 mod journal;
+mod listing;
 mod name_servers;
 mod network;
 mod openrc;
+mod shapes;
+mod trust;
 mod units;
 
 use super::host::Host;
@@ -36,7 +39,10 @@ pub(super) fn of(item: &Item) -> Box<dyn Source> {
         Spec::Units { names } => Box::new(units::Units { to, names }),
         Spec::Openrc {} => Box::new(openrc::Openrc { to }),
         Spec::Certificates { paths } => Box::new(certificates::Certificates { to, paths }),
+        Spec::Cri { sockets, inspect } => Box::new(cri::Cri { to, sockets, inspect }),
         Spec::Disks {} => Box::new(disks::Disks { to }),
+        Spec::Listing { paths } => Box::new(listing::Listing { to, paths }),
+        Spec::Shapes { paths } => Box::new(shapes::Shapes { to, paths }),
         Spec::Network {} => Box::new(network::Network { to }),
         Spec::Http { address, path } => Box::new(http::Http { to, address, path }),
         Spec::Dns { names } => Box::new(name_servers::NameServers { to, names }),

@@ -6,9 +6,9 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use super::dns::{Answer, Message, Query, RecordType};
 use super::endpoints;
 use super::{NOT_FROM_OUTSIDE, Source};
+use crate::collect::dns::{Answer, Message, Query, RecordType};
 use crate::collect::host::Host;
 use crate::collect::sink::{Sink, Trouble};
 

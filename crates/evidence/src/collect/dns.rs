@@ -14,31 +14,31 @@ const MAX_LABEL: usize = 63;
 const HEADER: usize = 12;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RecordType {
+pub enum RecordType {
     A,
     Aaaa,
 }
 
 /// A question for the addresses of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Query {
-    pub(super) id: u16,
-    pub(super) name: String,
-    pub(super) record: RecordType,
+pub struct Query {
+    pub id: u16,
+    pub name: String,
+    pub record: RecordType,
 }
 
 /// What a server said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Message {
-    pub(super) id: u16,
+pub struct Message {
+    pub id: u16,
     /// It did not fit: ask again over TCP.
-    pub(super) cut: bool,
-    pub(super) code: u8,
-    pub(super) answers: Vec<Answer>,
+    pub cut: bool,
+    pub code: u8,
+    pub answers: Vec<Answer>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub enum Answer {
     Ipv4(Ipv4Addr),
     Ipv6(Ipv6Addr),
     Alias(String),
@@ -47,7 +47,7 @@ pub(super) enum Answer {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum MessageError {
+pub enum MessageError {
     #[error("the name cannot be asked for")]
     Name,
     #[error("the message is cut")]
@@ -61,7 +61,7 @@ pub(super) enum MessageError {
 // === impl Query ===
 
 impl Query {
-    pub(super) fn encode(&self) -> Result<Vec<u8>, MessageError> {
+    pub fn encode(&self) -> Result<Vec<u8>, MessageError> {
         let mut bytes = Vec::with_capacity(HEADER + self.name.len() + 6);
         bytes.extend(self.id.to_be_bytes());
         // One question, recursion wanted.
@@ -106,7 +106,7 @@ impl fmt::Display for RecordType {
 // === impl Message ===
 
 impl Message {
-    pub(super) fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
+    pub fn parse(bytes: &[u8]) -> Result<Self, MessageError> {
         let number = |at: usize| {
             let bytes: Option<[u8; 2]> = bytes.get(at..at + 2).and_then(|bytes| bytes.try_into().ok());
             bytes.map(u16::from_be_bytes).ok_or(MessageError::Cut)
@@ -142,7 +142,7 @@ impl Message {
     }
 
     /// The code by its name.
-    pub(super) fn code_name(&self) -> &'static str {
+    pub fn code_name(&self) -> &'static str {
         match self.code {
             0 => "NOERROR",
             1 => "FORMERR",

@@ -1,0 +1,106 @@
+//! Pods, containers and images as the container runtime has them, asked over its socket. The only source that tells of
+//! containers that never started.
+
+use landfall_cri::{Connection, Container, ContainerState, CriError};
+use landfall_model::chain;
+use serde::Serialize;
+
+use super::Source;
+use crate::collect::host::Host;
+use crate::collect::sink::{Sink, Trouble};
+
+/// Containers that are asked for one by one, those that ended first. More on one node are no longer read by anybody.
+const MAX_INSPECTED: usize = 300;
+
+pub(super) struct Cri {
+    pub(super) to: String,
+    pub(super) sockets: Vec<String>,
+    /// Where what is known of single containers goes.
+    pub(super) inspect: String,
+}
+
+/// As `crictl inspect` prints it.
+#[derive(Serialize)]
+struct Inspected {
+    status: Container,
+}
+
+// === impl Cri ===
+
+impl Source for Cri {
+    fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
+        let mut trouble = Trouble::Absent;
+        let mut found = false;
+        for socket in &self.sockets {
+            match self.one(host, socket, sink) {
+                Ok(()) => found = true,
+                // A machine has one runtime; where the others would be tells nothing.
+                Err(Trouble::Absent) => {}
+                Err(other) => trouble = other,
+            }
+        }
+        if found && trouble == Trouble::Absent { Ok(()) } else { Err(trouble) }
+    }
+}
+
+impl Cri {
+    fn one(&self, host: &Host, socket: &str, sink: &mut Sink) -> Result<(), Trouble> {
+        let open = |sink: &Sink| -> Result<Connection, Trouble> {
+            Ok(Connection::new(host.connect(socket)?, sink.time_left()?))
+        };
+        let name = socket.rsplit('/').next().unwrap_or_default();
+        let folder = format!("{}{}/", self.to, name.strip_suffix(".sock").unwrap_or(name));
+        // Whoever does not tell its version will not tell anything else.
+        let version = open(sink)?.version()?;
+        put(sink, &format!("{folder}version.json"), socket, &version);
+        let status = open(sink)?.status();
+        tell(sink, &format!("{folder}status.json"), socket, status);
+        let pods = open(sink)?.pods();
+        tell(sink, &format!("{folder}pods.json"), socket, pods);
+        let images = open(sink)?.images();
+        tell(sink, &format!("{folder}images.json"), socket, images);
+        let mut containers = match open(sink)?.containers() {
+            Ok(containers) => containers,
+            Err(error) => {
+                sink.note(&format!("{folder}containers.json"), socket, &error.into());
+                return Ok(());
+            }
+        };
+        put(sink, &format!("{folder}containers.json"), socket, &containers);
+        containers.sort_by_key(|container| container.state != ContainerState::Exited);
+        for container in containers.iter().take(MAX_INSPECTED) {
+            let path = format!("{}{}-{}.inspect", self.inspect, container.name, container.id);
+            let status = open(sink)?.container(&container.id);
+            let status = status.map(|status| Inspected {
+                status: Container { pod_sandbox_id: container.pod_sandbox_id.clone(), ..status },
+            });
+            tell(sink, &path, socket, status);
+        }
+        Ok(())
+    }
+}
+
+fn tell<T: Serialize>(sink: &mut Sink, path: &str, socket: &str, told: Result<T, CriError>) {
+    match told {
+        Ok(told) => put(sink, path, socket, &told),
+        Err(error) => sink.note(path, socket, &error.into()),
+    }
+}
+
+fn put<T: Serialize>(sink: &mut Sink, path: &str, socket: &str, told: &T) {
+    match serde_json::to_string_pretty(told) {
+        Ok(text) => sink.text(path, socket, &(text + "\n")),
+        Err(error) => sink.note(path, socket, &Trouble::Failed(error.to_string())),
+    }
+}
+
+// === impl Trouble ===
+
+impl From<CriError> for Trouble {
+    fn from(error: CriError) -> Self {
+        match error {
+            CriError::TimedOut => Self::TimedOut,
+            other => Self::Failed(chain(&other).to_string()),
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! A bundle of an OpenShift bootstrap machine, as the programs of others read it.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "machine/mod.rs"]
+mod machine;
+
+use std::collections::BTreeMap;
+
+use machine::{Bundle, Machine};
+
+/// `openshift-install analyze`, as described in its documentation: what it would say of a bundle.
+fn analyze(bundle: &Bundle) -> Vec<String> {
+    #[derive(Default)]
+    struct Service {
+        starts: u32,
+        successful: bool,
+        failing_stage: String,
+        last_error: String,
+    }
+    let mut services: BTreeMap<String, Service> = BTreeMap::new();
+    for (path, content) in &bundle.files {
+        let path = format!("log-bundle-1/{path}");
+        let Some((_, name)) = path.rsplit_once("/bootstrap/services/") else { continue };
+        let Some(name) = name.strip_suffix(".json").filter(|name| !name.contains('.')) else { continue };
+        let entries: Vec<serde_json::Value> = serde_json::from_slice(content).unwrap();
+        let mut service = Service::default();
+        let mut previous_failed_stage = false;
+        for entry in &entries {
+            let text = |field: &str| entry[field].as_str().unwrap_or_default();
+            let phase = text("phase");
+            service.starts += u32::from(phase == "service start");
+            service.successful =
+                matches!(phase, "service end" | "post-command end") && text("result") == "success";
+            if text("result") == "failure" {
+                if !previous_failed_stage {
+                    text("stage").clone_into(&mut service.failing_stage);
+                }
+                text("errorMessage").clone_into(&mut service.last_error);
+            }
+            previous_failed_stage = phase == "stage end" && text("result") == "failure";
+        }
+        services.insert(name.to_owned(), service);
+    }
+    if services.is_empty() {
+        return vec!["Invalid log bundle or the bootstrap machine could not be reached and bootstrap logs were not collected".to_owned()];
+    }
+    for name in ["release-image", "bootkube"] {
+        let service = services.get(name);
+        if service.is_none_or(|service| service.starts == 0) {
+            return vec![format!("The bootstrap machine did not execute the {name}.service systemd unit")];
+        }
+        if let Some(service) = service.filter(|service| !service.successful) {
+            let what = if name == "bootkube" {
+                format!("The bootkube service failed at stage \"{}\"", service.failing_stage)
+            } else {
+                "The bootstrap machine failed to download the release image".to_owned()
+            };
+            return [vec![what], service.last_error.lines().map(str::to_owned).collect()].concat();
+        }
+    }
+    Vec::new()
+}
+
+#[test]
+fn openshift_installs_analysis_gives_the_right_verdicts() {
+    const DONE: &str = r#"[{"phase":"service start","timestamp":"2026-08-20T10:00:00Z"},
+        {"phase":"service end","result":"success","timestamp":"2026-08-20T10:00:09Z"}]"#;
+    let machine = Machine::new();
+    machine.file("opt/openshift/openshift", "");
+    assert!(analyze(&machine.collect())[0].starts_with("Invalid log bundle"));
+
+    machine.file("var/log/openshift/release-image.json", DONE);
+    assert_eq!(
+        analyze(&machine.collect()),
+        ["The bootstrap machine did not execute the bootkube.service systemd unit"]
+    );
+
+    let failed = r#"[{"phase":"service start","timestamp":"2026-08-20T10:00:00Z"},
+        {"phase":"stage start","stage":"cvo-bootstrap","timestamp":"2026-08-20T10:00:01Z"},
+        {"phase":"stage end","stage":"cvo-bootstrap","result":"failure","errorLine":"199 main bootkube.sh","errorMessage":"l1\nl2\nl3"},
+        {"phase":"service end","result":"failure","errorLine":"199 main bootkube.sh","errorMessage":"l1\nl2\nl3"}]"#;
+    machine.file("var/log/openshift/bootkube.json", failed);
+    assert_eq!(
+        analyze(&machine.collect()),
+        ["The bootkube service failed at stage \"cvo-bootstrap\"", "l1", "l2", "l3"]
+    );
+
+    machine.file("var/log/openshift/bootkube.json", DONE);
+    assert_eq!(analyze(&machine.collect()), [""; 0]);
+}

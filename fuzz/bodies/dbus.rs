@@ -1,0 +1,23 @@
+//! What the `dbus_*` targets do with their input.
+
+use landfall_dbus::{parse_reply, parse_values};
+
+/// What a bus may send: a whole message.
+pub(crate) fn message(bytes: &[u8]) {
+    if let Ok(values) = parse_reply(bytes) {
+        for value in values {
+            let _ = value.to_string();
+        }
+    }
+}
+
+/// What a body may hold: the first byte is the length of the signature, the signature follows, then the body.
+pub(crate) fn values(bytes: &[u8]) {
+    let Some((length, rest)) = bytes.split_first() else { return };
+    let (signature, body) = rest.split_at(usize::from(*length).min(rest.len()));
+    if let Ok(values) = parse_values(&String::from_utf8_lossy(signature), body) {
+        for value in values {
+            let _ = value.to_string();
+        }
+    }
+}
