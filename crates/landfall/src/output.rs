@@ -84,6 +84,24 @@ impl Progress {
         Self { bar }
     }
 
+    /// For work on so many items, which are counted; [`Self::item`] says which.
+    pub(crate) fn items(doing: &'static str) -> Self {
+        let progress = Self::start(doing, None);
+        if let Ok(style) = ProgressStyle::with_template("{prefix} {spinner} {bytes} {wide_msg}") {
+            progress.bar.set_style(style);
+        }
+        progress.bar.set_prefix(doing);
+        progress.bar.set_message("");
+        progress
+    }
+
+    pub(crate) fn item(&self, name: &str, number: usize, of: usize) {
+        const CELLS: usize = 24;
+        let full = (number.saturating_sub(1) * CELLS).checked_div(of).unwrap_or(0);
+        let bar: String = (0..CELLS).map(|cell| if cell < full { '█' } else { '░' }).collect();
+        self.bar.set_message(format!("{bar} {number}/{of} {name}"));
+    }
+
     pub(crate) fn add(&self, bytes: u64) {
         self.bar.inc(bytes);
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use landfall_evidence::bundle::{BundleWriter, Finished, Packing, bundle_id};
+use landfall_evidence::bundle::{BundleWriter, Finished, Packing, Recipient, Sealed, bundle_id};
 use landfall_evidence::collect::{self, Event};
 use landfall_model::bundle::{BundleItem, BundleManifest, ItemOutcome};
 
@@ -26,6 +26,7 @@ Examples:
   landfall agent --once
   landfall agent --once -o - | ssh me@elsewhere 'cat > bundle.tar.gz'
   landfall agent --once --root /mnt/dead-disk -o dead.tar.gz
+  landfall agent --once --age-recipient age1… -o bundle.tar.gz.age
 
 Exit codes: 0 a bundle was made, whatever could not be read · 1 no bundle was made")]
 pub(crate) struct Agent {
@@ -44,6 +45,16 @@ pub(crate) struct Agent {
     /// How the bundle is packed
     #[arg(long, value_enum, default_value_t = Format::Gzip)]
     format: Format,
+
+    /// Encrypt the bundle to this recipient of `age`: only the holder of the identity can read it
+    #[arg(long, value_name = "age1…")]
+    age_recipient: Option<Recipient>,
+}
+
+/// Where the bundle goes.
+enum Output {
+    Plain(Box<dyn Write>),
+    Sealed(Box<Sealed<Box<dyn Write>>>),
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -64,7 +75,11 @@ impl Agent {
         let started = jiff::Timestamp::now();
         let id = bundle_id(started);
         let named = self.output.is_some();
-        let to = self.output.unwrap_or_else(|| format!("log-bundle-{id}.{}", packing.extension()).into());
+        let sealed = self.age_recipient.is_some();
+        let to = self.output.unwrap_or_else(|| {
+            let end = if sealed { ".age" } else { "" };
+            format!("log-bundle-{id}.{}{end}", packing.extension()).into()
+        });
         let out: Box<dyn Write> =
             if to.as_os_str() == "-" {
                 if io::stdout().is_terminal() {
@@ -83,20 +98,63 @@ impl Agent {
                     Failure::new(error, "name a file in a folder you may write to with `-o`")
                 })?)
             };
+        let writing = || format!("write `{}`", to.display());
+        let out = Output::new(out, self.age_recipient.as_ref()).with_context(writing)?;
         let mut bundle = BundleWriter::new(out, packing, &id, host.identity(), started);
-        let progress = Progress::start("Collecting", None);
+        let progress = Progress::items("Collecting");
         let result = collect::collect(host, &plan, &mut bundle, &|event| match event {
-            Event::Item { id, number, of } => tracing::info!(item = id, number, of, "Collecting."),
+            Event::Item { id, number, of } => {
+                tracing::debug!(item = id, number, of, "Collecting.");
+                progress.item(id, number, of);
+            }
             Event::Recorded(item) => progress.add(item.bytes),
         });
         let finished = result.context("collect").and_then(|()| {
-            bundle.finish(jiff::Timestamp::now()).with_context(|| format!("write `{}`", to.display()))
+            let Finished { out, manifest, packed } =
+                bundle.finish(jiff::Timestamp::now()).with_context(writing)?;
+            out.finish().with_context(writing)?;
+            Ok((manifest, packed))
         });
         progress.finish();
-        let Finished { manifest, packed, .. } = finished?;
+        let (manifest, packed) = finished?;
+        let told = summary(&manifest, packed, &to.display().to_string(), sealed);
         // Nobody is left to be told when standard error is closed.
-        let _ = io::stderr().write_all(summary(&manifest, packed, &to.display().to_string()).as_bytes());
+        let _ = io::stderr().write_all(told.as_bytes());
         Ok(Exit::Done)
+    }
+}
+
+// === impl Output ===
+
+impl Output {
+    fn new(out: Box<dyn Write>, recipient: Option<&Recipient>) -> io::Result<Self> {
+        Ok(match recipient {
+            Some(recipient) => Self::Sealed(Box::new(Sealed::new(out, recipient)?)),
+            None => Self::Plain(out),
+        })
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Plain(mut out) => out.flush(),
+            Self::Sealed(sealed) => sealed.finish().map(drop),
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(out) => out.write(bytes),
+            Self::Sealed(sealed) => sealed.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(out) => out.flush(),
+            Self::Sealed(sealed) => sealed.flush(),
+        }
     }
 }
 
@@ -111,14 +169,19 @@ impl Format {
     }
 }
 
-/// What was collected, and what could not be read and why.
-fn summary(manifest: &BundleManifest, packed: u64, to: &str) -> String {
+/// What was collected, what could not be read and why, and what to do next.
+fn summary(manifest: &BundleManifest, packed: u64, to: &str, sealed: bool) -> String {
     let files = manifest.items.iter().filter(|item| item.sha256.is_some()).count();
     let bytes: u64 = manifest.items.iter().map(|item| item.bytes).sum();
     let replaced: u64 = manifest.items.iter().flat_map(|item| item.redactions.values()).sum();
-    let to = if to == "-" { "standard output".to_owned() } else { format!("`{to}`") };
-    let mut text =
-        format!("{files} files, {bytes} bytes ({packed} packed) to {to}; {replaced} secrets replaced\n");
+    let place = if to == "-" { "standard output".to_owned() } else { format!("`{to}`") };
+    let mut text = format!(
+        "{}, {} ({} packed) to {place}; {} replaced\n",
+        count(files as u64, "file"),
+        size(bytes),
+        size(packed),
+        count(replaced, "secret")
+    );
     let mut by_reason: BTreeMap<String, Vec<&BundleItem>> = BTreeMap::new();
     for item in &manifest.items {
         let reason = match &item.outcome {
@@ -144,5 +207,57 @@ fn summary(manifest: &BundleManifest, packed: u64, to: &str) -> String {
     if all > named {
         text += &format!("not collected: {} more, see `manifest.json` in the bundle\n", all - named);
     }
-    text
+    if by_reason.keys().any(|reason| reason.contains("ermission denied")) {
+        text += "hint: run as root to collect what may not be read\n";
+    }
+    text + &next_step(to, sealed)
+}
+
+fn next_step(to: &str, sealed: bool) -> String {
+    match (to, sealed) {
+        ("-", _) => String::new(),
+        (_, true) => format!("next: age --decrypt -i IDENTITY {to} | landfall diagnose -\n"),
+        (_, false) => format!("next: landfall diagnose {to}\n"),
+    }
+}
+
+fn count(number: u64, thing: &str) -> String {
+    let end = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{end}")
+}
+
+/// A size as people say it.
+fn size(bytes: u64) -> String {
+    let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.into_iter().find(|(_, shift)| bytes >> shift > 0) {
+        Some((unit, shift)) => {
+            let tenths = (u128::from(bytes) * 10) >> shift;
+            format!("{}.{} {unit}", tenths / 10, tenths % 10)
+        }
+        None => count(bytes, "byte"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_said_as_people_say_them() {
+        assert_eq!(
+            (count(0, "file"), count(1, "file"), count(2, "file")),
+            ("0 files".into(), "1 file".into(), "2 files".into())
+        );
+        assert_eq!(size(1), "1 byte");
+        assert_eq!(size(1023), "1023 bytes");
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(size(5 << 30), "5.0 GiB");
+    }
+
+    #[test]
+    fn the_next_step_fits_the_bundle() {
+        assert_eq!(next_step("b.tar.gz", false), "next: landfall diagnose b.tar.gz\n");
+        assert!(next_step("b.age", true).starts_with("next: age --decrypt"));
+        assert_eq!(next_step("-", false), "");
+    }
 }

@@ -1,7 +1,7 @@
 use std::fs;
 use std::io::Read as _;
 
-use landfall_testkit::{Dns, Node, NodeSpec, have};
+use landfall_testkit::{Dns, Need, Node, NodeSpec, have};
 
 use crate::command::Bench;
 
@@ -28,6 +28,7 @@ fn a_bundle_of_a_disk_is_diagnosed() {
         let run = bench.run(&["agent", "--once", "--root", "disk", "--format", format, "-o", name]);
         assert_eq!((run.code, run.stdout.as_str()), (0, ""), "{run:?}");
         assert!(run.stderr.contains(&format!("to `{name}`")), "{run:?}");
+        assert!(run.stderr.ends_with(&format!("next: landfall diagnose {name}\n")), "{run:?}");
         let run = bench.run(&["diagnose", "--output", "json", name]);
         assert_eq!(run.code, 2, "{run:?}");
         assert_eq!(run.report()["verdict"]["cause"], "dns-resolution-failure");
@@ -80,6 +81,32 @@ fn mistakes_are_refused_with_advice() {
         .run(&["agent", "--once", "--root", "disk", "-o", "no/such/folder/b"])
         .assert_refused(1, "no/such/folder/b");
     assert_eq!(bench.run(&["agent"]).code, 64);
+}
+
+#[test]
+fn a_bundle_for_a_recipient_is_read_by_nobody_else() {
+    if !have(&[Need::Program("age"), Need::Program("age-keygen")]) {
+        return;
+    }
+    let bench = disk();
+    let shell = |script: &str| {
+        let output =
+            std::process::Command::new("sh").args(["-euc", script]).current_dir(bench.path()).output();
+        let output = output.unwrap();
+        assert!(output.status.success(), "{output:?}");
+        output.stdout
+    };
+    let public =
+        String::from_utf8(shell("age-keygen -o key.txt 2>/dev/null; age-keygen -y key.txt")).unwrap();
+    let run =
+        bench.run(&["agent", "--once", "--root", "disk", "--age-recipient", public.trim(), "-o", "b.age"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stderr.ends_with("next: age --decrypt -i IDENTITY b.age | landfall diagnose -\n"), "{run:?}");
+    let opened = shell("age --decrypt -i key.txt b.age");
+    let run = bench.run_with_input(&["diagnose", "--output", "json", "-"], &opened);
+    assert_eq!(run.report()["verdict"]["cause"], "dns-resolution-failure", "{run:?}");
+    let run = bench.run(&["agent", "--once", "--root", "disk", "--age-recipient", "age1mistyped", "-o", "c"]);
+    assert_eq!(run.code, 64, "{run:?}");
 }
 
 #[test]
