@@ -254,7 +254,7 @@ fn a_bad_drop_in_is_a_record_and_nothing_of_it_leaves() {
 #[test]
 fn what_is_for_machines_of_another_kind_is_told() {
     let bundle = failed_node().collect();
-    for source in ["openrc", "bootkube-journal", "service-records"] {
+    for source in ["openrc", "bootkube-journal", "openshift-journals", "service-records"] {
         assert!(matches!(bundle.outcome(source), ItemOutcome::Skipped { .. }), "{source}");
     }
     let reason = "it is asked on the machine itself only, not with another root".to_owned();

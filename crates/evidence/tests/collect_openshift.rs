@@ -62,6 +62,42 @@ fn analyze(bundle: &Bundle) -> Vec<String> {
 }
 
 #[test]
+fn assets_are_listed_and_their_keys_stay() {
+    let machine = Machine::new();
+    machine
+        .file("opt/openshift/manifests/cvo.yaml", "kind: Deployment\n")
+        .file(
+            "opt/openshift/tls/root-ca.key",
+            "-----BEGIN RSA PRIVATE KEY-----\nMIIEsecretbody\n-----END RSA PRIVATE KEY-----\n",
+        )
+        .file("opt/openshift/auth/kubeconfig", "users:\n- user:\n    token: hunter2-hunter2\n")
+        .file(
+            "ostree/deploy/rhcos/deploy/abc.0.origin",
+            "[origin]\ncontainer-image-reference=ostree-unverified-registry:r.example/os\n",
+        );
+    let bundle = machine.collect();
+    let listing = bundle.text("rendered-assets/listing.txt");
+    assert!(listing.contains(" /opt/openshift/manifests/cvo.yaml\n"), "{listing}");
+    assert!(listing.contains(" /opt/openshift/tls/root-ca.key\n"), "{listing}");
+    let shapes = bundle.text("bootstrap/withheld.txt");
+    assert!(shapes.contains("RSA PRIVATE KEY") && shapes.contains("token (15 characters)"), "{shapes}");
+    assert_eq!(bundle.contains("hunter2"), None);
+    assert_eq!(bundle.contains("MIIEsecretbody"), None);
+    assert!(
+        bundle
+            .files
+            .keys()
+            .any(|path| path.starts_with("bootstrap/rpm-ostree/") && path.ends_with("abc.0.origin"))
+    );
+    let log = bundle.text("gather.log");
+    assert!(log.contains("listing -> rendered-assets/listing.txt: collected, "), "{log}");
+    assert!(
+        log.contains("openrc -> bootstrap/openrc.txt: skipped: it is for machines of another kind"),
+        "{log}"
+    );
+}
+
+#[test]
 fn openshift_installs_analysis_gives_the_right_verdicts() {
     const DONE: &str = r#"[{"phase":"service start","timestamp":"2026-08-20T10:00:00Z"},
         {"phase":"service end","result":"success","timestamp":"2026-08-20T10:00:09Z"}]"#;

@@ -90,6 +90,8 @@ pub(super) enum Spec {
         #[serde(default)]
         since: Since,
     },
+    /// What each of these services wrote to the journal in this boot, one file each.
+    Journals { services: Vec<String> },
     /// Failed units, and the state of the named ones.
     Units { names: Vec<String> },
     /// Services by their state, on OpenRC.

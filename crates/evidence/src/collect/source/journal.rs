@@ -34,6 +34,12 @@ pub(super) struct Journal {
     pub(super) since: Since,
 }
 
+/// Several services, each in a file of its own.
+pub(super) struct Journals {
+    pub(super) to: String,
+    pub(super) services: Vec<String>,
+}
+
 /// What a line needs of an entry.
 #[derive(Default)]
 struct Parts {
@@ -58,6 +64,16 @@ impl Source for Journal {
         let source =
             self.unit.as_ref().map_or_else(|| "journal".to_owned(), |unit| format!("journal:{unit}"));
         write(journal, filter, &self.to, &source, sink);
+        Ok(())
+    }
+}
+
+impl Source for Journals {
+    fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
+        for service in &self.services {
+            sink.time_left()?;
+            of_unit(host, &format!("{service}.service"), &format!("{}{service}.log", self.to), sink)?;
+        }
         Ok(())
     }
 }

@@ -36,6 +36,7 @@ pub(super) fn of(item: &Item) -> Box<dyn Source> {
         Spec::Files { paths, lines } => Box::new(files::Files { to, paths, lines }),
         Spec::Facts { paths } => Box::new(facts::Facts { to, paths }),
         Spec::Journal { unit, since } => Box::new(journal::Journal { to, unit, since }),
+        Spec::Journals { services } => Box::new(journal::Journals { to, services }),
         Spec::Units { names } => Box::new(units::Units { to, names }),
         Spec::Openrc {} => Box::new(openrc::Openrc { to }),
         Spec::Certificates { paths } => Box::new(certificates::Certificates { to, paths }),

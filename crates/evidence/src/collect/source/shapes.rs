@@ -130,7 +130,7 @@ fn json(value: &Value, depth: usize, lines: &mut Vec<String>) {
         Value::Object(fields) if depth < MAX_DEPTH => {
             for (name, value) in fields {
                 let name = if is_name(name) { name.as_str() } else { "?" };
-                lines.push(format!("{indent}{name}: {}", kind(value)));
+                lines.push(format!("{indent}{name}{}", kind(value)));
                 json(value, depth + 1, lines);
             }
         }
@@ -144,11 +144,11 @@ fn json(value: &Value, depth: usize, lines: &mut Vec<String>) {
 
 fn kind(value: &Value) -> String {
     match value {
-        Value::Null => "null".to_owned(),
-        Value::Bool(_) => "yes or no".to_owned(),
-        Value::Number(_) => "number".to_owned(),
+        Value::Null => " (nothing)".to_owned(),
+        Value::Bool(_) => " (yes or no)".to_owned(),
+        Value::Number(_) => " (a number)".to_owned(),
         Value::String(text) => size(text),
-        Value::Array(values) => format!("list of {}", values.len()),
+        Value::Array(values) => format!(" (a list of {})", values.len()),
         Value::Object(_) => String::new(),
     }
 }
@@ -170,25 +170,26 @@ fn yaml(text: &str, lines: &mut Vec<String>) {
         let (dash, rest) = word.strip_prefix("- ").map_or(("", word), |rest| ("- ", rest));
         let field = rest.strip_suffix(':').map(|name| (name, "")).or_else(|| rest.split_once(": "));
         let told = match field.filter(|(name, _)| is_name(name.trim_matches('"'))) {
-            Some((name, "")) => format!("{name}:"),
+            Some((name, "")) => name.to_owned(),
             Some((name, value)) => {
                 if value.starts_with(['|', '>']) {
                     block = Some(indent);
-                    format!("{name}: text block")
+                    format!("{name} (a block of text)")
                 } else {
-                    format!("{name}: {}", size(value))
+                    format!("{name}{}", size(value))
                 }
             }
-            None => size(rest),
+            None => size(rest).trim_start().to_owned(),
         };
         lines.push(format!("  {}{dash}{told}", " ".repeat(indent.min(MAX_DEPTH * 2))));
     }
 }
 
+/// In brackets: behind a colon even a length looks like a secret to whoever searches for them.
 fn size(value: &str) -> String {
     match value.trim().trim_matches('"').len() {
-        0 => "empty".to_owned(),
-        length => format!("{length} characters"),
+        0 => " (empty)".to_owned(),
+        length => format!(" ({length} characters)"),
     }
 }
 
@@ -239,7 +240,7 @@ mod tests {
         );
         write("config", &config);
         let told = shape(root.path(), "/config");
-        assert!(told.contains("      token: 15 characters\n") && told.contains("belongs to it"), "{told}");
+        assert!(told.contains("      token (15 characters)\n") && told.contains("belongs to it"), "{told}");
         assert!(!told.contains("hunter2"), "{told}");
     }
 
@@ -258,6 +259,6 @@ mod tests {
             let told = shape(root.path(), path);
             assert!(!told.contains("hunter2"), "{told}");
         }
-        assert!(shape(root.path(), "/b").contains("    r.example: \n      auth: 7 characters\n"));
+        assert!(shape(root.path(), "/b").contains("    r.example\n      auth (7 characters)\n"));
     }
 }
