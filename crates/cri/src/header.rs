@@ -203,7 +203,7 @@ mod tests {
         {
             assert!(Fields::default().read(block).is_err(), "{block:?}");
         }
-        let long = [&b"\x00\x01a\x7f\x80\x80\x04"[..], &[b'x'; 1 << 17]].concat();
+        let long = [&b"\x00\x01a\x7f\x80\x80\x04"[..], &vec![b'x'; 1 << 17]].concat();
         assert!(Fields::default().read(&long).is_err());
     }
 }
