@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: ours and a named peer in the same run, interleaved, at least three rounds; the median of
 //! each counts. One JSON object per line with `--output json`.
 
+mod bundle;
 mod diagnose;
 mod journal;
 mod measure;
@@ -27,6 +28,8 @@ pub(crate) struct Arguments {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Name {
+    /// A gibibyte of container logs, against tar with zstd and gzip
+    Bundle,
     /// A gibibyte of mixed logs, against ripgrep with the same literals
     Diagnose,
     /// A gibibyte of journal in export format, against journalctl
@@ -72,6 +75,7 @@ pub(crate) struct Bench {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let bench = |name| Bench { name, output: arguments.output, rounds: arguments.rounds.max(MIN_ROUNDS) };
     match arguments.name {
+        Name::Bundle => bundle::run(&bench("bundle")),
         Name::Diagnose => diagnose::run(&bench("diagnose")),
         Name::Journal => journal::run(&bench("journal")),
         Name::Redact => redact::run(&bench("redact")),
