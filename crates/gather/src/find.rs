@@ -52,7 +52,7 @@ pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> R
     for tries in 1.. {
         match try_one(&dialer).await {
             Ok(Answer::Bootstrap(identity, connection)) => {
-                return Ok(Found { identity, tries, connection });
+                return Ok(Found { identity: *identity, tries, connection });
             }
             Ok(Answer::Denied(status, said)) => {
                 *reached.entry("the bootstrap machine, which refuses us".to_owned()).or_default() += 1;
@@ -95,7 +95,7 @@ pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> R
 }
 
 enum Answer {
-    Bootstrap(IdentityAnswer, Connection),
+    Bootstrap(Box<IdentityAnswer>, Connection),
     /// It is the bootstrap machine, and it does not want us.
     Denied(u16, String),
     /// Another API server, or one that does not know the path.
@@ -109,7 +109,7 @@ async fn try_one(dialer: &Dialer<'_>) -> Result<Answer, Error> {
     let is_gateway = response.headers().contains_key("landfall-gateway");
     if status == 200 {
         let body = small_body(response).await;
-        let identity = body.and_then(|body| serde_json::from_slice(&body).ok());
+        let identity = body.and_then(|body| serde_json::from_slice(&body).ok()).map(Box::new);
         return Ok(identity.map_or(Answer::Other(status), |identity| Answer::Bootstrap(identity, connection)));
     }
     if is_gateway && matches!(status, 401 | 403) {
