@@ -4,14 +4,12 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use landfall_diagnose::{CauseEntry, RuleSet};
-use landfall_model::report::{Class, Report};
+use landfall_diagnose::{RuleSet, present};
+use landfall_model::report::Report;
 
 use crate::shell;
 
 const CAUSES: &str = "docs/causes";
-/// Lines shown on a cause's page; the rules hold the rest.
-const SHOWN_EXAMPLES: usize = 4;
 
 struct Generated {
     path: String,
@@ -67,51 +65,12 @@ fn all() -> Result<Vec<Generated>> {
         Generated { path: "docs/reference/cli.md".to_owned(), content: command_reference()? },
     ];
     let rules = RuleSet::embedded().context("read the rules")?;
-    let mut index = String::from(
-        "# Causes\n\nEvery root cause a verdict may name. A name never changes its meaning. Generated from `rules/` by \
-         `cargo xtask gen`.\n\n| cause | what happened | phase |\n|---|---|---|\n",
-    );
     for entry in rules.catalogue().iter() {
-        index += &format!("| [`{0}`]({0}.md) | {1} | {2} |\n", entry.name, entry.title, entry.phase);
-        let examples: Vec<&str> = rules.examples(&entry.name).collect();
-        files.push(Generated {
-            path: format!("{CAUSES}/{}.md", entry.name),
-            content: cause_page(entry, &examples),
-        });
+        let page = present::cause_page(&rules, &entry.name).context("a cause without a page")?;
+        files.push(Generated { path: format!("{CAUSES}/{}.md", entry.name), content: page });
     }
-    files.push(Generated { path: format!("{CAUSES}/README.md"), content: index });
+    files.push(Generated { path: format!("{CAUSES}/README.md"), content: present::cause_index(&rules) });
     Ok(files)
-}
-
-/// The page a report refers to.
-fn cause_page(entry: &CauseEntry, examples: &[&str]) -> String {
-    let class = match entry.class {
-        Class::Terminal => "Trying again on the same machine cannot help.",
-        Class::Retryable => "It may pass by itself.",
-        Class::Symptom => "It follows from something else; look for that first.",
-    };
-    let mut page = format!(
-        "# {}\n\n`{}` · {} · phase {}\n\n{} {class}\n\n## How we know\n\n",
-        entry.title, entry.name, entry.component, entry.phase, entry.meaning
-    );
-    if examples.is_empty() {
-        page += "No single line says so; it is concluded from what the log shows and what it does not.\n";
-    } else {
-        let lines: Vec<&str> = examples.iter().take(SHOWN_EXAMPLES).map(|line| line.trim()).collect();
-        page += &format!("Lines such as\n\n```text\n{}\n```\n", lines.join("\n"));
-    }
-    page += &format!("\n## Fix\n\n{}\n\n## Prevent\n\n{}\n", entry.fix, entry.prevent);
-    if !entry.explains.is_empty() {
-        let follows: Vec<String> =
-            entry.explains.iter().map(|cause| format!("[`{cause}`]({cause}.md)")).collect();
-        page += &format!("\n## What follows from it\n\n{}\n", follows.join(", "));
-    }
-    if !entry.references.is_empty() {
-        let references: Vec<String> =
-            entry.references.iter().map(|reference| format!("- <{reference}>")).collect();
-        page += &format!("\n## Sources\n\n{}\n", references.join("\n"));
-    }
-    page
 }
 
 fn report_schema() -> Result<String> {

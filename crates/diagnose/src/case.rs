@@ -6,7 +6,8 @@ use landfall_model::report::{Report, Source};
 
 use crate::moment::Time;
 use crate::reason;
-use crate::scan::{Engine, Hits, PatternId, Scan};
+use crate::scan::{Engine, Hits, PatternId, Scan, TIME_LINES, comes_from};
+use crate::scope;
 
 /// A diagnosis in the making: sources are added, then [`Case::finish`] gives the report.
 #[derive(Debug)]
@@ -29,6 +30,14 @@ pub(crate) struct SourceEntry {
     pub(crate) lines: u64,
     pub(crate) first: Option<Time>,
     pub(crate) last: Option<Time>,
+    /// The number of the line that told the last time.
+    last_line: u64,
+    /// The year in which the log ends, where it says so itself.
+    year: Option<i16>,
+    /// The section that the next chunk begins in.
+    section: Option<String>,
+    /// The log of an application's pod.
+    pub(crate) workload: bool,
     pub(crate) error: Option<String>,
     pub(crate) hits: BTreeMap<PatternId, Hits>,
 }
@@ -50,6 +59,10 @@ impl<'e> Case<'e> {
             lines: 0,
             first: None,
             last: None,
+            last_line: 0,
+            year: None,
+            section: None,
+            workload: scope::is_workload(name),
             error: None,
             hits: BTreeMap::new(),
         });
@@ -59,10 +72,18 @@ impl<'e> Case<'e> {
     /// Adds what was found in the next chunk of a source. Chunks of one source are added in the order of their lines.
     pub fn add(&mut self, source: SourceId, scan: Scan) {
         let Some(entry) = self.sources.get_mut(source.0) else { return };
+        let mut scan = scan;
+        entry.carry_over(self.engine, &mut scan);
         entry.bytes += scan.bytes;
         entry.lines += scan.lines;
         entry.first = entry.first.or(scan.first);
-        entry.last = scan.last.or(entry.last);
+        if scan.last.is_some() {
+            (entry.last, entry.last_line) = (scan.last, scan.last_line);
+        }
+        entry.year = entry.year.or(scan.year);
+        if let Some(section) = scan.sections.last() {
+            entry.section = Some(section.to_owned());
+        }
         for (id, hits) in scan.hits {
             entry.hits.entry(id).or_default().append(hits);
         }
@@ -91,7 +112,8 @@ impl<'e> Case<'e> {
     fn place_in_years(&mut self) {
         let year_of = |entry: &SourceEntry| {
             let hits = entry.hits.values().flat_map(Hits::iter).filter_map(|hit| hit.time);
-            entry.first.into_iter().chain(entry.last).chain(hits).find_map(Time::year)
+            let told = entry.first.into_iter().chain(entry.last).chain(hits).find_map(Time::year);
+            entry.year.or(told)
         };
         let any = self.sources.iter().find_map(year_of);
         for entry in &mut self.sources {
@@ -125,6 +147,29 @@ fn node_of(name: &str) -> &str {
 // === impl SourceEntry ===
 
 impl SourceEntry {
+    /// Gives the first lines of a chunk what the chunk before knew: the time and the section they stand under.
+    fn carry_over(&self, engine: &Engine, scan: &mut Scan) {
+        let first_heading = scan.sections.first_line().unwrap_or(u64::MAX);
+        let section = self.section.as_deref();
+        for (id, hits) in &mut scan.hits {
+            for hit in hits.iter_mut() {
+                if hit.time.is_none() && hit.line.saturating_sub(self.last_line) <= TIME_LINES as u64 {
+                    hit.time = self.last;
+                }
+                if hit.process.is_none() && hit.line < first_heading {
+                    hit.process = section.map(str::to_owned);
+                }
+            }
+            if let (Some(rule), Some(section)) = (engine.rule(*id), section) {
+                hits.retain(|hit| {
+                    hit.line >= first_heading
+                        || comes_from(&rule.sources, hit.process.as_deref().into_iter().chain([section]))
+                });
+            }
+        }
+        scan.hits.retain(|_, hits| hits.count > 0);
+    }
+
     pub(crate) fn report(&self) -> Source {
         Source {
             name: self.name.clone(),

@@ -6,6 +6,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("cloud-init.toml", include_str!("../../../rules/cloud-init.toml")),
     ("cloud.toml", include_str!("../../../rules/cloud.toml")),
     ("etcd.toml", include_str!("../../../rules/etcd.toml")),
+    ("facts.toml", include_str!("../../../rules/facts.toml")),
     ("ignition.toml", include_str!("../../../rules/ignition.toml")),
     ("images.toml", include_str!("../../../rules/images.toml")),
     ("k3s.toml", include_str!("../../../rules/k3s.toml")),

@@ -8,21 +8,30 @@
 //! ([`RuleSet::parse`]).
 
 mod case;
+
+mod boots;
 mod catalogue;
 mod embedded;
 mod examples;
+mod findings;
 mod line;
 mod literals;
+mod message;
 mod moment;
+mod next;
 mod npd;
 mod pattern;
 mod reason;
 mod records;
 mod rules;
 mod scan;
+mod scope;
+mod sections;
 mod stages;
 mod stream;
 mod template;
+mod version;
+mod weigh;
 
 pub mod present;
 

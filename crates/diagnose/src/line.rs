@@ -17,6 +17,10 @@ pub(crate) struct Head<'a> {
     pub(crate) process: Option<&'a str>,
     /// The writer says that this is not an error.
     pub(crate) informational: bool,
+    /// The program began a message of its own here, whatever the journal or a runtime wrapped around it.
+    pub(crate) begins: bool,
+    /// What follows the head.
+    pub(crate) message: &'a [u8],
 }
 
 struct Cursor<'a> {
@@ -28,34 +32,89 @@ pub(crate) fn head(line: &[u8]) -> Head<'_> {
     let mut head = Head::default();
     let mut cursor = Cursor { rest: line };
     for _ in 0..MAX_HEADS {
-        cursor.skip_ornaments();
+        let before = cursor.rest;
+        let wrapped = cursor.skip_ornaments();
         let taken = cursor.rest.len();
         if let Some(time) = cursor.iso_time() {
             head.see(time);
-            cursor.container_stream();
+            let streamed = cursor.container_stream();
+            let message = cursor.rest;
             cursor.skip_spaces();
-            head.see_process(cursor.host_and_process());
+            let process = cursor.host_and_process();
+            head.see_process(process);
+            head.begins |= process.is_none() && !streamed && !wrapped;
+            // Indentation is the message's own, except for the one space that ends a head.
+            cursor.rest = if process.is_none() { message } else { cursor.rest };
+            if !streamed {
+                cursor.skip_one_space();
+            }
         } else if let Some(time) = cursor.syslog_time() {
             head.see(time);
             head.see_process(cursor.host_and_process());
+            cursor.skip_one_space();
         } else if let Some((time, informational)) = cursor.klog() {
             head.see(time);
             head.informational = informational;
+            head.begins = true;
         } else if let Some(time) = cursor.uptime() {
             head.see(time);
             head.see_process(cursor.process());
+            cursor.skip_one_space();
         } else if let Some((time, informational)) = cursor.keyed() {
             if let Some(time) = time {
                 head.see(time);
             }
             head.informational |= informational;
+            head.begins = true;
+            cursor.rest = before;
             break;
         }
         if cursor.rest.len() == taken {
+            cursor.rest = before;
             break;
         }
     }
+    head.message = cursor.rest;
     head
+}
+
+/// The time a message tells of itself: `Cloud-init v. 24.1 finished at Thu, 01 Jan 2026 00:01:00 +0000. …`.
+pub(crate) fn spoken_time(message: &[u8]) -> Option<Time> {
+    const MONTH_AT: std::ops::Range<usize> = 8..11;
+    let window = &message[..message.len().min(KEY_WINDOW)];
+    let at = memchr::memmem::find(window, b" at ")? + 4;
+    let text = window.get(at..)?;
+    // `Thu, 01 Jan 2026 00:01:00 +0000`
+    if text.get(3..5) != Some(b", ") || text.get(16) != Some(&b' ') {
+        return None;
+    }
+    let (month, _) = Cursor::month(text.get(MONTH_AT)?)?;
+    let mut fields = Fields {
+        day: Cursor::small(text.get(5..7))?,
+        month,
+        year: Some(i16::try_from(Cursor::number(text.get(12..16)?)?).ok()?),
+        ..Fields::default()
+    };
+    Cursor::clock(text.get(17..)?, &mut fields)?;
+    let zone = text.get(26..31)?;
+    if let (Some(hours), Some(minutes)) = (Cursor::number(&zone[1..3]), Cursor::number(&zone[3..5])) {
+        let total = hours * 60 + minutes;
+        fields.offset_minutes = if zone[0] == b'-' { -total } else { total };
+    }
+    fields.time()
+}
+
+/// The last time of the journal, from the line with which older `journalctl` begins: the only place that tells a year.
+pub(crate) fn journal_end(line: &[u8]) -> Option<Time> {
+    let begins = [&b"-- Logs begin at "[..], b"-- Journal begins at "];
+    let rest = begins.iter().find_map(|begin| line.strip_prefix(*begin))?;
+    let end = [&b"end at "[..], b"ends at "]
+        .iter()
+        .find_map(|end| Some(&rest[memchr::memmem::find(rest, end)? + end.len()..]))
+        .unwrap_or(rest);
+    let mut cursor = Cursor { rest: end };
+    cursor.skip_ornaments();
+    cursor.iso_time()
 }
 
 // === impl Head ===
@@ -83,8 +142,13 @@ impl<'a> Cursor<'a> {
         self.rest = &self.rest[spaces..];
     }
 
-    /// Bullets, brackets and tags that tools put before a time: `* `, `[CLOUDINIT]`, `+++ [`.
-    fn skip_ornaments(&mut self) {
+    fn skip_one_space(&mut self) {
+        self.rest = self.rest.strip_prefix(b" ").unwrap_or(self.rest);
+    }
+
+    /// Bullets, brackets and tags that tools put before a time: `* `, `[CLOUDINIT]`, `+++ [`. Tells whether the time is
+    /// bracketed: then a tool wrote it before the lines of another program.
+    fn skip_ornaments(&mut self) -> bool {
         const WEEKDAYS: [&[u8]; 7] = [b"Mon ", b"Tue ", b"Wed ", b"Thu ", b"Fri ", b"Sat ", b"Sun "];
         self.skip_spaces();
         for ornament in [&b"* "[..], b"> ", b"| ", b"[CLOUDINIT]", b"+++ [", b"!!! ["] {
@@ -101,7 +165,9 @@ impl<'a> Cursor<'a> {
         // A bracketed date, but not a bracketed uptime or a bracketed word such as `[preflight]`.
         if let [b'[', b'1'..=b'2', b'0'..=b'9', b'0'..=b'9', b'0'..=b'9', b'-' | b'/', ..] = self.rest {
             self.rest = &self.rest[1..];
+            return true;
         }
+        false
     }
 
     fn number(bytes: &[u8]) -> Option<i32> {
@@ -270,13 +336,14 @@ impl<'a> Cursor<'a> {
     }
 
     /// The `stderr F ` of a container log.
-    fn container_stream(&mut self) {
+    fn container_stream(&mut self) -> bool {
         for mark in [&b" stderr F "[..], b" stdout F ", b" stderr P ", b" stdout P "] {
             if let Some(rest) = self.rest.strip_prefix(mark) {
                 self.rest = rest;
-                return;
+                return true;
             }
         }
+        false
     }
 
     /// `host program[12]: `; the host is skipped.
@@ -428,6 +495,47 @@ mod tests {
         ] {
             assert_eq!(head(line.as_bytes()).process, Some(process), "{line}");
         }
+    }
+
+    #[test]
+    fn what_follows_the_head_keeps_its_indentation() {
+        for (line, message, begins) in [
+            ("Jan  2 03:04:05 host cloud-init[12]:   File \"x\"", "  File \"x\"", false),
+            ("2026-01-02T03:04:05.5Z stderr F   main.go:1", "  main.go:1", false),
+            ("[2026-06-01 21:08:13] \t[ERROR Swap]: x", "\t[ERROR Swap]: x", false),
+            ("\t[ERROR Swap]: x", "\t[ERROR Swap]: x", false),
+            ("2026-01-02 03:04:05,123 - util.py[DEBUG]: x", "- util.py[DEBUG]: x", true),
+            ("E0102 03:04:05.678901    1234 server.go:1] x", "    1234 server.go:1] x", true),
+            ("[   12.345678] ignition[612]: x", "x", false),
+            ("plain", "plain", false),
+        ] {
+            let head = head(line.as_bytes());
+            assert_eq!(
+                (String::from_utf8_lossy(head.message).as_ref(), head.begins),
+                (message, begins),
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn cloud_init_says_when_it_speaks() {
+        let line = b"Cloud-init v. 24.1 running 'init' at Thu, 01 Jan 2026 01:00:12 +0100. Up 12.1 seconds.";
+        assert_eq!(spoken_time(line).unwrap().timestamp().unwrap().to_string(), "2026-01-01T00:00:12Z");
+        for end in 0..60 {
+            assert_eq!(spoken_time(&line[..end]), None, "{end}");
+        }
+    }
+
+    #[test]
+    fn the_head_of_a_journal_tells_its_year() {
+        let line = b"-- Logs begin at Fri 2025-12-31 10:00:00 UTC, end at Fri 2026-01-02 03:04:05 UTC. --";
+        assert_eq!(journal_end(line).and_then(Time::year), Some(2026));
+        assert_eq!(
+            journal_end(b"-- Journal begins at Fri 2025-12-31 10:00:00 UTC. --").and_then(Time::year),
+            Some(2025)
+        );
+        assert_eq!(journal_end(b"2026-01-02T03:04:05Z x"), None);
     }
 
     #[test]

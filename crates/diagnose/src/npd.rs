@@ -15,6 +15,9 @@ use crate::literals::WINDOW;
 use crate::pattern::MatchSpec;
 use crate::rules::{File, RuleSpec, Strength};
 
+/// Alternatives one pattern may have.
+const MAX_ALTERNATIVES: usize = 64;
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NpdError {
     #[error("the file is not the configuration of a log monitor")]
@@ -60,14 +63,13 @@ pub(crate) fn read(name: &str, text: &str) -> Result<File, NpdError> {
             reason: problem.reason.clone(),
             source: Box::new(source),
         })?;
-        let literal = longest_literal(&tree)
-            .filter(|literal| literal.len() >= WINDOW)
-            .ok_or_else(|| NpdError::NoLiteral { reason: problem.reason.clone() })?;
+        let literals =
+            literals(&tree).ok_or_else(|| NpdError::NoLiteral { reason: problem.reason.clone() })?;
         let (class, strength) = match problem.r#type {
             Kind::Temporary => (Class::Symptom, Strength::Weak),
             Kind::Permanent => (Class::Terminal, Strength::Fair),
         };
-        let matches = MatchSpec { any: vec![literal], regex: Some(problem.pattern), ..MatchSpec::default() };
+        let matches = MatchSpec { any: literals, regex: Some(problem.pattern), ..MatchSpec::default() };
         file.rule.push(RuleSpec::plain(format!("{name}#{index}"), cause.clone(), matches, strength));
         causes.entry(cause.clone()).or_insert_with(|| CauseEntry {
             name: cause,
@@ -104,13 +106,23 @@ fn kebab(reason: &str) -> String {
     name
 }
 
-/// The longest text that every match holds.
-fn longest_literal(tree: &Hir) -> Option<String> {
+/// Texts of which every match holds at least one, each long enough to look for; the longest ones there are.
+fn literals(tree: &Hir) -> Option<Vec<String>> {
     match tree.kind() {
-        HirKind::Literal(literal) => String::from_utf8(literal.0.to_vec()).ok(),
-        HirKind::Concat(parts) => parts.iter().filter_map(longest_literal).max_by_key(String::len),
-        HirKind::Capture(capture) => longest_literal(&capture.sub),
-        HirKind::Repetition(repetition) if repetition.min > 0 => longest_literal(&repetition.sub),
+        HirKind::Literal(literal) => {
+            let text = String::from_utf8(literal.0.to_vec()).ok()?;
+            (text.len() >= WINDOW).then(|| vec![text])
+        }
+        HirKind::Concat(parts) => {
+            let shortest = |texts: &Vec<String>| texts.iter().map(String::len).min();
+            parts.iter().filter_map(literals).max_by_key(shortest)
+        }
+        HirKind::Alternation(parts) => {
+            let each: Option<Vec<Vec<String>>> = parts.iter().map(literals).collect();
+            each.map(|texts| texts.concat()).filter(|texts| texts.len() <= MAX_ALTERNATIVES)
+        }
+        HirKind::Capture(capture) => literals(&capture.sub),
+        HirKind::Repetition(repetition) if repetition.min > 0 => literals(&repetition.sub),
         _ => None,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::OnceLock;
 
 use memchr::memmem;
@@ -12,6 +13,9 @@ use crate::literals::WINDOW;
 
 /// Compiled size of one expression; a rule that needs more is not a description of a log line.
 const MAX_REGEX_BYTES: usize = 1 << 20;
+
+/// An expression that takes more of a line than this does not say what matters in it; a literal does.
+const MAX_PLACE: usize = 160;
 
 const WARNING_MARK: &[u8] = b"[WARNING ";
 
@@ -95,6 +99,24 @@ impl Pattern {
             && self.all.iter().all(|finder| finder.find(line).is_some())
             && self.not.iter().all(|finder| finder.find(line).is_none())
             && self.regex.as_ref().is_none_or(|regex| regex.get().is_some_and(|regex| regex.is_match(line)))
+    }
+
+    /// Where in a line that was confirmed the recognised part stands. `plain` is the line without escapes.
+    pub(crate) fn place(&self, line: &[u8], plain: &[u8]) -> Range<usize> {
+        // Offsets of the expression are those of the plain line.
+        let whole = (plain.len() == line.len())
+            .then(|| self.regex.as_ref()?.get()?.find(line))
+            .flatten()
+            .map(|found| found.range())
+            .filter(|range| !range.is_empty() && range.len() <= MAX_PLACE);
+        let literal = || {
+            let places = self.any.iter().filter_map(|literal| {
+                let at = memmem::find(line, literal.as_bytes())?;
+                Some(at..at + literal.len())
+            });
+            places.min_by_key(|range| range.start)
+        };
+        whole.or_else(literal).unwrap_or(0..0)
     }
 
     /// The named groups of the expression that took part in the match.

@@ -6,18 +6,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use landfall_model::report::{Class, Evidence, FORMAT, Finding, Report, State, Verdict};
+use landfall_model::report::{Class, FORMAT, Reasoning, Report, State, Verdict};
 use landfall_model::{Cause, Confidence, Phase};
 
 use crate::case::SourceEntry;
-use crate::moment::{Moment, Time};
+use crate::findings::{self, duration};
+use crate::moment::Moment;
+use crate::next;
 use crate::rules::Rule;
-use crate::scan::{Engine, Hit, Hits};
+use crate::scan::{Engine, Hits};
 use crate::stages::{OpenStage, Stages};
 use crate::template;
+use crate::weigh::{self, Weight};
 
 /// Below this a finding is a lead, not a verdict.
-const VERDICT_FLOOR: f64 = 0.5;
+pub(crate) const VERDICT_FLOOR: f64 = 0.5;
 
 /// Below this a finding explains nothing else.
 const EXPLAINS_FLOOR: f64 = 0.5;
@@ -31,35 +34,39 @@ const SUPPORT: f64 = 0.3;
 /// How much a second, unrelated root takes from the first, as a share of its own confidence.
 const RIVALRY: f64 = 0.3;
 
-/// Lines of evidence shown for one finding.
-const MAX_EVIDENCE: usize = 6;
+/// How sure a hang is: the clock tells it, not a line.
+const HANG: f64 = 0.75;
 
 /// Findings shown. The rest is noise of noise.
 const MAX_FINDINGS: usize = 24;
 
-/// Sources shorter than this say nothing by where in them a line stands.
-const LONG_SOURCE: u64 = 100;
-
 /// All lines of one rule in one source.
 #[derive(Debug)]
-struct Lines<'c> {
-    rule: &'c Rule,
-    source: usize,
-    hits: &'c Hits,
-    /// What they prove, after noise, clearing and position are taken into account.
-    weight: f64,
+pub(crate) struct Lines<'c> {
+    pub(crate) rule: &'c Rule,
+    pub(crate) source: usize,
+    pub(crate) hits: &'c Hits,
+    pub(crate) weight: Weight,
 }
 
 /// A finding in the making.
 #[derive(Debug)]
-struct Draft<'c> {
-    lines: Vec<Lines<'c>>,
-    class: Class,
-    phase: Phase,
-    confidence: f64,
-    explains: BTreeSet<Cause>,
-    explained: bool,
+pub(crate) struct Draft<'c> {
+    /// Strongest first.
+    pub(crate) lines: Vec<Lines<'c>>,
+    pub(crate) class: Class,
+    pub(crate) phase: Phase,
+    pub(crate) confidence: f64,
+    /// How the confidence came about.
+    pub(crate) arithmetic: String,
+    pub(crate) explains: BTreeSet<Cause>,
+    /// What explains it, and by what.
+    pub(crate) explained_by: Vec<String>,
+    /// The machines it was seen on.
+    pub(crate) nodes: BTreeSet<&'c str>,
 }
+
+pub(crate) type Drafts<'c> = BTreeMap<Cause, Draft<'c>>;
 
 pub(crate) fn report(engine: &Engine, sources: &[SourceEntry]) -> Report {
     let stages = Stages::new(engine, sources);
@@ -67,14 +74,27 @@ pub(crate) fn report(engine: &Engine, sources: &[SourceEntry]) -> Report {
     explain(engine, &mut drafts);
 
     let hung = hang(&stages, &drafts);
-    let verdict = verdict(engine, &stages, &drafts, hung.as_ref());
-    let mut findings = findings(engine, sources, &drafts, &verdict);
+    let mut steps = Vec::new();
+    let verdict = verdict(engine, &stages, &drafts, hung.as_ref(), &mut steps);
+    let mut findings = findings::findings(engine, sources, &drafts, &verdict);
     if let Some(stage) = &hung {
-        findings.insert(0, hang_finding(engine, sources, stage, verdict.confidence));
+        findings.insert(0, findings::hang(engine, sources, stage, hang_title(stage), verdict.confidence));
     }
     findings.truncate(MAX_FINDINGS);
+    let undecided = verdict.state == State::Unknown;
     Report {
         format: FORMAT,
+        last_seen: stages
+            .last_event()
+            .filter(|_| undecided)
+            .map(|event| findings::shown(sources, event.moment.source, event.hit, 1)),
+        next_steps: if undecided { next::steps(sources, &stages) } else { Vec::new() },
+        reasoning: Some(Reasoning {
+            verdict: steps,
+            findings: findings::reasons(sources, &drafts, &findings),
+            stages: stages.reasons(),
+            versions: stages.versions(),
+        }),
         verdict,
         findings,
         timeline: stages.timeline(),
@@ -82,157 +102,150 @@ pub(crate) fn report(engine: &Engine, sources: &[SourceEntry]) -> Report {
     }
 }
 
-fn drafts<'c>(
-    engine: &'c Engine,
-    sources: &'c [SourceEntry],
-    stages: &Stages<'_>,
-) -> BTreeMap<Cause, Draft<'c>> {
-    let mut drafts: BTreeMap<Cause, Draft<'c>> = BTreeMap::new();
+fn drafts<'c>(engine: &'c Engine, sources: &'c [SourceEntry], stages: &Stages<'_>) -> Drafts<'c> {
+    let mut drafts: Drafts<'c> = BTreeMap::new();
     for (source, entry) in sources.iter().enumerate() {
         for (id, hits) in &entry.hits {
             let Some(rule) = engine.rule(*id) else { continue };
-            if out_of_place(rule, source, hits, stages) {
+            if weigh::out_of_place(rule, source, hits, stages) {
                 continue;
             }
-            let lines = Lines { rule, source, hits, weight: weight(rule, source, entry, hits, stages) };
+            let lines = Lines { rule, source, hits, weight: weigh::weigh(rule, source, entry, hits, stages) };
             let draft = drafts.entry(rule.cause.clone()).or_insert_with(|| Draft {
                 lines: Vec::new(),
                 class: rule.class,
                 phase: rule.phase,
                 confidence: 0.0,
+                arithmetic: String::new(),
                 explains: BTreeSet::new(),
-                explained: false,
+                explained_by: Vec::new(),
+                nodes: BTreeSet::new(),
             });
+            if lines.weight.value > 0.0 {
+                draft.nodes.insert(entry.node.as_str());
+            }
             draft.lines.push(lines);
         }
     }
     for draft in drafts.values_mut() {
-        draft.lines.sort_by(|a, b| b.weight.total_cmp(&a.weight).then_with(|| a.rule.id.cmp(&b.rule.id)));
+        draft.lines.sort_by(|a, b| {
+            b.weight.value.total_cmp(&a.weight.value).then_with(|| a.rule.id.cmp(&b.rule.id))
+        });
         if let Some(best) = draft.lines.first() {
             draft.class = best.rule.class;
-            draft.phase = best.rule.phase;
+            draft.phase = best.hits.newest().map_or(best.rule.phase, |hit| {
+                let at = Moment { source: best.source, line: hit.line, time: hit.time };
+                // What kubeadm checks first is a failure of what it was about to do.
+                let phase = if hit.itemised { Phase::ControlPlane } else { best.rule.phase };
+                stages.phase_at(phase, at)
+            });
         }
-        draft.confidence = combined(&draft.lines);
+        (draft.confidence, draft.arithmetic) = combined(&draft.lines);
     }
     drafts
 }
 
-/// Whether the lines mean nothing because what they would have to follow did not happen.
-fn out_of_place(rule: &Rule, source: usize, hits: &Hits, stages: &Stages<'_>) -> bool {
-    let (Some(name), Some(newest)) = (rule.after.as_deref(), hits.newest()) else { return false };
-    !stages.is_after(name, Moment { source, line: newest.line, time: newest.time })
-}
-
-/// What the lines of one rule in one source prove.
-fn weight(rule: &Rule, source: usize, entry: &SourceEntry, hits: &Hits, stages: &Stages<'_>) -> f64 {
-    let Some(newest) = hits.newest() else { return 0.0 };
-    let at = |hit: &Hit| Moment { source, line: hit.line, time: hit.time };
-    let last = at(newest);
-    let too_early = rule.noise_before.as_deref().is_some_and(|name| stages.is_before(name, last));
-    if too_early || stages.clears(rule, last) {
-        return 0.0;
-    }
-    let mut weight = rule.strength.value();
-    if rule.persists.is_some_and(|least| passed(least, entry, hits)) {
-        weight *= 0.5;
-    }
-    if rule.workload && stages.succeeded_before(Phase::Kubelet, last) {
-        weight *= 0.4;
-    }
-    if rule.class != Class::Terminal {
-        if stages.succeeded_before(rule.phase, last) {
-            weight *= 0.5;
-        }
-        // Trouble that may pass and is not seen again in the second half of a long log probably has passed.
-        if entry.lines >= LONG_SOURCE && newest.line < entry.lines / 2 {
-            weight *= 0.7;
-        }
-        if newest.informational {
-            weight *= 0.85;
-        }
-    }
-    weight
-}
-
-/// Whether trouble that is normal during start was over sooner than `least` seconds, and the log went on after it.
-fn passed(least: u64, entry: &SourceEntry, hits: &Hits) -> bool {
-    let least = i64::try_from(least).unwrap_or(i64::MAX);
-    let (Some(first), Some(newest)) = (hits.first.first(), hits.newest()) else { return false };
-    let since = |later: Option<Time>, earlier: Option<Time>| {
-        later.zip(earlier).and_then(|(later, earlier)| later.seconds_since(earlier))
-    };
-    let lasted = since(newest.time, first.time);
-    let silent = since(entry.last, newest.time);
-    lasted.is_some_and(|seconds| seconds < least) && silent.is_some_and(|seconds| seconds >= least / 2)
-}
-
 /// The strongest kind of line counts in full, further kinds as support, if they are other lines: two rules that match
 /// one line are one witness.
-fn combined(lines: &[Lines<'_>]) -> f64 {
+fn combined(lines: &[Lines<'_>]) -> (f64, String) {
     let mut rules = BTreeSet::new();
     let mut heard = BTreeSet::new();
     let mut doubt = 1.0;
+    let mut factors = Vec::new();
     for lines in lines {
         let alone = heard.is_empty();
         let before = heard.len();
         heard.extend(lines.hits.iter().map(|hit| (lines.source, hit.line)));
         let says_more = heard.len() > before;
         if rules.insert(lines.rule.id.as_str()) && says_more {
-            doubt *= 1.0 - if alone { lines.weight } else { SUPPORT * lines.weight };
+            let weight = lines.weight.value;
+            doubt *= 1.0 - if alone { weight } else { SUPPORT * weight };
+            if weight > 0.0 {
+                factors.push(if alone {
+                    format!("(1 − {weight:.2})")
+                } else {
+                    format!("(1 − {SUPPORT} × {weight:.2})")
+                });
+            }
         }
     }
-    (1.0 - doubt).min(CEILING)
+    let confidence = (1.0 - doubt).min(CEILING);
+    let arithmetic = if factors.is_empty() {
+        "0: nothing of it counts".to_owned()
+    } else {
+        format!("1 − {} = {:.2}, at most {CEILING}", factors.join(" × "), 1.0 - doubt)
+    };
+    (confidence, arithmetic)
 }
 
 /// Marks every finding that another one explains.
-fn explain(engine: &Engine, drafts: &mut BTreeMap<Cause, Draft<'_>>) {
+fn explain(engine: &Engine, drafts: &mut Drafts<'_>) {
     let catalogue = engine.rules.catalogue();
-    let mut edges: BTreeMap<Cause, BTreeSet<Cause>> = BTreeMap::new();
+    let mut edges: BTreeMap<Cause, BTreeMap<Cause, &'static str>> = BTreeMap::new();
     for (cause, draft) in drafts.iter().filter(|(_, draft)| draft.confidence >= EXPLAINS_FLOOR) {
         let entry = catalogue.get(cause);
-        let told = entry.into_iter().flat_map(|entry| entry.general.iter().chain(&entry.explains));
-        let by_rule =
-            draft.lines.iter().filter(|lines| lines.weight > 0.0).flat_map(|lines| &lines.rule.explains);
         let generality = entry.map_or(0, |entry| entry.generality);
-        let vaguer = drafts
-            .keys()
-            .filter(|other| catalogue.get(other).is_some_and(|other| other.generality > generality));
-        let present = told
-            .chain(by_rule)
-            .chain(vaguer)
-            .filter(|other| *other != cause && drafts.get(*other).is_some_and(|draft| draft.confidence > 0.0))
-            .cloned();
-        edges.insert(cause.clone(), present.collect());
+        let mut found = BTreeMap::new();
+        for (other, rival) in drafts.iter().filter(|(other, draft)| *other != cause && draft.confidence > 0.0)
+        {
+            let told = |list: &[Cause]| list.contains(other);
+            let by_rule =
+                || draft.lines.iter().any(|lines| lines.weight.value > 0.0 && told(&lines.rule.explains));
+            let vaguer = || catalogue.get(other).is_some_and(|entry| entry.generality > generality);
+            let why = if entry.is_some_and(|entry| told(&entry.general)) {
+                "it is the broader name for the same trouble"
+            } else if entry.is_some_and(|entry| told(&entry.explains)) {
+                "the catalogue says that it follows"
+            } else if by_rule() {
+                "the line itself says so"
+            } else if vaguer() {
+                "it leaves more open"
+            } else if points_at(rival, draft) {
+                "it is what other machines see of this one"
+            } else {
+                continue;
+            };
+            found.insert(other.clone(), why);
+        }
+        edges.insert(cause.clone(), found);
     }
     // Two findings that explain each other: the surer one stays.
     let surer = |a: &Cause, b: &Cause| {
         let confidence = |cause: &Cause| drafts.get(cause).map_or(0.0, |draft| draft.confidence);
         confidence(a) > confidence(b) || (confidence(a) >= confidence(b) && a < b)
     };
-    let mutual = |a: &Cause, b: &Cause| edges.get(b).is_some_and(|back| back.contains(a));
-    let kept: BTreeMap<Cause, BTreeSet<Cause>> = edges
-        .iter()
-        .map(|(cause, others)| {
-            let others =
-                others.iter().filter(|other| !mutual(cause, other) || surer(cause, other)).cloned().collect();
-            (cause.clone(), others)
-        })
-        .collect();
-    for (cause, others) in kept {
-        for other in &others {
-            if let Some(draft) = drafts.get_mut(other) {
-                draft.explained = true;
-            }
+    let mutual = |a: &Cause, b: &Cause| edges.get(b).is_some_and(|back| back.contains_key(a));
+    let mut kept = Vec::new();
+    for (cause, others) in &edges {
+        for (other, why) in others.iter().filter(|(other, _)| !mutual(cause, other) || surer(cause, other)) {
+            kept.push((cause.clone(), other.clone(), *why));
+        }
+    }
+    for (cause, other, why) in kept {
+        if let Some(draft) = drafts.get_mut(&other) {
+            draft.explained_by.push(format!("{cause}: {why}"));
         }
         if let Some(draft) = drafts.get_mut(&cause) {
-            draft.explains = others;
+            draft.explains.insert(other);
         }
     }
 }
 
+/// Whether everything one finding rests on was said by other machines about the machine of another finding.
+fn points_at(symptom: &Draft<'_>, cause: &Draft<'_>) -> bool {
+    let elsewhere = symptom.class != Class::Terminal && symptom.nodes.is_disjoint(&cause.nodes);
+    let lines = || symptom.lines.iter().filter(|lines| lines.weight.value > 0.0);
+    elsewhere
+        && lines().all(|lines| {
+            lines.hits.newest().is_some_and(|hit| {
+                cause.nodes.iter().any(|node| !node.is_empty() && hit.text.contains(&format!("{node}:")))
+            })
+        })
+}
+
 /// The stage that hangs, when the clock shows that it does and no finding explains it.
-fn hang<'c>(stages: &Stages<'c>, drafts: &BTreeMap<Cause, Draft<'_>>) -> Option<OpenStage<'c>> {
-    if drafts.values().any(|draft| !draft.explained && draft.confidence >= VERDICT_FLOOR)
+fn hang<'c>(stages: &Stages<'c>, drafts: &Drafts<'_>) -> Option<OpenStage<'c>> {
+    if drafts.values().any(|draft| draft.is_root() && draft.confidence >= VERDICT_FLOOR)
         || !stages.failed().is_empty()
     {
         return None;
@@ -247,158 +260,99 @@ fn hang<'c>(stages: &Stages<'c>, drafts: &BTreeMap<Cause, Draft<'_>>) -> Option<
 fn verdict(
     engine: &Engine,
     stages: &Stages<'_>,
-    drafts: &BTreeMap<Cause, Draft<'_>>,
+    drafts: &Drafts<'_>,
     hung: Option<&OpenStage<'_>>,
+    steps: &mut Vec<String>,
 ) -> Verdict {
-    let rank = |draft: &Draft<'_>| {
-        let class = match draft.class {
-            Class::Terminal => 0.04,
-            Class::Retryable => 0.0,
-            Class::Symptom => -0.1,
-        };
-        #[expect(clippy::cast_precision_loss, reason = "a handful of causes")]
-        let explains = 0.02 * draft.explains.len().min(4) as f64;
-        draft.confidence + class + explains
-    };
-    let mut roots: Vec<(&Cause, &Draft<'_>)> =
-        drafts.iter().filter(|(_, draft)| !draft.explained && draft.confidence > 0.0).collect();
-    roots.sort_by(|a, b| rank(b.1).total_cmp(&rank(a.1)).then(a.1.phase.cmp(&b.1.phase)));
-
+    let mut roots: Vec<(&Cause, &Draft<'_>)> = drafts.iter().filter(|(_, draft)| draft.is_root()).collect();
+    roots.sort_by(|a, b| b.1.rank().total_cmp(&a.1.rank()).then(a.1.phase.cmp(&b.1.phase)));
+    for (cause, draft) in &roots {
+        steps.push(format!(
+            "`{cause}` is explained by nothing else: a root with confidence {:.2}, rank {:.2}",
+            draft.confidence,
+            draft.rank()
+        ));
+    }
     if let Some((cause, draft)) = roots.first().filter(|(_, draft)| draft.confidence >= VERDICT_FLOOR) {
-        let rival = roots.get(1).map_or(0.0, |(_, rival)| rival.confidence);
-        let rivalry = if rival >= VERDICT_FLOOR { 1.0 - RIVALRY * rival } else { 1.0 };
-        let confidence = Confidence::new(draft.confidence * rivalry);
+        let confidence = contested(draft, &roots[1..], steps);
         let state = if draft.class != Class::Terminal && stages.success() >= Some(Phase::ControlPlane) {
+            steps.push("bootstrap had succeeded and this may pass: degraded, not failed".to_owned());
             State::Degraded
         } else {
             State::Failed
         };
+        steps.push(format!(
+            "`{cause}` ranks first: it is the verdict, with confidence {:.2}",
+            confidence.value()
+        ));
         return Verdict {
             state,
-            title: title(engine, cause, draft),
+            title: findings::title(engine, cause, draft),
             component: draft.lines.first().map(|lines| lines.rule.component.clone()),
             phase: Some(draft.phase),
             cause: Some((*cause).clone()),
             confidence,
         };
     }
+    if !roots.is_empty() {
+        steps.push(format!("no root reaches {VERDICT_FLOOR}: they are leads"));
+    }
     if let Some(stage) = hung {
+        steps.push(format!("`{}` is overdue, and nothing found explains it: it hangs", stage.name));
         return Verdict {
             state: State::Hung,
             cause: Cause::new("stage-hung").ok(),
             title: hang_title(stage),
             component: None,
             phase: Some(stage.milestone.phase),
-            confidence: Confidence::new(0.75),
+            confidence: Confidence::new(HANG),
         };
     }
-    let plain = |state, title: &str, phase, confidence| Verdict {
-        state,
-        cause: None,
-        title: title.to_owned(),
-        component: None,
-        phase,
-        confidence: Confidence::new(confidence),
-    };
+    let (state, title, phase, confidence) = without_cause(stages, &roots);
+    steps.push(format!("no cause: {title}"));
+    Verdict { state, cause: None, title, component: None, phase, confidence: Confidence::new(confidence) }
+}
+
+/// The confidence of the first root after its rivals have spoken. Errors that kubeadm lists side by side are no rivals:
+/// all of them are true. Neither is trouble of another machine.
+fn contested(first: &Draft<'_>, others: &[(&Cause, &Draft<'_>)], steps: &mut Vec<String>) -> Confidence {
+    let rival = others.iter().find(|(_, other)| {
+        other.confidence >= VERDICT_FLOOR
+            && !(first.is_itemised() && other.is_itemised())
+            && !first.nodes.is_disjoint(&other.nodes)
+    });
+    let Some((cause, rival)) = rival else { return Confidence::new(first.confidence) };
+    let share = 1.0 - RIVALRY * rival.confidence;
+    steps.push(format!(
+        "`{cause}` could be the root as well: {:.2} × (1 − {RIVALRY} × {:.2})",
+        first.confidence, rival.confidence
+    ));
+    Confidence::new(first.confidence * share)
+}
+
+/// The verdict when nothing names a cause.
+fn without_cause(stages: &Stages<'_>, roots: &[(&Cause, &Draft<'_>)]) -> (State, String, Option<Phase>, f64) {
     let doubt = roots.first().map_or(0.0, |(_, draft)| draft.confidence);
-    if let Some((name, milestone)) = stages.failed().into_iter().next() {
-        let title = format!("`{name}` failed, but the logs do not say why");
-        return plain(State::Unknown, &title, Some(milestone.phase), 0.0);
+    if let Some((name, phase)) = stages.failed().into_iter().next() {
+        return (State::Unknown, format!("`{name}` failed, but the logs do not say why"), Some(phase), 0.0);
     }
     if let Some(phase) = stages.success() {
-        return plain(
-            State::Succeeded,
-            "Nothing is wrong: bootstrap succeeded",
-            Some(phase),
-            0.95 * (1.0 - doubt),
-        );
+        let title = "Nothing is wrong: bootstrap succeeded".to_owned();
+        return (State::Succeeded, title, Some(phase), 0.95 * (1.0 - doubt));
     }
-    if let Some(stage) = stages.open().into_iter().max_by_key(|stage| stage.milestone.phase)
-        && roots.is_empty()
-    {
-        return plain(
-            State::Running,
-            "Still going; nothing wrong has been seen",
-            Some(stage.milestone.phase),
-            0.6,
-        );
+    let open = stages.open().into_iter().max_by_key(|stage| stage.milestone.phase);
+    if let Some(stage) = open.filter(|_| roots.is_empty()) {
+        let title = "Still going; nothing wrong has been seen".to_owned();
+        return (State::Running, title, Some(stage.milestone.phase), 0.6);
     }
     if roots.is_empty() && !stages.timeline().is_empty() {
-        return plain(State::Succeeded, "Nothing wrong has been seen", None, 0.6);
+        if stages.kubernetes() {
+            return (State::Succeeded, "Nothing wrong has been seen".to_owned(), None, 0.6);
+        }
+        let title = "Nothing wrong has been seen, but nothing of Kubernetes either".to_owned();
+        return (State::Unknown, title, None, 0.0);
     }
-    plain(State::Unknown, "The logs do not show a cause", None, 0.0)
-}
-
-fn findings(
-    engine: &Engine,
-    sources: &[SourceEntry],
-    drafts: &BTreeMap<Cause, Draft<'_>>,
-    verdict: &Verdict,
-) -> Vec<Finding> {
-    let mut order: Vec<(&Cause, &Draft<'_>)> = drafts.iter().collect();
-    order.sort_by(|a, b| {
-        let key = |cause: &Cause, draft: &Draft<'_>| (verdict.cause.as_ref() != Some(cause), draft.explained);
-        key(a.0, a.1).cmp(&key(b.0, b.1)).then(b.1.confidence.total_cmp(&a.1.confidence))
-    });
-    order
-        .into_iter()
-        .map(|(cause, draft)| {
-            let entry = engine.rules.catalogue().get(cause);
-            let named = verdict.cause.as_ref() == Some(cause);
-            Finding {
-                title: title(engine, cause, draft),
-                root: !draft.explained && draft.confidence > 0.0,
-                confidence: if named { verdict.confidence } else { Confidence::new(draft.confidence) },
-                class: draft.class,
-                explains: draft.explains.iter().cloned().collect(),
-                evidence: evidence(sources, draft),
-                fix: fix(draft).or_else(|| entry.map(|entry| entry.fix.clone())).unwrap_or_default(),
-                reference: format!("docs/causes/{cause}.md"),
-                cause: cause.clone(),
-            }
-        })
-        .collect()
-}
-
-fn evidence(sources: &[SourceEntry], draft: &Draft<'_>) -> Vec<Evidence> {
-    // The newest line of each kind first (it has the last word), then the first ones of the strongest kind.
-    let newest = draft.lines.iter().filter_map(|lines| Some((lines, lines.hits.newest()?)));
-    let oldest = draft.lines.iter().take(1).flat_map(|lines| lines.hits.iter().map(move |hit| (lines, hit)));
-    let mut seen = BTreeSet::new();
-    newest
-        .chain(oldest)
-        .filter(|(lines, hit)| seen.insert((lines.source, hit.line)))
-        .take(MAX_EVIDENCE)
-        .map(|(lines, hit)| shown(sources, lines.source, hit))
-        .collect()
-}
-
-fn shown(sources: &[SourceEntry], source: usize, hit: &Hit) -> Evidence {
-    let name = sources.get(source).map_or("", |entry| entry.name.as_str());
-    let source = match &hit.process {
-        Some(process) if !name.contains(process.as_str()) => format!("{name}:{process}"),
-        _ => name.to_owned(),
-    };
-    Evidence { source, line: hit.line, time: hit.time.and_then(Time::timestamp), text: hit.text.clone() }
-}
-
-fn title(engine: &Engine, cause: &Cause, draft: &Draft<'_>) -> String {
-    let by_rule = draft
-        .lines
-        .iter()
-        .take(1)
-        .find_map(|lines| template::fill(lines.rule.title.as_deref()?, &lines.hits.newest()?.captures));
-    by_rule
-        .or_else(|| engine.rules.catalogue().get(cause).map(|entry| entry.title.clone()))
-        .unwrap_or_else(|| cause.to_string())
-}
-
-fn fix(draft: &Draft<'_>) -> Option<String> {
-    draft
-        .lines
-        .iter()
-        .take(1)
-        .find_map(|lines| template::fill(lines.rule.fix.as_deref()?, &lines.hits.newest()?.captures))
+    (State::Unknown, "The logs do not show a cause".to_owned(), None, 0.0)
 }
 
 fn hang_title(stage: &OpenStage<'_>) -> String {
@@ -413,31 +367,27 @@ fn hang_title(stage: &OpenStage<'_>) -> String {
     format!("`{}` has been open{age}{waits}", stage.name)
 }
 
-fn hang_finding(
-    engine: &Engine,
-    sources: &[SourceEntry],
-    stage: &OpenStage<'_>,
-    confidence: Confidence,
-) -> Finding {
-    let cause = Cause::new("stage-hung").expect("a well-formed name");
-    let entry = engine.rules.catalogue().get(&cause);
-    Finding {
-        title: hang_title(stage),
-        root: true,
-        confidence,
-        class: Class::Retryable,
-        explains: Vec::new(),
-        evidence: vec![shown(sources, stage.source, stage.hit)],
-        fix: entry.map(|entry| entry.fix.clone()).unwrap_or_default(),
-        reference: format!("docs/causes/{cause}.md"),
-        cause,
-    }
-}
+// === impl Draft ===
 
-fn duration(seconds: i64) -> String {
-    match seconds {
-        ..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        _ => format!("{} h", seconds / 3600),
+impl Draft<'_> {
+    pub(crate) fn is_root(&self) -> bool {
+        self.explained_by.is_empty() && self.confidence > 0.0
+    }
+
+    /// Whether its strongest lines are items of a list in which kubeadm names all that is wrong.
+    pub(crate) fn is_itemised(&self) -> bool {
+        self.lines.first().and_then(|lines| lines.hits.newest()).is_some_and(|hit| hit.itemised)
+    }
+
+    /// What orders roots: confidence, then how final it is and how much it explains.
+    fn rank(&self) -> f64 {
+        let class = match self.class {
+            Class::Terminal => 0.04,
+            Class::Retryable => 0.0,
+            Class::Symptom => -0.1,
+        };
+        #[expect(clippy::cast_precision_loss, reason = "a handful of causes")]
+        let explains = 0.02 * self.explains.len().min(4) as f64;
+        self.confidence + class + explains
     }
 }

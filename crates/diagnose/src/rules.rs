@@ -10,6 +10,7 @@ use crate::catalogue::{Catalogue, CauseEntry};
 use crate::embedded;
 use crate::npd;
 use crate::pattern::{Compile, MatchSpec, Pattern};
+use crate::version::Range;
 
 /// More rules than any collection needs; indexes are 16 bits wide.
 const MAX_PATTERNS: usize = 8192;
@@ -56,6 +57,7 @@ pub(crate) struct Rule {
     pub(crate) after: Option<String>,
     pub(crate) persists: Option<u64>,
     pub(crate) workload: bool,
+    pub(crate) versions: Option<Range>,
     pub(crate) examples: Examples,
 }
 
@@ -87,6 +89,8 @@ pub(crate) struct Milestone {
     pub(crate) standing: bool,
     pub(crate) patience: Option<u64>,
     pub(crate) waits_for: Option<String>,
+    pub(crate) decides: bool,
+    pub(crate) version_of: Option<String>,
     pub(crate) examples: Examples,
 }
 
@@ -96,6 +100,10 @@ pub(crate) enum StageEvent {
     Opened,
     Done,
     Failed,
+    /// The machine starts anew: all stages begin again.
+    Boot,
+    /// Nothing begins or ends; the line tells something about the machine.
+    Seen,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -146,9 +154,8 @@ pub(crate) struct RuleSpec {
     after: Option<String>,
     /// Seconds the trouble must last, where time is known, before it is more than start-up noise.
     persists: Option<u64>,
-    /// The releases that print the line, for the reader of the rule; logs rarely tell their version.
-    #[serde(rename = "versions")]
-    _versions: Option<String>,
+    /// The releases for which the line means this: `kubelet >= 1.24, < 1.30`. Decides where the logs tell a version.
+    versions: Option<String>,
     #[serde(default)]
     examples: Examples,
 }
@@ -173,6 +180,11 @@ struct MilestoneSpec {
     patience: Option<u64>,
     /// What the opened stage waits for.
     waits_for: Option<String>,
+    /// Whether kubeadm makes a control plane or joins one: lines after it belong to this phase.
+    #[serde(default)]
+    decides: bool,
+    /// The component whose version the capture `version` tells.
+    version_of: Option<String>,
     #[serde(default)]
     examples: Examples,
 }
@@ -183,6 +195,16 @@ impl RuleSet {
     /// The rules compiled into this binary.
     pub fn embedded() -> Result<Self, RuleError> {
         Self::read(embedded::FILES.iter().copied(), Compile::WhenNeeded)
+    }
+
+    /// The rules compiled into this binary and those of further files, given as name and text.
+    pub fn embedded_with<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, RuleError> {
+        // Expressions from outside are compiled once by themselves, so that a bad one is refused.
+        let files: Vec<(&str, &str)> = files.into_iter().collect();
+        let causes = embedded::FILES.iter().copied().filter(|(name, _)| *name == "causes.toml");
+        let milestones = embedded::FILES.iter().copied().filter(|(name, _)| *name == "milestones.toml");
+        Self::read(causes.chain(milestones).chain(files.iter().copied()), Compile::Now)?;
+        Self::read(embedded::FILES.iter().copied().chain(files), Compile::WhenNeeded)
     }
 
     /// Reads rule files, given as name and text: our own, and those of node-problem-detector's log monitor. The names
@@ -203,12 +225,17 @@ impl RuleSet {
                 source,
             };
             // A file of node-problem-detector is JSON; ours are TOML, which never begins with a brace.
-            let mut file: File = if text.trim_start().starts_with('{') {
+            let foreign = text.trim_start().starts_with('{');
+            let mut file: File = if foreign {
                 npd::read(name, text).map_err(|error| syntax(Box::new(error)))?
             } else {
                 toml::from_str(text).map_err(|error| syntax(Box::new(error)))?
             };
             for entry in std::mem::take(&mut file.cause) {
+                // Their reasons have no page of their own; where ours means the same, ours stays.
+                if foreign && catalogue.get(&entry.name).is_some() {
+                    continue;
+                }
                 catalogue.insert(entry).map_err(|entry| RuleError::Duplicate {
                     file: name.to_owned(),
                     id: entry.name.to_string(),
@@ -299,7 +326,7 @@ impl RuleSpec {
             noise_before: None,
             after: None,
             persists: None,
-            _versions: None,
+            versions: None,
             examples: Examples::default(),
         }
     }
@@ -320,14 +347,19 @@ impl Rule {
         let Some(entry) = catalogue.get(&spec.cause) else {
             return Err(RuleError::UnknownName { id: spec.id, name: spec.cause.to_string() });
         };
+        let component = spec.component.as_deref().or(component).unwrap_or(&entry.component).to_owned();
+        let versions = spec.versions.as_deref().map(|text| Range::parse(text, &component)).transpose();
+        let versions = versions.map_err(|error| RuleError::Pattern {
+            file: file.to_owned(),
+            id: spec.id.clone(),
+            source: Box::new(error),
+        })?;
         Ok(Self {
             pattern,
             class: spec.class.unwrap_or(entry.class),
             phase: spec.phase.unwrap_or(entry.phase),
-            component: spec
-                .component
-                .or_else(|| component.map(str::to_owned))
-                .unwrap_or_else(|| entry.component.clone()),
+            component,
+            versions,
             id: spec.id,
             cause: spec.cause,
             strength: spec.strength,
@@ -365,6 +397,8 @@ impl Milestone {
             standing: spec.standing,
             patience: spec.patience,
             waits_for: spec.waits_for,
+            decides: spec.decides,
+            version_of: spec.version_of,
             examples: spec.examples,
         })
     }

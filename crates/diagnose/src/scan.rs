@@ -5,12 +5,14 @@ use std::collections::{BTreeMap, VecDeque};
 use memchr::{memchr, memchr_iter, memrchr};
 
 use crate::case::Case;
-use crate::line::{self, Head};
+use crate::line;
 use crate::literals::Literals;
+use crate::message;
 use crate::moment::Time;
 use crate::pattern::{self, Captures, Pattern};
 use crate::records;
 use crate::rules::{Milestone, Rule, RuleError, RuleSet};
+use crate::sections::Sections;
 use crate::stream::{Stream, StreamKind};
 
 /// Lines kept from the start and from the end of a run of the same kind of line. A finding shows a handful; the
@@ -26,8 +28,18 @@ const MAX_TEXT: usize = 1024;
 /// Bytes of a line that are looked at. Readers cut lines at the same length.
 const MAX_LINE: usize = 64 * 1024;
 
-/// Lines at either end of a chunk in which a time is looked for.
-const TIME_LINES: usize = 32;
+/// Bytes of a neighbouring line shown with the evidence.
+const MAX_NEIGHBOUR: usize = 256;
+
+/// Bytes of the recognised part that are marked.
+const MAX_FOCUS: usize = 200;
+
+/// Lines at either end of a chunk in which a time is looked for, and lines after which a time no longer holds for what
+/// is written below it.
+pub(crate) const TIME_LINES: usize = 32;
+
+/// What kubeadm writes before each item of a list of errors.
+const ITEM_MARK: &[u8] = b"[ERROR ";
 
 /// The index of a rule or milestone: rules first.
 pub(crate) type PatternId = u16;
@@ -49,6 +61,11 @@ pub struct Scan {
     pub(crate) lines: u64,
     pub(crate) first: Option<Time>,
     pub(crate) last: Option<Time>,
+    /// The number of the line that told the last time.
+    pub(crate) last_line: u64,
+    /// The year in which the log ends, where its first line says so.
+    pub(crate) year: Option<i16>,
+    pub(crate) sections: Sections,
 }
 
 /// The lines of one kind: the first ones, the last ones, and how many there are.
@@ -65,8 +82,20 @@ pub(crate) struct Hit {
     pub(crate) time: Option<Time>,
     pub(crate) process: Option<String>,
     pub(crate) informational: bool,
+    /// An item of a list in which kubeadm names all that is wrong at once.
+    pub(crate) itemised: bool,
     pub(crate) text: String,
+    pub(crate) focus: String,
+    pub(crate) before: Vec<String>,
+    pub(crate) after: Vec<String>,
     pub(crate) captures: Captures,
+}
+
+/// A chunk while it is scanned.
+struct Chunk<'c> {
+    stream: &'c Stream,
+    bytes: &'c [u8],
+    sections: Sections,
 }
 
 /// Lines of a chunk that may be of one kind.
@@ -123,6 +152,11 @@ impl Engine {
 
     fn scan_lines(&self, stream: &Stream, first_line: u64, chunk: &[u8]) -> Scan {
         let patterns = self.rules.rules.len() + self.rules.milestones.len();
+        let sections = match stream.kind {
+            StreamKind::Sections => Sections::of(chunk, first_line),
+            _ => Sections::default(),
+        };
+        let whole = Chunk { stream, bytes: chunk, sections };
         let mut candidates: Vec<Option<Box<Candidates>>> = (0..patterns).map(|_| None).collect();
         let (mut start, mut end, mut number, mut counted) = (0, 0, first_line, 0);
         self.literals.find(chunk, |found| {
@@ -136,7 +170,7 @@ impl Engine {
             for id in &self.wanted[found.literal] {
                 let candidate = candidates[usize::from(*id)].get_or_insert_default();
                 if candidate.last_start.replace(start) != Some(start) {
-                    candidate.see(self, *id, stream, chunk, (number, start, end));
+                    candidate.see(self, *id, &whole, (number, start, end));
                 }
             }
         });
@@ -147,14 +181,29 @@ impl Engine {
             + u64::from(!chunk.ends_with(b"\n") && !chunk.is_empty());
         for (id, candidate) in (0..).zip(candidates) {
             let Some(candidate) = candidate else { continue };
-            let hits = candidate.finish(self, id, stream, chunk);
+            let hits = candidate.finish(self, id, &whole);
             if hits.count > 0 {
                 scan.hits.insert(id, hits);
             }
         }
         let time = |line: &[u8]| line::head(line).time.filter(|time| !matches!(time, Time::Uptime(_)));
         scan.first = chunk.split(|byte| *byte == b'\n').take(TIME_LINES).find_map(time);
-        scan.last = chunk.rsplit(|byte| *byte == b'\n').take(TIME_LINES).find_map(time);
+        scan.year = chunk
+            .split(|byte| *byte == b'\n')
+            .take(TIME_LINES)
+            .find_map(|line| line::journal_end(line).and_then(Time::year));
+        // What follows the last line break is a line only if it holds something.
+        let whole_lines = chunk.strip_suffix(b"\n").unwrap_or(chunk);
+        let end = (first_line + scan.lines).saturating_sub(1);
+        let last = whole_lines
+            .rsplit(|byte| *byte == b'\n')
+            .take(TIME_LINES)
+            .zip(0u64..)
+            .find_map(|(line, above)| Some((time(line)?, end.saturating_sub(above))));
+        if let Some((time, line)) = last {
+            (scan.last, scan.last_line) = (Some(time), line);
+        }
+        scan.sections = whole.sections;
         scan
     }
 
@@ -172,7 +221,13 @@ impl Engine {
             .or_else(|| self.milestone(id).map(|milestone| &milestone.pattern))
     }
 
-    fn confirm(&self, id: PatternId, stream: &Stream, number: u64, line: &[u8]) -> Option<Hit> {
+    fn confirm(
+        &self,
+        id: PatternId,
+        chunk: &Chunk<'_>,
+        (number, start, end): (u64, usize, usize),
+    ) -> Option<Hit> {
+        let line = &chunk.bytes[start..end];
         let line = line[..line.len().min(MAX_LINE)].strip_suffix(b"\r").unwrap_or(line);
         let line = &line[..line.len().min(MAX_LINE)];
         let pattern = self.pattern(id)?;
@@ -181,18 +236,38 @@ impl Engine {
             return None;
         }
         let head = line::head(line);
-        if self.rule(id).is_some_and(|rule| !comes_from(&rule.sources, &head, stream)) {
+        let section = chunk.sections.at(start);
+        let known = head.process.into_iter().chain(section).chain(chunk.stream.unit.as_deref());
+        if self.rule(id).is_some_and(|rule| !comes_from(&rule.sources, known)) {
             return None;
         }
+        let focus = pattern.place(line, &plain);
+        let message = message::around(chunk.bytes, start, end);
+        let neighbours = |lines: Vec<&[u8]>| lines.into_iter().map(neighbour).collect();
+        let own_time = head.time.or_else(|| line::spoken_time(head.message));
         Some(Hit {
             line: number,
-            time: head.time,
-            process: head.process.map(str::to_owned).or_else(|| stream.unit.clone()),
+            time: own_time.or_else(|| time_above(chunk.bytes, start)),
+            process: head.process.or(section).map(str::to_owned).or_else(|| chunk.stream.unit.clone()),
             informational: head.informational,
-            text: shown(line),
+            itemised: memchr::memmem::find(line, ITEM_MARK).is_some(),
+            text: shown(line, focus.start),
+            focus: clean(&line[focus.start..focus.end.min(focus.start + MAX_FOCUS)]).trim().to_owned(),
+            before: neighbours(message.before),
+            after: neighbours(message.after),
             captures: pattern.captures(&plain),
         })
     }
+}
+
+/// The time of the nearest line above that tells one: output of programs that write none stands between lines that do.
+fn time_above(chunk: &[u8], start: usize) -> Option<Time> {
+    // The bytes bound the work on lines of any length.
+    let from = start.saturating_sub(TIME_LINES * MAX_NEIGHBOUR);
+    chunk[from..start]
+        .rsplit(|byte| *byte == b'\n')
+        .take(TIME_LINES + 1)
+        .find_map(|line| line::head(line).time.filter(|time| !matches!(time, Time::Uptime(_))))
 }
 
 fn count_lines(bytes: &[u8]) -> u64 {
@@ -200,41 +275,47 @@ fn count_lines(bytes: &[u8]) -> u64 {
 }
 
 /// A rule that names sources does not apply to lines known to come from elsewhere.
-fn comes_from(sources: &[String], head: &Head<'_>, stream: &Stream) -> bool {
-    let known: Vec<&str> = head.process.into_iter().chain(stream.unit.as_deref()).collect();
+pub(crate) fn comes_from<'a>(sources: &[String], known: impl Iterator<Item = &'a str>) -> bool {
+    let mut known = known.peekable();
     sources.is_empty()
-        || known.is_empty()
-        || known.iter().any(|name| sources.iter().any(|source| name.contains(source.as_str())))
+        || known.peek().is_none()
+        || known.any(|name| sources.iter().any(|source| name.contains(source.as_str())))
 }
 
-/// The line as evidence: valid text, no control characters, bounded.
-fn shown(line: &[u8]) -> String {
-    let text = String::from_utf8_lossy(&line[..line.len().min(MAX_TEXT)]);
-    let mut clean: String = text
-        .chars()
-        .map(|c| if c == '\t' || c.is_control() { ' ' } else { c })
-        .collect::<String>()
-        .trim()
-        .to_owned();
-    if line.len() > MAX_TEXT {
-        clean.push('…');
+/// The line as evidence: valid text, no control characters, bounded, with what was recognised inside.
+fn shown(line: &[u8], focus: usize) -> String {
+    if line.len() <= MAX_TEXT {
+        return clean(line).trim().to_owned();
     }
-    clean
+    let is_boundary = |at: usize| line.get(at).is_none_or(|byte| byte & 0b1100_0000 != 0b1000_0000);
+    let mut start = focus.saturating_sub(MAX_TEXT / 2).min(line.len() - MAX_TEXT);
+    let mut end = start + MAX_TEXT;
+    while !is_boundary(start) && start < end {
+        start += 1;
+    }
+    while !is_boundary(end) && end > start {
+        end -= 1;
+    }
+    let (before, after) = (if start > 0 { "…" } else { "" }, if end < line.len() { "…" } else { "" });
+    format!("{before}{}{after}", clean(&line[start..end]).trim())
+}
+
+fn neighbour(line: &[u8]) -> String {
+    let text = clean(&line[..line.len().min(MAX_NEIGHBOUR)]);
+    let text = text.trim_end();
+    if line.len() > MAX_NEIGHBOUR { format!("{text}…") } else { text.to_owned() }
+}
+
+fn clean(line: &[u8]) -> String {
+    String::from_utf8_lossy(line).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 // === impl Candidates ===
 
 impl Candidates {
-    fn see(
-        &mut self,
-        engine: &Engine,
-        id: PatternId,
-        stream: &Stream,
-        chunk: &[u8],
-        (number, start, end): (u64, usize, usize),
-    ) {
+    fn see(&mut self, engine: &Engine, id: PatternId, chunk: &Chunk<'_>, place: (u64, usize, usize)) {
         if self.hits.first.len() < KEPT {
-            if let Some(hit) = engine.confirm(id, stream, number, &chunk[start..end]) {
+            if let Some(hit) = engine.confirm(id, chunk, place) {
                 self.hits.first.push(hit);
                 self.hits.count += 1;
             }
@@ -244,18 +325,18 @@ impl Candidates {
             self.tail.pop_front();
             self.skipped += 1;
         }
-        self.tail.push_back((number, start, end));
+        self.tail.push_back(place);
     }
 
-    fn finish(mut self, engine: &Engine, id: PatternId, stream: &Stream, chunk: &[u8]) -> Hits {
+    fn finish(mut self, engine: &Engine, id: PatternId, chunk: &Chunk<'_>) -> Hits {
         for (number, start, end) in std::mem::take(&mut self.tail).into_iter().rev() {
             if self.hits.last.len() < KEPT {
-                if let Some(hit) = engine.confirm(id, stream, number, &chunk[start..end]) {
+                if let Some(hit) = engine.confirm(id, chunk, (number, start, end)) {
                     self.hits.last.push_front(hit);
                     self.hits.count += 1;
                 }
             } else if engine.pattern(id).is_some_and(|pattern| {
-                pattern.confirms(&pattern::unescaped(&chunk[start..end.min(start + MAX_LINE)]))
+                pattern.confirms(&pattern::unescaped(&chunk.bytes[start..end.min(start + MAX_LINE)]))
             }) {
                 self.hits.count += 1;
             }
@@ -290,6 +371,15 @@ impl Hits {
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Hit> {
         self.first.iter_mut().chain(&mut self.last)
+    }
+
+    /// Keeps the hits that `keep` wants.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Hit) -> bool) {
+        let before = self.first.len() + self.last.len();
+        self.first.retain(&keep);
+        self.last.retain(&keep);
+        let kept = self.first.len() + self.last.len();
+        self.count = if kept == 0 { 0 } else { self.count.saturating_sub((before - kept) as u64) };
     }
 
     pub(crate) fn newest(&self) -> Option<&Hit> {

@@ -3,30 +3,38 @@
 use std::collections::BTreeMap;
 
 use landfall_model::Phase;
-use landfall_model::report::{PhaseOutcome, TimelineEntry};
+use landfall_model::report::{PhaseOutcome, StageReason, TimelineEntry};
 
+use crate::boots::Boots;
 use crate::case::SourceEntry;
 use crate::moment::{Moment, Time};
 use crate::rules::{Milestone, Rule, StageEvent};
 use crate::scan::{Engine, Hit};
 use crate::template;
+use crate::version::{Range, Version};
+
+/// `kubeadm init` says what it is this many lines above its first check, at most.
+const MODE_LINES: u64 = 10;
 
 /// All milestones of a case.
 #[derive(Debug)]
 pub(crate) struct Stages<'c> {
     /// In the order of each source's lines.
     events: Vec<Event<'c>>,
-    /// The machine of each source.
-    nodes: Vec<&'c str>,
+    sources: &'c [SourceEntry],
+    boots: Boots<'c>,
     /// The newest time any source tells.
     now: Option<Time>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Event<'c> {
-    milestone: &'c Milestone,
-    hit: &'c Hit,
-    moment: Moment,
+pub(crate) struct Event<'c> {
+    pub(crate) milestone: &'c Milestone,
+    pub(crate) hit: &'c Hit,
+    pub(crate) moment: Moment,
+    pub(crate) phase: Phase,
+    /// Which boot it belongs to, where several are seen.
+    boot: Option<u32>,
 }
 
 /// A stage that was opened and did not end.
@@ -38,6 +46,12 @@ pub(crate) struct OpenStage<'c> {
     pub(crate) name: String,
     /// Seconds from its start to the last thing any source tells, where clocks allow.
     pub(crate) age: Option<i64>,
+}
+
+/// The last word on a stage.
+struct LastWord<'c> {
+    name: String,
+    event: Event<'c>,
 }
 
 // === impl Stages ===
@@ -54,11 +68,13 @@ impl<'c> Stages<'c> {
                     } else {
                         Moment { source, line: hit.line, time: hit.time }
                     };
-                    Event { milestone, hit, moment }
+                    Event { milestone, hit, moment, phase: milestone.phase, boot: None }
                 }));
             }
         }
         events.sort_by_key(|event| (event.moment.source, event.moment.line));
+        let marks = events.iter().filter(|event| event.milestone.event == StageEvent::Boot);
+        let boots = Boots::new(sources, marks.map(|event| event.moment));
         let full = |time: &Time| matches!(time, Time::Full(_)).then_some(*time);
         let times = || sources.iter().filter_map(|entry| entry.last);
         let key = |time: &Time| match time {
@@ -66,13 +82,50 @@ impl<'c> Stages<'c> {
         };
         let now =
             times().filter(|time| full(time).is_some()).max_by_key(key).or_else(|| times().max_by_key(key));
-        let nodes = sources.iter().map(|entry| entry.node.as_str()).collect();
-        Self { events, nodes, now }
+        let mut stages = Self { events, sources, boots, now };
+        stages.place();
+        stages
     }
 
-    /// Whether something later shows that the trouble a line told of is over.
-    pub(crate) fn clears(&self, rule: &Rule, line: Moment) -> bool {
-        self.events.iter().any(|event| {
+    /// Puts every event into its boot, and failures of kubeadm into what kubeadm was doing.
+    fn place(&mut self) {
+        let placed: Vec<(Option<u32>, Phase)> = self
+            .events
+            .iter()
+            .map(|event| {
+                let follows = event.milestone.event == StageEvent::Failed && !event.milestone.decides;
+                let phase = if follows { self.phase_at(event.phase, event.moment) } else { event.phase };
+                (self.boot_of(event.moment), phase)
+            })
+            .collect();
+        for (event, (boot, phase)) in self.events.iter_mut().zip(placed) {
+            (event.boot, event.phase) = (boot, phase);
+        }
+    }
+
+    /// The phase of a line that kubeadm may print when it makes a control plane as well as when it joins one.
+    pub(crate) fn phase_at(&self, phase: Phase, line: Moment) -> Phase {
+        if !matches!(phase, Phase::ControlPlane | Phase::Join) {
+            return phase;
+        }
+        let deciding = |event: &&Event<'_>| {
+            event.milestone.decides && event.moment.source == line.source && event.moment.line <= line.line
+        };
+        let mut newest_first = self.events.iter().rev().filter(deciding);
+        let Some(newest) = newest_first.next() else { return phase };
+        if newest.milestone.event == StageEvent::Opened {
+            return newest.milestone.phase;
+        }
+        // Both print that they check; only one says before that what it is about to do.
+        let said = newest_first
+            .find(|event| event.milestone.event == StageEvent::Opened)
+            .filter(|event| event.moment.line + MODE_LINES >= newest.moment.line);
+        said.unwrap_or(newest).milestone.phase
+    }
+
+    /// What later shows that the trouble a line told of is over.
+    pub(crate) fn cleared_by(&self, rule: &Rule, line: Moment) -> Option<&Event<'c>> {
+        self.events.iter().find(|event| {
             let milestone = event.milestone;
             let named = rule.cleared_by.contains(&milestone.id)
                 || milestone.clears.iter().any(|name| name == rule.cause.as_str())
@@ -81,10 +134,21 @@ impl<'c> Stages<'c> {
         })
     }
 
-    /// Whether a line came before the first milestone of that name, when there is one.
-    pub(crate) fn is_before(&self, name: &str, line: Moment) -> bool {
-        let mut marks = self.events.iter().filter(|event| event.milestone.id == name).peekable();
-        marks.peek().is_some() && marks.all(|event| self.after(event.moment, line))
+    /// The boot a line belongs to and a later one of the same machine that got past the phase, when there is one.
+    pub(crate) fn passed_in_later_boot(&self, phase: Phase, line: Moment) -> Option<(u32, u32)> {
+        let boot = self.boot_of(line)?;
+        let later = self.events.iter().filter(|event| {
+            event.milestone.event == StageEvent::Done
+                && event.phase >= phase
+                && self.node(event.moment) == self.node(line)
+        });
+        later.filter_map(|event| event.boot).find(|other| *other > boot).map(|other| (boot, other))
+    }
+
+    /// The first milestone of that name, when a line came before all of them.
+    pub(crate) fn is_before(&self, name: &str, line: Moment) -> Option<&Event<'c>> {
+        let marks = || self.events.iter().filter(|event| event.milestone.id == name);
+        marks().next().filter(|_| marks().all(|event| self.after(event.moment, line)))
     }
 
     /// Whether a line came after a milestone of that name.
@@ -92,20 +156,81 @@ impl<'c> Stages<'c> {
         self.events.iter().any(|event| event.milestone.id == name && self.after(line, event.moment))
     }
 
-    /// Whether a line came after everything up to its phase had succeeded.
-    pub(crate) fn succeeded_before(&self, phase: Phase, line: Moment) -> bool {
-        self.successes().any(|event| event.milestone.reach() >= Some(phase) && self.after(line, event.moment))
+    /// A success of everything up to the phase that came before a line.
+    pub(crate) fn succeeded_before(&self, phase: Phase, line: Moment) -> Option<&Event<'c>> {
+        self.successes()
+            .find(|event| event.milestone.reach() >= Some(phase) && self.after(line, event.moment))
+    }
+
+    /// The version of the range's component that was seen last on the machine, when the range does not hold it.
+    pub(crate) fn other_version(&self, range: &Range, line: Moment) -> Option<Version> {
+        let told = self.events.iter().filter(|event| {
+            event.milestone.version_of.as_deref() == Some(range.component.as_str())
+                && self.node(event.moment) == self.node(line)
+        });
+        let seen = told.filter_map(|event| Version::parse(event.hit.captures.get("version")?)).next_back()?;
+        (!range.holds(seen)).then_some(seen)
+    }
+
+    /// Versions the logs tell, as `component version`.
+    pub(crate) fn versions(&self) -> Vec<String> {
+        let mut seen: Vec<String> = Vec::new();
+        for event in &self.events {
+            let version = event.hit.captures.get("version").and_then(|text| Version::parse(text));
+            if let (Some(component), Some(version)) = (&event.milestone.version_of, version) {
+                let text = format!("{component} {version}");
+                if !seen.contains(&text) {
+                    seen.push(text);
+                }
+            }
+        }
+        seen
     }
 
     /// Whether one line comes after another of the same machine; what happens elsewhere proves nothing here.
     fn after(&self, later: Moment, earlier: Moment) -> bool {
-        self.nodes.get(later.source) == self.nodes.get(earlier.source)
-            && later.is_after(earlier) == Some(true)
+        self.node(later) == self.node(earlier) && later.is_after(earlier) == Some(true)
+    }
+
+    fn node(&self, moment: Moment) -> &'c str {
+        self.sources.get(moment.source).map_or("", |entry| entry.node.as_str())
+    }
+
+    fn boot_of(&self, moment: Moment) -> Option<u32> {
+        self.boots.of(self.node(moment), moment)
+    }
+
+    /// Whether a line tells of the machine as it runs now.
+    fn is_current(&self, event: &Event<'_>) -> bool {
+        event.boot.is_none_or(|boot| boot >= self.boots.count(self.node(event.moment)))
+    }
+
+    /// Where a line stands, for people.
+    pub(crate) fn place_of(&self, event: &Event<'_>) -> String {
+        let name = self.sources.get(event.moment.source).map_or("", |entry| entry.name.as_str());
+        format!("{name}:{}", event.hit.line)
     }
 
     /// The furthest phase that is known to have succeeded.
     pub(crate) fn success(&self) -> Option<Phase> {
-        self.successes().map(|event| event.milestone.phase).max()
+        self.successes().map(|event| event.phase).max()
+    }
+
+    /// Whether anything of Kubernetes is seen: a machine may be healthy and no node at all.
+    pub(crate) fn kubernetes(&self) -> bool {
+        self.events.iter().any(|event| {
+            event.phase >= Phase::ControlPlane && event.milestone.event != StageEvent::Seen
+                || event.milestone.decides
+        })
+    }
+
+    /// The last thing seen: by time where it is told, otherwise the furthest.
+    pub(crate) fn last_event(&self) -> Option<&Event<'c>> {
+        let key = |event: &&Event<'_>| {
+            let time = event.moment.time.and_then(Time::timestamp).map(jiff::Timestamp::as_microsecond);
+            (time, event.phase, event.moment.line)
+        };
+        self.events.iter().filter(|event| event.milestone.event != StageEvent::Seen).max_by_key(key)
     }
 
     fn successes(&self) -> impl Iterator<Item = &Event<'c>> {
@@ -114,18 +239,29 @@ impl<'c> Stages<'c> {
             .filter(|event| event.milestone.event == StageEvent::Done && event.milestone.reach().is_some())
     }
 
+    fn is_passed(&self, event: &Event<'_>) -> bool {
+        self.successes().any(|success| {
+            success.milestone.reach() >= Some(event.phase) && self.after(success.moment, event.moment)
+        })
+    }
+
+    /// Whether something of a later phase has begun on the same machine and boot.
+    fn is_left_behind(&self, event: &Event<'_>) -> bool {
+        self.events.iter().any(|later| {
+            later.phase > event.phase
+                && later.boot == event.boot
+                && later.milestone.event != StageEvent::Seen
+                && self.node(later.moment) == self.node(event.moment)
+        })
+    }
+
     /// Stages that said themselves that they failed, with nothing better after it.
-    pub(crate) fn failed(&self) -> Vec<(String, &'c Milestone)> {
+    pub(crate) fn failed(&self) -> Vec<(String, Phase)> {
         self.last_of_each_stage()
             .into_iter()
-            .filter(|(_, event)| event.milestone.event == StageEvent::Failed)
-            .filter(|(_, event)| {
-                !self.successes().any(|success| {
-                    success.milestone.reach() >= Some(event.milestone.phase)
-                        && self.after(success.moment, event.moment)
-                })
-            })
-            .map(|(name, event)| (name, event.milestone))
+            .filter(|last| last.event.milestone.event == StageEvent::Failed && !self.is_passed(&last.event))
+            .filter(|last| self.passed_in_later_boot(last.event.phase, last.event.moment).is_none())
+            .map(|last| (last.name, last.event.phase))
             .collect()
     }
 
@@ -133,14 +269,9 @@ impl<'c> Stages<'c> {
     pub(crate) fn open(&self) -> Vec<OpenStage<'c>> {
         self.last_of_each_stage()
             .into_iter()
-            .filter(|(_, event)| event.milestone.event == StageEvent::Opened)
-            .filter(|(_, event)| {
-                !self.successes().any(|success| {
-                    success.milestone.reach() >= Some(event.milestone.phase)
-                        && self.after(success.moment, event.moment)
-                })
-            })
-            .map(|(name, event)| OpenStage {
+            .filter(|last| last.event.milestone.event == StageEvent::Opened && self.is_current(&last.event))
+            .filter(|last| !self.is_passed(&last.event))
+            .map(|LastWord { name, event }| OpenStage {
                 milestone: event.milestone,
                 hit: event.hit,
                 source: event.moment.source,
@@ -150,45 +281,73 @@ impl<'c> Stages<'c> {
             .collect()
     }
 
+    /// Each phase of each boot.
     pub(crate) fn timeline(&self) -> Vec<TimelineEntry> {
-        let mut phases: BTreeMap<Phase, Vec<&Event<'c>>> = BTreeMap::new();
-        for event in &self.events {
-            phases.entry(event.milestone.phase).or_default().push(event);
+        let mut phases: BTreeMap<(Option<u32>, Phase), Vec<&Event<'c>>> = BTreeMap::new();
+        for event in self.events.iter().filter(|event| event.milestone.event != StageEvent::Seen) {
+            phases.entry((event.boot, event.phase)).or_default().push(event);
         }
-        let open = self.open();
-        let failed = self.failed();
+        let last = self.last_of_each_stage();
         phases
             .into_iter()
-            .map(|(phase, events)| {
-                let outcome = if failed.iter().any(|(_, milestone)| milestone.phase == phase) {
-                    PhaseOutcome::Failed
-                } else if open.iter().any(|stage| stage.milestone.phase == phase) {
-                    PhaseOutcome::Open
-                } else {
-                    PhaseOutcome::Ok
-                };
+            .map(|((boot, phase), events)| {
+                let mut outcomes = last
+                    .iter()
+                    .filter(|last| last.event.boot == boot && last.event.phase == phase)
+                    .map(|last| self.outcome(&last.event));
+                let outcome = outcomes.by_ref().fold(PhaseOutcome::Ok, |worst, next| match (worst, next) {
+                    (PhaseOutcome::Failed, _) | (_, PhaseOutcome::Failed) => PhaseOutcome::Failed,
+                    (PhaseOutcome::Open, _) | (_, PhaseOutcome::Open) => PhaseOutcome::Open,
+                    (PhaseOutcome::Ok, PhaseOutcome::Ok) => PhaseOutcome::Ok,
+                });
                 let times = || events.iter().filter_map(|event| event.moment.time.and_then(Time::timestamp));
                 let ended = (outcome != PhaseOutcome::Open).then(|| times().max()).flatten();
-                TimelineEntry { phase, started: times().min(), ended, outcome }
+                TimelineEntry { phase, started: times().min(), ended, outcome, boot }
             })
             .collect()
     }
 
-    fn last_of_each_stage(&self) -> BTreeMap<String, Event<'c>> {
-        let mut stages: BTreeMap<String, Event<'c>> = BTreeMap::new();
-        for event in &self.events {
+    /// Every stage with its last word, for those who want to know.
+    pub(crate) fn reasons(&self) -> Vec<StageReason> {
+        self.last_of_each_stage()
+            .into_iter()
+            .map(|last| StageReason {
+                phase: last.event.phase,
+                outcome: self.outcome(&last.event),
+                place: self.place_of(&last.event),
+                time: last.event.moment.time.and_then(Time::timestamp),
+                stage: match last.event.boot {
+                    Some(boot) => format!("boot {boot}: {}", last.name),
+                    None => last.name,
+                },
+            })
+            .collect()
+    }
+
+    fn outcome(&self, event: &Event<'_>) -> PhaseOutcome {
+        match event.milestone.event {
+            StageEvent::Failed if !self.is_passed(event) => PhaseOutcome::Failed,
+            StageEvent::Opened if !self.is_passed(event) => PhaseOutcome::Open,
+            StageEvent::Boot if !self.is_passed(event) && !self.is_left_behind(event) => PhaseOutcome::Open,
+            _ => PhaseOutcome::Ok,
+        }
+    }
+
+    fn last_of_each_stage(&self) -> Vec<LastWord<'c>> {
+        let mut stages: BTreeMap<(Option<u32>, String), Event<'c>> = BTreeMap::new();
+        for event in self.events.iter().filter(|event| event.milestone.event != StageEvent::Seen) {
             let stage = template::fill(&event.milestone.stage, &event.hit.captures)
-                .unwrap_or_else(|| event.milestone.phase.name().to_owned());
-            let name = match self.nodes.get(event.moment.source) {
-                Some(node) if !node.is_empty() => format!("{node}: {stage}"),
-                _ => stage,
+                .filter(|stage| *stage != event.milestone.phase.name())
+                .unwrap_or_else(|| event.phase.name().to_owned());
+            let name = match self.node(event.moment) {
+                "" => stage,
+                node => format!("{node}: {stage}"),
             };
-            let newer =
-                stages.get(&name).is_none_or(|known| event.moment.is_after(known.moment) != Some(false));
-            if newer {
-                stages.insert(name, *event);
+            let key = (event.boot, name);
+            if stages.get(&key).is_none_or(|known| event.moment.is_after(known.moment) != Some(false)) {
+                stages.insert(key, *event);
             }
         }
-        stages
+        stages.into_iter().map(|((_, name), event)| LastWord { name, event }).collect()
     }
 }

@@ -10,7 +10,8 @@ pub(crate) fn fill(template: &str, values: &Captures) -> Option<String> {
         text.push_str(&rest[..open]);
         let after = &rest[open + 1..];
         let close = after.find('}')?;
-        text.push_str(values.get(&after[..close]).filter(|value| !value.is_empty())?);
+        // Backticks enclose names in our texts; one inside a name would end it.
+        text.push_str(&values.get(&after[..close]).filter(|value| !value.is_empty())?.replace('`', "'"));
         rest = &after[close + 1..];
     }
     text.push_str(rest);
@@ -31,5 +32,7 @@ mod tests {
         assert_eq!(fill("`{host}` on {server}", &values), None);
         assert_eq!(fill("nothing to fill", &values).as_deref(), Some("nothing to fill"));
         assert_eq!(fill("open {host", &values), None);
+        let quoted = Captures::from([("host".to_owned(), "a`b".to_owned())]);
+        assert_eq!(fill("`{host}`", &quoted).as_deref(), Some("`a'b`"));
     }
 }

@@ -115,7 +115,7 @@ fn an_unknown_failure_is_said_to_be_unknown() {
 
 #[test]
 fn two_unrelated_roots_lower_the_confidence_of_each_other() {
-    let swap = "	[ERROR Swap]: running with swap on is not supported. Please disable swap\n";
+    let swap = "failed to run Kubelet: running with swap on is not supported, please disable swap!\n";
     let tool = "	[ERROR FileExisting-conntrack]: conntrack not found in system path\n";
     let alone = diagnose(&[("kubeadm.txt", swap)]);
     let both = diagnose(&[("kubeadm.txt", &format!("{swap}{tool}"))]);

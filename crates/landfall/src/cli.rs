@@ -1,6 +1,6 @@
 use clap::{Parser, Subcommand};
 
-use crate::commands::{agent, completions, connect, diagnose, gather, man, tunnel};
+use crate::commands::{agent, completions, connect, diagnose, explain, gather, man, tunnel};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done (diagnose: nothing wrong found) · 1 failed · 2 findings present · 64 wrong usage · \
@@ -23,6 +23,7 @@ pub(crate) enum Command {
     Diagnose(diagnose::Diagnose),
     Gather(gather::Gather),
     Connect(connect::Connect),
+    Explain(explain::Explain),
     Agent(agent::Agent),
     Tunnel(tunnel::Tunnel),
     Completions(completions::Completions),

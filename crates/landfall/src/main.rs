@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         Command::Diagnose(command) => command.run(),
         Command::Gather(command) => command.run(),
         Command::Connect(command) => command.run(),
+        Command::Explain(command) => command.run(),
         Command::Agent(command) => command.run(),
         Command::Tunnel(command) => command.run(),
         Command::Completions(command) => command.run(),

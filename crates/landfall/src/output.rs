@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use landfall_diagnose::present::Size;
 
 /// Text is laid out for this width when no terminal tells one.
 const DEFAULT_WIDTH: usize = 100;
+
+/// And for this height.
+const DEFAULT_HEIGHT: usize = 40;
 
 /// A bar on standard error for work that may take a while; nothing when that is not a terminal.
 pub(crate) struct Progress {
@@ -57,10 +61,12 @@ fn colour_is_welcome() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// The width to lay text out for.
-pub(crate) fn width() -> usize {
-    let told = rustix::termios::tcgetwinsize(io::stdout()).ok().map(|size| usize::from(size.ws_col));
-    told.filter(|columns| *columns > 0).unwrap_or(DEFAULT_WIDTH)
+/// The room to lay text out for.
+pub(crate) fn size() -> Size {
+    let told = rustix::termios::tcgetwinsize(io::stdout()).ok();
+    let told = told.map(|size| Size { width: usize::from(size.ws_col), height: usize::from(size.ws_row) });
+    told.filter(|size| size.width > 0 && size.height > 0)
+        .unwrap_or(Size { width: DEFAULT_WIDTH, height: DEFAULT_HEIGHT })
 }
 
 // === impl Progress ===

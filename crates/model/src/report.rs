@@ -22,6 +22,15 @@ pub struct Report {
     pub findings: Vec<Finding>,
     pub timeline: Vec<TimelineEntry>,
     pub sources: Vec<Source>,
+    /// Where the evidence does not decide: the last thing it shows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_seen: Option<Evidence>,
+    /// Where the evidence does not decide: what to look at and collect next.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub next_steps: Vec<String>,
+    /// Why the verdict is what it is; only when it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Reasoning>,
 }
 
 /// The one answer.
@@ -69,7 +78,13 @@ pub struct Finding {
     /// The other findings of this report that follow from this one.
     pub explains: Vec<Cause>,
     pub evidence: Vec<Evidence>,
+    /// The machines it was seen on, where the evidence comes from several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
     pub fix: String,
+    /// Why it no longer counts, when it does not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ruled_out: Option<String>,
     /// The page of the catalogue.
     pub reference: String,
 }
@@ -98,6 +113,18 @@ pub struct Evidence {
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub time: Option<Timestamp>,
     pub text: String,
+    /// The part of the text that was recognised.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub focus: String,
+    /// The lines before it that belong to the same message: a traceback.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub before: Vec<String>,
+    /// The lines after it that belong to the same message.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<String>,
+    /// How many lines of this kind the source holds; this is one of them.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub count: u64,
 }
 
 /// A phase as far as the evidence shows it.
@@ -111,6 +138,9 @@ pub struct TimelineEntry {
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub ended: Option<Timestamp>,
     pub outcome: PhaseOutcome,
+    /// Which boot of the machine, counted from 1, where several are seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,4 +167,73 @@ pub struct Source {
     pub last: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+}
+
+/// How the verdict came about.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Reasoning {
+    /// How the verdict was chosen, in order.
+    pub verdict: Vec<String>,
+    /// Every finding, in the order of the report.
+    pub findings: Vec<FindingReason>,
+    /// Every stage that was seen, in order.
+    pub stages: Vec<StageReason>,
+    /// Versions the logs tell, as `component version`.
+    pub versions: Vec<String>,
+}
+
+/// Why a finding counts for as much as it does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct FindingReason {
+    pub cause: Cause,
+    /// Each kind of line that speaks for it, strongest first.
+    pub lines: Vec<LineReason>,
+    /// How the kinds of lines add up.
+    pub arithmetic: String,
+    /// The findings that explain it, and by what.
+    pub explained_by: Vec<String>,
+}
+
+/// What the lines of one rule in one source prove.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LineReason {
+    pub rule: String,
+    pub source: String,
+    pub line: u64,
+    pub count: u64,
+    /// What such a line proves by itself.
+    pub strength: f64,
+    /// What is left of it.
+    pub weight: f64,
+    /// What took from it, in order.
+    pub because: Vec<String>,
+}
+
+/// A stage, and how it was last seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StageReason {
+    pub stage: String,
+    pub phase: Phase,
+    pub outcome: PhaseOutcome,
+    /// Where its last word stands: `source:line`.
+    pub place: String,
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub time: Option<Timestamp>,
+}
+
+fn one() -> u64 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_one(count: &u64) -> bool {
+    *count == 1
 }

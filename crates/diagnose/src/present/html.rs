@@ -2,23 +2,23 @@
 
 use std::fmt::{self, Write as _};
 
-use landfall_model::report::{PhaseOutcome, Report, State};
+use landfall_model::report::{Finding, PhaseOutcome, Report, State, TimelineEntry};
 
-use super::{Groups, facts, state_word};
+use super::bar::lengths;
+use super::quote::{self, Quote};
+use super::{Groups, REASONING_WIDTH, facts, plain, reasoning, state_word, what_was_read};
+use crate::findings::duration;
 
-const STYLE: &str = "\
-body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1b1b1f;background:#fff}
-h1{font-size:1.4rem;padding:.8rem 1rem;border-left:.5rem solid #b3261e;background:#f6f3f2;margin:0 0 .5rem}
-h1.good{border-color:#1e7a34}h1.open{border-color:#a86b00}h2{font-size:1.05rem;margin:1.6rem 0 .4rem}
-pre{white-space:pre-wrap;overflow-wrap:anywhere;background:#f3f3f6;padding:.6rem .8rem;margin:.2rem 0 .8rem;border-radius:.3rem}
-.place,.facts{color:#5b5b63;font-size:.9rem}ol.bar{display:flex;gap:.2rem;list-style:none;padding:0;flex-wrap:wrap}
-ol.bar li{flex:1 1 auto;padding:.3rem .6rem;background:#d9ead9;border-radius:.2rem}
-ol.bar li.failed{background:#f4c7c3}ol.bar li.open{background:#f6e3b4}
-@media(prefers-color-scheme:dark){body{color:#e6e6ea;background:#16161a}h1,pre{background:#232329}
-.place,.facts{color:#a3a3ad}ol.bar li{background:#24472a}ol.bar li.failed{background:#6b2723}ol.bar li.open{background:#5b4713}}";
+const STYLE: &str = include_str!("report.css");
+
+/// Characters of a line that are quoted.
+const QUOTED: usize = 1000;
 
 /// Text that is shown, never read as markup.
 struct Escaped<'a>(&'a str);
+
+/// Escaped text in which backticks make code of what they enclose.
+struct Prose<'a>(&'a str);
 
 /// Renders the report as a self-contained page.
 pub fn html(report: &Report) -> String {
@@ -32,64 +32,181 @@ pub fn html(report: &Report) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
-        "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n\
-         <title>{0}</title>\n<style>\n{STYLE}\n</style>\n<h1 class=\"{class}\">{0}</h1>",
-        Escaped(&title)
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <title>{}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n\
+         <header class=\"{class}\">\n<p class=\"state\">{}</p>\n<h1>{}</h1>",
+        Escaped(&title),
+        state_word(verdict.state),
+        Prose(&verdict.title)
     );
-    let _ = writeln!(out, "<p class=\"facts\">{}</p>", Escaped(&facts(report).join(" · ")));
+    let facts = facts(report);
+    if !facts.is_empty() {
+        out.push_str("<ul class=\"facts\">\n");
+        for fact in &facts {
+            let (name, value) = fact.split_once(' ').unwrap_or(("", fact));
+            let _ = writeln!(out, "<li><span>{}</span> {}</li>", Escaped(name), Escaped(value));
+        }
+        out.push_str("</ul>\n");
+    }
+    out.push_str("</header>\n");
     let groups = Groups::new(report);
     if let Some(finding) = groups.named {
-        out.push_str("<h2>Evidence</h2>\n");
-        for evidence in &finding.evidence {
-            let time = evidence.time.map(|time| format!(" · {time:.0}")).unwrap_or_default();
-            let _ = writeln!(
-                out,
-                "<div class=\"place\">{}:{}{time}</div>\n<pre>{}</pre>",
-                Escaped(&evidence.source),
-                evidence.line,
-                Escaped(&evidence.text)
-            );
-        }
-        let _ = writeln!(out, "<h2>Fix</h2>\n<p>{}</p>", Escaped(&finding.fix));
+        proof(&mut out, finding, "h2");
+    } else if verdict.state == State::Unknown {
+        undecided(&mut out, report);
     }
+    if !groups.also_wrong.is_empty() {
+        out.push_str("<h2>Also wrong</h2>\n");
+    }
+    for finding in &groups.also_wrong {
+        let _ = writeln!(
+            out,
+            "<details open>\n<summary>{} <span class=\"place\">{}</span></summary>",
+            Prose(&finding.title),
+            finding.confidence
+        );
+        proof(&mut out, finding, "h3");
+        out.push_str("</details>\n");
+    }
+    timeline(&mut out, &report.timeline);
     for (name, findings) in groups.titled().into_iter().filter(|(_, findings)| !findings.is_empty()) {
         let _ = writeln!(out, "<h2>{name}</h2>\n<ul>");
         for finding in findings {
+            let why = finding.ruled_out.as_deref().unwrap_or_default();
+            let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
             let _ = writeln!(
                 out,
-                "<li><code>{}</code>: {}</li>",
+                "<li><code>{}</code> {}<span class=\"place\">{}</span></li>",
                 Escaped(finding.cause.as_str()),
-                Escaped(&finding.title)
+                Prose(&finding.title),
+                Prose(&why)
             );
         }
         out.push_str("</ul>\n");
     }
-    if !report.timeline.is_empty() {
-        out.push_str("<h2>Timeline</h2>\n<ol class=\"bar\">\n");
-        for entry in &report.timeline {
+    if report.reasoning.is_some() {
+        let text = plain(&reasoning(report, REASONING_WIDTH));
+        let _ = writeln!(
+            out,
+            "<details>\n<summary>Reasoning</summary>\n<pre>{}</pre>\n</details>",
+            Escaped(text.trim())
+        );
+    }
+    sources(&mut out, report);
+    out.push_str("</main>\n</body>\n</html>\n");
+    out
+}
+
+fn proof(out: &mut String, finding: &Finding, level: &str) {
+    let _ = writeln!(out, "<{level}>Evidence</{level}>");
+    for quote in quote::quotes(&finding.evidence) {
+        quoted(out, &quote);
+    }
+    let _ = writeln!(
+        out,
+        "<{level}>Fix</{level}>\n<p>{}</p>\n<p class=\"place\">More: <code>landfall explain {}</code>, {}</p>",
+        Prose(&finding.fix),
+        Escaped(finding.cause.as_str()),
+        Escaped(&finding.reference)
+    );
+}
+
+fn quoted(out: &mut String, quote: &Quote<'_>) {
+    let _ = write!(out, "<figure>\n<figcaption>{}</figcaption>\n<pre>", Escaped(&quote.place(usize::MAX)));
+    let text = quote.excerpt(QUOTED);
+    match text.split_once(quote.focus).filter(|_| !quote.focus.is_empty()) {
+        Some((before, after)) => {
+            let _ = write!(out, "{}<mark>{}</mark>{}", Escaped(before), Escaped(quote.focus), Escaped(after));
+        }
+        None => {
+            let _ = write!(out, "{}", Escaped(&text));
+        }
+    }
+    for line in quote.neighbours() {
+        let _ = write!(out, "\n{}", Escaped(line));
+    }
+    out.push_str("</pre>\n</figure>\n");
+}
+
+/// What is known when no cause is.
+fn undecided(out: &mut String, report: &Report) {
+    let _ = writeln!(out, "<h2>Read</h2>\n<p>{}</p>", Prose(&what_was_read(report)));
+    if let Some(last) = &report.last_seen {
+        out.push_str("<h2>Seen last</h2>\n");
+        for quote in quote::quotes(std::slice::from_ref(last)) {
+            quoted(out, &quote);
+        }
+    }
+    if !report.next_steps.is_empty() {
+        out.push_str("<h2>Next</h2>\n<ul>\n");
+        for step in &report.next_steps {
+            let _ = writeln!(out, "<li>{}</li>", Prose(step));
+        }
+        out.push_str("</ul>\n");
+    }
+}
+
+fn timeline(out: &mut String, timeline: &[TimelineEntry]) {
+    if timeline.is_empty() {
+        return;
+    }
+    out.push_str("<h2>Timeline</h2>\n");
+    for entries in timeline.chunk_by(|a, b| a.boot == b.boot) {
+        let entries: Vec<&TimelineEntry> = entries.iter().collect();
+        if let Some(boot) = entries.first().and_then(|entry| entry.boot) {
+            let _ = writeln!(out, "<p class=\"place\">Boot {boot}</p>");
+        }
+        out.push_str("<ol class=\"bar\">\n");
+        for (entry, length) in entries.iter().zip(lengths(&entries)) {
             let (class, word) = match entry.outcome {
                 PhaseOutcome::Ok => ("ok", "ok"),
                 PhaseOutcome::Failed => ("failed", "failed"),
                 PhaseOutcome::Open => ("open", "open"),
             };
-            let _ = writeln!(out, "<li class=\"{class}\">{} {word}</li>", entry.phase);
+            // A phase that took a hundred times as long is not shown a hundred times as wide.
+            let share = length.map_or(1, |seconds| 1 + (seconds.max(0) + 1).ilog2());
+            let took = length.filter(|seconds| *seconds > 0).map(duration).unwrap_or_default();
+            let began = entry.started.map(|time| format!("{time:.0}")).unwrap_or_default();
+            let _ = writeln!(
+                out,
+                "<li class=\"{class}\" style=\"flex-grow:{share}\" title=\"{began}\"><b>{}</b> {word} <span>{took}</span></li>",
+                entry.phase
+            );
         }
         out.push_str("</ol>\n");
     }
-    out.push_str("<h2>Sources</h2>\n<ul>\n");
+}
+
+fn sources(out: &mut String, report: &Report) {
+    let _ = writeln!(
+        out,
+        "<details class=\"sources\">\n<summary>Sources ({})</summary>\n<ul>",
+        report.sources.len()
+    );
     for source in &report.sources {
         let error = source.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         let _ = writeln!(
             out,
-            "<li>{} ({}, {} lines){}</li>",
+            "<li>{} <span class=\"place\">{}, {} lines{}</span></li>",
             Escaped(&source.name),
             Escaped(&source.kind),
             source.lines,
             Escaped(&error)
         );
     }
-    out.push_str("</ul>\n</html>\n");
-    out
+    out.push_str("</ul>\n</details>\n");
+    for source in &report.sources {
+        if let Some(error) = &source.error {
+            let _ = writeln!(
+                out,
+                "<p class=\"warning\">Could not read <code>{}</code>: {}</p>",
+                Escaped(&source.name),
+                Escaped(error)
+            );
+        }
+    }
 }
 
 // === impl Escaped ===
@@ -107,5 +224,36 @@ impl fmt::Display for Escaped<'_> {
             }
         }
         Ok(())
+    }
+}
+
+// === impl Prose ===
+
+impl fmt::Display for Prose<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts: Vec<&str> = self.0.split('`').collect();
+        // An odd backtick is a foreign one: then none of them begins code.
+        if parts.len().is_multiple_of(2) {
+            return Escaped(self.0).fmt(f);
+        }
+        for (index, part) in parts.into_iter().enumerate() {
+            if index.is_multiple_of(2) {
+                Escaped(part).fmt(f)?;
+            } else {
+                write!(f, "<code>{}</code>", Escaped(part))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn backticks_make_code_and_nothing_makes_markup() {
+        assert_eq!(Prose("`a<b>` & `c`").to_string(), "<code>a&lt;b&gt;</code> &amp; <code>c</code>");
+        assert_eq!(Prose("odd ` <one>").to_string(), "odd ` &lt;one&gt;");
     }
 }

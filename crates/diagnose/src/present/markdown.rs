@@ -2,9 +2,16 @@
 
 use std::fmt::Write as _;
 
-use landfall_model::report::{PhaseOutcome, Report};
+use landfall_model::report::{Finding, Report, State};
 
-use super::{Groups, SHOWN_EVIDENCE, SHOWN_OTHERS, facts, state_word};
+use super::bar::outcome_word;
+use super::quote::{self, Quote};
+use super::{
+    Groups, REASONING_WIDTH, SHOWN_EVIDENCE, SHOWN_OTHERS, facts, plain, reasoning, state_word, what_was_read,
+};
+
+/// Characters of a line that are quoted.
+const QUOTED: usize = 500;
 
 /// Renders the report as Markdown. Redaction is the caller's: evidence is shown as it is in the report.
 pub fn markdown(report: &Report) -> String {
@@ -12,49 +19,38 @@ pub fn markdown(report: &Report) -> String {
     let _ = writeln!(out, "## {}: {}\n", state_word(report.verdict.state), inline(&report.verdict.title));
     let facts = facts(report);
     if !facts.is_empty() {
-        let _ = writeln!(out, "{}\n", facts.join(" · "));
+        let _ = writeln!(out, "{}\n", inline(&facts.join(" · ")));
     }
     let groups = Groups::new(report);
     if let Some(finding) = groups.named {
-        let _ = writeln!(out, "### Evidence\n");
-        for evidence in finding.evidence.iter().take(SHOWN_EVIDENCE) {
-            let time = evidence.time.map(|time| format!(", {time:.0}")).unwrap_or_default();
-            let fence = fence(&evidence.text);
-            let _ = writeln!(out, "`{}` line {}{time}\n", evidence.source.replace('`', "'"), evidence.line);
-            let _ = writeln!(out, "{fence}\n{}\n{fence}\n", evidence.text);
-        }
-        let _ = writeln!(out, "### Fix\n\n{}\n", finding.fix);
+        proof(&mut out, finding, "###", SHOWN_EVIDENCE);
+    } else if report.verdict.state == State::Unknown {
+        undecided(&mut out, report);
+    }
+    if !groups.also_wrong.is_empty() {
+        let _ = writeln!(out, "### Also wrong\n");
+    }
+    for finding in groups.also_wrong.iter().take(SHOWN_OTHERS) {
+        let _ = writeln!(out, "#### {} ({})\n", inline(&finding.title), finding.confidence);
+        proof(&mut out, finding, "#####", 1);
     }
     for (name, findings) in groups.titled().into_iter().filter(|(_, findings)| !findings.is_empty()) {
         let _ = writeln!(out, "### {name}\n");
         for finding in findings.iter().take(SHOWN_OTHERS) {
-            let _ = writeln!(out, "- `{}`: {}", finding.cause, inline(&finding.title));
+            let why = finding.ruled_out.as_ref().map(|why| format!(" ({})", inline(why))).unwrap_or_default();
+            let _ = writeln!(out, "- `{}`: {}{why}", finding.cause, inline(&finding.title));
         }
         out.push('\n');
     }
-    if !report.timeline.is_empty() {
-        out.push_str("### Timeline\n\n| phase | outcome | started | ended |\n|---|---|---|---|\n");
-        for entry in &report.timeline {
-            let outcome = match entry.outcome {
-                PhaseOutcome::Ok => "ok",
-                PhaseOutcome::Failed => "failed",
-                PhaseOutcome::Open => "open",
-            };
-            let time =
-                |time: Option<jiff::Timestamp>| time.map(|time| format!("{time:.0}")).unwrap_or_default();
-            let _ = writeln!(
-                out,
-                "| {} | {outcome} | {} | {} |",
-                entry.phase,
-                time(entry.started),
-                time(entry.ended)
-            );
-        }
-        out.push('\n');
+    timeline(&mut out, report);
+    if report.reasoning.is_some() {
+        let text = plain(&reasoning(report, REASONING_WIDTH));
+        let fence = fence(&text);
+        let _ = writeln!(out, "### Reasoning\n\n{fence}text\n{}\n{fence}\n", text.trim());
     }
     for source in &report.sources {
         if let Some(error) = &source.error {
-            let _ = writeln!(out, "Could not read `{}`: {}", source.name.replace('`', "'"), inline(error));
+            let _ = writeln!(out, "Could not read {}: {}", code(&source.name), inline(error));
         }
     }
     out.truncate(out.trim_end().len());
@@ -62,14 +58,90 @@ pub fn markdown(report: &Report) -> String {
     out
 }
 
-/// Text that cannot start markup of its own, except for the code spans our titles use.
+fn proof(out: &mut String, finding: &Finding, level: &str, shown: usize) {
+    let _ = writeln!(out, "{level} Evidence\n");
+    for quote in quote::quotes(&finding.evidence).iter().take(shown) {
+        quoted(out, quote);
+    }
+    let _ = writeln!(out, "{level} Fix\n\n{}\n", inline(&finding.fix));
+    let _ =
+        writeln!(out, "[About `{0}`]({1}), or `landfall explain {0}`.\n", finding.cause, finding.reference);
+}
+
+fn quoted(out: &mut String, quote: &Quote<'_>) {
+    let mut text = quote.excerpt(QUOTED);
+    for line in quote.neighbours() {
+        let _ = write!(text, "\n{line}");
+    }
+    let fence = fence(&text);
+    let _ = writeln!(out, "{}\n\n{fence}text\n{text}\n{fence}\n", code(&quote.place(usize::MAX)));
+}
+
+fn undecided(out: &mut String, report: &Report) {
+    let _ = writeln!(out, "Read: {}\n", inline(&what_was_read(report)));
+    if let Some(last) = &report.last_seen {
+        out.push_str("### Seen last\n\n");
+        for quote in quote::quotes(std::slice::from_ref(last)) {
+            quoted(out, &quote);
+        }
+    }
+    if !report.next_steps.is_empty() {
+        out.push_str("### Next\n\n");
+        for step in &report.next_steps {
+            let _ = writeln!(out, "- {}", inline(step));
+        }
+        out.push('\n');
+    }
+}
+
+fn timeline(out: &mut String, report: &Report) {
+    if report.timeline.is_empty() {
+        return;
+    }
+    let boots = report.timeline.iter().any(|entry| entry.boot.is_some());
+    let (name, rule) = if boots { ("| boot ", "|---") } else { ("", "") };
+    let _ =
+        writeln!(out, "### Timeline\n\n{name}| phase | outcome | started | ended |\n{rule}|---|---|---|---|");
+    for entry in &report.timeline {
+        let time = |time: Option<jiff::Timestamp>| time.map(|time| format!("{time:.0}")).unwrap_or_default();
+        let boot = match (boots, entry.boot) {
+            (false, _) => String::new(),
+            (true, boot) => format!("| {} ", boot.map(|boot| boot.to_string()).unwrap_or_default()),
+        };
+        let _ = writeln!(
+            out,
+            "{boot}| {} | {} | {} | {} |",
+            entry.phase,
+            outcome_word(entry.outcome),
+            time(entry.started),
+            time(entry.ended)
+        );
+    }
+    out.push('\n');
+}
+
+/// A code span, whatever is in it.
+fn code(text: &str) -> String {
+    format!("`{}`", text.replace('`', "'"))
+}
+
+/// Text that cannot start markup of its own or call anybody by name, except for the code spans our titles use.
 fn inline(text: &str) -> String {
+    // An odd backtick is a foreign one: then none of them begins a code span.
+    let spans = text.matches('`').count().is_multiple_of(2);
     let mut out = String::with_capacity(text.len());
+    let mut in_code = false;
     for c in text.chars() {
         match c {
-            '<' => out.push_str("&lt;"),
-            '[' | ']' | '*' | '|' | '#' | '\\' => out.extend(['\\', c]),
+            '`' if spans => {
+                in_code = !in_code;
+                out.push(c);
+            }
             '\n' | '\r' => out.push(' '),
+            c if in_code => out.push(c),
+            '<' => out.push_str("&lt;"),
+            '@' => out.push_str("&#64;"),
+            '`' | '[' | ']' | '*' | '_' | '|' | '#' | '~' | '\\' => out.extend(['\\', c]),
             _ => out.push(c),
         }
     }
@@ -80,4 +152,18 @@ fn inline(text: &str) -> String {
 fn fence(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat(longest.max(2) + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn captures_start_no_markup_and_call_nobody() {
+        assert_eq!(inline("`a_b@c` on @root_user *x*"), "`a_b@c` on &#64;root\\_user \\*x\\*");
+        assert_eq!(inline("odd ` one"), "odd \\` one");
+        assert_eq!(inline("<b> | #1 [x](y)"), "&lt;b> \\| \\#1 \\[x\\](y)");
+        assert_eq!(code("a`b"), "`a'b`");
+        assert_eq!(fence("a ```` b").len(), 5);
+    }
 }

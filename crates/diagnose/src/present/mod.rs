@@ -1,14 +1,22 @@
 //! A report made readable. Pure: text out, no terminal.
 
+mod bar;
+mod cause;
 mod html;
 mod markdown;
+mod quote;
+mod reasoning;
 mod screen;
 
+pub use cause::{cause_index, cause_page};
 pub use html::html;
 pub use markdown::markdown;
-pub use screen::{Line, Role, Span, screen, text};
+pub use reasoning::reasoning;
+pub use screen::{Line, Role, Size, Span, plain, screen, text};
 
 use landfall_model::report::{Finding, Report, State};
+
+use crate::reason::VERDICT_FLOOR;
 
 /// Evidence lines shown to people; the rest is in the JSON.
 const SHOWN_EVIDENCE: usize = 3;
@@ -16,9 +24,14 @@ const SHOWN_EVIDENCE: usize = 3;
 /// Other findings of each kind shown to people.
 const SHOWN_OTHERS: usize = 4;
 
+/// Columns of the reasoning where no terminal tells them.
+const REASONING_WIDTH: usize = 100;
+
 /// The findings of a report as people read them.
 struct Groups<'r> {
     named: Option<&'r Finding>,
+    /// Further roots that are sure enough to be a verdict by themselves.
+    also_wrong: Vec<&'r Finding>,
     /// What follows from the named one.
     follows: Vec<&'r Finding>,
     /// What stands beside it: further roots, or leads when there is no verdict.
@@ -33,7 +46,13 @@ impl<'r> Groups<'r> {
     fn new(report: &'r Report) -> Self {
         let named =
             report.findings.iter().find(|finding| Some(&finding.cause) == report.verdict.cause.as_ref());
-        let mut groups = Self { named, follows: Vec::new(), beside: Vec::new(), ruled_out: Vec::new() };
+        let mut groups = Self {
+            named,
+            also_wrong: Vec::new(),
+            follows: Vec::new(),
+            beside: Vec::new(),
+            ruled_out: Vec::new(),
+        };
         for finding in &report.findings {
             if named.is_some_and(|named| named.cause == finding.cause) {
                 continue;
@@ -42,6 +61,8 @@ impl<'r> Groups<'r> {
                 groups.ruled_out.push(finding);
             } else if named.is_some_and(|named| named.explains.contains(&finding.cause)) {
                 groups.follows.push(finding);
+            } else if named.is_some() && finding.root && finding.confidence.value() >= VERDICT_FLOOR {
+                groups.also_wrong.push(finding);
             } else {
                 groups.beside.push(finding);
             }
@@ -49,13 +70,10 @@ impl<'r> Groups<'r> {
         groups
     }
 
+    /// Everything beside the named one and those that are also wrong.
     fn titled(&self) -> [(&'static str, &[&'r Finding]); 3] {
         let beside = if self.named.is_some() { "Also seen" } else { "Leads" };
-        [
-            ("Follows from it", &self.follows),
-            (beside, &self.beside),
-            ("Ruled out by a later success", &self.ruled_out),
-        ]
+        [("Follows from it", &self.follows), (beside, &self.beside), ("Ruled out", &self.ruled_out)]
     }
 }
 
@@ -80,7 +98,30 @@ fn facts(report: &Report) -> Vec<String> {
     if verdict.cause.is_some() {
         facts.push(format!("confidence {}", verdict.confidence));
     }
+    let named = report.findings.iter().find(|finding| Some(&finding.cause) == verdict.cause.as_ref());
+    if let Some(finding) = named.filter(|finding| !finding.nodes.is_empty()) {
+        facts.push(format!("on {}", finding.nodes.join(", ")));
+    }
     facts
+}
+
+/// How much was read, of what, and from when to when.
+fn what_was_read(report: &Report) -> String {
+    let read: Vec<_> = report.sources.iter().filter(|source| source.lines > 0).collect();
+    let lines: u64 = read.iter().map(|source| source.lines).sum();
+    let [source] = read[..] else {
+        let first = read.iter().filter_map(|source| source.first).min();
+        let last = read.iter().filter_map(|source| source.last).max();
+        return match read.len() {
+            0 => "nothing".to_owned(),
+            count => format!("{lines} lines of {count} sources{}", span_of(first, last)),
+        };
+    };
+    format!("{lines} lines of `{}` ({}){}", source.name, source.kind, span_of(source.first, source.last))
+}
+
+fn span_of(first: Option<jiff::Timestamp>, last: Option<jiff::Timestamp>) -> String {
+    first.zip(last).map(|(first, last)| format!(", from {first:.0} to {last:.0}")).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -95,25 +136,53 @@ mod tests {
 2026-01-02T03:04:03Z n1 kubelet[7]: <script>alert(`1`)</script> write /x: no space left on device
 ";
 
-    fn report() -> Report {
+    fn diagnose(text: &str) -> Report {
         let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
         let mut case = engine.open();
         let source = case.add_source("kubelet.log", "journal-text");
-        case.add(source, engine.scan(&Stream::default(), 1, LOG.as_bytes()));
+        case.add(source, engine.scan(&Stream::default(), 1, text.as_bytes()));
         case.fail_source("broken.tar", "unexpected end".to_owned());
         case.finish()
     }
 
+    fn report() -> Report {
+        Report { reasoning: None, ..diagnose(LOG) }
+    }
+
     #[test]
     fn the_screen_shows_verdict_evidence_and_fix() {
-        insta::assert_snapshot!(text(&report(), 100));
+        insta::assert_snapshot!(text(&report(), 80));
     }
 
     #[test]
     fn a_narrow_screen_wraps() {
-        let shown = text(&report(), 50);
-        let wide = |line: &&str| line.chars().count() > 50 && line.trim().contains(' ');
-        assert_eq!(shown.lines().find(wide), None);
+        for width in [40, 50, 80] {
+            let shown = text(&report(), width);
+            assert_eq!(shown.lines().find(|line| line.chars().count() > width), None);
+        }
+    }
+
+    #[test]
+    fn a_low_screen_shows_less_but_never_without_evidence_and_fix() {
+        let mut log = LOG.repeat(30);
+        log.push_str("\t[ERROR Swap]: running with swap on is not supported\n\t[ERROR NumCPU]: the number of available CPUs 1 is less than the required 2\n");
+        let report = diagnose(&log);
+        let low = screen(&report, Size { width: 80, height: 24 });
+        let high = screen(&report, Size { width: 80, height: 60 });
+        assert!(low.len() < 24, "{}", plain(&low));
+        assert!(low.len() < high.len());
+        for part in ["Evidence", "Fix", "Also wrong", "Timeline"] {
+            assert!(plain(&low).contains(part), "{part} is missing:\n{}", plain(&low));
+        }
+    }
+
+    #[test]
+    fn the_reasoning_names_rules_arithmetic_and_what_was_ruled_out() {
+        let registered = "2026-01-02T03:05:00Z n1 kubelet[7]: \"Successfully registered node\" node=\"n1\"\n";
+        insta::assert_snapshot!(plain(&reasoning(&diagnose(&format!("{LOG}{registered}")), 100)));
+        assert!(plain(&reasoning(&diagnose(LOG), 100)).contains("could be the root as well"));
+        assert!(markdown(&diagnose(LOG)).contains("### Reasoning"));
+        assert!(html(&diagnose(LOG)).contains("<summary>Reasoning</summary>"));
     }
 
     #[test]
@@ -131,9 +200,31 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_is_shown_too() {
+    fn what_is_not_known_is_said_with_what_was_read_and_what_would_help() {
         let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
-        let report = engine.open().finish();
-        assert_eq!(text(&report, 80), "UNKNOWN: The logs do not show a cause\n");
+        let shown = text(&engine.open().finish(), 80);
+        assert!(shown.starts_with("UNKNOWN: The logs do not show a cause\n"), "{shown}");
+        let shown = text(
+            &diagnose(
+                "[init] Using Kubernetes version: v1.33.1\nerror execution phase addon/coredns: nobody has seen this\n",
+            ),
+            80,
+        );
+        for part in
+            ["Read\n  2 lines of `kubelet.log`", "Seen last\n", "nobody has seen this", "Next\n  Collect "]
+        {
+            assert!(shown.contains(part), "{part} is missing:\n{shown}");
+        }
+    }
+
+    #[test]
+    fn every_cause_has_a_page() {
+        let rules = RuleSet::embedded().unwrap();
+        let index = cause_index(&rules);
+        for entry in rules.catalogue().iter() {
+            let page = cause_page(&rules, &entry.name).unwrap();
+            assert!(page.contains("## Fix") && index.contains(entry.name.as_str()));
+        }
+        assert_eq!(cause_page(&rules, &landfall_model::Cause::new("no-such-cause").unwrap()), None);
     }
 }

@@ -1,16 +1,37 @@
 //! One screen: the verdict, the lines that prove it, what to do, what else was seen, how far it came.
 
-use landfall_model::report::{Evidence, Finding, PhaseOutcome, Report, State};
+use landfall_model::report::{Finding, Report, State};
 
-use super::{Groups, SHOWN_EVIDENCE, SHOWN_OTHERS, facts, state_word};
+use super::bar;
+use super::quote::{self, Quote};
+use super::{Groups, facts, state_word};
 
 /// Narrower terminals get lines of this width anyway.
 const MIN_WIDTH: usize = 40;
-/// Lines of the screen that one line of evidence may fill.
-const QUOTED_LINES: usize = 3;
+
+/// Lower terminals scroll.
+const MIN_HEIGHT: usize = 20;
+
+/// What a terminal has where nothing else is known.
+const USUAL_HEIGHT: usize = 24;
+
+/// How much is shown: from all that is useful to what must not be missing. The first that fits is taken.
+const DETAILS: [Detail; 4] = [
+    Detail { evidence: 3, quoted: 3, others: 4, neighbours: 3 },
+    Detail { evidence: 3, quoted: 2, others: 2, neighbours: 1 },
+    Detail { evidence: 2, quoted: 2, others: 1, neighbours: 0 },
+    Detail { evidence: 1, quoted: 2, others: 1, neighbours: 0 },
+];
 
 /// A line of the screen.
 pub type Line = Vec<Span>;
+
+/// The room there is, in characters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    pub width: usize,
+    pub height: usize,
+}
 
 /// Text with the part it plays, so that a terminal can colour it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,48 +50,96 @@ pub enum Role {
     /// A verdict that is neither.
     Open,
     Heading,
-    /// Where a line of evidence stands.
+    /// Where a line of evidence stands, and other things of less weight.
     Place,
     /// A line of evidence.
     Quote,
+    /// The part of it that was recognised.
+    Focus,
 }
 
-/// Renders the report for a terminal `width` columns wide.
+#[derive(Clone, Copy)]
+struct Detail {
+    /// Lines of evidence.
+    evidence: usize,
+    /// Lines of the screen that one line of evidence may fill.
+    quoted: usize,
+    /// Other findings of each kind.
+    others: usize,
+    /// Further lines of the same message.
+    neighbours: usize,
+}
+
+/// Renders the report for a terminal `width` columns wide and of the usual height.
 pub fn text(report: &Report, width: usize) -> String {
+    plain(&screen(report, Size { width, height: USUAL_HEIGHT }))
+}
+
+/// The words without their roles.
+pub fn plain(lines: &[Line]) -> String {
     let mut out = String::new();
-    for line in screen(report, width) {
+    for line in lines {
         for span in line {
             out.push_str(&span.text);
         }
+        out.truncate(out.trim_end_matches(' ').len());
         out.push('\n');
     }
     out
 }
 
-/// The same, with roles.
-pub fn screen(report: &Report, width: usize) -> Vec<Line> {
-    let width = width.max(MIN_WIDTH);
+/// The report with roles, in as much detail as fits.
+pub fn screen(report: &Report, size: Size) -> Vec<Line> {
+    let width = size.width.max(MIN_WIDTH);
+    // The prompt needs a line too.
+    let height = size.height.max(MIN_HEIGHT) - 1;
+    let mut lines = Vec::new();
+    for detail in DETAILS {
+        lines = laid_out(report, width, detail);
+        if lines.len() <= height {
+            break;
+        }
+    }
+    if lines.len() > height {
+        lines.retain(|line| !line.is_empty());
+    }
+    lines
+}
+
+fn laid_out(report: &Report, width: usize, detail: Detail) -> Vec<Line> {
     let mut lines = Vec::new();
     head(&mut lines, report, width);
     let groups = Groups::new(report);
     if let Some(finding) = groups.named {
         heading(&mut lines, "Evidence");
-        for shown in finding.evidence.iter().take(SHOWN_EVIDENCE) {
-            evidence(&mut lines, shown, width);
-        }
+        evidence(&mut lines, finding, width, detail);
         heading(&mut lines, "Fix");
         wrap(&mut lines, &finding.fix, "  ", width, Role::Plain);
+    } else if report.verdict.state == State::Unknown {
+        undecided(&mut lines, report, width, detail);
     }
-    for (name, findings) in groups.titled() {
-        others(&mut lines, name, findings, width);
-    }
+    also_wrong(&mut lines, &groups.also_wrong, width, detail);
+    let beside = if groups.named.is_some() { "Also seen" } else { "Leads" };
+    listed(&mut lines, beside, &groups.beside, width, detail);
+    names(&mut lines, "Follows from it", &groups.follows, width);
+    listed(&mut lines, "Ruled out", &groups.ruled_out, width, detail);
     timeline(&mut lines, report, width);
-    for source in &report.sources {
-        if let Some(error) = &source.error {
-            let text = format!("could not read `{}`: {error}", source.name);
-            lines.push(Vec::new());
-            wrap(&mut lines, &text, "", width, Role::Open);
-        }
+    let unreadable = report.sources.iter().filter_map(|source| Some((source, source.error.as_ref()?)));
+    let unreadable: Vec<_> = unreadable.collect();
+    if !unreadable.is_empty() {
+        lines.push(Vec::new());
+    }
+    for (source, error) in unreadable.iter().take(detail.others) {
+        wrap(&mut lines, &format!("could not read `{}`: {error}", source.name), "", width, Role::Open);
+    }
+    if unreadable.len() > detail.others {
+        let more = format!("and {} more that could not be read", unreadable.len() - detail.others);
+        lines.push(vec![span(Role::Open, more)]);
+    }
+    if let Some(cause) = &report.verdict.cause {
+        lines.push(Vec::new());
+        let more = format!("More: `landfall explain {cause}`; why: `--explain`");
+        wrap(&mut lines, &more, "", width, Role::Place);
     }
     lines
 }
@@ -85,83 +154,156 @@ fn head(lines: &mut Vec<Line>, report: &Report, width: usize) {
     wrap(lines, &format!("{}: {}", state_word(verdict.state), verdict.title), "", width, role);
     let facts = facts(report);
     if !facts.is_empty() {
-        wrap(lines, &facts.join(" · "), "  ", width, Role::Plain);
+        wrap(lines, &facts.join(" · "), "  ", width, Role::Place);
     }
 }
 
-fn evidence(lines: &mut Vec<Line>, evidence: &Evidence, width: usize) {
-    let time = evidence.time.map(|time| format!(" {time:.0}")).unwrap_or_default();
-    lines.push(vec![span(Role::Place, format!("  {}:{}{time}", evidence.source, evidence.line))]);
-    let room = QUOTED_LINES * width.saturating_sub(4);
-    wrap(lines, &shortened(&evidence.text, room), "    ", width, Role::Quote);
+fn evidence(lines: &mut Vec<Line>, finding: &Finding, width: usize, detail: Detail) {
+    for quote in quote::quotes(&finding.evidence).iter().take(detail.evidence) {
+        quoted(lines, quote, width, detail);
+    }
 }
 
-fn others(lines: &mut Vec<Line>, name: &str, findings: &[&Finding], width: usize) {
+fn quoted(lines: &mut Vec<Line>, quote: &Quote<'_>, width: usize, detail: Detail) {
+    lines.push(vec![span(Role::Place, format!("  {}", quote.place(width.saturating_sub(2))))]);
+    let room = detail.quoted * width.saturating_sub(5);
+    marked(lines, &quote.excerpt(room), quote.focus, "    ", width);
+    for line in quote.neighbours().take(detail.neighbours) {
+        let cut = quote::cut(line.trim(), width.saturating_sub(6));
+        lines.push(vec![span(Role::Quote, format!("      {cut}"))]);
+    }
+}
+
+/// What is known when no cause is: what was read, what was seen last, what would help.
+fn undecided(lines: &mut Vec<Line>, report: &Report, width: usize, detail: Detail) {
+    heading(lines, "Read");
+    wrap(lines, &super::what_was_read(report), "  ", width, Role::Plain);
+    if let Some(last) = &report.last_seen {
+        heading(lines, "Seen last");
+        for quote in quote::quotes(std::slice::from_ref(last)) {
+            quoted(lines, &quote, width, detail);
+        }
+    }
+    if !report.next_steps.is_empty() {
+        heading(lines, "Next");
+        for step in &report.next_steps {
+            wrap(lines, step, "  ", width, Role::Plain);
+        }
+    }
+}
+
+/// Further roots that are as sure as a verdict: each has its evidence and its fix.
+fn also_wrong(lines: &mut Vec<Line>, findings: &[&Finding], width: usize, detail: Detail) {
+    if findings.is_empty() {
+        return;
+    }
+    heading(lines, "Also wrong");
+    for finding in findings.iter().take(detail.others.max(2)) {
+        let title = format!("{} ({}, {})", finding.title, finding.cause, finding.confidence);
+        wrap(lines, &title, "  ", width, Role::Plain);
+        if detail.neighbours > 0 {
+            for quote in quote::quotes(&finding.evidence).iter().take(1) {
+                marked(lines, &quote.excerpt(width.saturating_sub(5)), quote.focus, "    ", width);
+            }
+            wrap(lines, &format!("Fix: {}", finding.fix), "    ", width, Role::Plain);
+        }
+    }
+    and_more(lines, findings.len(), detail.others.max(2));
+}
+
+fn listed(lines: &mut Vec<Line>, name: &str, findings: &[&Finding], width: usize, detail: Detail) {
     if findings.is_empty() {
         return;
     }
     heading(lines, name);
-    for finding in findings.iter().take(SHOWN_OTHERS) {
-        wrap(lines, &format!("{}: {}", finding.cause, finding.title), "  ", width, Role::Plain);
+    for finding in findings.iter().take(detail.others) {
+        let why = finding.ruled_out.as_ref().map(|why| format!(" ({why})")).unwrap_or_default();
+        let text = format!("{}: {}{why}", finding.cause, finding.title);
+        wrap(lines, &quote::cut(&text, 2 * width.saturating_sub(4)), "  ", width, Role::Plain);
     }
-    if findings.len() > SHOWN_OTHERS {
-        lines.push(vec![span(Role::Plain, format!("  and {} more", findings.len() - SHOWN_OTHERS))]);
+    and_more(lines, findings.len(), detail.others);
+}
+
+fn and_more(lines: &mut Vec<Line>, all: usize, shown: usize) {
+    if all > shown {
+        lines.push(vec![span(Role::Place, format!("  and {} more", all - shown))]);
     }
+}
+
+fn names(lines: &mut Vec<Line>, name: &str, findings: &[&Finding], width: usize) {
+    if findings.is_empty() {
+        return;
+    }
+    let names: Vec<&str> = findings.iter().map(|finding| finding.cause.as_str()).collect();
+    lines.push(Vec::new());
+    wrap(lines, &format!("{name}: {}", names.join(", ")), "", width, Role::Plain);
 }
 
 fn timeline(lines: &mut Vec<Line>, report: &Report, width: usize) {
-    if report.timeline.is_empty() {
+    let bars = bar::bars(&report.timeline, width.saturating_sub(2));
+    if bars.is_empty() {
         return;
     }
     heading(lines, "Timeline");
-    let bar: Vec<String> = report
-        .timeline
-        .iter()
-        .map(|entry| {
-            let mark = match entry.outcome {
-                PhaseOutcome::Ok => "ok",
-                PhaseOutcome::Failed => "FAILED",
-                PhaseOutcome::Open => "open",
-            };
-            format!("{} {mark}", entry.phase)
-        })
-        .collect();
-    wrap(lines, &bar.join(" → "), "  ", width, Role::Plain);
+    for line in bars {
+        wrap(lines, &line, "  ", width, Role::Plain);
+    }
 }
 
-fn heading(lines: &mut Vec<Line>, name: &str) {
+pub(super) fn heading(lines: &mut Vec<Line>, name: &str) {
     lines.push(Vec::new());
     lines.push(vec![span(Role::Heading, name.to_owned())]);
 }
 
-fn span(role: Role, text: String) -> Span {
+pub(super) fn span(role: Role, text: String) -> Span {
     Span { role, text }
 }
 
-/// A long line without its middle: programs say at the beginning what they did and at the end why it failed.
-fn shortened(text: &str, room: usize) -> String {
-    let length = text.chars().count();
-    if length <= room {
-        return text.to_owned();
+/// Wraps a quotation and marks the recognised part of it, as far as it stands on one line.
+fn marked(lines: &mut Vec<Line>, text: &str, focus: &str, indent: &str, width: usize) {
+    let from = lines.len();
+    wrap(lines, text, indent, width, Role::Quote);
+    for line in &mut lines[from..] {
+        let whole: String = line.iter().map(|span| span.text.as_str()).collect();
+        if focus.is_empty() || !whole.contains(focus) {
+            continue;
+        }
+        if let Some((before, after)) = whole.split_once(focus) {
+            *line = vec![
+                span(Role::Quote, before.to_owned()),
+                span(Role::Focus, focus.to_owned()),
+                span(Role::Quote, after.to_owned()),
+            ];
+            return;
+        }
     }
-    let head: String = text.chars().take(room / 3).collect();
-    let tail: String = text.chars().skip(length - room / 2).collect();
-    format!("{head}… …{tail}")
 }
 
-/// Breaks text at spaces; words longer than a line stand alone and are not cut.
-fn wrap(lines: &mut Vec<Line>, text: &str, indent: &str, width: usize, role: Role) {
+/// Breaks text at spaces; words longer than a line are cut.
+pub(super) fn wrap(lines: &mut Vec<Line>, text: &str, indent: &str, width: usize, role: Role) {
+    let room = width.saturating_sub(indent.len()).max(1);
     for paragraph in text.lines() {
         let mut line = String::from(indent);
+        let mut used = 0;
         for word in paragraph.split_whitespace() {
-            if line.trim().is_empty() {
-                line.push_str(word);
-            } else if line.chars().count() + 1 + word.chars().count() > width {
-                lines.push(vec![span(role, std::mem::replace(&mut line, format!("{indent}{word}")))]);
-            } else {
-                line.push(' ');
-                line.push_str(word);
+            let mut word: Vec<char> = word.chars().collect();
+            if used > 0 && used + 1 + word.len() > width.saturating_sub(indent.len()) {
+                lines.push(vec![span(role, std::mem::replace(&mut line, indent.to_owned()))]);
+                used = 0;
             }
+            while word.len() > room {
+                let rest = word.split_off(room);
+                line.extend(word);
+                lines.push(vec![span(role, std::mem::replace(&mut line, indent.to_owned()))]);
+                word = rest;
+                used = 0;
+            }
+            if used > 0 {
+                line.push(' ');
+                used += 1;
+            }
+            used += word.len();
+            line.extend(word);
         }
         lines.push(vec![span(role, line)]);
     }

@@ -1,7 +1,7 @@
 //! A report is shown on terminals, pasted into issues and sent on: neither secrets nor control sequences may leave with what
 //! it quotes, be it a line of a log or the name of a file.
 
-use landfall_model::report::Report;
+use landfall_model::report::{Evidence, Report};
 use landfall_redact::{BuildError, Options, Redactor};
 
 /// Cleans every text of a report that comes from what was read.
@@ -15,9 +15,22 @@ pub(super) fn clean(report: &mut Report) -> Result<(), BuildError> {
     for finding in &mut report.findings {
         clean(&mut finding.title);
         clean(&mut finding.fix);
-        for evidence in &mut finding.evidence {
-            clean(&mut evidence.source);
-            clean(&mut evidence.text);
+        finding.ruled_out.iter_mut().for_each(clean);
+        finding.nodes.iter_mut().for_each(clean);
+        finding.evidence.iter_mut().for_each(|evidence| clean_evidence(evidence, &clean));
+    }
+    report.last_seen.iter_mut().for_each(|evidence| clean_evidence(evidence, &clean));
+    if let Some(reasoning) = &mut report.reasoning {
+        reasoning.verdict.iter_mut().chain(&mut reasoning.versions).for_each(clean);
+        for finding in &mut reasoning.findings {
+            for line in &mut finding.lines {
+                clean(&mut line.source);
+                line.because.iter_mut().for_each(clean);
+            }
+        }
+        for stage in &mut reasoning.stages {
+            clean(&mut stage.stage);
+            clean(&mut stage.place);
         }
     }
     for source in &mut report.sources {
@@ -25,6 +38,13 @@ pub(super) fn clean(report: &mut Report) -> Result<(), BuildError> {
         source.error.iter_mut().for_each(clean);
     }
     Ok(())
+}
+
+fn clean_evidence(evidence: &mut Evidence, clean: &dyn Fn(&mut String)) {
+    clean(&mut evidence.source);
+    clean(&mut evidence.text);
+    clean(&mut evidence.focus);
+    evidence.before.iter_mut().chain(&mut evidence.after).for_each(clean);
 }
 
 /// Characters that move the cursor, turn the direction of text or cannot be seen become a mark that can.

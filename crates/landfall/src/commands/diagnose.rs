@@ -1,15 +1,22 @@
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use landfall_diagnose::present::{self, Role, Span};
+use landfall_diagnose::present::{self, Line, Role, Span};
 use landfall_diagnose::{Engine, RuleSet};
 use landfall_evidence::read::{self, Input, ReadError};
 use landfall_model::Confidence;
-use landfall_model::report::Report;
+use landfall_model::report::{PhaseOutcome, Report, State};
 
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Progress};
+
+/// Bytes of a rule file; ours together have a tenth of it.
+const MAX_RULES_BYTES: u64 = 4 << 20;
+
+const RULES_HINT: &str =
+    "give a TOML file as `rules/README.md` describes it, or a log monitor of node-problem-detector";
 
 /// Name the root cause found in logs, with evidence
 #[derive(Args)]
@@ -20,8 +27,12 @@ Examples:
   landfall diagnose --output json logs/ | jq .verdict
   landfall diagnose                        (this machine, as root)
   landfall diagnose --root /mnt/dead-disk
+  landfall diagnose --explain kubelet.log  (why this verdict and no other)
+  landfall diagnose --rules kernel-monitor.json dmesg.txt
 
-Exit codes: 0 nothing wrong found · 1 nothing could be read · 2 findings present")]
+`landfall explain CAUSE` prints what is known about a cause.
+
+Exit codes: 0 nothing wrong found · 1 nothing could be read · 2 something is wrong, named or not")]
 pub(crate) struct Diagnose {
     /// Logs, journals, bundles, archives or folders of them; `-` is standard input; none: this machine
     #[arg(value_name = "PATH")]
@@ -30,6 +41,14 @@ pub(crate) struct Diagnose {
     /// With no PATH: the machine's root folder: `/`, a mounted disk, a container's `/host`
     #[arg(long, value_name = "DIR", default_value = "/", conflicts_with = "paths")]
     root: PathBuf,
+
+    /// Show the whole reasoning: every rule, what explains what, what was ruled out, how sure and why
+    #[arg(long)]
+    explain: bool,
+
+    /// Further rules: a TOML file as in `rules/`, or node-problem-detector's log monitor JSON; may be repeated
+    #[arg(long, value_name = "FILE")]
+    rules: Vec<PathBuf>,
 
     /// How to print the report
     #[arg(long, value_enum, default_value_t = Format::Text)]
@@ -57,8 +76,7 @@ impl Diagnose {
     }
 
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let rules = RuleSet::embedded().context("read the built-in rules")?;
-        let engine = Engine::new(rules).context("prepare the built-in rules")?;
+        let engine = Engine::new(rules(&self.rules)?).context("prepare the rules")?;
         let inputs = if self.paths.is_empty() {
             vec![machine(&self.root)?]
         } else {
@@ -67,12 +85,47 @@ impl Diagnose {
         let progress = Progress::start("Reading", total_bytes(&inputs));
         let report = read::diagnose(&engine, inputs, &|bytes| progress.add(bytes)).map_err(explain);
         progress.finish();
-        let report = report?;
+        let mut report = report?;
+        if !self.explain {
+            report.reasoning = None;
+        }
         output::print(&self.output.show(&report)?)?;
-        // What a later success has cleared is told, but it is not wrong any more.
-        let wrong = report.findings.iter().any(|finding| finding.confidence > Confidence::NONE);
-        Ok(if wrong { Exit::Findings } else { Exit::Done })
+        Ok(if is_wrong(&report) { Exit::Findings } else { Exit::Done })
     }
+}
+
+/// Whether something is wrong. What a later success has cleared is told, but it is not wrong any more.
+fn is_wrong(report: &Report) -> bool {
+    let lead = report.findings.iter().any(|finding| finding.confidence > Confidence::NONE);
+    let failed = report.timeline.iter().any(|entry| entry.outcome == PhaseOutcome::Failed);
+    match report.verdict.state {
+        State::Failed | State::Hung | State::Degraded => true,
+        State::Unknown => lead || failed,
+        State::Running | State::Succeeded => false,
+    }
+}
+
+/// The built-in rules and those of further files.
+fn rules(files: &[PathBuf]) -> Result<RuleSet, Failure> {
+    if files.is_empty() {
+        return Ok(RuleSet::embedded().context("read the built-in rules")?);
+    }
+    let mut texts = Vec::new();
+    for path in files {
+        let name = path.display().to_string();
+        let text = read_rules(path).with_context(|| format!("read the rules in `{name}`"));
+        texts.push((name, text.map_err(|error| Failure::new(error, RULES_HINT))?));
+    }
+    let files = texts.iter().map(|(name, text)| (name.as_str(), text.as_str()));
+    RuleSet::embedded_with(files).map_err(|error| Failure::new(error, RULES_HINT))
+}
+
+fn read_rules(path: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    let file = std::fs::File::open(path)?;
+    file.take(MAX_RULES_BYTES + 1).read_to_string(&mut text)?;
+    anyhow::ensure!(text.len() as u64 <= MAX_RULES_BYTES, "more than {MAX_RULES_BYTES} bytes");
+    Ok(text)
 }
 
 // === impl Format ===
@@ -80,8 +133,12 @@ impl Diagnose {
 impl Format {
     fn show(self, report: &Report) -> anyhow::Result<String> {
         match self {
-            Self::Text if output::colour_on_stdout() => Ok(coloured(report)),
-            Self::Text => Ok(present::text(report, output::width())),
+            Self::Text => {
+                let size = output::size();
+                let mut lines = present::screen(report, size);
+                lines.extend(present::reasoning(report, size.width));
+                Ok(if output::colour_on_stdout() { coloured(lines) } else { present::plain(&lines) })
+            }
             Self::Markdown => Ok(present::markdown(report)),
             Self::Html => Ok(present::html(report)),
             Self::Json => Ok(serde_json::to_string_pretty(report).context("write the report")? + "\n"),
@@ -90,16 +147,17 @@ impl Format {
 }
 
 /// Colour repeats what the words say; nothing depends on it.
-fn coloured(report: &Report) -> String {
+fn coloured(lines: Vec<Line>) -> String {
     let mut text = String::new();
-    for line in present::screen(report, output::width()) {
+    for line in lines {
         for Span { role, text: part } in line {
             let colour = match role {
                 Role::Bad => "1;31",
                 Role::Good => "1;32",
                 Role::Open => "1;33",
                 Role::Heading => "1",
-                Role::Place => "36",
+                Role::Place => "2",
+                Role::Focus => "1;36",
                 Role::Plain | Role::Quote => "0",
             };
             text += &format!("\x1b[{colour}m{part}\x1b[0m");

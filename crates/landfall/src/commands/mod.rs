@@ -5,6 +5,7 @@ pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod diagnose;
 pub(crate) mod gather;
+pub(crate) mod explain;
 pub(crate) mod man;
 mod reach;
 pub(crate) mod tunnel;

@@ -117,3 +117,115 @@ fn the_report_matches_its_committed_schema() {
         assert!(!report["findings"][0][field.as_str().unwrap()].is_null(), "{field}");
     }
 }
+
+#[test]
+fn unknown_is_an_answer_with_an_exit_code_of_its_own() {
+    let bench = Bench::new();
+    let failed = "[init] Using Kubernetes version: v1.33.1\nerror execution phase addon/coredns: nobody has seen this\n";
+    bench.file("failed.log", failed);
+    let run = bench.run(&["diagnose", "failed.log"]);
+    assert_eq!(run.code, 2, "something failed, though nobody knows why: {run:?}");
+    assert!(run.stdout.contains("Seen last") && run.stdout.contains("Next"), "{run:?}");
+    bench.file("boot.log", "[    0.000000] Linux version 6.1.0-18-amd64\n");
+    let run = bench.run(&["diagnose", "boot.log"]);
+    assert_eq!(run.code, 0, "nothing is wrong: {run:?}");
+    assert!(run.stdout.starts_with("UNKNOWN: "), "{run:?}");
+}
+
+/// The fifth blind spot of `openshift-install analyze`: text only, and always exit code 0.
+#[test]
+fn a_bundle_with_a_hung_stage_has_a_verdict_for_programs() {
+    let bench = Bench::new();
+    let records = r#"[{"phase":"service start","timestamp":"2026-08-20T10:00:00Z"},
+        {"phase":"stage start","stage":"wait-for-etcd","timestamp":"2026-08-20T10:10:00Z"}]"#;
+    bench.file("log-bundle/bootstrap/services/bootkube.json", records);
+    bench.file(
+        "log-bundle/bootstrap/journals/kubelet.log",
+        "2026-08-20T11:00:00Z bootstrap kubelet[1]: quiet\n",
+    );
+    let run = bench.run(&["diagnose", "--output", "json", "log-bundle"]);
+    assert_eq!(run.code, 2, "{run:?}");
+    let report = run.report();
+    assert_eq!(report["verdict"]["state"], "hung", "{run:?}");
+    assert!(report["verdict"]["title"].as_str().unwrap().contains("wait-for-etcd"), "{run:?}");
+    assert!(report["timeline"][0]["started"].is_string(), "{run:?}");
+}
+
+#[test]
+fn the_reasoning_is_shown_when_asked_for() {
+    let bench = Bench::new();
+    bench.file("join.log", DEAD_DNS);
+    let run = bench.run(&["diagnose", "--explain", "join.log"]);
+    for part in ["How the verdict was chosen", "rule `", "confidence: 1 − ", "Stages, with their last word"]
+    {
+        assert!(run.stdout.contains(part), "{part} is missing: {run:?}");
+    }
+    let json = bench.run(&["diagnose", "--explain", "--output", "json", "join.log"]).report();
+    assert!(json["reasoning"]["findings"][0]["lines"][0]["rule"].is_string());
+    let json = bench.run(&["diagnose", "--output", "json", "join.log"]).report();
+    assert!(json["reasoning"].is_null());
+}
+
+#[test]
+fn a_log_monitor_of_node_problem_detector_can_be_given_as_it_is() {
+    let bench = Bench::new();
+    bench.file(
+        "kernel-monitor.json",
+        r#"{"plugin": "kmsg", "pluginConfig": {"source": "kernel"}, "logPath": "/dev/kmsg", "lookback": "5m", "bufferSize": 10,
+            "source": "kernel-monitor", "metricsReporting": true,
+            "conditions": [{"type": "KernelDeadlock", "reason": "KernelHasNoDeadlock", "message": "kernel has no deadlock"}],
+            "rules": [
+              {"type": "temporary", "reason": "IOError", "pattern": "Buffer I/O error .*"},
+              {"type": "permanent", "condition": "KernelDeadlock", "reason": "DockerHung",
+               "pattern": "task docker:\\w+ blocked for more than \\w+ seconds\\."},
+              {"type": "permanent", "condition": "FrozenShop", "reason": "ShopFrozen", "pattern": "(shop is frozen|shop is on fire)"}]}"#,
+    );
+    bench.file("dmesg.txt", "[   12.0] shop is on fire\n");
+    let run = bench.run(&["diagnose", "--rules", "kernel-monitor.json", "--output", "json", "dmesg.txt"]);
+    assert_eq!(run.report()["verdict"]["cause"], "shop-frozen", "{run:?}");
+    assert_eq!(run.code, 2);
+    let run = bench.run(&["diagnose", "--output", "json", "dmesg.txt"]);
+    assert_eq!(run.report()["verdict"]["cause"], serde_json::Value::Null, "{run:?}");
+    bench.file("bad.json", "{\"rules\": 1}");
+    bench
+        .run(&["diagnose", "--rules", "bad.json", "dmesg.txt"])
+        .assert_refused(1, "`bad.json` is not a rule file");
+    bench
+        .run(&["diagnose", "--rules", "none.toml", "dmesg.txt"])
+        .assert_refused(1, "read the rules in `none.toml`");
+}
+
+#[test]
+fn a_cause_is_explained_and_all_are_listed() {
+    let bench = Bench::new();
+    let run = bench.run(&["explain", "swap-enabled"]);
+    assert_eq!(run.code, 0);
+    assert!(run.stdout.contains("## Fix") && run.stdout.contains("## How we know"), "{run:?}");
+    let run = bench.run(&["explain"]);
+    assert!(run.stdout.lines().count() > 80 && run.stdout.contains("dns-resolution-failure  "), "{run:?}");
+    let run = bench.run(&["explain", "--output", "json", "swap-enabled"]);
+    assert_eq!(run.report()["cause"], "swap-enabled");
+    let run = bench.run(&["explain", "swap-on"]);
+    run.assert_refused(1, "there is no cause `swap-on`; there is `swap-enabled`");
+}
+
+#[test]
+fn manual_pages_have_every_section() {
+    let bench = Bench::new();
+    let run = bench.run(&["man"]);
+    for section in [
+        ".SH NAME",
+        ".SH SYNOPSIS",
+        ".SH DESCRIPTION",
+        ".SH OPTIONS",
+        ".SH \"EXIT STATUS\"",
+        ".SH ENVIRONMENT",
+        ".SH FILES",
+        ".SH \"SEE ALSO\"",
+    ] {
+        assert!(run.stdout.contains(section), "{section} is missing");
+    }
+    bench.run(&["man", "--directory", "man"]);
+    let page = std::fs::read_to_string(bench.path().join("man/landfall-diagnose.1")).unwrap();
+    assert!(page.contains("landfall\\-explain") || page.contains("landfall-explain"), "{page}");
+}

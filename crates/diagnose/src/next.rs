@@ -1,0 +1,78 @@
+//! What to look at and collect next, when the evidence does not decide.
+
+use landfall_model::Phase;
+
+use crate::case::SourceEntry;
+use crate::stages::Stages;
+
+/// Something worth having: what it is, the names by which a source shows that it was read, and the phases it tells of.
+struct Wanted {
+    what: &'static str,
+    known_as: &'static [&'static str],
+    phases: &'static [Phase],
+}
+
+const WANTED: [Wanted; 7] = [
+    Wanted {
+        what: "the output of cloud-init: `/var/log/cloud-init-output.log` and `/var/log/cloud-init.log`",
+        known_as: &["cloud-init"],
+        phases: &[Phase::Kernel, Phase::CloudInit],
+    },
+    Wanted {
+        what: "the console log of the machine, from the hypervisor or the cloud",
+        known_as: &["console", "dmesg", "serial"],
+        phases: &[Phase::Firmware, Phase::Kernel, Phase::Ignition],
+    },
+    Wanted {
+        what: "the kubelet's journal: `journalctl -b -u kubelet`",
+        known_as: &["kubelet", "journal"],
+        phases: &[
+            Phase::CloudInit,
+            Phase::Runtime,
+            Phase::ControlPlane,
+            Phase::Join,
+            Phase::Kubelet,
+            Phase::Network,
+        ],
+    },
+    Wanted {
+        what: "the container runtime's journal: `journalctl -b -u containerd -u crio`",
+        known_as: &["containerd", "crio", "docker", "journal"],
+        phases: &[Phase::Runtime, Phase::ControlPlane, Phase::Kubelet],
+    },
+    Wanted {
+        what: "the logs of the control plane's containers: `crictl ps -a`, `crictl logs ID`",
+        known_as: &["apiserver", "etcd", "/pods/", "/containers/"],
+        phases: &[Phase::ControlPlane],
+    },
+    Wanted {
+        what: "whether the API endpoint answers this machine: `curl -k https://ENDPOINT:6443/livez`",
+        known_as: &[],
+        phases: &[Phase::Join],
+    },
+    Wanted {
+        what: "the logs of the network add-on's pods, and `/etc/cni/net.d`",
+        known_as: &["calico", "cilium", "flannel", "cni"],
+        phases: &[Phase::Network],
+    },
+];
+
+/// Steps shown; more would be a manual.
+const MAX_STEPS: usize = 3;
+
+pub(crate) fn steps(sources: &[SourceEntry], stages: &Stages<'_>) -> Vec<String> {
+    let reached = stages.last_event().map_or(Phase::Kernel, |event| event.phase);
+    let read = |wanted: &Wanted| {
+        sources.iter().any(|entry| {
+            entry.lines > 0
+                && wanted.known_as.iter().any(|name| entry.name.contains(name) || entry.kind.contains(name))
+        })
+    };
+    let missing = WANTED.iter().filter(|wanted| wanted.phases.contains(&reached) && !read(wanted));
+    let mut steps: Vec<String> =
+        missing.take(MAX_STEPS - 1).map(|wanted| format!("Collect {}.", wanted.what)).collect();
+    steps.push(
+        "Or run `landfall diagnose` on the machine itself, as root: it reads everything at once.".to_owned(),
+    );
+    steps
+}

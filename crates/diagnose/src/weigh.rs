@@ -1,0 +1,132 @@
+//! What lines prove: the strength of their rule, less what noise, success, age and origin take from it.
+
+use landfall_model::Phase;
+use landfall_model::report::Class;
+
+use crate::case::SourceEntry;
+use crate::moment::{Moment, Time};
+use crate::rules::Rule;
+use crate::scan::Hits;
+use crate::scope;
+use crate::stages::Stages;
+
+/// Sources shorter than this say nothing by where in them a line stands.
+const LONG_SOURCE: u64 = 100;
+
+/// What is left when trouble that is normal during start was over soon.
+const PASSED: f64 = 0.5;
+/// What is left of what applications bring about too, once the node works.
+const WORKLOAD_AFTER_SUCCESS: f64 = 0.4;
+/// What is left of anything an application's pod says.
+const WORKLOAD_LOG: f64 = 0.4;
+/// What is left of what applications bring about too, when a program says it that has no part in the bootstrap.
+const FOREIGN_PROGRAM: f64 = 0.6;
+/// What is left when everything up to the phase had succeeded before.
+const AFTER_SUCCESS: f64 = 0.5;
+/// What is left of trouble that may pass and is not seen again in the second half of a long log.
+const OLD: f64 = 0.7;
+/// What is left of a line its writer calls information.
+const INFORMATIONAL: f64 = 0.85;
+
+/// A share of the strength, and why no more.
+#[derive(Debug, Default)]
+pub(crate) struct Weight {
+    pub(crate) value: f64,
+    pub(crate) because: Vec<String>,
+}
+
+/// What the lines of one rule in one source prove.
+pub(crate) fn weigh(
+    rule: &Rule,
+    source: usize,
+    entry: &SourceEntry,
+    hits: &Hits,
+    stages: &Stages<'_>,
+) -> Weight {
+    let Some(newest) = hits.newest() else { return Weight::default() };
+    let at = Moment { source, line: newest.line, time: newest.time };
+    if let Some(reason) = voided(rule, at, stages) {
+        return Weight { value: 0.0, because: vec![reason] };
+    }
+    let mut weight = Weight { value: rule.strength.value(), because: Vec::new() };
+    if rule.persists.is_some_and(|least| passed(least, entry, hits)) {
+        weight.take(PASSED, "it was over soon, as it is in any start");
+    }
+    let succeeded = stages.succeeded_before(Phase::Kubelet, at);
+    if rule.workload
+        && let Some(success) = succeeded
+    {
+        let place = stages.place_of(success);
+        weight.take(
+            WORKLOAD_AFTER_SUCCESS,
+            &format!("the node worked already ({place}), and applications bring it about too"),
+        );
+    }
+    let pod = newest.process.as_deref().is_some_and(scope::is_workload);
+    if entry.workload || pod {
+        weight.take(WORKLOAD_LOG, "an application's pod says so");
+    } else if rule.workload && newest.process.as_deref().is_some_and(scope::is_foreign) {
+        weight.take(FOREIGN_PROGRAM, "the program that says so has no part in the bootstrap");
+    }
+    if rule.class != Class::Terminal {
+        if let Some(success) = stages.succeeded_before(rule.phase, at) {
+            let place = stages.place_of(success);
+            weight.take(
+                AFTER_SUCCESS,
+                &format!("everything up to `{}` had succeeded before ({place})", rule.phase),
+            );
+        }
+        if entry.lines >= LONG_SOURCE && newest.line < entry.lines / 2 {
+            weight.take(OLD, "it is not seen again in the second half of a long log");
+        }
+        if newest.informational {
+            weight.take(INFORMATIONAL, "its writer calls it information");
+        }
+    }
+    weight
+}
+
+/// Whether the lines mean nothing because what they would have to follow did not happen.
+pub(crate) fn out_of_place(rule: &Rule, source: usize, hits: &Hits, stages: &Stages<'_>) -> bool {
+    let (Some(name), Some(newest)) = (rule.after.as_deref(), hits.newest()) else { return false };
+    !stages.is_after(name, Moment { source, line: newest.line, time: newest.time })
+}
+
+/// Why the lines do not count at all.
+fn voided(rule: &Rule, at: Moment, stages: &Stages<'_>) -> Option<String> {
+    if let Some(range) = &rule.versions
+        && let Some(version) = stages.other_version(range, at)
+    {
+        return Some(format!("it means this for `{range}`, and {} is {version} here", range.component));
+    }
+    if let Some(mark) = rule.noise_before.as_deref().and_then(|name| stages.is_before(name, at)) {
+        return Some(format!("it is ordinary before `{}` ({})", mark.milestone.id, stages.place_of(mark)));
+    }
+    if let Some(success) = stages.cleared_by(rule, at) {
+        return Some(format!("cleared by `{}` ({})", success.milestone.id, stages.place_of(success)));
+    }
+    stages.passed_in_later_boot(rule.phase, at).map(|(boot, later)| {
+        format!("it happened in boot {boot}, and boot {later} got past `{}`", rule.phase)
+    })
+}
+
+/// Whether trouble that is normal during start was over sooner than `least` seconds, and the log went on after it.
+fn passed(least: u64, entry: &SourceEntry, hits: &Hits) -> bool {
+    let least = i64::try_from(least).unwrap_or(i64::MAX);
+    let (Some(first), Some(newest)) = (hits.first.first(), hits.newest()) else { return false };
+    let since = |later: Option<Time>, earlier: Option<Time>| {
+        later.zip(earlier).and_then(|(later, earlier)| later.seconds_since(earlier))
+    };
+    let lasted = since(newest.time, first.time);
+    let silent = since(entry.last, newest.time);
+    lasted.is_some_and(|seconds| seconds < least) && silent.is_some_and(|seconds| seconds >= least / 2)
+}
+
+// === impl Weight ===
+
+impl Weight {
+    fn take(&mut self, share: f64, why: &str) {
+        self.value *= share;
+        self.because.push(format!("×{share}: {why}"));
+    }
+}

@@ -1,0 +1,296 @@
+//! Verdicts that depend on where a line stands: in which list, boot, section, pod, version and machine.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use landfall_diagnose::{Engine, RuleSet, Stream};
+use landfall_model::Phase;
+use landfall_model::report::{Finding, PhaseOutcome, Report, State};
+
+fn engine() -> &'static Engine {
+    static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(RuleSet::embedded().unwrap()).unwrap());
+    &ENGINE
+}
+
+fn diagnose_with(engine: &Engine, files: &[(&str, &str)]) -> Report {
+    let mut case = engine.open();
+    for (name, text) in files {
+        let stream = Stream::sniff(name, text.as_bytes());
+        let source = case.add_source(name, stream.kind.name());
+        case.add(source, engine.scan(&stream, 1, text.as_bytes()));
+    }
+    case.finish()
+}
+
+fn diagnose(files: &[(&str, &str)]) -> Report {
+    diagnose_with(engine(), files)
+}
+
+fn cause(report: &Report) -> Option<&str> {
+    report.verdict.cause.as_ref().map(landfall_model::Cause::as_str)
+}
+
+fn finding<'r>(report: &'r Report, cause: &str) -> &'r Finding {
+    report.findings.iter().find(|finding| finding.cause.as_str() == cause).unwrap()
+}
+
+fn outcome(report: &Report, phase: Phase) -> Option<PhaseOutcome> {
+    report.timeline.iter().find(|entry| entry.phase == phase).map(|entry| entry.outcome)
+}
+
+#[test]
+fn every_error_of_a_preflight_list_is_a_finding_of_its_own() {
+    let report = diagnose(&[(
+        "kubeadm.txt",
+        "[init] Using Kubernetes version: v1.33.1\n\
+         [preflight] Running pre-flight checks\n\
+         error execution phase preflight: [preflight] Some fatal errors occurred:\n\
+         \t[ERROR NumCPU]: the number of available CPUs 1 is less than the required 2\n\
+         \t[ERROR Swap]: running with swap on is not supported. Please disable swap\n\
+         \t[ERROR FileExisting-conntrack]: conntrack not found in system path\n\
+         [preflight] If you know what you are doing, you can make a check non-fatal\n",
+    )]);
+    for name in ["insufficient-cpu", "swap-enabled", "missing-host-binary"] {
+        let finding = finding(&report, name);
+        assert!(finding.root && !finding.fix.is_empty() && finding.evidence.len() == 1, "{finding:?}");
+        assert!(finding.confidence.value() >= 0.85, "one error makes another no less true: {finding:?}");
+    }
+    assert!(report.verdict.confidence.value() >= 0.85);
+}
+
+#[test]
+fn kubeadm_checks_the_same_when_it_joins_and_when_it_makes_a_control_plane() {
+    let failure = "[preflight] Running pre-flight checks\n\
+         error execution phase preflight: [preflight] Some fatal errors occurred:\n\
+         \t[ERROR Swap]: running with swap on is not supported. Please disable swap\n";
+    let joins = diagnose(&[("kubeadm.txt", failure)]);
+    assert_eq!(joins.verdict.phase, Some(Phase::Join));
+    assert_eq!(outcome(&joins, Phase::Join), Some(PhaseOutcome::Failed));
+    assert_eq!(outcome(&joins, Phase::ControlPlane), None);
+    let makes = diagnose(&[("kubeadm.txt", &format!("[init] Using Kubernetes version: v1.33.1\n{failure}"))]);
+    assert_eq!(makes.verdict.phase, Some(Phase::ControlPlane));
+    assert_eq!(outcome(&makes, Phase::ControlPlane), Some(PhaseOutcome::Failed));
+    assert_eq!(outcome(&makes, Phase::Join), None);
+}
+
+#[test]
+fn cloud_init_is_not_ok_when_its_scripts_failed() {
+    let finished = "Cloud-init v. 24.1 finished at Fri, 02 Jan 2026 03:02:00 +0000. Datasource DataSourceNoCloud.  Up 49.90 seconds\n";
+    let failed = "2026-01-02 03:01:30,000 - cc_scripts_user.py[WARNING]: Failed to run module scripts-user (scripts in /var/lib/cloud/instance/scripts)\n";
+    let report = diagnose(&[("cloud-init.log", &format!("{failed}{finished}"))]);
+    assert_eq!(outcome(&report, Phase::CloudInit), Some(PhaseOutcome::Failed));
+    let report = diagnose(&[("cloud-init.log", finished)]);
+    assert_eq!(outcome(&report, Phase::CloudInit), Some(PhaseOutcome::Ok));
+    assert_eq!(
+        report.timeline[0].ended.unwrap().to_string(),
+        "2026-01-02T03:02:00Z",
+        "it says when it ended"
+    );
+}
+
+#[test]
+fn what_an_application_says_is_no_failure_of_the_bootstrap() {
+    let line =
+        "2026-01-02T03:04:05Z stderr F dial tcp: lookup db.shop.example on 10.0.0.2:53: no such host\n";
+    let report = diagnose(&[("/var/log/pods/shop_web-1_8a7b/web/0.log", line)]);
+    assert_eq!((cause(&report), report.verdict.state), (None, State::Unknown));
+    assert!(report.findings[0].confidence.value() < 0.5, "a lead at most");
+    let report = diagnose(&[("/var/log/pods/kube-system_cilium-1_8a7b/agent/0.log", line)]);
+    assert_eq!(cause(&report), Some("dns-resolution-failure"));
+    let journal =
+        "Jan 02 03:04:05 n1 shopd[12]: dial tcp: lookup db.shop.example on 10.0.0.2:53: no such host\n";
+    assert!(diagnose(&[("journal.log", journal)]).verdict.confidence.value() < 0.7);
+}
+
+const SWAP: &str = "2026-01-02T03:04:05Z n1 kubelet[7]: failed to run Kubelet: running with swap on is not supported, please disable swap!\n";
+const BOOT: &str = "2026-01-02T04:00:00Z n1 kernel: Linux version 6.1.0-18-amd64\n";
+
+#[test]
+fn trouble_of_an_earlier_boot_that_a_later_one_got_past_is_history() {
+    let emergency = "2026-01-02T03:00:09Z n1 ignition[7]: Ignition failed: failed to create filesystems: disk not found\n";
+    let first = format!(
+        "2026-01-02T03:00:00Z n1 kernel: Linux version 6.1.0-18-amd64\n{emergency}{}",
+        "2026-01-02T03:01:00Z n1 x[1]: y\n".repeat(30)
+    );
+    let good = "2026-01-02T04:00:20Z n1 ignition[7]: Ignition finished successfully\n2026-01-02T04:00:30Z n1 kubelet[9]: \"Started kubelet\"\n";
+    let report = diagnose(&[("journal.log", &first)]);
+    assert_eq!(outcome(&report, Phase::Ignition), Some(PhaseOutcome::Failed));
+    let alone = cause(&report).map(str::to_owned);
+    let report = diagnose(&[("journal.log", &format!("{first}{BOOT}{good}"))]);
+    assert_eq!(report.verdict.state, State::Running, "{:?}", report.verdict);
+    if let Some(alone) = alone {
+        let reason = finding(&report, &alone).ruled_out.clone().unwrap();
+        assert!(reason.contains("boot 1") && reason.contains("boot 2"), "{reason}");
+    }
+    let of_boot = |boot| {
+        let entries = report.timeline.iter().filter(move |entry| entry.boot == Some(boot));
+        entries.map(|entry| (entry.phase, entry.outcome)).collect::<Vec<_>>()
+    };
+    assert!(of_boot(1).contains(&(Phase::Ignition, PhaseOutcome::Failed)), "{:?}", report.timeline);
+    assert!(of_boot(2).contains(&(Phase::Ignition, PhaseOutcome::Ok)), "{:?}", report.timeline);
+}
+
+#[test]
+fn trouble_that_no_later_boot_got_past_stands() {
+    let report = diagnose(&[("journal.log", &format!("{}{BOOT}", SWAP.repeat(30)))]);
+    assert_eq!(cause(&report), Some("swap-enabled"));
+    let mark = "-- Boot 6f1c9a1f2d3e4b5c8a7b6c5d4e3f2a1b --\n";
+    let started = "2026-01-02T04:00:30Z n1 kubelet[9]: \"Successfully registered node\" node=\"n1\"\n";
+    let report = diagnose(&[("journal.log", &format!("{}{mark}{BOOT}{started}", SWAP.repeat(30)))]);
+    assert_eq!((cause(&report), report.verdict.state), (None, State::Succeeded));
+    assert_eq!(report.timeline.iter().filter_map(|entry| entry.boot).max(), Some(2), "one mark, one boot");
+}
+
+/// A rule that means the kubelet and nobody else.
+fn with_sourced_rule() -> Engine {
+    let rule = "[[rule]]\nid = \"mine\"\ncause = \"cgroup-unavailable\"\nmatch.any = [\"no slice for me\"]\n\
+        strength = \"strong\"\nsources = [\"kubelet\"]\nexamples.yes = [\"no slice for me\"]\n";
+    Engine::new(RuleSet::embedded_with([("extra.toml", rule)]).unwrap()).unwrap()
+}
+
+#[test]
+fn a_heading_tells_whose_lines_follow() {
+    let engine = with_sourced_rule();
+    let text = "==> coredns [3f2a] <==\nx\n==> kubelet <==\nno slice for me\n";
+    let report = diagnose_with(&engine, &[("logs.txt", text)]);
+    assert_eq!(cause(&report), Some("cgroup-unavailable"));
+    assert_eq!(report.findings[0].evidence[0].source, "logs.txt:kubelet");
+    let text = "==> kubelet <==\nx\n==> shop [3f2a] <==\nno slice for me\n";
+    assert_eq!(cause(&diagnose_with(&engine, &[("logs.txt", text)])), None);
+}
+
+#[test]
+fn a_section_goes_on_in_the_next_chunk() {
+    let engine = with_sourced_rule();
+    let stream = Stream::sniff("logs.txt", b"==> kubelet <==\nx\n");
+    let mut case = engine.open();
+    let source = case.add_source("logs.txt", stream.kind.name());
+    case.add(source, engine.scan(&stream, 1, b"==> shop [3f2a] <==\nx\n"));
+    case.add(source, engine.scan(&stream, 3, b"no slice for me\n==> kubelet <==\n"));
+    case.add(source, engine.scan(&stream, 5, b"no slice for me\n"));
+    let report = case.finish();
+    let lines: Vec<u64> = report.findings[0].evidence.iter().map(|evidence| evidence.line).collect();
+    assert_eq!(lines, [5]);
+}
+
+#[test]
+fn a_version_in_the_logs_decides_whether_a_rule_applies() {
+    let extra = "[[rule]]\nid = \"swap-tolerated\"\ncause = \"cgroup-unavailable\"\nmatch.any = [\"swap is not tolerated\"]\n\
+        strength = \"strong\"\nversions = \"kubelet < 1.28\"\nexamples.yes = [\"swap is not tolerated\"]\n";
+    let engine = Engine::new(RuleSet::embedded_with([("extra.toml", extra)]).unwrap()).unwrap();
+    let log = |version: &str| {
+        format!(
+            "I0102 03:04:05.0 1 server.go:467] \"Kubelet version\" kubeletVersion=\"{version}\"\nswap is not tolerated\n"
+        )
+    };
+    let old = diagnose_with(&engine, &[("kubelet.log", &log("v1.27.4"))]);
+    assert_eq!(cause(&old), Some("cgroup-unavailable"));
+    let new = diagnose_with(&engine, &[("kubelet.log", &log("v1.28.0"))]);
+    assert_eq!(cause(&new), None);
+    let reason = new.findings[0].ruled_out.as_deref().unwrap();
+    assert!(reason.contains("kubelet < 1.28") && reason.contains("1.28.0"), "{reason}");
+    let untold = diagnose_with(&engine, &[("kubelet.log", "swap is not tolerated\n")]);
+    assert_eq!(cause(&untold), Some("cgroup-unavailable"), "no version seen, no exclusion");
+}
+
+#[test]
+fn a_message_of_several_lines_is_one_piece_of_evidence() {
+    let report = diagnose(&[(
+        "cloud-init.log",
+        "2026-01-02 03:01:30,000 - util.py[WARNING]: failed\n\
+         Traceback (most recent call last):\n\
+         \x20 File \"/usr/lib/python3/x.py\", line 7, in run\n\
+         \x20   open(path)\n\
+         OSError: [Errno 28] No space left on device: '/var/x'\n\
+         next\n",
+    )]);
+    assert_eq!(cause(&report), Some("disk-full"));
+    let evidence = &report.findings[0].evidence[0];
+    assert_eq!(evidence.before.len(), 3, "{evidence:?}");
+    assert!(evidence.before[0].starts_with("Traceback") && evidence.after.is_empty());
+    assert_eq!(evidence.time.unwrap().to_string(), "2026-01-02T03:01:30Z", "the time of the line above");
+}
+
+#[test]
+fn what_other_machines_see_of_a_broken_one_follows_from_it() {
+    let broken = "2026-01-02T03:04:05Z n1 kubelet[7]: write /var/lib/x: no space left on device\n";
+    let seen = "2026-01-02T03:05:05Z n2 kubelet[7]: \"Unable to register node with API server\" err=\"Post \\\"https://10.0.0.5:6443/api/v1/nodes\\\": dial tcp 10.0.0.5:6443: connect: connection refused\"\n";
+    let report = diagnose(&[
+        ("b/control-plane/10.0.0.5/kubelet.log", broken),
+        ("b/control-plane/10.0.0.6/kubelet.log", seen),
+    ]);
+    assert_eq!(cause(&report), Some("disk-full"));
+    assert_eq!(report.findings[0].nodes, ["10.0.0.5"]);
+    assert!(!finding(&report, "apiserver-unreachable").root);
+}
+
+#[test]
+fn troubles_of_different_machines_are_no_rivals() {
+    let swap = "E0102 03:04:05.000000       1 run.go:74] \"command failed\" err=\"failed to run Kubelet: running with swap on is not supported\"\n";
+    let disk = "E0102 03:04:05.000000       1 a.go:1] write /var/lib/x: no space left on device\n";
+    let report = diagnose(&[("b/node/n1/kubelet.log", swap), ("b/node/n2/kubelet.log", disk)]);
+    assert!(report.verdict.confidence.value() >= 0.85, "{:?}", report.verdict);
+    assert!(report.findings.iter().take(2).all(|finding| finding.root && finding.nodes.len() == 1));
+    let one = diagnose(&[("b/node/n1/kubelet.log", &format!("{swap}{disk}"))]);
+    assert!(one.verdict.confidence.value() < 0.8);
+}
+
+#[test]
+fn a_machine_without_kubernetes_is_neither_running_nor_done() {
+    for log in [
+        BOOT.to_owned(),
+        format!(
+            "{BOOT}[    9.0] systemd[1]: Startup finished in 3.2s (kernel) + 12.1s (userspace) = 15.3s.\n"
+        ),
+        "time=\"2026-01-02T03:04:05Z\" level=info msg=\"containerd successfully booted in 0.05s\"\n"
+            .to_owned(),
+    ] {
+        let report = diagnose(&[("journal.log", &log)]);
+        assert_eq!((cause(&report), report.verdict.state), (None, State::Unknown), "{log}");
+        assert!(report.verdict.title.contains("nothing of Kubernetes"), "{}", report.verdict.title);
+    }
+}
+
+#[test]
+fn what_is_unknown_comes_with_the_last_thing_seen_and_what_would_help() {
+    let report = diagnose(&[(
+        "kubeadm.txt",
+        "[init] Using Kubernetes version: v1.33.1\nerror execution phase addon/coredns: nobody has seen this\n",
+    )]);
+    assert_eq!(report.verdict.state, State::Unknown);
+    assert_eq!(report.last_seen.unwrap().line, 2);
+    assert!(
+        report.next_steps.iter().any(|step| step.contains("journalctl -b -u kubelet")),
+        "{:?}",
+        report.next_steps
+    );
+    let known = diagnose(&[("kubelet.log", SWAP)]);
+    assert!(known.next_steps.is_empty() && known.last_seen.is_none());
+}
+
+#[test]
+fn a_cut_line_keeps_the_part_that_was_recognised() {
+    let line = format!("{}running with swap on is not supported{}\n", "x ".repeat(4000), " y".repeat(4000));
+    let report = diagnose(&[("kubelet.log", &line)]);
+    let evidence = &report.findings[0].evidence[0];
+    assert!(evidence.text.contains("running with swap on is not supported"), "{}", evidence.text);
+    assert!(evidence.text.len() < 1200 && evidence.text.starts_with('…') && evidence.text.ends_with('…'));
+}
+
+#[test]
+fn the_reasoning_tells_every_step() {
+    let mut log = String::from(SWAP);
+    let _ = write!(
+        log,
+        "2026-01-02T03:04:06Z n1 kubelet[7]: write /var/lib/x: no space left on device\n2026-01-02T03:05:00Z n1 kubelet[7]: \"Started kubelet\"\n"
+    );
+    let report = diagnose(&[("kubelet.log", &log)]);
+    let reasoning = report.reasoning.as_ref().unwrap();
+    assert!(reasoning.verdict.iter().any(|step| step.contains("is the verdict")), "{reasoning:?}");
+    let swap = reasoning.findings.iter().find(|reason| reason.cause.as_str() == "swap-enabled").unwrap();
+    assert!(swap.lines[0].because[0].contains("cleared by `kubelet-started`"), "{swap:?}");
+    assert!(swap.arithmetic.starts_with("0:"));
+    assert_eq!(reasoning.stages[0].place, "kubelet.log:3");
+}
