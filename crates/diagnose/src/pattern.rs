@@ -104,19 +104,29 @@ impl Pattern {
     /// Where in a line that was confirmed the recognised part stands. `plain` is the line without escapes.
     pub(crate) fn place(&self, line: &[u8], plain: &[u8]) -> Range<usize> {
         // Offsets of the expression are those of the plain line.
-        let whole = (plain.len() == line.len())
+        let expression = (plain.len() == line.len())
             .then(|| self.regex.as_ref()?.get()?.find(line))
             .flatten()
             .map(|found| found.range())
             .filter(|range| !range.is_empty() && range.len() <= MAX_PLACE);
-        let literal = || {
-            let places = self.any.iter().filter_map(|literal| {
+        let literal = self
+            .any
+            .iter()
+            .filter_map(|literal| {
                 let at = memmem::find(line, literal.as_bytes())?;
                 Some(at..at + literal.len())
-            });
-            places.min_by_key(|range| range.start)
-        };
-        whole.or_else(literal).unwrap_or(0..0)
+            })
+            .min_by_key(|range| range.start);
+        match (expression, literal) {
+            // An expression beside the literal says where the line belongs; the literal says what happened.
+            (Some(expression), Some(literal))
+                if expression.start > literal.start || expression.end < literal.end =>
+            {
+                literal
+            }
+            (Some(range), _) | (None, Some(range)) => range,
+            (None, None) => 0..0,
+        }
     }
 
     /// The named groups of the expression that took part in the match.

@@ -152,9 +152,18 @@ fn head(lines: &mut Vec<Line>, report: &Report, width: usize) {
         State::Running | State::Degraded | State::Unknown => Role::Open,
     };
     wrap(lines, &format!("{}: {}", state_word(verdict.state), verdict.title), "", width, role);
-    let facts = facts(report);
-    if !facts.is_empty() {
-        wrap(lines, &facts.join(" · "), "  ", width, Role::Place);
+    let mut line = String::new();
+    for fact in facts(report) {
+        if line.is_empty() {
+            line = fact;
+        } else if 2 + line.chars().count() + 3 + fact.chars().count() <= width {
+            line = format!("{line} · {fact}");
+        } else {
+            wrap(lines, &std::mem::replace(&mut line, fact), "  ", width, Role::Place);
+        }
+    }
+    if !line.is_empty() {
+        wrap(lines, &line, "  ", width, Role::Place);
     }
 }
 
