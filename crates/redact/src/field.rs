@@ -42,6 +42,9 @@ const NOT_A_VALUE: [&[u8]; 16] = [
     b"required",
 ];
 
+/// Programs whose names end like a field's: what stands behind their colon is what they say.
+const PROGRAMS: [&[u8]; 4] = [b"chpasswd", b"gpasswd", b"htpasswd", b"smbpasswd"];
+
 /// First folders of absolute paths: a path tells where a secret is, and is evidence.
 const FOLDERS: [&[u8]; 13] = [
     b"/etc/", b"/var/", b"/run/", b"/home/", b"/root", b"/opt/", b"/usr/", b"/tmp/", b"/proc/", b"/mnt/",
@@ -129,6 +132,9 @@ fn whole_name(
             let more =
                 before.iter().rev().take_while(|byte| is_word(byte) || matches!(byte, b'-' | b'.')).count();
             let start = start - more;
+            if after == Some(&b':') && PROGRAMS.contains(&&text[start..end]) {
+                return None;
+            }
             Some(Name { start, end, is_flag: text[start] == b'-' })
         }
         NameMatch::Upper => {

@@ -384,20 +384,25 @@ fn around_escapes(text: &[u8], line: (usize, usize), first: usize) -> (usize, us
 const TOKEN_ID: usize = 6;
 const TOKEN_SECRET: usize = 16;
 
-/// Whether the dot at `dot` stands between the halves of a bootstrap token.
+/// Whether the dot at `dot` stands between the halves of a bootstrap token. Only what could itself belong to a token makes
+/// a longer word of it: programs put all else beside what they print.
 fn is_bootstrap_token(text: &[u8], dot: usize) -> bool {
     let is_token = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     let (before, after) = (&text[..dot], &text[dot + 1..]);
     let Some(secret) = after.get(..TOKEN_SECRET) else { return false };
-    if !secret.iter().all(is_token) || after.get(TOKEN_SECRET).is_some_and(is_word) {
+    if !secret.iter().all(is_token) || after.get(TOKEN_SECRET).is_some_and(is_token) {
         return false;
     }
     let Some(id_start) = before.len().checked_sub(TOKEN_ID) else { return false };
     // Names of Event objects: the object's name and its time in hexadecimal nanoseconds.
     let is_event = matches!(secret, [b'1', b'6'..=b'9', ..])
         && secret.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    before[id_start..].iter().all(is_token) && !before[..id_start].last().is_some_and(is_word) && !is_event
+    // The letter of `\n` and the like is no part of a word.
+    let goes_on = match &before[..id_start] {
+        [.., b'\\', b'n' | b'r' | b't'] | [] => false,
+        [.., last] => is_token(last),
+    };
+    before[id_start..].iter().all(is_token) && !goes_on && !is_event
 }
 
 /// Where the line around `at` begins and ends, without its line feed.
