@@ -3,24 +3,38 @@
 use std::cell::Cell;
 use std::io::{self, Read};
 
-/// Logs larger than this are read in parts; an archive that unpacks to more is a bomb.
+/// An archive that unpacks to more is a bomb, or is better read in parts.
 const MAX_BYTES: u64 = 64 << 30;
+/// Anything may unpack to this much.
+const FREE_BYTES: u64 = 1 << 30;
+/// Beyond that, each byte of what was given may become so many: the most repetitive logs of the field stay below half of
+/// it, bombs begin at five times as much.
+const MAX_RATIO: u64 = 200;
 /// Files read in one diagnosis. Each costs memory; no bundle of the field has a tenth of this.
 const MAX_FILES: u32 = 20_000;
 /// Entries looked at in archives, whether read or not.
-const MAX_ENTRIES: u32 = 1_000_000;
+pub(super) const MAX_ENTRIES: u32 = 1_000_000;
 /// Archives inside archives.
 pub(super) const MAX_NESTING: u32 = 6;
 
 /// What is left to spend.
 #[derive(Debug)]
 pub(super) struct Budget {
+    /// Of all that may be unpacked.
     bytes: Cell<u64>,
+    /// Of what may be unpacked for the bytes that were given so far.
+    earned: Cell<u64>,
     files: Cell<u32>,
     entries: Cell<u32>,
 }
 
-/// A reader that spends the budget and fails when it is used up.
+/// A reader of what was given: earns the right to unpack.
+pub(super) struct Given<'b, R> {
+    reader: R,
+    budget: &'b Budget,
+}
+
+/// A reader of what was unpacked: spends the budget and fails when it is used up.
 pub(super) struct Metered<'b, R> {
     reader: R,
     budget: &'b Budget,
@@ -30,6 +44,8 @@ pub(super) struct Metered<'b, R> {
 pub(super) enum Exhausted {
     #[error("it unpacks to more than {} GiB; the rest is not read", MAX_BYTES >> 30)]
     Bytes,
+    #[error("it unpacks to more than {MAX_RATIO} times its size; the rest is not read")]
+    Ratio,
     #[error("there are more than {MAX_FILES} files; the rest is not read")]
     Files,
     #[error("there are more than {MAX_ENTRIES} entries; the rest is not read")]
@@ -40,14 +56,27 @@ pub(super) enum Exhausted {
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { bytes: Cell::new(MAX_BYTES), files: Cell::new(MAX_FILES), entries: Cell::new(MAX_ENTRIES) }
+        Self::of(MAX_BYTES, FREE_BYTES, MAX_FILES, MAX_ENTRIES)
     }
 }
 
 impl Budget {
-    #[cfg(test)]
-    pub(super) fn of(bytes: u64, files: u32, entries: u32) -> Self {
-        Self { bytes: Cell::new(bytes), files: Cell::new(files), entries: Cell::new(entries) }
+    fn of(bytes: u64, free: u64, files: u32, entries: u32) -> Self {
+        Self {
+            bytes: Cell::new(bytes),
+            earned: Cell::new(free),
+            files: Cell::new(files),
+            entries: Cell::new(entries),
+        }
+    }
+
+    pub(super) fn given<R>(&self, reader: R) -> Given<'_, R> {
+        Given { reader, budget: self }
+    }
+
+    /// For what is not read as a stream.
+    pub(super) fn earn(&self, bytes: u64) {
+        self.earned.set(self.earned.get().saturating_add(bytes.saturating_mul(MAX_RATIO)));
     }
 
     pub(super) fn meter<R>(&self, reader: R) -> Metered<'_, R> {
@@ -61,6 +90,12 @@ impl Budget {
     pub(super) fn spend_entry(&self) -> Result<(), Exhausted> {
         spend(&self.entries).ok_or(Exhausted::Entries)
     }
+
+    fn spend_bytes(&self, count: u64) -> Result<(), Exhausted> {
+        self.bytes.set(self.bytes.get().checked_sub(count).ok_or(Exhausted::Bytes)?);
+        self.earned.set(self.earned.get().checked_sub(count).ok_or(Exhausted::Ratio)?);
+        Ok(())
+    }
 }
 
 fn spend(counter: &Cell<u32>) -> Option<()> {
@@ -68,15 +103,22 @@ fn spend(counter: &Cell<u32>) -> Option<()> {
     Some(())
 }
 
+// === impl Given ===
+
+impl<R: Read> Read for Given<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.budget.earn(count as u64);
+        Ok(count)
+    }
+}
+
 // === impl Metered ===
 
 impl<R: Read> Read for Metered<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(buffer)?;
-        match self.budget.bytes.get().checked_sub(count as u64) {
-            Some(left) => self.budget.bytes.set(left),
-            None => return Err(io::Error::other(Exhausted::Bytes)),
-        }
+        self.budget.spend_bytes(count as u64).map_err(io::Error::other)?;
         Ok(count)
     }
 }
@@ -85,19 +127,31 @@ impl<R: Read> Read for Metered<'_, R> {
 mod tests {
     use super::*;
 
+    fn unpack(budget: &Budget, count: u64) -> io::Result<usize> {
+        budget.meter(io::repeat(b'x').take(count)).read_to_end(&mut Vec::new())
+    }
+
     #[test]
     fn bytes_run_out_in_the_middle_of_a_stream() {
-        let budget = Budget::of(1000, 1, 1);
-        let mut first = Vec::new();
-        budget.meter(io::repeat(b'x').take(600)).read_to_end(&mut first).unwrap();
-        assert_eq!(first.len(), 600);
-        let refused = budget.meter(io::repeat(b'x').take(600)).read_to_end(&mut Vec::new()).unwrap_err();
+        let budget = Budget::of(1000, 2000, 1, 1);
+        assert_eq!(unpack(&budget, 600).unwrap(), 600);
+        let refused = unpack(&budget, 600).unwrap_err();
         assert_eq!(refused.to_string(), "it unpacks to more than 64 GiB; the rest is not read");
     }
 
     #[test]
+    fn what_is_given_earns_what_may_be_unpacked() {
+        let budget = Budget::of(100_000, 100, 1, 1);
+        let refused = unpack(&budget, 600).unwrap_err();
+        assert_eq!(refused.to_string(), "it unpacks to more than 200 times its size; the rest is not read");
+        io::copy(&mut budget.given(&b"given"[..]), &mut io::sink()).unwrap();
+        assert_eq!(unpack(&budget, 600).unwrap(), 600);
+        assert!(unpack(&budget, 600).is_err());
+    }
+
+    #[test]
     fn files_and_entries_are_counted() {
-        let budget = Budget::of(0, 1, 2);
+        let budget = Budget::of(0, 0, 1, 2);
         assert!(budget.spend_file().is_ok());
         assert!(matches!(budget.spend_file(), Err(Exhausted::Files)));
         assert!(budget.spend_entry().is_ok() && budget.spend_entry().is_ok());

@@ -17,7 +17,8 @@ pub(super) fn read(opener: &mut Opener<'_, '_>, path: &Path) -> Result<(), ReadE
     let failed = |error| ReadError::Open { path: path.to_owned(), source: Reason(error) };
     let kind = fs::metadata(path).map_err(|error| failed(OpenError::Read(error)))?.file_type();
     if kind.is_dir() {
-        return read_folder(opener, path);
+        read_folder(opener, path);
+        return Ok(());
     }
     // A named pipe is what `<(journalctl …)` gives; a socket or a device cannot hold a log.
     if !kind.is_file() && !kind.is_fifo() {
@@ -25,26 +26,26 @@ pub(super) fn read(opener: &mut Opener<'_, '_>, path: &Path) -> Result<(), ReadE
     }
     let name = path.display().to_string();
     let mut file = File::open(path).map_err(|error| failed(OpenError::Read(error)))?;
-    if kind.is_fifo() { opener.stream(&name, &mut file, 0) } else { opener.file(&name, file) }.map_err(failed)
+    if kind.is_fifo() { opener.given(&name, &mut file) } else { opener.file(&name, file) }.map_err(failed)
 }
 
-fn read_folder(opener: &mut Opener<'_, '_>, folder: &Path) -> Result<(), ReadError> {
+fn read_folder(opener: &mut Opener<'_, '_>, folder: &Path) {
     let mut files = Vec::new();
     let mut failures = Vec::new();
     list(folder, 0, &mut files, &mut failures);
     files.sort();
-    let mut read_any = false;
     for file in &files {
-        let name = file.strip_prefix(folder).unwrap_or(file).display().to_string();
-        match File::open(file).map_err(OpenError::Read).and_then(|file| opener.file(&name, file)) {
-            Ok(()) => read_any = true,
-            Err(error) => opener.case.fail_source(&name, chain(&error).to_string()),
+        // With the folder as it was named: two folders may hold files of equal names.
+        let name = file.display().to_string();
+        let result = File::open(file).map_err(OpenError::Read).and_then(|file| opener.file(&name, file));
+        if let Err(error) = result {
+            opener.case.fail_source(&name, chain(&error).to_string());
+            opener.outcome.first_failure.get_or_insert(error);
         }
     }
     for (path, error) in failures {
         opener.case.fail_source(&path.display().to_string(), error);
     }
-    if read_any { Ok(()) } else { Err(ReadError::NoFiles { path: folder.to_owned() }) }
 }
 
 /// Lists regular files. Links are not followed: inside a folder of logs they lead to what is listed anyway, or out.

@@ -1,14 +1,19 @@
 //! What a stream holds, told by its first bytes; names lie.
 
+use super::utf16::ByteOrder;
+
 /// How much of a stream decides. A tar header is 512 bytes; the rest helps to tell text from bytes.
 pub(super) const HEAD: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Text,
+    Utf16(ByteOrder),
     Journal,
     JournalExport,
     JournalJson,
+    /// What Windows keeps its events in.
+    EventLog,
     Gzip,
     Zstd,
     Xz,
@@ -31,7 +36,7 @@ impl Format {
             (b"PK\x05\x06", Format::Zip),
             (b"__CURSOR=", Format::JournalExport),
             (b"\x7fELF", Format::Other("a program")),
-            (b"ElfFile\0", Format::Other("a Windows event log")),
+            (b"ElfFile\0", Format::EventLog),
             (b"BZh", Format::Other("bzip2 data")),
         ];
         if let Some((_, format)) = MAGIC.iter().find(|(magic, _)| head.starts_with(magic)) {
@@ -39,6 +44,9 @@ impl Format {
         }
         if head.get(257..262) == Some(b"ustar") {
             return Self::Tar;
+        }
+        if let Some(order) = ByteOrder::of(head) {
+            return Self::Utf16(order);
         }
         let first_line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
         if first_line.starts_with(b"{")
@@ -69,6 +77,9 @@ mod tests {
             (b"{ \"__REALTIME_TIMESTAMP\" : \"1\", \"MESSAGE\" : \"x\" }\n", Format::JournalJson),
             (b"{\"level\":\"info\"}\n", Format::Text),
             (b"a\0b\0\n", Format::Text),
+            (b"ElfFile\0\0\0", Format::EventLog),
+            (b"\xff\xfeh\0e\0l\0l\0o\0\n\0", Format::Utf16(ByteOrder::Little)),
+            (b"\xff\xfe\x80 garbage \0\0\0\n", Format::Text),
             (b"\0\0\0\0\0\0a", Format::Other("binary data")),
             (&tar, Format::Tar),
         ] {

@@ -17,13 +17,15 @@ pub(super) struct LineChunks<R> {
     /// Inside a line that was cut.
     skipping: bool,
     ended: bool,
+    /// What ended the stream early, told after all that came before it.
+    failure: Option<io::Error>,
 }
 
 // === impl LineChunks ===
 
 impl<R: Read> LineChunks<R> {
     pub(super) fn new(reader: R) -> Self {
-        Self { reader, rest: Vec::new(), skipping: false, ended: false }
+        Self { reader, rest: Vec::new(), skipping: false, ended: false, failure: None }
     }
 
     /// The next chunk and how many bytes were read for it; `None` at the end.
@@ -32,9 +34,11 @@ impl<R: Read> LineChunks<R> {
         while !self.ended {
             let mut chunk = std::mem::take(&mut self.rest);
             let held = chunk.len();
-            chunk.resize(CHUNK, 0);
-            let filled = held + self.fill(&mut chunk[held..])?;
-            chunk.truncate(filled);
+            chunk.reserve_exact(CHUNK - held);
+            // What was read before a failure is given out first.
+            let result = self.reader.by_ref().take((CHUNK - held) as u64).read_to_end(&mut chunk);
+            self.failure = result.err();
+            let filled = chunk.len();
             self.ended = filled < CHUNK;
             taken += (filled - held) as u64;
 
@@ -65,21 +69,7 @@ impl<R: Read> LineChunks<R> {
             }
             return Ok(Some((chunk, taken)));
         }
-        Ok(None)
-    }
-
-    /// Reads until the buffer is full or the stream ends.
-    fn fill(&mut self, mut buffer: &mut [u8]) -> io::Result<usize> {
-        let wanted = buffer.len();
-        while !buffer.is_empty() {
-            match self.reader.read(buffer) {
-                Ok(0) => break,
-                Ok(count) => buffer = &mut buffer[count..],
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(wanted - buffer.len())
+        self.failure.take().map_or(Ok(None), Err)
     }
 }
 

@@ -2,7 +2,9 @@
 //! whole lines and scanned on all cores, in constant memory. An input that cannot be read becomes an entry of the
 //! report's sources, and the rest is still read.
 
+mod archives;
 mod budget;
+pub mod evtx;
 mod files;
 mod format;
 mod journal_text;
@@ -10,8 +12,10 @@ mod lines;
 mod machine;
 mod opener;
 mod scan;
+pub mod tar;
+pub mod utf16;
 mod withhold;
-mod zip;
+pub mod zip;
 
 use std::fmt;
 use std::io::Read;
@@ -22,7 +26,7 @@ use landfall_model::chain;
 use landfall_model::report::Report;
 
 use self::budget::Budget;
-use self::opener::Opener;
+use self::opener::{Opener, Outcome};
 
 pub use self::machine::machine;
 
@@ -41,8 +45,6 @@ pub enum ReadError {
         #[source]
         source: Reason,
     },
-    #[error("`{}` holds no file that could be read", path.display())]
-    NoFiles { path: PathBuf },
     #[error("cannot read {name}")]
     Stream {
         name: String,
@@ -60,41 +62,57 @@ pub enum ReadError {
 #[error(transparent)]
 pub struct Reason(opener::OpenError);
 
+/// The verdict over what could be read, and which inputs could not.
+#[derive(Debug)]
+pub struct Reading {
+    pub report: Report,
+    pub unread: Vec<ReadError>,
+}
+
+/// [`read`], for those who are content with what the report says about its sources.
+pub fn diagnose(engine: &Engine, inputs: Vec<Input>, seen: &dyn Fn(u64)) -> Result<Report, ReadError> {
+    read(engine, inputs, seen).map(|reading| reading.report)
+}
+
 /// Reads all inputs and gives the verdict, with secrets taken out of what it quotes. `seen` is told of bytes as they are
 /// read.
 ///
-/// Fails only when not one input could be opened; the first reason is given.
-pub fn diagnose(engine: &Engine, inputs: Vec<Input>, seen: &dyn Fn(u64)) -> Result<Report, ReadError> {
+/// Fails only when of no input anything could be read; the first reason is given.
+pub fn read(engine: &Engine, inputs: Vec<Input>, seen: &dyn Fn(u64)) -> Result<Reading, ReadError> {
     let mut case = engine.open();
     let budget = Budget::default();
-    let mut first_failure = None;
+    let mut unread = Vec::new();
     let mut opened = false;
     for input in inputs {
-        let mut opener = Opener { engine, case: &mut case, seen, budget: &budget };
+        let outcome = Outcome::default();
+        let mut opener = Opener { engine, case: &mut case, seen, budget: &budget, outcome };
         let (name, result) = match input {
             Input::Stream { name, mut reader } => {
-                let result = opener.stream(&name, &mut reader, 0);
                 let failed = |error| ReadError::Stream { name: name.clone(), source: Reason(error) };
+                let result = opener.given(&name, &mut reader).and_then(|()| opener.outcome.or_failure());
                 (name.clone(), result.map_err(failed))
             }
-            Input::Path(path) => (path.display().to_string(), files::read(&mut opener, &path)),
+            Input::Path(path) => {
+                let failed = |error| ReadError::Open { path: path.clone(), source: Reason(error) };
+                let result = files::read(&mut opener, &path);
+                let result = result.and_then(|()| opener.outcome.or_failure().map_err(failed));
+                (path.display().to_string(), result)
+            }
         };
         match result {
             Ok(()) => opened = true,
             Err(error) => {
                 case.fail_source(&name, chain(&error).to_string());
-                first_failure.get_or_insert(error);
+                unread.push(error);
             }
         }
     }
-    match first_failure {
-        Some(error) if !opened => Err(error),
-        _ => {
-            let mut report = case.finish();
-            withhold::clean(&mut report).map_err(ReadError::Redact)?;
-            Ok(report)
-        }
+    if !opened && !unread.is_empty() {
+        return Err(unread.swap_remove(0));
     }
+    let mut report = case.finish();
+    withhold::clean(&mut report).map_err(ReadError::Redact)?;
+    Ok(Reading { report, unread })
 }
 
 // === impl Input ===

@@ -2,12 +2,15 @@
 //!
 //! The central directory at the end is what counts: local headers may be anything.
 
+use std::collections::HashSet;
 use std::io::{self, Read, Seek, SeekFrom};
 
 /// The end record is the last 22 bytes, before a comment of at most 64 KiB.
 const END_SEARCH: u64 = 22 + 65_535;
-/// A directory larger than this belongs to no bundle of logs.
-const MAX_DIRECTORY: u64 = 256 << 20;
+/// Of a larger directory only the beginning is held; bundles of logs have a few MiB.
+const MAX_DIRECTORY: u64 = 64 << 20;
+/// What stands before the name in a local header.
+const LOCAL_LENGTH: u64 = 30;
 const END: u32 = 0x0605_4b50;
 const END_64_LOCATOR: u32 = 0x0706_4b50;
 const END_64: u32 = 0x0606_4b50;
@@ -16,17 +19,25 @@ const LOCAL: u32 = 0x0403_4b50;
 /// The size that says "look into the 64-bit field".
 const LARGE: u64 = 0xffff_ffff;
 
+/// The central directory, to be walked with [`next_entry`].
+#[derive(Debug)]
+pub struct Directory {
+    pub bytes: Vec<u8>,
+    /// There is more of it than is held.
+    pub is_cut: bool,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) name: Vec<u8>,
-    pub(super) method: Method,
-    pub(super) is_link: bool,
+pub struct Entry {
+    pub name: Vec<u8>,
+    pub method: Method,
+    pub is_link: bool,
     packed: u64,
     header: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Method {
+pub enum Method {
     Stored,
     Deflate,
     Zstd,
@@ -35,17 +46,19 @@ pub(super) enum Method {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ZipError {
+pub enum ZipError {
     #[error("cannot read the zip archive")]
     Read(#[source] io::Error),
     #[error("the zip archive has no table of contents; it may be cut off")]
     NoEnd,
     #[error("the zip archive's table of contents is damaged")]
     Damaged,
+    #[error("the zip archive's table of contents is larger than {} MiB; the rest is not read", MAX_DIRECTORY >> 20)]
+    TooLarge,
 }
 
-/// The central directory as bytes, to be walked with [`next_entry`].
-pub(super) fn directory(archive: &mut (impl Read + Seek)) -> Result<Vec<u8>, ZipError> {
+/// Finds the central directory.
+pub fn directory(archive: &mut (impl Read + Seek)) -> Result<Directory, ZipError> {
     let length = archive.seek(SeekFrom::End(0)).map_err(ZipError::Read)?;
     let tail_start = length.saturating_sub(END_SEARCH);
     let tail = read_at(archive, tail_start, length - tail_start)?;
@@ -62,14 +75,38 @@ pub(super) fn directory(archive: &mut (impl Read + Seek)) -> Result<Vec<u8>, Zip
         size = u64_at(&record, 40).ok_or(ZipError::Damaged)?;
         start = u64_at(&record, 48).ok_or(ZipError::Damaged)?;
     }
-    if size > MAX_DIRECTORY || start.checked_add(size).is_none_or(|end| end > length) {
+    if start.checked_add(size).is_none_or(|end| end > length) {
         return Err(ZipError::Damaged);
     }
-    read_at(archive, start, size)
+    let bytes = read_at(archive, start, size.min(MAX_DIRECTORY))?;
+    Ok(Directory { bytes, is_cut: size > MAX_DIRECTORY })
+}
+
+/// The numbers of entries whose bytes are also another's that begins before them. Packers never make such entries; bombs
+/// are built of them, since each costs only a line of the directory. Looks at `limit` entries at most.
+pub fn overlapping(mut directory: &[u8], limit: usize) -> HashSet<u64> {
+    let mut extents = Vec::new();
+    while extents.len() < limit
+        && let Ok(Some(entry)) = next_entry(&mut directory)
+    {
+        let end =
+            entry.header.saturating_add(LOCAL_LENGTH + entry.name.len() as u64).saturating_add(entry.packed);
+        extents.push((entry.header, end, extents.len() as u64));
+    }
+    extents.sort_unstable();
+    let mut reached = 0;
+    let mut overlapping = HashSet::new();
+    for (start, end, number) in extents {
+        if start < reached {
+            overlapping.insert(number);
+        }
+        reached = reached.max(end);
+    }
+    overlapping
 }
 
 /// Takes the next entry off the directory; `None` at its end.
-pub(super) fn next_entry(directory: &mut &[u8]) -> Result<Option<Entry>, ZipError> {
+pub fn next_entry(directory: &mut &[u8]) -> Result<Option<Entry>, ZipError> {
     if directory.is_empty() {
         return Ok(None);
     }
@@ -117,18 +154,15 @@ fn parse_entry(directory: &mut &[u8]) -> Option<Entry> {
 }
 
 /// The packed bytes of an entry.
-pub(super) fn open<'a, A: Read + Seek>(
-    archive: &'a mut A,
-    entry: &Entry,
-) -> Result<io::Take<&'a mut A>, ZipError> {
-    let header = read_at(archive, entry.header, 30)?;
+pub fn open<'a, A: Read + Seek>(archive: &'a mut A, entry: &Entry) -> Result<io::Take<&'a mut A>, ZipError> {
+    let header = read_at(archive, entry.header, LOCAL_LENGTH)?;
     if u32_at(&header, 0) != Some(LOCAL) {
         return Err(ZipError::Damaged);
     }
     let lengths = u16_at(&header, 26).zip(u16_at(&header, 28)).ok_or(ZipError::Damaged)?;
     let start = entry
         .header
-        .checked_add(30 + u64::from(lengths.0) + u64::from(lengths.1))
+        .checked_add(LOCAL_LENGTH + u64::from(lengths.0) + u64::from(lengths.1))
         .ok_or(ZipError::Damaged)?;
     archive.seek(SeekFrom::Start(start)).map_err(ZipError::Read)?;
     Ok(archive.take(entry.packed))

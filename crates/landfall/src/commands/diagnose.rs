@@ -5,7 +5,7 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use landfall_diagnose::present::{self, Line, Role, Span};
 use landfall_diagnose::{Engine, RuleSet};
-use landfall_evidence::read::{self, Input, ReadError};
+use landfall_evidence::read::{self, Input, ReadError, Reading};
 use landfall_model::Confidence;
 use landfall_model::report::{PhaseOutcome, Report, State};
 
@@ -32,7 +32,7 @@ Examples:
 
 `landfall explain CAUSE` prints what is known about a cause.
 
-Exit codes: 0 nothing wrong found · 1 nothing could be read · 2 something is wrong, named or not")]
+Exit codes: 0 nothing wrong found · 1 a PATH could not be read · 2 something is wrong, named or not")]
 pub(crate) struct Diagnose {
     /// Logs, journals, bundles, archives or folders of them; `-` is standard input; none: this machine
     #[arg(value_name = "PATH")]
@@ -83,14 +83,25 @@ impl Diagnose {
             self.paths.into_iter().map(input).collect()
         };
         let progress = Progress::start("Reading", total_bytes(&inputs));
-        let report = read::diagnose(&engine, inputs, &|bytes| progress.add(bytes)).map_err(explain);
+        let reading = read::read(&engine, inputs, &|bytes| progress.add(bytes)).map_err(explain);
         progress.finish();
-        let mut report = report?;
+        let Reading { mut report, unread } = reading?;
         if !self.explain {
             report.reasoning = None;
         }
         output::print(&self.output.show(&report)?)?;
-        Ok(if is_wrong(&report) { Exit::Findings } else { Exit::Done })
+        let unread_any = !unread.is_empty();
+        // A named input that was not read may hold what is wrong: `nothing wrong` would be more than is known.
+        for error in unread {
+            explain(error).report();
+        }
+        Ok(if is_wrong(&report) {
+            Exit::Findings
+        } else if unread_any {
+            Exit::Failed
+        } else {
+            Exit::Done
+        })
     }
 }
 
@@ -190,10 +201,9 @@ fn total_bytes(inputs: &[Input]) -> Option<u64> {
 
 fn explain(error: ReadError) -> Failure {
     let hint = match &error {
-        ReadError::NoFiles { .. } => {
-            "name a folder that holds log files, or pipe a log into `landfall diagnose -`"
+        ReadError::Open { .. } => {
+            "check the path, your right to read it, and that it is or holds whole log files"
         }
-        ReadError::Open { .. } => "check the path, your right to read it, and that the file is whole",
         ReadError::Special { .. } => "name a log file, a folder of them, or `-` for standard input",
         ReadError::Redact(_) => "this is a defect of the program: please report it",
         ReadError::Stream { .. } => "pipe a log into `landfall diagnose -`",

@@ -26,11 +26,25 @@ fn a_missing_file_beside_a_good_one() {
     assert!(error.contains("No such file"), "{error}");
 }
 
+/// A log without findings proves nothing about the file that was not read.
+#[test]
+fn a_missing_file_beside_a_healthy_one() {
+    let bench = Bench::new();
+    bench.file("kubelet.log", "I0102 03:04:05.000000       1 server.go:1] Started kubelet\n");
+    let run = bench.run(&["diagnose", "--output", "json", "kubelet.log", "nowhere.log"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("error: cannot read `nowhere.log`: No such file"), "{run:?}");
+    assert!(run.stderr.contains("hint: check the path"), "{run:?}");
+    assert_eq!(run.report()["verdict"]["cause"], serde_json::Value::Null);
+}
+
 #[test]
 fn a_directory_without_logs() {
     let bench = Bench::new();
     std::fs::create_dir_all(bench.path().join("empty/inner")).unwrap();
-    bench.run(&["diagnose", "empty"]).assert_refused(1, "`empty` holds no file that could be read");
+    bench
+        .run(&["diagnose", "empty"])
+        .assert_refused(1, "cannot read `empty`: it holds no file that could be read");
 }
 
 #[test]
@@ -153,6 +167,8 @@ with tarfile.open(fileobj=inner, mode='w') as tar:
     for number in range(2000):
         info = tarfile.TarInfo(f'{number}.gz'); info.size = 4
         tar.addfile(info, io.BytesIO(b'\\x1f\\x8b\\x08\\x00'))
+    info = tarfile.TarInfo('fine.log'); info.size = 5
+    tar.addfile(info, io.BytesIO(b'fine\\n'))
 outer = tarfile.open('names.tar', 'w', format=tarfile.GNU_FORMAT)
 info = tarfile.TarInfo('n' * 1000000); info.size = len(inner.getvalue())
 outer.addfile(info, io.BytesIO(inner.getvalue())); outer.close()
