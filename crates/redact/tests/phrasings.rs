@@ -1,7 +1,11 @@
 //! Secrets in the words that people and scripts put around them: none may come through, and what only looks like it must.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::sync::LazyLock;
+
 use landfall_redact::{Format, Options, Redactor};
+
+static REDACTOR: LazyLock<Redactor> = LazyLock::new(|| Redactor::builder().build().unwrap());
 
 const CANARY: &str = "c4nAry-9Zq4w8xT";
 
@@ -26,7 +30,7 @@ const PHRASINGS: [&str; 44] = [
     "mysql -uroot -p{} shop",
     "mysqldump -h db -p'{}' shop",
     "cloud-init[9]: using token: {}",
-    "got token {} -- token is {}",
+    "the join token is {}",
     "Authorization: Basic {}",
     "-H 'Authorization: Bearer {}'",
     "authorization=\"token {}\"",
@@ -78,15 +82,14 @@ const INNOCENT: [&str; 22] = [
 ];
 
 fn redact(text: &str, format: Format) -> String {
-    let redactor = Redactor::builder().build().unwrap();
     let options = Options { format, ..Options::default() };
-    String::from_utf8(redactor.redact(text.as_bytes(), options).0).unwrap()
+    String::from_utf8(REDACTOR.redact(text.as_bytes(), options).0).unwrap()
 }
 
 #[test]
 fn no_phrasing_lets_a_secret_through() {
     for phrasing in PHRASINGS {
-        let text = phrasing.replace("got token {} -- ", "").replace("{}", CANARY);
+        let text = phrasing.replace("{}", CANARY);
         for (format, text) in [
             (Format::Lines, format!("Jan 02 03:04:05 n1 bash[7]: + {text}\n")),
             (Format::Lines, format!("{text}\n")),
