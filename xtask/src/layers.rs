@@ -13,7 +13,7 @@ enum Level {
     Evidence,
     Role,
     Binary,
-    /// `testkit` and `xtask`: may use anything, may be used by tests and tasks only.
+    /// `testkit`, `e2e` and `xtask`: may use anything, may be used by tests and tasks only.
     Development,
 }
 
@@ -40,6 +40,7 @@ const ROOMS: &[(&str, Level)] = &[
     ("landfall-render", Level::Role),
     ("landfall", Level::Binary),
     ("landfall-testkit", Level::Development),
+    ("landfall-e2e", Level::Development),
     ("xtask", Level::Development),
 ];
 

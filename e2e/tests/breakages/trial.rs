@@ -1,0 +1,95 @@
+//! Breaks, diagnoses, compares; goes on after a failure and tells of all of them at the end.
+
+use std::io::Write as _;
+use std::time::Instant;
+
+use anyhow::Result;
+use landfall_model::report::Report;
+
+use crate::breakage::Breakage;
+use crate::fixture;
+
+/// What a breakage left behind.
+pub(crate) struct Aftermath {
+    pub(crate) report: Report,
+    /// The logs as text, for the fixture and for whoever looks into a failure.
+    pub(crate) log: String,
+}
+
+#[derive(Default)]
+pub(crate) struct Trials {
+    count: usize,
+    failures: Vec<String>,
+}
+
+// === impl Trials ===
+
+impl Trials {
+    pub(crate) fn run(
+        &mut self,
+        breakage: &Breakage,
+        mut suffer: impl FnMut(&Breakage) -> Result<Aftermath>,
+    ) {
+        let started = Instant::now();
+        self.count += 1;
+        let outcome = suffer(breakage);
+        let took = started.elapsed().as_secs_f64();
+        let failure = match &outcome {
+            Ok(Aftermath { report, .. }) if named(report) == Some(breakage.cause.as_str()) => None,
+            Ok(Aftermath { report, log }) => Some(format!("{}\n{}", told(report), fixture::trimmed(log))),
+            Err(error) => Some(format!("{error:#}")),
+        };
+        // Progress of a test that takes minutes.
+        let verdict = if failure.is_none() { "named" } else { "FAILED" };
+        let mut stderr = std::io::stderr().lock();
+        let _ = writeln!(stderr, "{took:6.1} s  {verdict}  {} ({})", breakage.name, breakage.cause);
+        if let Some(failure) = failure {
+            let _ = writeln!(stderr, "{failure}");
+            self.failures.push(format!("## {}: expected `{}`\n{failure}", breakage.name, breakage.cause));
+        } else if let Ok(Aftermath { log, .. }) = outcome
+            && std::env::var_os("LANDFALL_SAVE_FIXTURES").is_some()
+            && let Err(error) = fixture::save(breakage, &log)
+        {
+            self.failures.push(format!("## {}: not saved\n{error:#}", breakage.name));
+        }
+    }
+
+    pub(crate) fn expect_health(&mut self, what: &str, report: &Report) {
+        if report.verdict.cause.is_some() || report.findings.iter().any(|finding| finding.root) {
+            self.failures.push(format!("## {what}: not found healthy\n{}", told(report)));
+        }
+    }
+
+    pub(crate) fn finish(self) {
+        assert!(
+            self.failures.is_empty(),
+            "{} of {} breakages:\n\n{}",
+            self.failures.len(),
+            self.count,
+            self.failures.join("\n\n")
+        );
+    }
+}
+
+fn named(report: &Report) -> Option<&str> {
+    report.verdict.cause.as_ref().map(landfall_model::Cause::as_str)
+}
+
+/// The verdict and what led to it, in a few lines.
+fn told(report: &Report) -> String {
+    let verdict = &report.verdict;
+    let mut text = format!(
+        "verdict: {} at {:.2}: {}",
+        named(report).unwrap_or("none"),
+        verdict.confidence.value(),
+        verdict.title
+    );
+    for finding in report.findings.iter().take(5) {
+        let root = if finding.root { "root" } else { "explained" };
+        text += &format!("\n  {root} {} {:.2}", finding.cause, finding.confidence.value());
+        for evidence in finding.evidence.iter().take(2) {
+            text += &format!("\n    {}:{} {}", evidence.source, evidence.line, evidence.text);
+        }
+    }
+    text
+}
