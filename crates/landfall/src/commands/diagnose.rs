@@ -72,7 +72,7 @@ pub(super) enum Format {
 impl Diagnose {
     /// These files, as another command fetched them.
     pub(super) fn of(paths: Vec<PathBuf>, output: Format) -> Self {
-        Self { paths, root: "/".into(), output }
+        Self { paths, root: "/".into(), explain: false, rules: Vec::new(), output }
     }
 
     pub(crate) fn run(self) -> Result<Exit, Failure> {
