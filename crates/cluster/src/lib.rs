@@ -7,6 +7,7 @@ mod config_map;
 mod credentials;
 mod error;
 mod lease;
+mod node;
 mod version;
 
 pub use access::{Access, TokenReview, User};

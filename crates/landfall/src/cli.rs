@@ -1,6 +1,8 @@
 use clap::{Parser, Subcommand};
 
-use crate::commands::{agent, completions, connect, diagnose, explain, gather, man, tunnel};
+use crate::commands::{
+    agent, collector, completions, connect, diagnose, explain, gateway, gather, man, tunnel,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done (diagnose: nothing wrong found) · 1 failed · 2 findings present · 64 wrong usage · \
@@ -26,6 +28,8 @@ pub(crate) enum Command {
     Explain(explain::Explain),
     Agent(agent::Agent),
     Tunnel(tunnel::Tunnel),
+    Gateway(gateway::Gateway),
+    Collector(collector::Collector),
     Completions(completions::Completions),
     Man(man::Man),
 }

@@ -25,6 +25,8 @@ fn main() -> ExitCode {
         Command::Explain(command) => command.run(),
         Command::Agent(command) => command.run(),
         Command::Tunnel(command) => command.run(),
+        Command::Gateway(command) => command.run(),
+        Command::Collector(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
     };

@@ -38,7 +38,16 @@ pub struct ApiServer {
     port: u16,
     authority: Authority,
     front_proxy: Authority,
+    /// Its flags, without the port.
+    arguments: Vec<String>,
     directory: TempDir,
+}
+
+/// Another API server of a cluster: the same store, the same authorities, another port.
+#[derive(Debug)]
+pub struct Sibling {
+    server: Process,
+    port: u16,
 }
 
 // === impl ApiServerSpec ===
@@ -97,46 +106,52 @@ impl ApiServer {
         let port = free_port()?;
         let url = format!("https://{}:{port}", bracketed(spec.address));
         std::fs::write(home.join("admin.kubeconfig"), kubeconfig(home, &url, "admin"))?;
-        let mut server = Process::start("kube-apiserver", &Binary::KubeApiserver.path()?, home, |command| {
-            let file = |name: &str| home.join(name).display().to_string();
-            command.args([
-                "--bind-address=0.0.0.0".to_owned(),
-                format!("--secure-port={port}"),
-                format!("--advertise-address={}", spec.address),
-                format!("--etcd-servers=https://127.0.0.1:{etcd_port}"),
-                format!("--etcd-cafile={}", file("etcd-ca.crt")),
-                format!("--etcd-certfile={}", file("etcd-client.crt")),
-                format!("--etcd-keyfile={}", file("etcd-client.key")),
-                format!("--tls-cert-file={}", file("apiserver.crt")),
-                format!("--tls-private-key-file={}", file("apiserver.key")),
-                format!("--client-ca-file={}", file("ca.crt")),
-                format!("--kubelet-certificate-authority={}", file("ca.crt")),
-                format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
-                format!("--kubelet-client-key={}", file("kubelet-client.key")),
-                format!("--requestheader-client-ca-file={}", file("front-proxy-ca.crt")),
-                "--requestheader-allowed-names=front-proxy-client".to_owned(),
-                "--requestheader-username-headers=X-Remote-User".to_owned(),
-                "--requestheader-group-headers=X-Remote-Group".to_owned(),
-                "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
-                format!("--proxy-client-cert-file={}", file("front-proxy.crt")),
-                format!("--proxy-client-key-file={}", file("front-proxy.key")),
-                "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-                format!("--service-account-signing-key-file={}", file("service-account.key")),
-                format!("--service-account-key-file={}", file("service-account.pub")),
-                "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
-                "--endpoint-reconciler-type=none".to_owned(),
-                "--enable-bootstrap-token-auth".to_owned(),
-                "--authorization-mode=Node,RBAC".to_owned(),
-                "--enable-admission-plugins=NodeRestriction".to_owned(),
-                "--shutdown-delay-duration=0s".to_owned(),
-            ]);
-            command.args(&spec.arguments);
-        })?;
-        let admin = home.join("admin.kubeconfig");
-        server.wait_until("the API server to be ready", START_LIMIT, || {
-            kubectl_output(&admin, &["get", "--raw", "/readyz"], None).is_ok().then_some(())
-        })?;
-        Ok(Self { server, _etcd: etcd, address: spec.address, port, authority, front_proxy, directory })
+        let file = |name: &str| home.join(name).display().to_string();
+        let mut arguments = vec![
+            "--bind-address=0.0.0.0".to_owned(),
+            format!("--advertise-address={}", spec.address),
+            format!("--etcd-servers=https://127.0.0.1:{etcd_port}"),
+            format!("--etcd-cafile={}", file("etcd-ca.crt")),
+            format!("--etcd-certfile={}", file("etcd-client.crt")),
+            format!("--etcd-keyfile={}", file("etcd-client.key")),
+            format!("--tls-cert-file={}", file("apiserver.crt")),
+            format!("--tls-private-key-file={}", file("apiserver.key")),
+            format!("--client-ca-file={}", file("ca.crt")),
+            format!("--kubelet-certificate-authority={}", file("ca.crt")),
+            format!("--kubelet-client-certificate={}", file("kubelet-client.crt")),
+            format!("--kubelet-client-key={}", file("kubelet-client.key")),
+            format!("--requestheader-client-ca-file={}", file("front-proxy-ca.crt")),
+            "--requestheader-allowed-names=front-proxy-client".to_owned(),
+            "--requestheader-username-headers=X-Remote-User".to_owned(),
+            "--requestheader-group-headers=X-Remote-Group".to_owned(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".to_owned(),
+            format!("--proxy-client-cert-file={}", file("front-proxy.crt")),
+            format!("--proxy-client-key-file={}", file("front-proxy.key")),
+            "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
+            format!("--service-account-signing-key-file={}", file("service-account.key")),
+            format!("--service-account-key-file={}", file("service-account.pub")),
+            "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+            "--endpoint-reconciler-type=none".to_owned(),
+            "--enable-bootstrap-token-auth".to_owned(),
+            "--authorization-mode=Node,RBAC".to_owned(),
+            "--enable-admission-plugins=NodeRestriction".to_owned(),
+            "--shutdown-delay-duration=0s".to_owned(),
+        ];
+        arguments.extend(spec.arguments.iter().cloned());
+        let server = start_server("kube-apiserver", home, port, &arguments, &home.join("admin.kubeconfig"))?;
+        let address = spec.address;
+        Ok(Self { server, _etcd: etcd, address, port, authority, front_proxy, arguments, directory })
+    }
+
+    /// Starts another API server of the same cluster.
+    pub fn sibling(&self) -> Result<Sibling> {
+        let (home, port) = (self.directory(), free_port()?);
+        let name = format!("kube-apiserver-{port}");
+        let admin = home.join(format!("admin-{port}.kubeconfig"));
+        let url = format!("https://{}:{port}", bracketed(self.address));
+        std::fs::write(&admin, kubeconfig(home, &url, "admin"))?;
+        let server = start_server(&name, home, port, &self.arguments, &admin)?;
+        Ok(Sibling { server, port })
     }
 
     pub fn url(&self) -> String {
@@ -189,6 +204,28 @@ impl ApiServer {
         std::fs::write(&path, kubeconfig(self.directory(), &self.url(), &name))?;
         Ok(path)
     }
+}
+
+// === impl Sibling ===
+
+impl Sibling {
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn process(&self) -> &Process {
+        &self.server
+    }
+}
+
+fn start_server(name: &str, home: &Path, port: u16, arguments: &[String], admin: &Path) -> Result<Process> {
+    let mut server = Process::start(name, &Binary::KubeApiserver.path()?, home, |command| {
+        command.arg(format!("--secure-port={port}")).args(arguments);
+    })?;
+    server.wait_until("the API server to be ready", START_LIMIT, || {
+        kubectl_output(admin, &["get", "--raw", "/readyz"], None).is_ok().then_some(())
+    })?;
+    Ok(server)
 }
 
 /// etcd without fsync: a test's store need not survive the machine.

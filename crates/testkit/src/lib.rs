@@ -30,7 +30,7 @@ mod process;
 mod wait;
 mod webhook;
 
-pub use apiserver::{ApiServer, ApiServerSpec};
+pub use apiserver::{ApiServer, ApiServerSpec, Sibling};
 pub use binary::Binary;
 pub use bootstrap::BootstrapToken;
 pub use cache::cache_dir;

@@ -1,11 +1,13 @@
 //! One file per subcommand: its arguments and what it joins.
 
 pub(crate) mod agent;
+pub(crate) mod collector;
 pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod diagnose;
-pub(crate) mod gather;
 pub(crate) mod explain;
+pub(crate) mod gateway;
+pub(crate) mod gather;
 pub(crate) mod man;
 mod reach;
 pub(crate) mod tunnel;

@@ -1,0 +1,137 @@
+//! Who may use the gateway's own paths.
+
+use hyper::{HeaderMap, StatusCode};
+use landfall_cluster::{Access, TokenReview, User};
+use landfall_model::chain;
+
+use crate::answer::Refusal;
+use crate::audit::Event;
+use crate::connection::Connection;
+use crate::credentials::Peer;
+use crate::headers::bearer;
+use crate::review::ReviewError;
+
+/// May do everything in every cluster, and gather where nobody can be asked.
+const MASTERS: &str = "system:masters";
+const GATHER_TOKEN_USER: &str = "landfall:gather-token";
+
+/// What is needed for a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// To be somebody.
+    AnyIdentity,
+    /// The right to `get` this path.
+    Path(&'static str),
+}
+
+/// Somebody who may.
+#[derive(Clone, Debug)]
+pub(crate) struct Admitted {
+    pub(crate) user: String,
+    /// What decided.
+    pub(crate) by: &'static str,
+}
+
+enum Identity {
+    GatherToken,
+    User(User),
+}
+
+/// Admits a client or says why not; both are recorded.
+pub(crate) async fn admit(
+    connection: &Connection,
+    method: &str,
+    path: &str,
+    headers: &HeaderMap,
+    need: Need,
+) -> Result<Admitted, Refusal> {
+    let event = Event::new(connection.client, method, path);
+    let identity = match identify(connection, headers).await {
+        Ok(identity) => identity,
+        Err(refusal) => return Err(deny(connection, &event, None, &refusal)),
+    };
+    let user = match identity {
+        Identity::GatherToken => {
+            let admitted = Admitted { user: GATHER_TOKEN_USER.to_owned(), by: "gather token" };
+            connection.gateway.audit.admitted(&event, &admitted);
+            return Ok(admitted);
+        }
+        Identity::User(user) => user,
+    };
+    let decided = match need {
+        Need::AnyIdentity => Ok("identity"),
+        Need::Path(needed) => authorize(connection, &user, needed).await,
+    };
+    match decided {
+        Ok(by) => {
+            let admitted = Admitted { user: user.name, by };
+            connection.gateway.audit.admitted(&event, &admitted);
+            Ok(admitted)
+        }
+        Err(reason) => {
+            let refusal = Refusal::new(StatusCode::FORBIDDEN, reason);
+            Err(deny(connection, &event, Some(&user.name), &refusal))
+        }
+    }
+}
+
+/// Records a refusal in full. Strangers are not told why they are strangers.
+fn deny(connection: &Connection, event: &Event, user: Option<&str>, refusal: &Refusal) -> Refusal {
+    connection.gateway.metrics.denied.add(1);
+    connection.gateway.audit.denied(event, user, refusal.code, &refusal.message);
+    match refusal.code {
+        StatusCode::UNAUTHORIZED => Refusal::new(refusal.code, "Unauthorized"),
+        _ => refusal.clone(),
+    }
+}
+
+/// The gather token opens by itself; else a certificate counts before a token, as kube-apiserver has it.
+async fn identify(connection: &Connection, headers: &HeaderMap) -> Result<Identity, Refusal> {
+    let credentials = connection.gateway.credentials.get();
+    let token = bearer(headers);
+    if token.is_some_and(|token| credentials.is_gather_token(token)) {
+        return Ok(Identity::GatherToken);
+    }
+    let unauthorized = |reason: &str| Refusal::new(StatusCode::UNAUTHORIZED, reason);
+    let no_certificate = match connection.peer(&credentials) {
+        Peer::Known(known) => return Ok(Identity::User(known.user.clone())),
+        Peer::Unfit { reason } => return Err(unauthorized(&reason)),
+        Peer::FrontProxy => return Err(unauthorized("a front proxy is nobody by itself")),
+        Peer::Unknown { reason } => format!("the client's certificate is not valid: {reason}"),
+        Peer::Nobody => "neither certificate nor token".to_owned(),
+    };
+    let Some(token) = token else { return Err(unauthorized(&no_certificate)) };
+    match connection.gateway.reviewer.token(token).await {
+        Ok(TokenReview::Valid { user, .. }) => Ok(Identity::User(user)),
+        Ok(TokenReview::Invalid { reason }) => Err(unauthorized(&reason)),
+        Err(error) => {
+            tracing::debug!(error = %chain(&error), "a token was not reviewed");
+            let reason = "no API server can be asked whose token this is: \
+                use a client certificate of `system:masters` or the gather token";
+            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, reason))
+        }
+    }
+}
+
+/// The cluster decides while it can be asked; else the few who are trusted without it.
+async fn authorize(connection: &Connection, user: &User, path: &str) -> Result<&'static str, String> {
+    let gateway = &connection.gateway;
+    if gateway.outlook.now().has_route() {
+        match gateway.reviewer.access(user, path).await {
+            Ok(Access::Allowed) => return Ok("the cluster"),
+            Ok(Access::Denied { reason }) => {
+                return Err(format!("User \"{}\" cannot get path \"{path}\": {reason}", user.name));
+            }
+            Err(ReviewError::Busy) => return Err("too many requests are being reviewed".to_owned()),
+            Err(error) => tracing::warn!(error = %chain(&error), "access is decided without the cluster"),
+        }
+    }
+    let listed = &gateway.config.access;
+    if user.groups.iter().any(|group| group == MASTERS || listed.groups.contains(group)) {
+        Ok("group")
+    } else if listed.users.contains(&user.name) {
+        Ok("user")
+    } else {
+        Err(format!("User \"{}\" cannot get path \"{path}\" while no API server can be asked", user.name))
+    }
+}

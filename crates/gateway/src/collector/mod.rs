@@ -1,0 +1,107 @@
+//! The collector: the process that reads the machine. It speaks HTTP on a Unix socket and knows no key of the front
+//! proxy; the gateway starts one, or is given the socket of one that runs elsewhere, such as on its container's host.
+
+mod serve;
+mod start;
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use landfall_model::identity::NodeIdentity;
+use tokio::net::UnixStream;
+
+use crate::body::BoxError;
+
+pub use self::serve::{CollectorError, serve};
+pub(crate) use self::start::{Started, start};
+
+/// What a collector answers.
+pub(crate) const BUNDLE_GZIP: &str = "/bundle";
+pub(crate) const BUNDLE_ZSTD: &str = "/bundle?packing=zstd";
+pub(crate) const REPORT: &str = "/report";
+pub(crate) const IDENTITY: &str = "/identity";
+/// The header that carries a bundle's id.
+pub(crate) const BUNDLE_ID: &str = "landfall-bundle";
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// A collector begins to answer at once, except with a report.
+const HEAD_LIMIT: Duration = Duration::from_secs(10);
+/// Reading a whole machine takes its time.
+const REPORT_LIMIT: Duration = Duration::from_secs(300);
+const MAX_REPORT: usize = 64 * 1024 * 1024;
+const MAX_IDENTITY: usize = 64 * 1024;
+
+/// Why the collector has nothing for us.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AskError {
+    #[error("connect to the collector at `{path}`")]
+    Connect { path: PathBuf, source: io::Error },
+    #[error("the collector does not answer in time")]
+    Late,
+    #[error("speak with the collector")]
+    Speak(#[source] BoxError),
+    #[error("the collector answers {0}")]
+    Refused(StatusCode),
+}
+
+/// The way to the collector.
+#[derive(Clone, Debug)]
+pub(crate) struct Collector {
+    socket: PathBuf,
+}
+
+// === impl Collector ===
+
+impl Collector {
+    pub(crate) fn at(socket: PathBuf) -> Self {
+        Self { socket }
+    }
+
+    /// A bundle, as it is collected.
+    pub(crate) async fn bundle(&self, path: &'static str) -> Result<Response<Incoming>, AskError> {
+        self.ask(path, HEAD_LIMIT).await
+    }
+
+    /// A report about the machine, as JSON.
+    pub(crate) async fn report(&self) -> Result<bytes::Bytes, AskError> {
+        let reading = async { self.read(self.ask(REPORT, REPORT_LIMIT).await?, MAX_REPORT).await };
+        tokio::time::timeout(REPORT_LIMIT, reading).await.map_err(|_| AskError::Late)?
+    }
+
+    /// Which machine it is.
+    pub(crate) async fn identity(&self) -> Result<NodeIdentity, AskError> {
+        let reading = async { self.read(self.ask(IDENTITY, HEAD_LIMIT).await?, MAX_IDENTITY).await };
+        let bytes = tokio::time::timeout(HEAD_LIMIT, reading).await.map_err(|_| AskError::Late)??;
+        serde_json::from_slice(&bytes).map_err(|error| AskError::Speak(error.into()))
+    }
+
+    async fn read(&self, answer: Response<Incoming>, limit: usize) -> Result<bytes::Bytes, AskError> {
+        let body = Limited::new(answer.into_body(), limit).collect().await.map_err(AskError::Speak)?;
+        Ok(body.to_bytes())
+    }
+
+    async fn ask(&self, path: &'static str, within: Duration) -> Result<Response<Incoming>, AskError> {
+        let connecting = tokio::time::timeout(CONNECT_LIMIT, UnixStream::connect(&self.socket));
+        let stream = connecting
+            .await
+            .map_err(|_| AskError::Late)?
+            .map_err(|source| AskError::Connect { path: self.socket.clone(), source })?;
+        let speak = |error: hyper::Error| AskError::Speak(error.into());
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(speak)?;
+        tokio::spawn(async move {
+            // Whoever reads the answer learns of its failure.
+            let _ = connection.await;
+        });
+        let mut request = Request::new(Empty::<bytes::Bytes>::new());
+        *request.uri_mut() = hyper::Uri::from_static(path);
+        let sending = tokio::time::timeout(within, sender.send_request(request));
+        let answer = sending.await.map_err(|_| AskError::Late)?.map_err(speak)?;
+        if answer.status() == StatusCode::OK { Ok(answer) } else { Err(AskError::Refused(answer.status())) }
+    }
+}

@@ -1,0 +1,248 @@
+use std::convert::Infallible;
+use std::io;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use hyper::body::Incoming;
+use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use hyper::http::uri::PathAndQuery;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use jiff::Timestamp;
+use landfall_diagnose::{Engine, RuleSet};
+use landfall_evidence::bundle::{BundleWriter, Packing, bundle_id};
+use landfall_evidence::collect::{Host, Plan, collect};
+use landfall_evidence::read;
+use landfall_model::chain;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Mutex, Semaphore, mpsc};
+
+use super::{BUNDLE_GZIP, BUNDLE_ID, BUNDLE_ZSTD, IDENTITY, REPORT};
+use crate::answer::{Answer, failure, json};
+use crate::body::{Body, BoxError};
+
+/// Pieces of a bundle that wait to be sent. What the reader does not take, is not collected yet.
+const PIECES: usize = 4;
+const PIECE: usize = 64 * 1024;
+/// Callers at once; there is one gateway.
+const MAX_CALLERS: usize = 16;
+const HEAD_LIMIT: Duration = Duration::from_secs(30);
+
+#[derive(Debug, thiserror::Error)]
+pub enum CollectorError {
+    #[error("open the root folder `{path}`")]
+    Root { path: PathBuf, source: io::Error },
+    #[error("read what is to be collected")]
+    Plan(#[source] landfall_evidence::collect::PlanError),
+    #[error("prepare the built-in rules")]
+    Rules(#[source] BoxError),
+    #[error("listen on `{path}`")]
+    Listen { path: PathBuf, source: io::Error },
+    #[error("`{0}` is there and is no socket")]
+    NotASocket(PathBuf),
+}
+
+struct Collector {
+    root: PathBuf,
+    engine: Arc<Engine>,
+    /// One bundle at a time: collecting is work for a machine that may be in trouble.
+    bundling: Arc<Semaphore>,
+    reporting: Mutex<()>,
+}
+
+/// Collects from the machine below `root` for whoever asks on the socket, until told to stop.
+pub async fn serve(
+    socket: &Path,
+    root: &Path,
+    until: impl Future<Output = ()>,
+) -> Result<(), CollectorError> {
+    // Everything that can be wrong shows before anybody is let in.
+    open(root)?;
+    let rules = RuleSet::embedded().map_err(|error| CollectorError::Rules(error.into()))?;
+    let engine = Engine::new(rules).map_err(|error| CollectorError::Rules(error.into()))?;
+    let collector = Arc::new(Collector {
+        root: root.to_owned(),
+        engine: Arc::new(engine),
+        bundling: Arc::new(Semaphore::new(1)),
+        reporting: Mutex::new(()),
+    });
+    let listener = listen(socket)?;
+    tracing::info!(socket = %socket.display(), "collecting for whoever may ask");
+    let callers = Arc::new(Semaphore::new(MAX_CALLERS));
+    let mut until = std::pin::pin!(until);
+    loop {
+        let stream = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept");
+                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    continue;
+                }
+            },
+            () = until.as_mut() => break,
+        };
+        let Ok(turn) = Arc::clone(&callers).try_acquire_owned() else { continue };
+        if !may_ask(&stream) {
+            tracing::warn!("somebody else's process asked");
+            continue;
+        }
+        let collector = Arc::clone(&collector);
+        tokio::spawn(async move {
+            let _turn = turn;
+            let service = service_fn(move |request| {
+                let collector = Arc::clone(&collector);
+                async move { Ok::<_, Infallible>(collector.answer(request).await) }
+            });
+            let serving = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD_LIMIT)
+                .serve_connection(TokioIo::new(stream), service);
+            if let Err(error) = serving.await {
+                tracing::debug!(error = %chain(&error), "a caller left");
+            }
+        });
+    }
+    // A socket that stays behind is taken over by the next one.
+    let _ = std::fs::remove_file(socket);
+    Ok(())
+}
+
+/// Root and our own user only, whatever the folder's permissions let through.
+fn may_ask(stream: &UnixStream) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own)
+}
+
+fn listen(path: &Path) -> Result<UnixListener, CollectorError> {
+    let failed = |source| CollectorError::Listen { path: path.to_owned(), source };
+    match std::fs::symlink_metadata(path) {
+        Ok(there) if there.file_type().is_socket() => std::fs::remove_file(path).map_err(failed)?,
+        Ok(_) => return Err(CollectorError::NotASocket(path.to_owned())),
+        Err(_) => {}
+    }
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    Ok(listener)
+}
+
+fn open(root: &Path) -> Result<(Host, Plan), CollectorError> {
+    let host = Host::at(root).map_err(|source| CollectorError::Root { path: root.to_owned(), source })?;
+    let plan = Plan::of(&host).map_err(CollectorError::Plan)?;
+    Ok((host, plan))
+}
+
+// === impl Collector ===
+
+impl Collector {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let asked = request.uri().path_and_query().map(PathAndQuery::as_str).unwrap_or_default();
+        match asked {
+            BUNDLE_GZIP => self.bundle(Packing::Gzip),
+            BUNDLE_ZSTD => self.bundle(Packing::Zstd),
+            REPORT => self.report().await,
+            IDENTITY => match Host::at(&self.root) {
+                Ok(host) => json(&host.identity()),
+                Err(error) => failure(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+            },
+            _ => failure(StatusCode::NOT_FOUND, "a collector has `/bundle`, `/report` and `/identity`"),
+        }
+    }
+
+    fn bundle(&self, packing: Packing) -> Answer {
+        let Ok(turn) = Arc::clone(&self.bundling).try_acquire_owned() else {
+            return failure(StatusCode::TOO_MANY_REQUESTS, "a bundle is being made");
+        };
+        let (host, plan) = match open(&self.root) {
+            Ok(opened) => opened,
+            Err(error) => return failure(StatusCode::INTERNAL_SERVER_ERROR, &chain(&error).to_string()),
+        };
+        let started = Timestamp::now();
+        let id = bundle_id(started);
+        let (sender, pieces) = mpsc::channel(PIECES);
+        let mut answer = Response::new(Body::Fed(pieces));
+        let kind = match packing {
+            Packing::Gzip => "application/gzip",
+            Packing::Zstd => "application/zstd",
+        };
+        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        if let Ok(id) = HeaderValue::from_str(&id) {
+            answer.headers_mut().insert(HeaderName::from_static(BUNDLE_ID), id);
+        }
+        tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            let out = Pieces { sender: sender.clone(), held: Vec::with_capacity(PIECE) };
+            let mut bundle = BundleWriter::new(out, packing, &id, host.identity(), started);
+            let made = collect(host, &plan, &mut bundle, &|_| {})
+                .map_err(|error| chain(&error).to_string())
+                .and_then(|()| bundle.finish(Timestamp::now()).map_err(|error| error.to_string()))
+                .and_then(|mut finished| {
+                    io::Write::flush(&mut finished.out).map_err(|error| error.to_string())
+                });
+            if let Err(error) = made {
+                tracing::warn!(error, "a bundle was cut short");
+                // A stream without its end tells the reader; one that is gone need not be told.
+                let _ = sender.blocking_send(Err(error.into()));
+            }
+        });
+        answer
+    }
+
+    async fn report(&self) -> Answer {
+        let _one = self.reporting.lock().await;
+        let (host, plan) = match open(&self.root) {
+            Ok(opened) => opened,
+            Err(error) => return failure(StatusCode::INTERNAL_SERVER_ERROR, &chain(&error).to_string()),
+        };
+        let engine = Arc::clone(&self.engine);
+        let made = tokio::task::spawn_blocking(move || {
+            let machine = read::machine(host, plan).map_err(|error| error.to_string())?;
+            read::diagnose(&engine, vec![machine], &|_| {}).map_err(|error| chain(&error).to_string())
+        });
+        match made.await {
+            Ok(Ok(report)) => json(&report),
+            Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, &error),
+            Err(_) => failure(StatusCode::INTERNAL_SERVER_ERROR, "the report could not be made"),
+        }
+    }
+}
+
+/// Writes into a channel, in pieces worth sending.
+struct Pieces {
+    sender: mpsc::Sender<Result<Bytes, BoxError>>,
+    held: Vec<u8>,
+}
+
+// === impl Pieces ===
+
+impl Pieces {
+    fn send(&mut self) -> io::Result<()> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let piece = std::mem::replace(&mut self.held, Vec::with_capacity(PIECE));
+        self.sender.blocking_send(Ok(piece.into())).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl io::Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.held.extend_from_slice(bytes);
+        if self.held.len() >= PIECE {
+            self.send()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.send()
+    }
+}

@@ -1,0 +1,72 @@
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use landfall_wire::Backoff;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+/// Where the socket of a started collector lies, if that can be: folders there do not outlive the boot.
+const RUNTIME: &str = "/run/landfall";
+
+/// A collector that is kept alive; it ends when this is dropped, and also when this process is killed.
+#[derive(Debug)]
+pub(crate) struct Started {
+    _folder: TempDir,
+    keeping: tokio::task::JoinHandle<()>,
+}
+
+/// Starts `PROGRAM collector` and keeps it alive. Gives the socket it listens on.
+pub(crate) fn start(program: &Path, root: &Path) -> io::Result<(Started, PathBuf)> {
+    let runtime = Path::new(RUNTIME);
+    let place = std::fs::create_dir_all(runtime).is_ok().then_some(runtime);
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix("collector-");
+    // Only for us: the socket needs no other guard.
+    let folder = match place.map(|place| builder.tempdir_in(place)) {
+        Some(Ok(folder)) => folder,
+        _ => builder.tempdir()?,
+    };
+    let socket = folder.path().join("socket");
+    let keeping = tokio::spawn(keep(program.to_owned(), root.to_owned(), socket.clone()));
+    Ok((Started { _folder: folder, keeping }, socket))
+}
+
+async fn keep(program: PathBuf, root: PathBuf, socket: PathBuf) {
+    let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
+    loop {
+        let mut command = Command::new(&program);
+        command.arg("collector").arg("--socket").arg(&socket).arg("--root").arg(&root).arg("--with-parent");
+        // Nothing of ours but the words above: no descriptors, no environment, and our end of its standard input,
+        // which closes whatever way we end.
+        command.env_clear().stdin(Stdio::piped()).stdout(Stdio::null()).kill_on_drop(true);
+        for name in ["PATH", "LANDFALL_LOG", "JOURNAL_STREAM", "INVOCATION_ID"] {
+            if let Some(value) = std::env::var_os(name) {
+                command.env(name, value);
+            }
+        }
+        let begun = std::time::Instant::now();
+        match command.spawn() {
+            Ok(mut child) => {
+                let parent = child.stdin.take();
+                let status = child.wait().await;
+                drop(parent);
+                tracing::warn!(?status, "the collector ended; starting another");
+            }
+            Err(error) => tracing::error!(%error, program = %program.display(), "cannot start the collector"),
+        }
+        if begun.elapsed() > Duration::from_secs(60) {
+            backoff.reset();
+        }
+        tokio::time::sleep(backoff.pause()).await;
+    }
+}
+
+// === impl Started ===
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        self.keeping.abort();
+    }
+}

@@ -1,0 +1,284 @@
+//! What the gateway is told: `/etc/landfall/gateway.toml`, drop-ins beside it, and the command line, in this order.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use landfall_wire::Pair;
+use serde::Deserialize;
+
+use crate::network::Network;
+
+/// Where the settings are unless told otherwise.
+pub const DEFAULT_FILE: &str = "/etc/landfall/gateway.toml";
+/// Nothing honest is larger.
+const MAX_SETTINGS: u64 = 1024 * 1024;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("read the settings `{path}`")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("the settings `{path}` are too large")]
+    TooLarge { path: PathBuf },
+    #[error("understand the settings `{path}`")]
+    Parse { path: PathBuf, source: toml::de::Error },
+    #[error("understand the settings of `{path}` and its drop-ins together")]
+    Merged { path: PathBuf, source: toml::de::Error },
+    #[error("{0}")]
+    Incomplete(String),
+}
+
+/// What stands in the settings. Everything may be absent: what is not told is found (`layout`) or has a default.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Settings {
+    pub listen: Option<Vec<SocketAddr>>,
+    pub mode: Option<Mode>,
+    pub readiness: Option<Readiness>,
+    /// The root of the host whose files are looked for.
+    pub root: Option<PathBuf>,
+    pub serving: Vec<PairSettings>,
+    /// Whose clients the API server knows.
+    pub client_authority: Option<PathBuf>,
+    pub front_proxy: FrontProxySettings,
+    pub upstream: UpstreamSettings,
+    /// With the right to review tokens and access.
+    pub kubeconfig: Option<PathBuf>,
+    /// A file whose one line, as a bearer token, opens `/bootstrap`.
+    pub gather_token: Option<PathBuf>,
+    pub access: AccessSettings,
+    /// The Unix socket of `landfall collector`; without it a collector is started.
+    pub collector: Option<PathBuf>,
+    /// Balancers that send a PROXY protocol header.
+    pub proxy_protocol_from: Vec<Network>,
+    /// The port whose connections are redirected here while that does good.
+    pub redirect: Option<u16>,
+    pub tunnel: TunnelSettings,
+    /// Where raw SSH on the API port goes; off unless told.
+    pub ssh: Option<SocketAddr>,
+    pub admin: Option<SocketAddr>,
+    pub audit_log: Option<PathBuf>,
+    /// Connections served at the same time.
+    pub max_connections: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// `Intercept` where identity can be kept exactly, else `Splice`.
+    Auto,
+    Intercept,
+    Splice,
+}
+
+/// What `/readyz` says when the local API server goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Readiness {
+    /// Stay behind the load balancer, reachable for `/bootstrap`, as long as nobody is served worse by that.
+    Hold,
+    /// Go when the local API server goes.
+    Leave,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PairSettings {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FrontProxySettings {
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
+    pub authority: Option<PathBuf>,
+    /// As the API server's `--requestheader-…` flags have them.
+    pub username_headers: Vec<String>,
+    pub group_headers: Vec<String>,
+    pub extra_header_prefixes: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct UpstreamSettings {
+    pub local: Option<SocketAddr>,
+    pub permanent: Vec<SocketAddr>,
+    pub authority: Option<PathBuf>,
+    /// A name every API server's certificate bears.
+    pub name: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AccessSettings {
+    /// May gather while no API server can be asked, beside `system:masters`.
+    pub users: Vec<String>,
+    pub groups: Vec<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TunnelSettings {
+    /// Where tunnels may go; none: the control plane nodes the cluster names.
+    pub networks: Vec<Network>,
+    pub ports: Vec<u16>,
+    pub max_tunnels: Option<usize>,
+}
+
+/// The gateway's configuration: complete, and the same for as long as it runs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub listen: Vec<SocketAddr>,
+    pub mode: Mode,
+    pub readiness: Readiness,
+    pub root: PathBuf,
+    /// The first is shown to clients that ask for none.
+    pub serving: Vec<Pair>,
+    pub client_authority: PathBuf,
+    pub front_proxy: Option<FrontProxy>,
+    pub upstream: Upstream,
+    pub kubeconfig: Option<PathBuf>,
+    pub gather_token: Option<PathBuf>,
+    pub access: AccessSettings,
+    pub collector: Collector,
+    pub proxy_protocol_from: Vec<Network>,
+    pub redirect: Option<u16>,
+    pub tunnel: Tunnel,
+    pub ssh: Option<SocketAddr>,
+    pub admin: Option<SocketAddr>,
+    pub audit_log: Option<PathBuf>,
+    pub max_connections: usize,
+    /// Files that say that the permanent control plane has taken over.
+    pub finished_markers: Vec<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+pub struct FrontProxy {
+    pub pair: Pair,
+    pub authority: PathBuf,
+    pub username_headers: Vec<String>,
+    pub group_headers: Vec<String>,
+    pub extra_header_prefixes: Vec<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    pub local: SocketAddr,
+    pub permanent: Vec<SocketAddr>,
+    pub authority: PathBuf,
+    pub name: String,
+}
+
+#[derive(Clone, Debug)]
+pub struct Tunnel {
+    pub networks: Vec<Network>,
+    pub ports: Vec<u16>,
+    pub max_tunnels: usize,
+}
+
+/// Where logs come from: always another process, which knows no key of the front proxy.
+#[derive(Clone, Debug)]
+pub enum Collector {
+    /// Started and kept alive by the gateway.
+    Started { program: PathBuf },
+    /// Run by somebody else, such as on the host of the gateway's container.
+    Socket(PathBuf),
+}
+
+/// Reads a file and the drop-ins in `FILE.d/*.toml`, in the order of their names. A file that was not asked for by
+/// name may be missing.
+pub fn read(path: Option<&Path>) -> Result<Settings, ConfigError> {
+    let file = path.unwrap_or(Path::new(DEFAULT_FILE));
+    let mut merged = toml::Table::new();
+    match table(file) {
+        Ok(table) => merge(&mut merged, table),
+        Err(ConfigError::Read { source, .. })
+            if path.is_none() && source.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    let mut folder = file.as_os_str().to_owned();
+    folder.push(".d");
+    let folder = PathBuf::from(folder);
+    let mut drop_ins: Vec<PathBuf> = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(source) => return Err(ConfigError::Read { path: folder, source }),
+    };
+    drop_ins.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    drop_ins.sort();
+    for path in drop_ins {
+        merge(&mut merged, table(&path)?);
+    }
+    Settings::deserialize(merged).map_err(|source| ConfigError::Merged { path: file.to_owned(), source })
+}
+
+fn table(path: &Path) -> Result<toml::Table, ConfigError> {
+    let failed = |source| ConfigError::Read { path: path.to_owned(), source };
+    if std::fs::metadata(path).map_err(failed)?.len() > MAX_SETTINGS {
+        return Err(ConfigError::TooLarge { path: path.to_owned() });
+    }
+    let text = std::fs::read_to_string(path).map_err(failed)?;
+    text.parse().map_err(|source| ConfigError::Parse { path: path.to_owned(), source })
+}
+
+/// Later files win; tables are merged, everything else is replaced.
+fn merge(into: &mut toml::Table, from: toml::Table) {
+    for (key, value) in from {
+        match (into.get_mut(&key), value) {
+            (Some(toml::Value::Table(old)), toml::Value::Table(new)) => merge(old, new),
+            (_, value) => {
+                into.insert(key, value);
+            }
+        }
+    }
+}
+
+// === impl Tunnel ===
+
+impl Tunnel {
+    pub(crate) fn allows(&self, address: IpAddr, port: u16, nodes: &[IpAddr]) -> bool {
+        let address = address.to_canonical();
+        self.ports.contains(&port)
+            && crate::network::is_ordinary(address)
+            && (nodes.contains(&address) || self.networks.iter().any(|network| network.contains(address)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drop_ins_win_in_the_order_of_their_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("gateway.toml");
+        let drop_ins = folder.path().join("gateway.toml.d");
+        std::fs::create_dir(&drop_ins).unwrap();
+        std::fs::write(&file, "mode = \"splice\"\n[access]\nusers = [\"a\"]\ngroups = [\"g\"]\n").unwrap();
+        std::fs::write(drop_ins.join("20.toml"), "mode = \"intercept\"").unwrap();
+        std::fs::write(
+            drop_ins.join("10.toml"),
+            "mode = \"auto\"\nredirect = 6443\n[access]\nusers = [\"b\"]",
+        )
+        .unwrap();
+        std::fs::write(drop_ins.join("notes.txt"), "not TOML").unwrap();
+        let settings = read(Some(&file)).unwrap();
+        assert_eq!(settings.mode, Some(Mode::Intercept));
+        assert_eq!(settings.redirect, Some(6443));
+        assert_eq!(
+            (settings.access.users, settings.access.groups),
+            (vec!["b".to_owned()], vec!["g".to_owned()])
+        );
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_by_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("gateway.toml");
+        std::fs::write(&file, "listen = [\"nowhere\"]").unwrap();
+        let error = read(Some(&file)).unwrap_err();
+        assert!(landfall_model::chain(&error).to_string().contains("listen"));
+        assert!(matches!(read(Some(&folder.path().join("none.toml"))), Err(ConfigError::Read { .. })));
+    }
+}

@@ -1,0 +1,254 @@
+//! One connection, from its first bytes to its end.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf as _, BytesMut};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper::{Method, Request};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use landfall_model::chain;
+use landfall_wire::{ClientHello, Prefixed, Protocol, carry, classify, prepare, proxy_header, read_first};
+use rustls::pki_types::CertificateDer;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::answer::Answer;
+use crate::body::BoxError;
+use crate::credentials::{Credentials, OWN_PROTOCOL, Peer};
+use crate::situation::{Situation, splices};
+use crate::{Gateway, forward, health, own, tunnel};
+
+/// Asked for by clients that want this gateway and no API server.
+pub const OWN_NAME: &str = "bootstrap.landfall.dev";
+/// How long a client may take to say what it wants, and to shake hands.
+const FIRST_LIMIT: Duration = Duration::from_secs(10);
+/// How long a client may take between requests and for the head of one. kube-apiserver closes what is idle for 90 s.
+const IDLE_LIMIT: Duration = Duration::from_secs(95);
+/// How long a server that is spliced to may take to be there.
+const DIAL_LIMIT: Duration = Duration::from_secs(5);
+/// Certificates are judged anew after this, so that none is believed long beyond its end.
+const JUDGED_FOR: Duration = Duration::from_secs(20);
+/// As kube-apiserver has them.
+const MAX_HEAD: u32 = 1024 * 1024;
+const MAX_STREAMS: u32 = 250;
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_LIMIT: Duration = Duration::from_secs(15);
+/// What an HTTPS server written in Go says to HTTP.
+const SPEAK_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+
+/// A client whose requests are answered here.
+pub(crate) struct Connection {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) client: SocketAddr,
+    chain: Option<Vec<CertificateDer<'static>>>,
+    judged: Mutex<Option<Judged>>,
+}
+
+struct Judged {
+    credentials: Arc<Credentials>,
+    at: Instant,
+    peer: Peer,
+}
+
+/// Serves a connection to its end.
+pub(crate) async fn serve(gateway: Arc<Gateway>, mut stream: TcpStream, peer: SocketAddr) {
+    let mut first = BytesMut::new();
+    let mut client = peer;
+    if gateway.config.proxy_protocol_from.iter().any(|network| network.contains(peer.ip())) {
+        let header =
+            read_first(&mut stream, &mut first, FIRST_LIMIT, |bytes| proxy_header(bytes).transpose()).await;
+        match header {
+            Ok(Ok(header)) => {
+                first.advance(header.length);
+                client = header.client.unwrap_or(peer);
+            }
+            Ok(Err(error)) => return gateway.refuse(peer, &error),
+            Err(error) => return gateway.refuse(peer, &error),
+        }
+    }
+    let protocol = match read_first(&mut stream, &mut first, FIRST_LIMIT, classify).await {
+        Ok(protocol) => protocol,
+        // Probes that open and close a connection are nothing to speak of.
+        Err(landfall_wire::FirstError::Silent) => return,
+        Err(error) => return gateway.refuse(client, &error),
+    };
+    match protocol {
+        Protocol::Tls(hello) => {
+            let situation = gateway.outlook.now();
+            if splices(gateway.config.mode, &situation) && !is_ours(&hello) {
+                gateway.metrics.spliced.add(1);
+                splice(&gateway, stream, first, &situation).await;
+            } else {
+                gateway.metrics.terminated.add(1);
+                terminate(gateway, stream, first, client).await;
+            }
+        }
+        Protocol::Ssh => match gateway.config.ssh {
+            Some(target) => {
+                gateway.metrics.ssh.add(1);
+                tunnel::ssh(&gateway, stream, first, client, target).await;
+            }
+            None => gateway.metrics.refused.add(1),
+        },
+        Protocol::Http => {
+            gateway.metrics.refused.add(1);
+            // The client may be gone; then it need not be told.
+            let _ = tokio::time::timeout(FIRST_LIMIT, stream.write_all(SPEAK_TLS)).await;
+        }
+        Protocol::Unknown => gateway.metrics.refused.add(1),
+    }
+}
+
+fn is_ours(hello: &ClientHello) -> bool {
+    hello.server_name.as_deref() == Some(OWN_NAME)
+        || hello.protocols.iter().any(|protocol| protocol == OWN_PROTOCOL)
+}
+
+/// Passes the client's own TLS on to an API server, untouched.
+async fn splice(gateway: &Gateway, client: TcpStream, first: BytesMut, situation: &Situation) {
+    for target in gateway.outlook.targets(situation, gateway.config.upstream.local) {
+        let Some(mut server) = dial(target).await else { continue };
+        if server.write_all(&first).await.is_err() {
+            return;
+        }
+        drop(first);
+        // How it ended is for the two ends to say.
+        if let Ok(carried) = carry(&gateway.pipes, &client, &server).await {
+            gateway.metrics.spliced_bytes.add(carried.up + carried.down);
+        }
+        return;
+    }
+}
+
+pub(crate) async fn dial(target: SocketAddr) -> Option<TcpStream> {
+    let stream = match tokio::time::timeout(DIAL_LIMIT, TcpStream::connect(target)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(%target, %error, "cannot connect");
+            return None;
+        }
+        Err(_) => return None,
+    };
+    prepare(&stream);
+    Some(stream)
+}
+
+/// Shakes hands with the API server's own certificates and answers requests.
+async fn terminate(gateway: Arc<Gateway>, stream: TcpStream, first: BytesMut, client: SocketAddr) {
+    let acceptor = TlsAcceptor::from(Arc::clone(&gateway.credentials.get().server));
+    let shaking = acceptor.accept(Prefixed::new(first, stream));
+    let stream = match tokio::time::timeout(FIRST_LIMIT, shaking).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            gateway.metrics.failed_handshakes.add(1);
+            tracing::debug!(%client, %error, "a TLS handshake failed");
+            return;
+        }
+        Err(_) => return gateway.metrics.failed_handshakes.add(1),
+    };
+    let tls = stream.get_ref().1;
+    let http_2 = tls.alpn_protocol() == Some(b"h2");
+    let chain = tls.peer_certificates().map(<[_]>::to_vec);
+    let connection = Arc::new(Connection { gateway, client, chain, judged: Mutex::default() });
+    let served = if http_2 { serve_2(connection, stream).await } else { serve_1(connection, stream).await };
+    if let Err(error) = served {
+        tracing::debug!(%client, error = %self::chain(&*error), "a connection broke");
+    }
+}
+
+async fn serve_1(
+    connection: Arc<Connection>,
+    stream: TlsStream<Prefixed<TcpStream>>,
+) -> Result<(), BoxError> {
+    let asked = away(&connection.gateway);
+    let service = service_fn(move |request| answer(Arc::clone(&connection), request));
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE_LIMIT)
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    let mut serving = std::pin::pin!(serving);
+    tokio::select! {
+        ended = serving.as_mut() => return Ok(ended?),
+        () = asked => serving.as_mut().graceful_shutdown(),
+    }
+    Ok(serving.await?)
+}
+
+async fn serve_2(
+    connection: Arc<Connection>,
+    stream: TlsStream<Prefixed<TcpStream>>,
+) -> Result<(), BoxError> {
+    let asked = away(&connection.gateway);
+    let service = service_fn(move |request| answer(Arc::clone(&connection), request));
+    let serving = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEAD)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_LIMIT)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut serving = std::pin::pin!(serving);
+    tokio::select! {
+        ended = serving.as_mut() => return Ok(ended?),
+        () = asked => serving.as_mut().graceful_shutdown(),
+    }
+    Ok(serving.await?)
+}
+
+/// Resolves when clients should go: this process ends, or the load balancer has better servers for them.
+fn away(gateway: &Arc<Gateway>) -> impl Future<Output = ()> + Send + use<> {
+    let (drained, policy) = (gateway.drain.asked(), gateway.config.readiness);
+    let mut situations = gateway.outlook.subscribe();
+    async move {
+        tokio::select! {
+            () = drained => {}
+            _ = situations.wait_for(|situation| situation.sends_clients_away(policy)) => {}
+        }
+    }
+}
+
+/// Answers one request.
+async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Result<Answer, BoxError> {
+    let answer = if *request.method() == Method::CONNECT {
+        tunnel::connect(&connection, request).await
+    } else if let Some(question) = health::Question::of(&request) {
+        question.answer(&connection.gateway)
+    } else {
+        match request.uri().path() {
+            own::BUNDLE | own::REPORT | own::IDENTITY => own::answer(&connection, request).await,
+            _ => forward::forward(&connection, request).await,
+        }
+    };
+    connection.gateway.metrics.answered(answer.status());
+    Ok(answer)
+}
+
+// === impl Connection ===
+
+impl Connection {
+    /// Who the client is by its certificate, now.
+    pub(crate) fn peer(&self, credentials: &Arc<Credentials>) -> Peer {
+        let mut judged = self.judged.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(judged) = judged.as_ref()
+            && Arc::ptr_eq(&judged.credentials, credentials)
+            && judged.at.elapsed() < JUDGED_FOR
+        {
+            return judged.peer.clone();
+        }
+        let peer = credentials.judge(self.chain.as_deref());
+        *judged =
+            Some(Judged { credentials: Arc::clone(credentials), at: Instant::now(), peer: peer.clone() });
+        peer
+    }
+}

@@ -1,0 +1,206 @@
+//! The API endpoint of a half-born cluster. Connections are classified once, by their first bytes: passed on untouched,
+//! or terminated with the API server's own certificates. `/bootstrap` is answered here, whatever state the API server is
+//! in; everything else is the API server's, with exactly the identity its client has.
+
+mod access;
+mod admin;
+mod answer;
+mod audit;
+mod body;
+pub mod collector;
+pub mod config;
+mod connection;
+mod credentials;
+mod forward;
+mod gather;
+mod headers;
+mod health;
+mod identity;
+pub mod layout;
+mod metrics;
+mod network;
+mod notify;
+mod own;
+mod phase;
+mod redirect;
+mod review;
+mod situation;
+mod tunnel;
+mod upstream;
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use landfall_model::chain;
+use landfall_wire::{Drain, Listener, Live, Pipes, TlsError};
+
+pub use self::connection::OWN_NAME;
+pub use self::credentials::OWN_PROTOCOL;
+pub use self::network::{Network, NetworkError};
+pub use self::notify::notify;
+pub use self::phase::Phase;
+use crate::audit::Audit;
+use crate::config::{Collector, Config};
+use crate::credentials::Credentials;
+use crate::gather::Gathers;
+use crate::headers::Believed;
+use crate::metrics::Metrics;
+use crate::review::Reviewer;
+use crate::situation::{Lookout, Outlook};
+
+/// How long requests may go on after a request to stop.
+const DRAIN_LIMIT: Duration = Duration::from_secs(25);
+
+#[derive(Debug, thiserror::Error)]
+pub enum GatewayError {
+    #[error("load certificates and keys")]
+    Credentials(#[source] TlsError),
+    #[error("listen on {address}")]
+    Listen { address: SocketAddr, source: io::Error },
+    #[error("open the audit log `{path}`")]
+    Audit { path: PathBuf, source: io::Error },
+    #[error("make a place for the collector's socket")]
+    Collector(#[source] io::Error),
+}
+
+/// What all connections share.
+pub(crate) struct Gateway {
+    pub(crate) config: Config,
+    pub(crate) credentials: Arc<Live<Credentials>>,
+    pub(crate) believed: Believed,
+    pub(crate) outlook: Arc<Outlook>,
+    pub(crate) reviewer: Arc<Reviewer>,
+    pub(crate) gathers: Gathers,
+    pub(crate) audit: Audit,
+    pub(crate) metrics: Metrics,
+    pub(crate) drain: Drain,
+    pub(crate) pipes: Pipes,
+    leaving: AtomicBool,
+}
+
+/// A gateway that listens.
+#[expect(missing_debug_implementations, reason = "holds private keys")]
+pub struct Bound {
+    gateway: Arc<Gateway>,
+    listeners: Vec<Listener>,
+    admin: Option<Listener>,
+    lookout: Lookout,
+    collector: Option<collector::Started>,
+}
+
+/// Loads everything and listens. Nothing listens before everything is valid.
+pub fn bind(config: Config) -> Result<Bound, GatewayError> {
+    let credentials = credentials::load(&config).map_err(GatewayError::Credentials)?;
+    let audit = Audit::open(config.audit_log.clone()).map_err(|source| GatewayError::Audit {
+        path: config.audit_log.clone().unwrap_or_default(),
+        source,
+    })?;
+    let listen = |address: &SocketAddr| {
+        Listener::bind(*address).map_err(|source| GatewayError::Listen { address: *address, source })
+    };
+    let listeners = config.listen.iter().map(listen).collect::<Result<Vec<_>, _>>()?;
+    let admin = config.admin.as_ref().map(listen).transpose()?;
+    let (started, socket) = match &config.collector {
+        Collector::Socket(socket) => (None, socket.clone()),
+        Collector::Started { program } => {
+            let (started, socket) =
+                collector::start(program, &config.root).map_err(GatewayError::Collector)?;
+            (Some(started), socket)
+        }
+    };
+    let outlook = Outlook::new();
+    let reviewer = Arc::new(Reviewer::new(config.kubeconfig.clone()));
+    let lookout =
+        Lookout::new(config.clone(), Arc::clone(&credentials), Arc::clone(&reviewer), Arc::clone(&outlook));
+    let gateway = Arc::new(Gateway {
+        believed: Believed::new(config.front_proxy.as_ref()),
+        credentials,
+        outlook,
+        reviewer,
+        gathers: Gathers::new(collector::Collector::at(socket)),
+        audit,
+        metrics: Metrics::default(),
+        drain: Drain::default(),
+        pipes: Pipes::default(),
+        leaving: AtomicBool::new(false),
+        config,
+    });
+    Ok(Bound { gateway, listeners, admin, lookout, collector: started })
+}
+
+// === impl Bound ===
+
+impl Bound {
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().map(Listener::address).collect()
+    }
+
+    /// Serves until `stop`, then lets requests finish.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        let Self { gateway, listeners, admin, lookout, collector } = self;
+        let background = Drain::default();
+        let own_port = listeners.first().map(|listener| listener.address().port());
+        background.spawn(lookout.run());
+        background.spawn(Arc::clone(&gateway.credentials).watch());
+        for listener in listeners {
+            background.spawn(accept(Arc::clone(&gateway), listener));
+        }
+        if let Some(admin) = admin {
+            background.spawn(admin::serve(Arc::clone(&gateway), admin));
+        }
+        let redirected = gateway.config.redirect.zip(own_port);
+        if let Some((from, port)) = redirected {
+            background.spawn(redirect::keep(Arc::clone(&gateway), from, port));
+        }
+        stop.await;
+        gateway.leaving.store(true, Ordering::Relaxed);
+        let left = gateway.drain.finish(DRAIN_LIMIT).await;
+        if left > 0 {
+            tracing::warn!(left, "connections were cut");
+        }
+        background.finish(Duration::ZERO).await;
+        if redirected.is_some() {
+            redirect::clear().await;
+        }
+        drop(collector);
+    }
+}
+
+async fn accept(gateway: Arc<Gateway>, mut listener: Listener) {
+    tracing::info!(address = %listener.address(), "serving");
+    loop {
+        let (stream, peer) = listener.accept().await;
+        if gateway.metrics.connections.get() >= gateway.config.max_connections as u64 {
+            gateway.refuse(peer, &TooMany);
+            continue;
+        }
+        let held = gateway.metrics.connections.hold();
+        let shared = Arc::clone(&gateway);
+        gateway.drain.spawn(async move {
+            let _held = held;
+            connection::serve(shared, stream, peer).await;
+        });
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("too many connections are open")]
+struct TooMany;
+
+// === impl Gateway ===
+
+impl Gateway {
+    /// Counts a connection that is not served.
+    pub(crate) fn refuse(&self, client: SocketAddr, reason: &dyn std::error::Error) {
+        self.metrics.refused.add(1);
+        tracing::debug!(%client, reason = %chain(reason), "refused");
+    }
+
+    pub(crate) fn is_leaving(&self) -> bool {
+        self.leaving.load(Ordering::Relaxed)
+    }
+}

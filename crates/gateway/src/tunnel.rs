@@ -1,0 +1,181 @@
+//! TCP through the gateway to nodes that are named nowhere else: SSH end to end, its keys staying where they are.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use hyper::body::Incoming;
+use hyper::upgrade::OnUpgrade;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use landfall_wire::carry;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::TcpStream;
+
+use crate::Gateway;
+use crate::access::{Admitted, Need, admit};
+use crate::answer::{Answer, Refusal, failure};
+use crate::audit::Event;
+use crate::body::Body;
+use crate::connection::{Connection, dial};
+use crate::own::TUNNEL;
+
+/// A tunnel is for work, not for keeping.
+const TOTAL_LIMIT: Duration = Duration::from_secs(12 * 3600);
+const RESOLVE_LIMIT: Duration = Duration::from_secs(5);
+const BUFFER: usize = 16 * 1024;
+
+/// Where a tunnel leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Destination {
+    host: String,
+    port: u16,
+}
+
+/// `CONNECT host:port`.
+pub(crate) async fn connect(connection: &Connection, mut request: Request<Incoming>) -> Answer {
+    let Some(destination) =
+        request.uri().authority().and_then(|authority| Destination::parse(authority.as_str()))
+    else {
+        return failure(StatusCode::BAD_REQUEST, "CONNECT takes a host and a port");
+    };
+    let upgrade = hyper::upgrade::on(&mut request);
+    match open(connection, "CONNECT", request.headers(), &destination).await {
+        Ok((admitted, node)) => {
+            join(connection, admitted, &destination, upgrade, node);
+            Response::new(Body::empty())
+        }
+        Err(refusal) => refusal.into(),
+    }
+}
+
+/// Raw SSH on the API port goes to one place, which asks for its own keys.
+pub(crate) async fn ssh(
+    gateway: &Gateway,
+    client: TcpStream,
+    first: BytesMut,
+    from: SocketAddr,
+    target: SocketAddr,
+) {
+    let Some(mut server) = dial(target).await else { return };
+    if server.write_all(&first).await.is_err() {
+        return;
+    }
+    let event = Event::new(from, "SSH", &target.to_string());
+    // How it ended is for the two ends to say.
+    if let Ok(carried) = carry(&gateway.pipes, &client, &server).await {
+        gateway.audit.ended(&event, "ssh", carried.up, carried.down);
+    }
+}
+
+/// Admits the client and reaches the node.
+async fn open(
+    connection: &Connection,
+    method: &str,
+    headers: &hyper::HeaderMap,
+    destination: &Destination,
+) -> Result<(Admitted, TcpStream), Refusal> {
+    let path = format!("{TUNNEL}?host={}&port={}", destination.host, destination.port);
+    let admitted = admit(connection, method, &path, headers, Need::Path(TUNNEL)).await?;
+    let gateway = &connection.gateway;
+    if gateway.metrics.tunnels.get() >= gateway.config.tunnel.max_tunnels as u64 {
+        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many tunnels are open"));
+    }
+    let addresses = destination.resolve().await;
+    if addresses.is_empty() {
+        return Err(Refusal::new(StatusCode::BAD_GATEWAY, "the node's name is not known here"));
+    }
+    let nodes = &gateway.outlook.now().nodes;
+    // The address is checked, not the name: a name may lead anywhere.
+    let allowed =
+        addresses.iter().filter(|address| gateway.config.tunnel.allows(**address, destination.port, nodes));
+    let mut tried = false;
+    for address in allowed {
+        tried = true;
+        if let Some(node) = dial(SocketAddr::new(*address, destination.port)).await {
+            return Ok((admitted, node));
+        }
+    }
+    if tried {
+        return Err(Refusal::new(StatusCode::BAD_GATEWAY, "the node cannot be reached"));
+    }
+    let event = Event::new(connection.client, method, &path);
+    let reason = "tunnels lead to nodes of the control plane and allowed networks only";
+    gateway.audit.denied(&event, Some(&admitted.user), StatusCode::FORBIDDEN, reason);
+    Err(Refusal::new(StatusCode::FORBIDDEN, reason))
+}
+
+/// Carries bytes once the client's side is a plain stream.
+fn join(
+    connection: &Connection,
+    admitted: Admitted,
+    destination: &Destination,
+    client: OnUpgrade,
+    mut node: TcpStream,
+) {
+    let gateway = Arc::clone(&connection.gateway);
+    let event =
+        Event::new(connection.client, "CONNECT", &format!("{}:{}", destination.host, destination.port));
+    let held = gateway.metrics.tunnels.hold();
+    let drain = gateway.drain.clone();
+    drain.spawn(async move {
+        let _held = held;
+        let Ok(client) = client.await else { return };
+        let mut client = TokioIo::new(client);
+        let carrying = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut node, BUFFER, BUFFER);
+        let (up, down) = match tokio::time::timeout(TOTAL_LIMIT, carrying).await {
+            Ok(Ok(carried)) => carried,
+            // Broken or cut: how far it got is not known.
+            _ => (0, 0),
+        };
+        gateway.metrics.tunnelled_bytes.add(up + down);
+        gateway.audit.ended(&event, &admitted.user, up, down);
+    });
+}
+
+// === impl Destination ===
+
+impl Destination {
+    fn parse(text: &str) -> Option<Self> {
+        let (host, port) = text.rsplit_once(':')?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
+        if host.is_empty() || !host.bytes().all(plain) {
+            return None;
+        }
+        Some(Self { host: host.to_owned(), port: port.parse().ok()? })
+    }
+
+    async fn resolve(&self) -> Vec<IpAddr> {
+        if let Ok(address) = self.host.parse() {
+            return vec![address];
+        }
+        let resolving = tokio::net::lookup_host((self.host.as_str(), self.port));
+        match tokio::time::timeout(RESOLVE_LIMIT, resolving).await {
+            Ok(Ok(found)) => found.map(|address| address.ip()).collect(),
+            _ => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations_are_hosts_with_ports() {
+        for (text, expected) in [
+            ("10.0.0.5:22", Some(("10.0.0.5", 22))),
+            ("[fd00::5]:22", Some(("fd00::5", 22))),
+            ("node-1.example.org:2222", Some(("node-1.example.org", 2222))),
+            ("node-1", None),
+            (":22", None),
+            ("a@b:22", None),
+            ("node:99999", None),
+        ] {
+            let parsed = Destination::parse(text);
+            assert_eq!(parsed.as_ref().map(|to| (to.host.as_str(), to.port)), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Connections to API servers, by what they prove of us. Requests of different identities may share a connection only
+//! because identity travels in each request's head; connections with and without our certificate never mix.
+
+mod pool;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::Request;
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+pub(crate) use self::pool::{Pool, Returning};
+use crate::body::{Body, BoxError};
+
+/// A machine that does not answer within this is not there.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UpstreamError {
+    #[error("connect to the API server {target}")]
+    Connect { target: SocketAddr, source: io::Error },
+    #[error("the API server {target} took longer than {} s to connect", CONNECT_LIMIT.as_secs())]
+    Late { target: SocketAddr },
+    #[error("`{0}` is not a name a server can have")]
+    Name(String),
+    #[error("speak with the API server")]
+    Speak { source: BoxError },
+}
+
+/// A failure, with the request where nothing of it has been sent.
+pub(crate) struct Unsent {
+    pub(crate) error: UpstreamError,
+    pub(crate) request: Option<Box<Request<Body>>>,
+}
+
+/// As whom a connection is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum As {
+    /// Nobody: a request's own token, or no identity at all.
+    Plain,
+    /// The front proxy, which says in each request whose it is.
+    FrontProxy,
+}
+
+pub(crate) struct Pools {
+    plain: Pool,
+    fronted: Option<Pool>,
+}
+
+// === impl Pools ===
+
+impl Pools {
+    pub(crate) fn new(
+        plain: [Arc<ClientConfig>; 2],
+        fronted: Option<[Arc<ClientConfig>; 2]>,
+        name: String,
+    ) -> Self {
+        Self { plain: Pool::new(plain, name.clone()), fronted: fronted.map(|tls| Pool::new(tls, name)) }
+    }
+
+    pub(crate) fn get(&self, who: As) -> Option<&Pool> {
+        match who {
+            As::Plain => Some(&self.plain),
+            As::FrontProxy => self.fronted.as_ref(),
+        }
+    }
+}
+
+/// A TLS connection to an API server. Large while it is being made: callers keep it in a box.
+async fn connect(
+    target: SocketAddr,
+    tls: &Arc<ClientConfig>,
+    name: &str,
+) -> Result<TokioIo<TlsStream<TcpStream>>, UpstreamError> {
+    let name = ServerName::try_from(name.to_owned()).map_err(|_| UpstreamError::Name(name.to_owned()))?;
+    let connecting = async {
+        let stream = TcpStream::connect(target).await?;
+        landfall_wire::prepare(&stream);
+        TlsConnector::from(Arc::clone(tls)).connect(name, stream).await
+    };
+    match tokio::time::timeout(CONNECT_LIMIT, connecting).await {
+        Ok(Ok(stream)) => Ok(TokioIo::new(stream)),
+        Ok(Err(source)) => Err(UpstreamError::Connect { target, source }),
+        Err(_) => Err(UpstreamError::Late { target }),
+    }
+}

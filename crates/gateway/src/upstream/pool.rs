@@ -1,0 +1,312 @@
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use hyper::body::Incoming;
+use hyper::client::conn::{http1, http2};
+use hyper::header::{HOST, HeaderValue};
+use hyper::http::uri::PathAndQuery;
+use hyper::{Request, Response, Uri, Version};
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
+
+use super::{Unsent, UpstreamError, connect};
+use crate::body::Body;
+
+/// kube-apiserver closes what is idle for 90 s; a little earlier we do not use it any more.
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
+/// Idle connections kept per API server.
+const MAX_IDLE: usize = 256;
+/// How long an idle connection may take to be ready; a new one is made in little more.
+const READY_LIMIT: Duration = Duration::from_millis(50);
+/// Requests at once on one HTTP/2 connection: the least any API server allows.
+const MAX_STREAMS: usize = 100;
+/// How much of an answer may be on its way, as kube-apiserver grants its own clients.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// A connection whose peer vanished is noticed within the sum of the two.
+const PING_EVERY: Duration = Duration::from_secs(30);
+const PING_LIMIT: Duration = Duration::from_secs(15);
+
+/// Connections of one identity.
+pub(crate) struct Pool {
+    http_1: Arc<ClientConfig>,
+    http_2: Arc<ClientConfig>,
+    name: String,
+    idle: Arc<IdleByTarget>,
+    shared: Mutex<HashMap<SocketAddr, Vec<Shared>>>,
+    /// Only one new shared connection is made at a time; who waits for it may use it.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+struct Idle {
+    sender: http1::SendRequest<Body>,
+    since: Instant,
+}
+
+#[derive(Clone)]
+struct Shared {
+    sender: http2::SendRequest<Body>,
+    streams: Arc<AtomicUsize>,
+}
+
+type IdleByTarget = Mutex<HashMap<SocketAddr, Vec<Idle>>>;
+
+/// Goes back where it came from when an answer is read to its end; dropped before, it ends its connection or stream.
+pub(crate) struct Returning(Way);
+
+enum Way {
+    Exclusive { sender: http1::SendRequest<Body>, target: SocketAddr, idle: Arc<IdleByTarget> },
+    Stream(#[expect(dead_code, reason = "counts by living")] Stream),
+}
+
+struct Stream(Arc<AtomicUsize>);
+
+// === impl Pool ===
+
+impl Pool {
+    pub(super) fn new([http_1, http_2]: [Arc<ClientConfig>; 2], name: String) -> Self {
+        Self {
+            http_1,
+            http_2,
+            name,
+            idle: Arc::default(),
+            shared: Mutex::default(),
+            connecting: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Sends a request by the version of HTTP it came with.
+    pub(crate) async fn send(
+        &self,
+        target: SocketAddr,
+        request: Request<Body>,
+    ) -> Result<(Response<Incoming>, Returning), Unsent> {
+        if request.version() == Version::HTTP_2 {
+            self.send_shared(target, request).await
+        } else {
+            self.send_exclusive(target, request).await
+        }
+    }
+
+    /// A connection of its own, for a request that may turn it into something else.
+    pub(crate) async fn dedicated(
+        &self,
+        target: SocketAddr,
+    ) -> Result<http1::SendRequest<Body>, UpstreamError> {
+        let stream = Box::pin(connect(target, &self.http_1, &self.name)).await?;
+        let (sender, connection) = http1::handshake(stream).await.map_err(speak)?;
+        tokio::spawn(async move {
+            // Whoever uses the connection learns of its failure by itself.
+            let _ = connection.with_upgrades().await;
+        });
+        Ok(sender)
+    }
+
+    async fn send_exclusive(
+        &self,
+        target: SocketAddr,
+        request: Request<Body>,
+    ) -> Result<(Response<Incoming>, Returning), Unsent> {
+        let mut request = self.as_http_1(request);
+        loop {
+            let (mut sender, fresh) = match self.take_idle(target) {
+                Some(sender) => (sender, false),
+                None => (
+                    self.connect_1(target)
+                        .await
+                        .map_err(|error| unsent(error, Some(std::mem::take(&mut request))))?,
+                    true,
+                ),
+            };
+            if !fresh && !is_ready(&mut sender).await {
+                continue;
+            }
+            match sender.try_send_request(request).await {
+                Ok(response) => {
+                    let idle = Arc::clone(&self.idle);
+                    return Ok((response, Returning(Way::Exclusive { sender, target, idle })));
+                }
+                Err(mut failed) => match failed.take_message() {
+                    Some(again) if !fresh => request = again,
+                    message => {
+                        let error = UpstreamError::Speak { source: failed.into_error().into() };
+                        return Err(unsent(error, message));
+                    }
+                },
+            }
+        }
+    }
+
+    async fn send_shared(
+        &self,
+        target: SocketAddr,
+        mut request: Request<Body>,
+    ) -> Result<(Response<Incoming>, Returning), Unsent> {
+        // A connection may be told to go away between our choosing and our sending, but not for ever.
+        for _ in 0..3 {
+            let shared = match self.share(target).await {
+                Ok(Some(shared)) => shared,
+                Ok(None) => return self.send_exclusive(target, request).await,
+                Err(error) => return Err(unsent(error, Some(request))),
+            };
+            let stream = Stream::new(&shared.streams);
+            let mut sender = shared.sender;
+            match sender.try_send_request(request).await {
+                Ok(response) => return Ok((response, Returning(Way::Stream(stream)))),
+                Err(mut failed) => {
+                    let Some(again) = failed.take_message() else {
+                        let error = UpstreamError::Speak { source: failed.into_error().into() };
+                        return Err(unsent(error, None));
+                    };
+                    request = again;
+                    self.forget(target, &shared.streams);
+                }
+            }
+        }
+        Err(unsent(UpstreamError::Late { target }, Some(request)))
+    }
+
+    /// A connection with room for one more request; `None` when the server speaks no HTTP/2.
+    async fn share(&self, target: SocketAddr) -> Result<Option<Shared>, UpstreamError> {
+        if let Some(shared) = self.shared_with_room(target) {
+            return Ok(Some(shared));
+        }
+        let _one = self.connecting.lock().await;
+        if let Some(shared) = self.shared_with_room(target) {
+            return Ok(Some(shared));
+        }
+        let stream = Box::pin(connect(target, &self.http_2, &self.name)).await?;
+        if stream.inner().get_ref().1.alpn_protocol() != Some(b"h2") {
+            return Ok(None);
+        }
+        let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PING_LIMIT)
+            .handshake(stream)
+            .await
+            .map_err(speak)?;
+        tokio::spawn(async move {
+            // Whoever uses the connection learns of its failure by itself.
+            let _ = connection.await;
+        });
+        let shared = Shared { sender, streams: Arc::default() };
+        let mut all = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(target).or_default().push(shared.clone());
+        Ok(Some(shared))
+    }
+
+    fn shared_with_room(&self, target: SocketAddr) -> Option<Shared> {
+        let mut all = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = all.get_mut(&target)?;
+        own.retain(|shared| !shared.sender.is_closed());
+        own.iter().find(|shared| shared.has_room()).cloned()
+    }
+
+    fn forget(&self, target: SocketAddr, streams: &Arc<AtomicUsize>) {
+        let mut all = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = all.get_mut(&target) {
+            own.retain(|shared| !Arc::ptr_eq(&shared.streams, streams));
+        }
+    }
+
+    async fn connect_1(&self, target: SocketAddr) -> Result<http1::SendRequest<Body>, UpstreamError> {
+        let stream = Box::pin(connect(target, &self.http_1, &self.name)).await?;
+        let (sender, connection) = http1::handshake(stream).await.map_err(speak)?;
+        tokio::spawn(async move {
+            // Whoever uses the connection learns of its failure by itself.
+            let _ = connection.await;
+        });
+        Ok(sender)
+    }
+
+    fn take_idle(&self, target: SocketAddr) -> Option<http1::SendRequest<Body>> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = idle.get_mut(&target)?;
+        // The last one back is the one most surely alive.
+        while let Some(Idle { sender, since }) = own.pop() {
+            if since.elapsed() >= IDLE_LIMIT {
+                own.clear();
+                return None;
+            }
+            if !sender.is_closed() {
+                return Some(sender);
+            }
+        }
+        None
+    }
+
+    /// In the form HTTP/1.1 has: only the path, and the host in a header.
+    fn as_http_1(&self, mut request: Request<Body>) -> Request<Body> {
+        if !request.headers().contains_key(HOST) {
+            let host = request.uri().authority().map_or(self.name.as_str(), |authority| authority.as_str());
+            if let Ok(host) = HeaderValue::from_str(host) {
+                request.headers_mut().insert(HOST, host);
+            }
+        }
+        if request.uri().authority().is_some() {
+            let path = request.uri().path_and_query().cloned();
+            *request.uri_mut() = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+        }
+        *request.version_mut() = Version::HTTP_11;
+        request
+    }
+}
+
+/// An idle connection may be closing at this moment, or still be sending a body whose answer came early.
+async fn is_ready(sender: &mut http1::SendRequest<Body>) -> bool {
+    sender.is_ready() || matches!(tokio::time::timeout(READY_LIMIT, sender.ready()).await, Ok(Ok(())))
+}
+
+fn speak(source: hyper::Error) -> UpstreamError {
+    UpstreamError::Speak { source: source.into() }
+}
+
+fn unsent(error: UpstreamError, request: Option<Request<Body>>) -> Unsent {
+    Unsent { error, request: request.map(Box::new) }
+}
+
+// === impl Shared ===
+
+impl Shared {
+    fn has_room(&self) -> bool {
+        self.streams.load(Ordering::Relaxed) < MAX_STREAMS
+    }
+}
+
+// === impl Stream ===
+
+impl Stream {
+    fn new(streams: &Arc<AtomicUsize>) -> Self {
+        streams.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(streams))
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+// === impl Returning ===
+
+impl Returning {
+    /// The answer was read to its end.
+    pub(crate) fn done(self) {
+        if let Way::Exclusive { sender, target, idle } = self.0
+            && !sender.is_closed()
+        {
+            let mut idle = idle.lock().unwrap_or_else(PoisonError::into_inner);
+            let own = idle.entry(target).or_default();
+            if own.len() < MAX_IDLE {
+                own.push(Idle { sender, since: Instant::now() });
+            }
+        }
+    }
+}

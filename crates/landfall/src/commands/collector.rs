@@ -1,0 +1,72 @@
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use landfall_gateway::collector;
+use tokio::io::AsyncReadExt as _;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::exit::{Exit, Failure};
+
+/// Collect this machine's evidence for a gateway that asks on a socket
+///
+/// The gateway starts one by itself. Run it where the gateway cannot: on the host of its container.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  landfall collector --socket /run/landfall/collector.sock
+  landfall gateway --collector /run/landfall/collector.sock")]
+pub(crate) struct Collector {
+    /// The Unix socket to listen on; root and this command's user may ask
+    #[arg(long, value_name = "PATH")]
+    socket: PathBuf,
+
+    /// The machine's root folder: `/`, a mounted disk, a container's `/host`
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+
+    /// End when standard input ends
+    #[arg(long, hide = true)]
+    with_parent: bool,
+}
+
+// === impl Collector ===
+
+impl Collector {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+        runtime.block_on(async {
+            let stop = stop(self.with_parent).context("listen for signals")?;
+            let served = collector::serve(&self.socket, &self.root, stop).await;
+            served.map_err(|error| {
+                Failure::new(
+                    error,
+                    "name a socket in a folder that only root can write to, such as `/run/landfall`",
+                )
+            })
+        })?;
+        // A collection that is under way is not worth waiting for: nobody is left to read it.
+        runtime.shutdown_background();
+        Ok(Exit::Done)
+    }
+}
+
+fn stop(with_parent: bool) -> std::io::Result<impl Future<Output = ()>> {
+    let (mut terminated, mut interrupted) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        let parent = async {
+            if with_parent {
+                // Nothing is ever sent; its end is what counts.
+                let _ = tokio::io::stdin().read(&mut [0]).await;
+            } else {
+                std::future::pending::<()>().await;
+            }
+        };
+        tokio::select! {
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
+            () = parent => {}
+        }
+    })
+}

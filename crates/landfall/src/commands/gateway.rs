@@ -1,0 +1,199 @@
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use landfall_gateway::config::{self, ConfigError, Settings};
+use landfall_gateway::layout::{self, Chosen};
+use landfall_gateway::{GatewayError, notify};
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::exit::{Exit, Failure};
+
+/// Serve the API endpoint: `/bootstrap` here, everything else to the API server
+///
+/// Finds the certificates of an OpenShift bootstrap host, of kubeadm and of k3s by itself and says what it chose.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  landfall gateway
+  landfall gateway --mode splice --listen 0.0.0.0:6443 --upstream 127.0.0.1:7443
+  curl --cert admin.crt --key admin.key https://api.example.org:6443/bootstrap -o bundle.tar.gz
+
+Settings stand in /etc/landfall/gateway.toml and gateway.toml.d/*.toml; flags win. docs/guides/gateway.md has them all.")]
+pub(crate) struct Gateway {
+    /// The settings; drop-ins lie beside them in FILE.d [default: /etc/landfall/gateway.toml, if there]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Where to listen; may be given several times [default: port 6444 of every address]
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Vec<SocketAddr>,
+
+    /// What becomes of TLS connections
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
+
+    /// What load balancers are told when the local API server goes
+    #[arg(long, value_enum)]
+    readiness: Option<Readiness>,
+
+    /// The local API server [default: 127.0.0.1:6443]
+    #[arg(long, value_name = "ADDRESS")]
+    upstream: Option<SocketAddr>,
+
+    /// Redirect connections to this port here, while that does good
+    #[arg(long, value_name = "PORT")]
+    redirect: Option<u16>,
+
+    /// The socket of a `landfall collector`; without it one is started
+    #[arg(long, value_name = "PATH")]
+    collector: Option<PathBuf>,
+
+    /// A file with a token that opens `/bootstrap`
+    #[arg(long, value_name = "FILE")]
+    gather_token: Option<PathBuf>,
+
+    /// Where metrics are served, in clear
+    #[arg(long, value_name = "ADDRESS")]
+    admin: Option<SocketAddr>,
+
+    /// Where decisions about `/bootstrap` are written, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    audit_log: Option<PathBuf>,
+
+    /// The machine's root folder: `/`, or a container's `/host`
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+
+    /// Say what would be chosen and why, and end
+    #[arg(long)]
+    check: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Mode {
+    /// Intercept where every client's identity can be kept, else splice
+    Auto,
+    /// Terminate TLS and forward with identity kept
+    Intercept,
+    /// Pass TLS on untouched while an API server answers
+    Splice,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Readiness {
+    /// Stay, reachable for `/bootstrap`
+    Hold,
+    /// Go when the local API server goes
+    Leave,
+}
+
+// === impl Gateway ===
+
+impl Gateway {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let settings = config::read(self.config.as_deref()).map_err(|error| explain_settings(error))?;
+        let check = self.check;
+        let program = std::env::current_exe().context("find this program")?;
+        let Chosen { config, reasons } =
+            layout::choose(self.over(settings), program).map_err(|error| explain_settings(error))?;
+        for reason in &reasons {
+            tracing::info!(reason, "chosen");
+            // Nobody is left to be told when standard error is closed.
+            let _ = writeln!(std::io::stderr(), "{reason}");
+        }
+        if check {
+            return Ok(Exit::Done);
+        }
+        let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+        runtime.block_on(async {
+            let stop = stop().context("listen for signals")?;
+            let bound = landfall_gateway::bind(config).map_err(explain)?;
+            for address in bound.addresses() {
+                let _ = writeln!(std::io::stderr(), "listening on {address}");
+            }
+            notify("READY=1");
+            bound
+                .run(async {
+                    stop.await;
+                    notify("STOPPING=1");
+                })
+                .await;
+            Ok::<_, Failure>(())
+        })?;
+        Ok(Exit::Done)
+    }
+
+    /// What the command line says wins.
+    fn over(self, mut settings: Settings) -> Settings {
+        if !self.listen.is_empty() {
+            settings.listen = Some(self.listen);
+        }
+        settings.mode = self.mode.map(Into::into).or(settings.mode);
+        settings.readiness = self.readiness.map(Into::into).or(settings.readiness);
+        settings.upstream.local = self.upstream.or(settings.upstream.local);
+        settings.redirect = self.redirect.or(settings.redirect);
+        settings.collector = self.collector.or(settings.collector);
+        settings.gather_token = self.gather_token.or(settings.gather_token);
+        settings.admin = self.admin.or(settings.admin);
+        settings.audit_log = self.audit_log.or(settings.audit_log);
+        settings.root = self.root.or(settings.root);
+        settings
+    }
+}
+
+fn stop() -> std::io::Result<impl Future<Output = ()>> {
+    let (mut terminated, mut interrupted) =
+        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            _ = terminated.recv() => {}
+            _ = interrupted.recv() => {}
+        }
+    })
+}
+
+fn explain_settings(error: ConfigError) -> Failure {
+    let hint = match &error {
+        ConfigError::Incomplete(_) => "run it on a control plane host, or name the files in the settings",
+        _ => "correct the file; docs/guides/gateway.md lists all settings",
+    };
+    Failure::new(error, hint)
+}
+
+fn explain(error: GatewayError) -> Failure {
+    let hint = match &error {
+        GatewayError::Credentials(_) => "run as root, and check the files named above",
+        GatewayError::Listen { .. } => "choose another address with `--listen`",
+        GatewayError::Audit { .. } => "choose another file with `--audit-log`",
+        GatewayError::Collector(_) => {
+            "run `landfall collector` yourself and name its socket with `--collector`"
+        }
+    };
+    Failure::new(error, hint)
+}
+
+// === impl Mode ===
+
+impl From<Mode> for config::Mode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Auto => Self::Auto,
+            Mode::Intercept => Self::Intercept,
+            Mode::Splice => Self::Splice,
+        }
+    }
+}
+
+// === impl Readiness ===
+
+impl From<Readiness> for config::Readiness {
+    fn from(readiness: Readiness) -> Self {
+        match readiness {
+            Readiness::Hold => Self::Hold,
+            Readiness::Leave => Self::Leave,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+use std::time::Duration;
+
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::task::TaskTracker;
+
+/// Tasks that are asked to finish, given time, and then ended.
+#[derive(Clone, Debug, Default)]
+pub struct Drain {
+    asked: CancellationToken,
+    over: CancellationToken,
+    tasks: TaskTracker,
+}
+
+// === impl Drain ===
+
+impl Drain {
+    /// Runs a task until it ends by itself or its time is over.
+    pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let over = self.over.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = task => {}
+                () = over.cancelled() => {}
+            }
+        });
+    }
+
+    /// Resolves when tasks are asked to finish what they do and begin nothing new.
+    pub fn asked(&self) -> WaitForCancellationFutureOwned {
+        self.asked.clone().cancelled_owned()
+    }
+
+    pub fn is_asked(&self) -> bool {
+        self.asked.is_cancelled()
+    }
+
+    /// Asks all tasks to finish.
+    pub fn ask(&self) {
+        self.asked.cancel();
+    }
+
+    pub fn tasks(&self) -> usize {
+        self.tasks.len()
+    }
+
+    /// Asks all tasks to finish, waits for them, ends those that are left, and tells how many that were.
+    pub async fn finish(&self, within: Duration) -> usize {
+        self.ask();
+        self.tasks.close();
+        let left = match tokio::time::timeout(within, self.tasks.wait()).await {
+            Ok(()) => 0,
+            Err(_) => self.tasks.len(),
+        };
+        self.over.cancel();
+        self.tasks.wait().await;
+        left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_finishes_is_waited_for_and_who_does_not_is_ended() {
+        let drain = Drain::default();
+        let asked = drain.asked();
+        drain.spawn(asked);
+        drain.spawn(std::future::pending());
+        assert_eq!(drain.tasks(), 2);
+        assert_eq!(drain.finish(Duration::from_millis(50)).await, 1);
+        assert_eq!(drain.tasks(), 0);
+    }
+}

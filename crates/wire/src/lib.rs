@@ -1,0 +1,22 @@
+//! Sockets and what is done with them before anybody decides anything: listen, look at the first bytes, TLS from files
+//! that change, carry bytes from one socket to another, drain. No policy: who may do what is for the roles.
+
+mod backoff;
+mod drain;
+mod first;
+mod hello;
+mod listen;
+mod protocol;
+mod proxy;
+mod splice;
+mod tls;
+
+pub use backoff::Backoff;
+pub use drain::Drain;
+pub use first::{FirstError, Prefixed, read_first};
+pub use hello::{ClientHello, HelloError, MAX_HELLO, client_hello};
+pub use listen::{Listener, prepare};
+pub use protocol::{Protocol, classify};
+pub use proxy::{ProxyError, ProxyHeader, proxy_header};
+pub use splice::{Carried, Pipes, carry};
+pub use tls::{AskForCertificate, Calling, Files, Live, Pair, TlsError, calling, roots, serving};
