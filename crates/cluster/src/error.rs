@@ -33,4 +33,12 @@ impl Error {
     pub fn is_answer(&self) -> bool {
         matches!(self, Self::Refused { source: kube::Error::Api(_), .. })
     }
+
+    /// What the API server answered: its HTTP status and its reason, such as `Forbidden`.
+    pub fn answer(&self) -> Option<(u16, &str)> {
+        match self {
+            Self::Refused { source: kube::Error::Api(status), .. } => Some((status.code, &status.reason)),
+            _ => None,
+        }
+    }
 }

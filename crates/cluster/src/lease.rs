@@ -1,7 +1,11 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Api;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 
 use crate::{Cluster, Error};
 
@@ -13,14 +17,106 @@ pub struct LeaseQuery {
     pub selector: String,
 }
 
+/// A lease that somebody keeps.
+#[derive(Clone, Debug)]
+pub struct OwnLease {
+    pub namespace: String,
+    pub name: String,
+    pub holder: String,
+    pub labels: BTreeMap<String, String>,
+    /// How long it is valid after each renewal.
+    pub duration: Duration,
+}
+
+/// A lease as it was seen: who wants it gone says so of this version only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenLease {
+    pub namespace: String,
+    pub name: String,
+    version: Option<String>,
+}
+
+/// The leases of a query, told apart.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Leases {
+    pub live: usize,
+    pub expired: Vec<SeenLease>,
+}
+
 impl Cluster {
-    /// How many of these leases are held now: renewed within their own duration, seen from the given moment.
-    pub async fn live_leases(&self, query: &LeaseQuery, now: Timestamp) -> Result<usize, Error> {
+    /// Takes the lease, or renews it. A lease of this name that somebody else held is taken over: the name is ours.
+    pub async fn hold_lease(&self, lease: &OwnLease, now: Timestamp) -> Result<(), Error> {
+        let leases: Api<Lease> = Api::namespaced(self.client(), &lease.namespace);
+        let OwnLease { namespace, name, .. } = lease;
+        let found = self.ask(|| format!("read Lease {namespace}/{name}"), leases.get_opt(name)).await?;
+        let (exists, mut object) = (found.is_some(), found.unwrap_or_default());
+        let spec = object.spec.get_or_insert_with(LeaseSpec::default);
+        if spec.holder_identity.as_deref() != Some(&lease.holder) {
+            spec.acquire_time = Some(MicroTime(now));
+        }
+        spec.holder_identity = Some(lease.holder.clone());
+        spec.lease_duration_seconds = Some(i32::try_from(lease.duration.as_secs()).unwrap_or(i32::MAX));
+        spec.renew_time = Some(MicroTime(now));
+        let parameters = PostParams::default();
+        if exists {
+            object.metadata.labels.get_or_insert_default().extend(lease.labels.clone());
+            let asked = || format!("renew Lease {namespace}/{name}");
+            self.ask(asked, leases.replace(name, &parameters, &object)).await?;
+        } else {
+            object.metadata = ObjectMeta {
+                name: Some(name.clone()),
+                labels: Some(lease.labels.clone()),
+                ..ObjectMeta::default()
+            };
+            let asked = || format!("create Lease {namespace}/{name}");
+            self.ask(asked, leases.create(&parameters, &object)).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives the lease up. One that is gone already is no failure.
+    pub async fn release_lease(&self, lease: &OwnLease) -> Result<(), Error> {
+        let seen = SeenLease { namespace: lease.namespace.clone(), name: lease.name.clone(), version: None };
+        match self.delete_lease(&seen).await {
+            Err(error) if error.answer().is_some_and(|(code, _)| code == 404) => Ok(()),
+            released => released,
+        }
+    }
+
+    /// Deletes a lease, unless it was renewed since it was seen.
+    pub async fn delete_lease(&self, lease: &SeenLease) -> Result<(), Error> {
+        let leases: Api<Lease> = Api::namespaced(self.client(), &lease.namespace);
+        let preconditions =
+            lease.version.clone().map(|version| Preconditions { resource_version: Some(version), uid: None });
+        let parameters = DeleteParams { preconditions, ..DeleteParams::default() };
+        let asked = || format!("delete Lease {}/{}", lease.namespace, lease.name);
+        self.ask(asked, leases.delete(&lease.name, &parameters)).await.map(|_| ())
+    }
+
+    /// The leases that are held now, and those that no longer are.
+    pub async fn leases(&self, query: &LeaseQuery, now: Timestamp) -> Result<Leases, Error> {
         let leases: Api<Lease> = Api::namespaced(self.client(), &query.namespace);
         let parameters = ListParams::default().labels(&query.selector);
         let asked = || format!("list leases {} in {}", query.selector, query.namespace);
         let found = self.ask(asked, leases.list(&parameters)).await?;
-        Ok(found.items.iter().filter(|lease| is_live(lease, now)).count())
+        let mut told = Leases::default();
+        for lease in found.items {
+            if is_live(&lease, now) {
+                told.live += 1;
+            } else {
+                told.expired.push(SeenLease {
+                    namespace: query.namespace.clone(),
+                    name: lease.metadata.name.unwrap_or_default(),
+                    version: lease.metadata.resource_version,
+                });
+            }
+        }
+        Ok(told)
+    }
+
+    /// How many of these leases are held now: renewed within their own duration, seen from the given moment.
+    pub async fn live_leases(&self, query: &LeaseQuery, now: Timestamp) -> Result<usize, Error> {
+        Ok(self.leases(query, now).await?.live)
     }
 }
 

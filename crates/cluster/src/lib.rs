@@ -14,5 +14,5 @@ pub use access::{Access, TokenReview, User};
 pub use client::Cluster;
 pub use credentials::{Credentials, Identity};
 pub use error::Error;
-pub use lease::LeaseQuery;
+pub use lease::{LeaseQuery, Leases, OwnLease, SeenLease};
 pub use version::ServerVersion;

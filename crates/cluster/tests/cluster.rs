@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use landfall_cluster::{Access, Cluster, LeaseQuery, TokenReview, User};
+use landfall_cluster::{Access, Cluster, LeaseQuery, Leases, OwnLease, TokenReview, User};
 use landfall_model::Secret;
 use landfall_testkit::{ApiServer, have};
 use serde_json::json;
@@ -24,6 +24,7 @@ async fn a_cluster_answers() {
     tokens_are_told_apart(&server, &cluster).await;
     access_is_what_rules_say(&server, &cluster).await;
     only_live_leases_count(&server, &cluster).await;
+    a_lease_is_held_renewed_and_released(&cluster).await;
 }
 
 async fn config_maps_are_read_and_missed(server: &ApiServer, cluster: &Cluster) {
@@ -94,6 +95,38 @@ async fn only_live_leases_count(server: &ApiServer, cluster: &Cluster) {
     assert_eq!(cluster.live_leases(&query, now).await.unwrap(), 1);
     let nobody = LeaseQuery { selector: "fleet=south".to_owned(), ..query };
     assert_eq!(cluster.live_leases(&nobody, now).await.unwrap(), 0);
+}
+
+async fn a_lease_is_held_renewed_and_released(cluster: &Cluster) {
+    let own = OwnLease {
+        namespace: "kube-system".to_owned(),
+        name: "pier-1".to_owned(),
+        holder: "one".to_owned(),
+        labels: [("fleet".to_owned(), "west".to_owned())].into(),
+        duration: Duration::from_secs(30),
+    };
+    let query = LeaseQuery { namespace: "kube-system".to_owned(), selector: "fleet=west".to_owned() };
+    let now = Timestamp::now();
+    let later = now + SignedDuration::from_secs(40);
+    cluster.hold_lease(&own, now).await.unwrap();
+    assert_eq!(cluster.live_leases(&query, now).await.unwrap(), 1);
+    let expired = cluster.leases(&query, later).await.unwrap();
+    assert_eq!((expired.live, expired.expired.len()), (0, 1));
+
+    // Renewed by another holder of the name: valid again, and what was seen as expired must not be deleted.
+    cluster.hold_lease(&OwnLease { holder: "two".to_owned(), ..own.clone() }, later).await.unwrap();
+    assert_eq!(cluster.live_leases(&query, later).await.unwrap(), 1);
+    let error = cluster.delete_lease(&expired.expired[0]).await.unwrap_err();
+    assert_eq!(error.answer(), Some((409, "Conflict")), "{error}");
+    let much_later = later + SignedDuration::from_secs(40);
+    let expired = cluster.leases(&query, much_later).await.unwrap().expired;
+    cluster.delete_lease(&expired[0]).await.unwrap();
+    assert_eq!(cluster.leases(&query, later).await.unwrap(), Leases::default());
+
+    cluster.hold_lease(&own, now).await.unwrap();
+    cluster.release_lease(&own).await.unwrap();
+    cluster.release_lease(&own).await.unwrap();
+    assert_eq!(cluster.live_leases(&query, now).await.unwrap(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

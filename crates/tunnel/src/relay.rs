@@ -5,12 +5,13 @@ use std::future::poll_fn;
 use std::io::IoSlice;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf as _, Bytes};
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::Sleep;
 
+use crate::metrics::Histogram;
 use crate::mux::Tunnel;
 use crate::socket::Peer;
 use crate::transport::poll_read;
@@ -34,6 +35,10 @@ pub(crate) enum Socket {
 
 struct Relay<'a, S> {
     kind: Socket,
+    /// How long writes waited.
+    write_times: Option<&'a Histogram>,
+    /// Since when the socket takes nothing.
+    blocked: Option<Instant>,
     socket: &'a mut S,
     tunnel: &'a Tunnel,
     /// Taken from the tunnel, not yet written.
@@ -50,8 +55,15 @@ struct Relay<'a, S> {
 }
 
 /// Relays until both ends are done. The caller drops the tunnel, which closes it.
-pub(crate) async fn relay<S: Peer>(kind: Socket, socket: &mut S, tunnel: &Tunnel) {
+pub(crate) async fn relay<S: Peer>(
+    kind: Socket,
+    socket: &mut S,
+    tunnel: &Tunnel,
+    write_times: Option<&Histogram>,
+) {
     let mut relay = Relay {
+        write_times,
+        blocked: None,
         kind,
         socket,
         tunnel,
@@ -158,7 +170,18 @@ impl<S: Peer> Relay<'_, S> {
             *slot = IoSlice::new(bytes);
         }
         let count = self.unwritten.len().min(MAX_SLICES);
-        match ready!(Pin::new(&mut *self.socket).poll_write_vectored(cx, &slices[..count])) {
+        let Poll::Ready(written) = Pin::new(&mut *self.socket).poll_write_vectored(cx, &slices[..count])
+        else {
+            if self.write_times.is_some() {
+                self.blocked.get_or_insert_with(Instant::now);
+            }
+            return Poll::Pending;
+        };
+        if let Some(times) = self.write_times {
+            // The clock is only asked when there was something to wait for.
+            times.observe(self.blocked.take().map_or(Duration::ZERO, |since| since.elapsed()));
+        }
+        match written {
             Ok(written) if written > 0 => self.advance(written),
             _ => {
                 // Nobody reads any more: the rest has nowhere to go.

@@ -77,8 +77,34 @@ fn readiness_follows_the_agent_and_metrics_count_its_tunnels() {
     ] {
         assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
     }
+    every_name_of_upstream_is_served(&get(at_server, "/metrics"), &get(at_agent, "/metrics"));
     stop.cancel();
     eventually("the parting", SOON, || get(at_agent, "/readyz").starts_with("HTTP/1.1 503 ").then_some(()))
         .unwrap();
     leave.cancel();
+}
+
+/// Dashboards and alerts are built on these.
+fn every_name_of_upstream_is_served(server: &str, agent: &str) {
+    let served = |page: &str, prefix: &str, names: &str| {
+        for name in names.split_whitespace() {
+            let line = format!("# TYPE konnectivity_network_proxy_{prefix}_{name} ");
+            assert!(page.lines().any(|found| found.starts_with(&line)), "{prefix}_{name} is not in\n{page}");
+        }
+    };
+    served(
+        server,
+        "server",
+        "dial_duration_seconds frontend_write_duration_seconds connection_duration_seconds grpc_connections \
+         http_connections ready_backend_connections ready_backends pending_backend_dials established_connections \
+         full_receive_channels dial_failure_count stream_packets_total stream_errors_total culled_leases_count \
+         lease_delete_latency_seconds lease_delete_total lease_list_latency_seconds lease_list_total",
+    );
+    served(
+        agent,
+        "agent",
+        "dial_duration_seconds server_connection_failure_count endpoint_dial_failure_total open_server_connections \
+         known_server_count open_endpoint_connections stream_packets_total stream_errors_total lease_lists_total \
+         lease_watches_total lease_list_latency_seconds",
+    );
 }

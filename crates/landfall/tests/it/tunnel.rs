@@ -1,5 +1,6 @@
 //! `landfall tunnel`, as those who know `proxy-server` and `proxy-agent` run it.
 
+use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +10,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use landfall_pki::{Authority, Leaf, Purpose};
-use landfall_testkit::{Process, eventually, free_port};
+use landfall_testkit::{Binary, Need, Process, eventually, free_port, have};
 use rustix::process::Signal;
 
 use crate::command::Bench;
@@ -213,6 +214,29 @@ fn a_second_signal_does_not_wait() {
 }
 
 #[test]
+fn every_flag_of_upstream_is_known() {
+    if !have(&[Need::Built(Binary::KonnectivityServer), Need::Built(Binary::KonnectivityAgent)]) {
+        return;
+    }
+    for (binary, role) in [(Binary::KonnectivityServer, "server"), (Binary::KonnectivityAgent, "agent")] {
+        let help = Command::new(binary.path().unwrap()).arg("--help").output().unwrap();
+        let theirs = flags(&String::from_utf8(help.stdout).unwrap());
+        assert!(theirs.len() > 40, "{theirs:?}");
+        let ours = flags(&Bench::new().run(&["tunnel", role, "--help"]).stdout);
+        let missing: Vec<&String> = theirs.difference(&ours).collect();
+        assert!(missing.is_empty(), "{role}: {missing:?}");
+    }
+}
+
+/// The flags a help text lists.
+fn flags(help: &str) -> BTreeSet<String> {
+    let listed = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+    let long = listed.filter_map(|line| line.split_whitespace().find_map(|word| word.strip_prefix("--")));
+    let name = |flag: &str| flag.split(['[', '=', '.', ',']).next().unwrap_or_default().to_owned();
+    long.map(name).collect()
+}
+
+#[test]
 fn flags_without_effect_say_so() {
     let dock = Dock::new();
     let more = ["--xfr-channel-size=10", "--log-dir=/tmp", "--enable-profiling", "--alsologtostderr=false"];
@@ -229,7 +253,7 @@ fn flags_without_effect_say_so() {
 fn wrong_flags_are_refused_with_advice() {
     let dock = Dock::new();
     let serve = ["tunnel", "server", "--cluster-cert=server.crt", "--cluster-key=server.key"];
-    let cases: [(&[&str], i32, &str); 10] = [
+    let cases: [(&[&str], i32, &str); 13] = [
         (&["--uds-name=a.sock"], 64, "--server-port=8090"),
         (&["--uds-name=a.sock", "--server-port=0", "--server-cert=a"], 64, "certificate of the frontend"),
         (&[], 64, "without certificates"),
@@ -242,6 +266,17 @@ fn wrong_flags_are_refused_with_advice() {
         ),
         (&["--uds-name=no/where.sock", "--server-port=0"], 1, "no/where.sock"),
         (&["--uds-name=a.sock", "--server-port=0", "--cluster-ca-cert=no.crt"], 1, "no.crt"),
+        (&["--uds-name=a.sock", "--server-port=0", "--agent-namespace=a"], 64, "whose, or what for"),
+        (
+            &["--uds-name=a.sock", "--server-port=0", "--enable-lease-controller", "--lease-label=x"],
+            64,
+            "list of labels",
+        ),
+        (
+            &["--uds-name=a.sock", "--server-port=0", "--enable-lease-controller", "--kubeconfig=no.yaml"],
+            1,
+            "no.yaml",
+        ),
         (&["--uds-name=a.sock", "--server-port=0", "--cipher-suites=TLS_ROT13"], 1, "TLS_ROT13"),
         (
             &["--uds-name=a.sock", "--server-port=0", "--agent-bind-address=no.such.host.invalid"],

@@ -41,7 +41,7 @@ pub(super) async fn serve(dial: Dial, metrics: Arc<Metrics>) {
         Ok(mut socket) => {
             metrics.dial_duration.observe(started.elapsed());
             queue.command(Command::Dialed { random, connect_id, error: None });
-            relay(Socket::Endpoint, &mut socket, &tunnel).await;
+            relay(Socket::Endpoint, &mut socket, &tunnel, None).await;
         }
         Err(error) => {
             if !error.ends_with("i/o timeout") {

@@ -2,10 +2,12 @@
 
 mod call;
 mod endpoint;
+mod leases;
 mod link;
 mod servers;
 mod status;
 
+pub use leases::CountSource;
 pub use status::{AgentReport, AgentView};
 
 use std::io;
@@ -14,16 +16,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use landfall_cluster::{Cluster, LeaseQuery};
 use landfall_model::chain;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::call::Called;
+use self::leases::LeaseCounter;
 use self::link::{End, Link};
 use self::servers::{Pauses, Servers};
 use crate::config::AgentConfig;
 use crate::health::{Door, HealthListener};
 use crate::http2::ErrorCode;
+use crate::metrics::{Broke, Segment};
 use crate::mux::{Command, Queue};
 
 /// How often a draining agent looks whether its tunnels have ended.
@@ -40,6 +45,7 @@ pub struct Agent {
     admin: Option<HealthListener>,
     /// The servers' links.
     links: TaskTracker,
+    leases: Option<LeaseCounter>,
 }
 
 /// The agent cannot start.
@@ -58,7 +64,22 @@ impl Agent {
         let health = listen(config.health).await?;
         let admin = listen(config.admin).await?;
         let servers = Servers::new(&config.agent_id);
-        Ok(Self { config, servers: Arc::new(servers), health, admin, links: TaskTracker::new() })
+        Ok(Self {
+            config,
+            servers: Arc::new(servers),
+            health,
+            admin,
+            links: TaskTracker::new(),
+            leases: None,
+        })
+    }
+
+    /// `--count-server-leases`: learns from leases how many servers there are.
+    #[must_use]
+    pub fn counting_leases(mut self, cluster: Cluster, query: LeaseQuery, source: CountSource) -> Self {
+        self.servers.count_by(source);
+        self.leases = Some(LeaseCounter { cluster, query });
+        self
     }
 
     /// Where health is served, if it is.
@@ -87,8 +108,15 @@ impl Agent {
             }
         }
         let lost = Arc::new(tokio::sync::Notify::new());
+        let counting = async {
+            match &self.leases {
+                Some(leases) => leases.count(&self.servers, &lost).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = self.keep_connected(&lost) => {}
+            () = counting => {}
             () = stop.cancelled() => {}
         }
         self.servers.tell_all(|| Command::Drain);
@@ -118,6 +146,7 @@ impl Agent {
                     pauses.usual()
                 }
                 Err(error) => {
+                    self.servers.metrics.calls_failed.add();
                     tracing::warn!(error = %chain(&error), "no server reached");
                     pauses.longer()
                 }
@@ -160,9 +189,13 @@ async fn serve(servers: Arc<Servers>, called: Called, mut link: Link, lost: Arc<
     match outcome {
         Ok(End::Stopped) => {}
         Ok(End::ServerLeft(reason)) => tracing::info!(server = server_id, reason, "server left"),
-        Ok(End::Garbled(reason)) => tracing::warn!(server = server_id, reason, "server cannot be understood"),
+        Ok(End::Garbled(reason)) => {
+            servers.metrics.packets.broke(Segment::ToAgent, Broke::Internal);
+            tracing::warn!(server = server_id, reason, "server cannot be understood");
+        }
         Err(error) => {
             servers.metrics.servers_lost.add();
+            servers.metrics.packets.broke(Segment::ToAgent, Broke::Unavailable);
             tracing::info!(server = server_id, error = %chain(&error), "server lost");
         }
     }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::leases::CountSource;
 use super::status::Metrics;
 use crate::config::AgentConfig;
 use crate::mux::{Command, Queue};
@@ -25,7 +26,11 @@ pub(super) struct Servers {
 #[derive(Debug, Default)]
 struct Known {
     servers: HashMap<String, Arc<Queue>>,
-    expected: usize,
+    /// As the servers say.
+    told: usize,
+    /// As their leases say, where they are counted.
+    leases: Option<usize>,
+    source: CountSource,
 }
 
 /// The pauses between calls.
@@ -53,7 +58,7 @@ impl Servers {
     /// Adds a server, unless it is known.
     pub(super) fn add(&self, id: &str, count: usize, queue: &Arc<Queue>) -> bool {
         let mut known = self.lock();
-        known.expected = count.max(1);
+        known.told = count;
         if known.servers.contains_key(id) {
             return false;
         }
@@ -70,12 +75,22 @@ impl Servers {
     }
 
     pub(super) fn expected(&self) -> usize {
-        self.lock().expected.max(1)
+        self.lock().expected()
+    }
+
+    /// Leases are counted from now on; until the first count, what servers say has to do.
+    pub(super) fn count_by(&self, source: CountSource) {
+        self.lock().source = source;
+    }
+
+    /// True when that changes anything.
+    pub(super) fn set_leases(&self, live: usize) -> bool {
+        self.lock().leases.replace(live) != Some(live)
     }
 
     pub(super) fn is_complete(&self) -> bool {
         let known = self.lock();
-        known.servers.len() >= known.expected.max(1)
+        known.servers.len() >= known.expected()
     }
 
     pub(super) fn tell_all(&self, command: impl Fn() -> Command) {
@@ -87,6 +102,20 @@ impl Servers {
 
     fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+// === impl Known ===
+
+impl Known {
+    fn expected(&self) -> usize {
+        let expected = match (self.leases, self.source) {
+            (None, _) => self.told,
+            (Some(leases), CountSource::Default) => leases,
+            (Some(leases), CountSource::Max) => leases.max(self.told),
+        };
+        // Nobody's lease, or nobody's word: there is at least the server that is called.
+        expected.max(1)
     }
 }
 
@@ -134,6 +163,21 @@ mod tests {
         assert!(!servers.add("a", 3, &queue));
         assert!(!servers.is_complete());
         assert_eq!((servers.connected(), servers.expected()), (2, 3));
+    }
+
+    #[test]
+    fn leases_are_counted_instead_or_beside() {
+        let (servers, queue) = (Servers::default(), Arc::new(Queue::default()));
+        servers.add("a", 3, &queue);
+        assert_eq!(servers.expected(), 3);
+        assert!(servers.set_leases(2));
+        assert!(!servers.set_leases(2));
+        assert_eq!(servers.expected(), 2);
+        servers.count_by(CountSource::Max);
+        assert_eq!(servers.expected(), 3);
+        servers.count_by(CountSource::Default);
+        servers.set_leases(0);
+        assert_eq!(servers.expected(), 1);
     }
 
     #[test]

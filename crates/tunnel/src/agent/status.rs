@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::servers::Servers;
 use crate::health::Health;
-use crate::metrics::{AGENT, AGENT_DIAL_BUCKETS, Counter, Histogram, Packets, Page, Traffic};
+use crate::metrics::{AGENT, AGENT_DIAL_BUCKETS, Calls, Counter, Histogram, Packets, Page, Traffic};
 
 /// What an agent can be asked while it runs.
 #[derive(Clone, Debug)]
@@ -38,6 +38,8 @@ pub(super) struct Metrics {
     pub(super) dial_timeouts: Counter,
     pub(super) dial_failures: Counter,
     pub(super) servers_lost: Counter,
+    pub(super) calls_failed: Counter,
+    pub(super) lease_lists: Calls,
 }
 
 // === impl Metrics ===
@@ -52,6 +54,8 @@ impl Default for Metrics {
             dial_timeouts: Counter::default(),
             dial_failures: Counter::default(),
             servers_lost: Counter::default(),
+            calls_failed: Counter::default(),
+            lease_lists: Calls::default(),
         }
     }
 }
@@ -113,8 +117,9 @@ impl Health for AgentView {
             "Time to connect to endpoints",
         );
         let lost = name("server_connection_failure_count");
-        page.head(&lost, "counter", "Streams to servers that broke");
+        page.head(&lost, "counter", "Streams to servers that broke, and calls that failed");
         page.line(&format!("{lost}{{direction=\"from_server\"}}"), metrics.servers_lost.get());
+        page.line(&format!("{lost}{{direction=\"to_server\"}}"), metrics.calls_failed.get());
         let failures = name("endpoint_dial_failure_total");
         page.head(&failures, "counter", "Endpoints that could not be reached");
         page.line(&format!("{failures}{{reason=\"timeout\"}}"), metrics.dial_timeouts.get());
@@ -123,6 +128,10 @@ impl Health for AgentView {
         page.single(&name("known_server_count"), "gauge", "Servers there are", self.expected_servers());
         page.single(&name("open_endpoint_connections"), "gauge", "Open tunnels", self.tunnels());
         metrics.packets.write(&mut page, AGENT);
+        let (total, latency) = (name("lease_lists_total"), name("lease_list_latency_seconds"));
+        metrics.lease_lists.write(&mut page, &total, &latency, "http_response_code");
+        // Leases are listed, never watched; upstream serves this name too, and never counts.
+        page.single(&name("lease_watches_total"), "counter", "Watches of leases", 0);
         page.finish()
     }
 }

@@ -15,6 +15,7 @@ use super::agents::Agent;
 use crate::grpc::{self, Status};
 use crate::http2::{Connection, ErrorCode, Event, Headers, Limits, Role, StreamId};
 use crate::identifiers::{Identifiers, Unknown};
+use crate::metrics::{Broke, Segment};
 use crate::mux::{Command, DialFailure, FIRST_CREDIT, FLOW_HEADER, Mux, Side, State};
 use crate::packet::{Packet, Random};
 use crate::transport::{Driven, Transport};
@@ -39,6 +40,7 @@ struct Greeting;
 struct AgentLink {
     mux: Mux,
     agent: Arc<Agent>,
+    shared: Arc<Shared>,
     pending: HashMap<Random, Arc<State>>,
     /// The agent took something since the last tick.
     moved: bool,
@@ -89,7 +91,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(shared: Arc<Shared>
     }
     let answer = grpc::response()
         .with("serverid", &shared.server_id)
-        .with("servercount", shared.server_count.to_string())
+        .with("servercount", shared.server_count().to_string())
         .with(FLOW_HEADER, FIRST_CREDIT.to_string());
     transport.connection.respond(stream, &answer, false);
     let window = if agent.credit.is_some() { OWN_WINDOW } else { UPSTREAM_WINDOW };
@@ -102,6 +104,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(shared: Arc<Shared>
         mux: Mux::new(Side::Server, stream, Arc::clone(&agent.queue), Arc::clone(&shared.metrics.packets))
             .counting(&agent.traffic),
         agent: Arc::clone(&agent),
+        shared: Arc::clone(&shared),
         pending: HashMap::new(),
         moved: true,
         stuck_since: None,
@@ -109,6 +112,13 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(shared: Arc<Shared>
     let outcome = transport.drive(&mut link).await;
     shared.agents.remove(&agent);
     link.end();
+    let packets = &shared.metrics.packets;
+    match &outcome {
+        Err(_) => packets.broke(Segment::FromAgent, Broke::Unavailable),
+        Ok(End::Garbled(_)) => packets.broke(Segment::FromAgent, Broke::Internal),
+        Ok(End::Stuck) => packets.broke(Segment::ToAgent, Broke::Unavailable),
+        Ok(End::Left | End::Stopped) => {}
+    }
     match outcome {
         Ok(End::Left) => tracing::info!(agent = agent.id, "agent left"),
         Ok(End::Stopped) => {}
@@ -173,6 +183,7 @@ impl AgentLink {
             Packet::DialResponse { error, connect_id, random } => {
                 let Some(tunnel) = self.pending.remove(&random) else {
                     // Whoever asked is gone; so must be the tunnel.
+                    self.shared.metrics.answer_unasked();
                     return self.mux.refuse(connect_id);
                 };
                 if !error.is_empty() {

@@ -78,7 +78,7 @@ pub(super) async fn serve<S: Peer>(shared: Arc<Shared>, mut socket: S) {
         socket.flush().await
     };
     if !matches!(tokio::time::timeout(ANSWER_LIMIT, told).await, Ok(Ok(()))) {
-        return;
+        return shared.metrics.answer_unheard();
     }
     let silent = early.is_empty();
     for bytes in early {
@@ -87,7 +87,7 @@ pub(super) async fn serve<S: Peer>(shared: Arc<Shared>, mut socket: S) {
     if silent {
         let_the_answer_arrive(&mut socket, &tunnel).await;
     }
-    relay(Socket::Client, &mut socket, &tunnel).await;
+    relay(Socket::Client, &mut socket, &tunnel, Some(&shared.metrics.frontend_write)).await;
 }
 
 /// The request, what is wrong with it, or nothing when the client is gone.

@@ -4,10 +4,14 @@ mod agent_link;
 mod agents;
 mod connect;
 mod dial;
+mod lease;
 mod proxy;
 mod status;
+mod tokens;
 
+pub use lease::{LabelError, LeaseSettings, labels};
 pub use status::{AgentStatus, ServerStatus, ServerView};
+pub use tokens::{Reviewer, TokenReviews};
 
 pub(crate) use agent_link::granted;
 
@@ -17,9 +21,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use landfall_cluster::Cluster;
 use tokio::io::BufReader;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
@@ -27,6 +32,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::agents::Agents;
+use self::lease::LeaseKeeper;
 use self::status::Metrics;
 use crate::config::{DEFAULT_DIAL_TIMEOUT, Frontend, Mode, ServerConfig};
 use crate::health::{Door, HealthListener};
@@ -52,6 +58,7 @@ pub struct Server {
     admin: Option<HealthListener>,
     mode: Mode,
     grace: Duration,
+    lease: Option<LeaseKeeper>,
 }
 
 /// Says whether an agent's token is good. The answer to a bad one is told to the agent.
@@ -64,6 +71,8 @@ pub(crate) struct Shared {
     agents: Agents,
     server_id: String,
     server_count: u32,
+    /// Servers that hold a lease, as last seen.
+    counted: AtomicU32,
     dial_timeout: Duration,
     keepalive: Duration,
     frontend_keepalive: Duration,
@@ -135,6 +144,7 @@ impl Server {
             agents: Agents::new(config.proxy_strategies),
             server_id: config.server_id,
             server_count: config.server_count,
+            counted: AtomicU32::new(0),
             dial_timeout: match config.backend_dial_timeout {
                 Duration::ZERO => DEFAULT_DIAL_TIMEOUT,
                 limit => limit,
@@ -147,7 +157,24 @@ impl Server {
             links: TaskTracker::new(),
         };
         let (mode, grace) = (config.mode, config.graceful_shutdown_timeout);
-        Ok(Self { shared: Arc::new(shared), agents, agent_tls, frontend, health, admin, mode, grace })
+        Ok(Self {
+            shared: Arc::new(shared),
+            agents,
+            agent_tls,
+            frontend,
+            health,
+            admin,
+            mode,
+            grace,
+            lease: None,
+        })
+    }
+
+    /// Keeps a lease in the cluster while it runs, so that agents can count servers.
+    #[must_use]
+    pub fn keeping_a_lease(mut self, cluster: Cluster, settings: LeaseSettings) -> Self {
+        self.lease = Some(LeaseKeeper::new(cluster, settings, &self.shared.server_id));
+        self
     }
 
     pub fn view(&self) -> ServerView {
@@ -222,14 +249,25 @@ impl Server {
                 }
             }
         };
+        let lease = async {
+            match &self.lease {
+                Some(lease) => lease.keep(&shared).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = agents => {}
             () = frontends => {}
+            () = lease => {}
             () = stop.cancelled() => {}
         }
         if let Some(path) = socket_path {
             // It may have been removed already; a leftover is removed by the next start.
             let _ = std::fs::remove_file(path);
+        }
+        shared.draining.store(true, Ordering::Relaxed);
+        if let Some(lease) = &self.lease {
+            lease.release().await;
         }
         shared.drain(self.grace).await;
     }
@@ -238,9 +276,13 @@ impl Server {
 // === impl Shared ===
 
 impl Shared {
+    /// What agents are told. Leases know of servers that came later; a server that keeps none is only in the flag.
+    fn server_count(&self) -> u32 {
+        self.server_count.max(self.counted.load(Ordering::Relaxed))
+    }
+
     /// Lets tunnels end by themselves for a while, then ends the links.
     async fn drain(&self, grace: Duration) {
-        self.draining.store(true, Ordering::Relaxed);
         let busy = || self.agents.all().iter().any(|agent| agent.tunnels.load(Ordering::Relaxed) > 0);
         let ended = async {
             while busy() {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use landfall_model::chain;
@@ -15,7 +15,7 @@ use super::Shared;
 use super::dial::{DialError, dial};
 use crate::grpc::{self, Messages, Status};
 use crate::http2::{Connection, ErrorCode, Event, Headers, Limits, Role, StreamId};
-use crate::metrics::{Held, Segment, Timed};
+use crate::metrics::{Broke, Held, Segment, Timed};
 use crate::mux::Tunnel;
 use crate::packet::{ConnectId, Packet, Random};
 use crate::transport::{Driven, Transport};
@@ -42,6 +42,9 @@ struct Stream {
     phase: Phase,
     /// Bytes for which the client gets no new window until its tunnel has room.
     held: usize,
+    full: Option<Held>,
+    /// Since when the client takes nothing.
+    blocked: Option<Instant>,
     waker: Waker,
     shared: Arc<Shared>,
     _counted: Held,
@@ -102,6 +105,8 @@ impl Proxy {
             messages: Messages::default(),
             phase: Phase::Idle,
             held: 0,
+            full: None,
+            blocked: None,
             waker,
             shared: Arc::clone(&self.shared),
             _counted: self.shared.metrics.proxy_streams.hold(),
@@ -115,11 +120,14 @@ impl Proxy {
             connection.release(id, bytes.len());
         } else {
             stream.held += bytes.len();
+            let full = &self.shared.metrics.full_frontends;
+            stream.full.get_or_insert_with(|| full.hold());
         }
         stream.messages.push(bytes);
         if let Err(Broken(reason)) = stream.take_packets(connection, id) {
             tracing::debug!(reason, "frontend's stream broken off");
             self.streams.remove(&id);
+            self.shared.metrics.packets.broke(Segment::FromClient, Broke::Internal);
             connection.reset(id, ErrorCode::PROTOCOL_ERROR);
             return;
         }
@@ -160,6 +168,7 @@ impl Driven for Proxy {
                 }
             }
             Event::Reset { stream, .. } => {
+                self.shared.metrics.packets.broke(Segment::FromClient, Broke::Canceled);
                 self.streams.remove(&stream);
             }
             Event::GoAway { .. } => {}
@@ -248,13 +257,17 @@ impl Stream {
         let Phase::Open { connect_id, tunnel, .. } = &self.phase else { return Poll::Ready(()) };
         if self.held > 0 && tunnel.poll_room(&mut cx).is_ready() {
             connection.release(id, std::mem::take(&mut self.held));
+            self.full = None;
         }
         for _ in 0..TURN {
             if !connection.is_writable(id) {
+                self.blocked.get_or_insert_with(Instant::now);
                 return Poll::Pending;
             }
             match tunnel.poll_receive(&mut cx) {
                 Poll::Ready(Some(data)) => {
+                    let waited = self.blocked.take().map_or(Duration::ZERO, |since| since.elapsed());
+                    self.shared.metrics.frontend_write.observe(waited);
                     write(&self.shared, connection, id, Packet::Data { connect_id: *connect_id, data });
                     connection.flush();
                 }
@@ -264,7 +277,10 @@ impl Stream {
                     self.phase = Phase::Done;
                     return Poll::Ready(());
                 }
-                Poll::Pending => return Poll::Ready(()),
+                Poll::Pending => {
+                    self.blocked = None;
+                    return Poll::Ready(());
+                }
             }
         }
         Poll::Pending

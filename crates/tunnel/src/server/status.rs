@@ -10,7 +10,7 @@ use super::agents::Agent;
 use super::dial::DialError;
 use crate::health::Health;
 use crate::metrics::{
-    CONNECTION_BUCKETS, Counter, Gauge, Histogram, Packets, Page, SERVER, SERVER_DIAL_BUCKETS,
+    CONNECTION_BUCKETS, Calls, Counter, Gauge, Histogram, Packets, Page, SERVER, SERVER_DIAL_BUCKETS,
 };
 
 /// What a server can be asked while it runs.
@@ -57,12 +57,30 @@ pub(super) struct Metrics {
     pub(super) proxy_streams: Arc<Gauge>,
     pub(super) agent_streams: Arc<Gauge>,
     pub(super) http_connections: Arc<Gauge>,
+    pub(super) frontend_write: Arc<Histogram>,
+    /// gRPC clients that are held back because their tunnel has no room.
+    pub(super) full_frontends: Arc<Gauge>,
+    pub(super) leases: LeaseMetrics,
     failures: [Counter; FAILURES.len()],
 }
 
+#[derive(Debug, Default)]
+pub(super) struct LeaseMetrics {
+    pub(super) listed: Calls,
+    pub(super) deleted: Calls,
+    pub(super) culled: Counter,
+}
+
 /// Why dials fail, in upstream's words.
-const FAILURES: [&str; 5] =
-    ["no_agent", "error_response", "backend_close", "backend_dial_timeout", "frontend_close"];
+const FAILURES: [&str; 7] = [
+    "no_agent",
+    "error_response",
+    "backend_close",
+    "backend_dial_timeout",
+    "frontend_close",
+    "unrecognized_response",
+    "send_rsp",
+];
 
 // === impl Metrics ===
 
@@ -75,6 +93,9 @@ impl Metrics {
             proxy_streams: Arc::default(),
             agent_streams: Arc::default(),
             http_connections: Arc::default(),
+            frontend_write: Arc::new(Histogram::new(SERVER_DIAL_BUCKETS)),
+            full_frontends: Arc::default(),
+            leases: LeaseMetrics::default(),
             failures: Default::default(),
         }
     }
@@ -92,6 +113,16 @@ impl Metrics {
     pub(super) fn client_left(&self) {
         self.failures[4].add();
     }
+
+    /// An agent answered a dial that nobody waits for.
+    pub(super) fn answer_unasked(&self) {
+        self.failures[5].add();
+    }
+
+    /// The client was gone when it was to be told of its tunnel.
+    pub(super) fn answer_unheard(&self) {
+        self.failures[6].add();
+    }
 }
 
 // === impl ServerView ===
@@ -108,7 +139,7 @@ impl ServerView {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ready: self.is_ready(),
             draining: self.is_draining(),
-            server_count: self.0.server_count,
+            server_count: self.0.server_count(),
             agents: self.agents(),
         }
     }
@@ -156,6 +187,8 @@ impl Health for ServerView {
         let name = |rest: &str| format!("{SERVER}{rest}");
         let mut page = Page::default();
         metrics.dial_duration.write(&mut page, &name("dial_duration_seconds"), "Time to a tunnel");
+        let help = "Time that bytes waited for a frontend to take them";
+        metrics.frontend_write.write(&mut page, &name("frontend_write_duration_seconds"), help);
         let help = "Life time of tunnels";
         metrics.connection_duration.write(&mut page, &name("connection_duration_seconds"), help);
         let connections = name("grpc_connections");
@@ -174,12 +207,25 @@ impl Health for ServerView {
         page.single(&name("pending_backend_dials"), "gauge", "Dials without an answer yet", pending);
         let tunnels: usize = agents.iter().map(|agent| agent.tunnels).sum();
         page.single(&name("established_connections"), "gauge", "Open tunnels", tunnels);
+        let full = name("full_receive_channels");
+        page.head(&full, "gauge", "Tunnels that wait for a slow reader");
+        let stalled: usize = agents.iter().map(|agent| agent.stalled).sum();
+        page.line(&format!("{full}{{service_method=\"Connect\"}}"), stalled);
+        page.line(&format!("{full}{{service_method=\"Proxy\"}}"), metrics.full_frontends.get());
         let failures = name("dial_failure_count");
         page.head(&failures, "counter", "Dials that failed");
         for (reason, count) in FAILURES.iter().zip(&metrics.failures) {
             page.line(&format!("{failures}{{reason=\"{reason}\"}}"), count.get());
         }
         metrics.packets.write(&mut page, SERVER);
+        let leases = &metrics.leases;
+        let help = "Leases of lost servers cleared away";
+        page.single(&name("culled_leases_count"), "counter", help, leases.culled.get());
+        for (calls, what) in [(&leases.listed, "list"), (&leases.deleted, "delete")] {
+            let (total, latency) =
+                (name(&format!("lease_{what}_total")), name(&format!("lease_{what}_latency_seconds")));
+            calls.write(&mut page, &total, &latency, "http_status_code");
+        }
         page.finish()
     }
 }

@@ -2,13 +2,15 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
+use landfall_cluster::LeaseQuery;
+use landfall_tunnel::agent::CountSource;
 use landfall_tunnel::config::{AgentConfig, CallingFiles};
 use landfall_tunnel::{Identifiers, Unknown, agent};
 
 use super::klog::{Klog, ignored};
 use super::pflag::{boolean, duration};
 use super::server::port;
-use super::{file, listening, pair, runtime, until_told};
+use super::{cluster, file, listening, pair, runtime, until_told};
 use crate::exit::{Exit, Failure};
 
 /// Dial endpoints for the tunnel's servers: a drop-in for `proxy-agent`
@@ -94,6 +96,31 @@ pub(super) struct Agent {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = boolean)]
     sync_forever: bool,
 
+    /// Learn from the servers' leases how many there are
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = boolean)]
+    count_server_leases: bool,
+
+    /// Namespace of the leases
+    #[arg(long, value_name = "NAME", default_value = "kube-system")]
+    lease_namespace: String,
+
+    /// Labels of the leases, as `kubectl -l` takes them
+    #[arg(
+        long,
+        alias = "lease-label-selector",
+        value_name = "LABELS",
+        default_value = "k8s-app=konnectivity-server"
+    )]
+    lease_label: String,
+
+    /// Whether leases count alone (`default`), or the larger of what leases and servers say (`max`)
+    #[arg(long, value_name = "SOURCE", default_value = "default")]
+    server_count_source: CountSource,
+
+    /// How the API server is reached that keeps the leases; empty: as this pod's account
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    kubeconfig: String,
+
     /// A server that says nothing for so long is asked whether it is there (upstream: 1h)
     #[arg(long, value_name = "DURATION", default_value = "35s", value_parser = duration)]
     keepalive_time: Duration,
@@ -113,6 +140,10 @@ pub(super) struct Agent {
 #[derive(Args)]
 #[command(next_help_heading = "Without effect")]
 struct Ignored {
+    /// No effect: the API server is spoken to in JSON
+    #[arg(long, value_name = "TYPE")]
+    kube_api_content_type: Option<String>,
+
     /// No effect: a lost connection is noticed at once
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     probe_interval: Option<Duration>,
@@ -144,17 +175,26 @@ impl Agent {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         self.klog.complain();
         self.ignored.complain();
+        let source = self.server_count_source;
+        let leases = self.count_server_leases.then(|| LeaseQuery {
+            namespace: self.lease_namespace.clone(),
+            selector: self.lease_label.clone(),
+        });
+        let kubeconfig = file(&self.kubeconfig);
         let config = self.config()?;
         let runtime = runtime()?;
         let done = runtime.block_on(async {
             let (id, server, port) =
                 (config.agent_id.clone(), config.proxy_server_host.clone(), config.proxy_server_port);
-            let agent = agent::Agent::bind(config).await.map_err(|error| {
+            let mut agent = agent::Agent::bind(config).await.map_err(|error| {
                 Failure::new(
                     error,
                     "choose addresses and free ports: `--health-server-port`, `--admin-server-port`",
                 )
             })?;
+            if let Some(query) = leases {
+                agent = agent.counting_leases(cluster(kubeconfig.as_deref()).await?, query, source);
+            }
             tracing::info!(agent = id, server, port, "tunnel agent starts");
             until_told(|stop| agent.run(stop)).await?;
             Ok(Exit::Done)
@@ -203,6 +243,7 @@ fn identifiers(text: &str) -> Result<Identifiers, landfall_tunnel::IdentifierErr
 impl Ignored {
     fn complain(&self) {
         ignored(&[
+            ("kube-api-content-type", self.kube_api_content_type.is_some()),
             ("probe-interval", self.probe_interval.is_some()),
             ("xfr-channel-size", self.xfr_channel_size.is_some()),
             ("enable-profiling", self.enable_profiling == Some(true)),

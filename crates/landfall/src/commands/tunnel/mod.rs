@@ -10,10 +10,11 @@ mod status;
 pub(crate) use pflag::as_upstream_writes;
 
 use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
+use landfall_cluster::Cluster;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -118,6 +119,17 @@ fn listening(flag: &str, text: &str) -> Result<IpAddr, Failure> {
     let resolved = (text, 0).to_socket_addrs().ok().and_then(|mut found| found.next());
     resolved.map(|address| address.ip()).ok_or_else(|| {
         Failure::usage(anyhow!("`--{flag}={text}` is no address of this machine"), "give an IP address")
+    })
+}
+
+/// The cluster of a kubeconfig; without one, the one this process lives in.
+async fn cluster(kubeconfig: Option<&Path>) -> Result<Cluster, Failure> {
+    let cluster = match kubeconfig {
+        Some(path) => Cluster::from_kubeconfig(path).await,
+        None => Cluster::infer().await,
+    };
+    cluster.map_err(|error| {
+        Failure::new(error, "name a file with `--kubeconfig`, or run in a pod with an account")
     })
 }
 

@@ -1,13 +1,15 @@
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::anyhow;
 use clap::Args;
+use landfall_cluster::Cluster;
 use landfall_tunnel::config::{Frontend, Mode, ServerConfig, ServingFiles, Strategy, TlsPolicy, TlsVersion};
-use landfall_tunnel::server::{self, ServerError};
+use landfall_tunnel::server::{self, Authenticate, LeaseSettings, ServerError, TokenReviews, labels};
 
 use super::klog::{Klog, ignored};
 use super::pflag::{boolean, duration};
-use super::{file, listening, pair, runtime, until_told};
+use super::{cluster, file, listening, pair, runtime, until_told};
 use crate::exit::{Exit, Failure};
 
 /// Serve the API server's egress and the agents that carry it: a drop-in for `proxy-server`
@@ -90,6 +92,34 @@ pub(super) struct Server {
     #[arg(long, value_name = "VERSION", default_value = "VersionTLS12")]
     tls_min_version: TlsVersion,
 
+    /// Namespace of the agents' service account; given, agents have to show its token
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    agent_namespace: String,
+
+    /// The agents' service account
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    agent_service_account: String,
+
+    /// What the agents' tokens have to be made for
+    #[arg(long, value_name = "AUDIENCE", default_value = "", hide_default_value = true)]
+    authentication_audience: String,
+
+    /// How the API server is reached that is asked about tokens and keeps leases; empty: as this pod's account
+    #[arg(long, value_name = "FILE", default_value = "", hide_default_value = true)]
+    kubeconfig: String,
+
+    /// Keep a lease in the cluster, by which agents count servers, and clear away those of lost servers
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = boolean)]
+    enable_lease_controller: bool,
+
+    /// Namespace of the leases
+    #[arg(long, value_name = "NAME", default_value = "kube-system")]
+    lease_namespace: String,
+
+    /// Labels of the leases
+    #[arg(long, value_name = "LABELS", default_value = "k8s-app=konnectivity-server")]
+    lease_label: String,
+
     /// Port for probes and metrics
     #[arg(long, value_name = "PORT", default_value_t = 8092, value_parser = port())]
     health_port: u16,
@@ -141,10 +171,29 @@ pub(super) struct Server {
     ignored: Ignored,
 }
 
+/// Whose tokens agents have to show.
+struct Tokens {
+    namespace: String,
+    account: String,
+    audience: String,
+}
+
 /// Flags that only upstream needs
 #[derive(Args)]
 #[command(next_help_heading = "Without effect")]
 struct Ignored {
+    /// No effect: at most 16 questions are under way, and good tokens are remembered for a minute
+    #[arg(long, value_name = "NUMBER")]
+    kubeconfig_qps: Option<f32>,
+
+    /// No effect: at most 16 questions are under way, and good tokens are remembered for a minute
+    #[arg(long, value_name = "NUMBER")]
+    kubeconfig_burst: Option<u32>,
+
+    /// No effect: the API server is spoken to in JSON
+    #[arg(long, value_name = "TYPE")]
+    kube_api_content_type: Option<String>,
+
     /// No effect: queues are bounded in bytes, for each tunnel
     #[arg(long, value_name = "NUMBER")]
     xfr_channel_size: Option<u64>,
@@ -172,11 +221,21 @@ impl Server {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         self.klog.complain();
         self.ignored.complain();
+        let (tokens, lease) = (self.tokens()?, self.lease()?);
+        let kubeconfig = file(&self.kubeconfig);
         let config = self.config()?;
         let runtime = runtime()?;
         let done = runtime.block_on(async {
             let (mode, id) = (config.mode, config.server_id.clone());
-            let server = server::Server::bind(config, None).await.map_err(unable)?;
+            let cluster = match (&tokens, &lease) {
+                (None, None) => None,
+                _ => Some(cluster(kubeconfig.as_deref()).await?),
+            };
+            let authenticate = tokens.zip(cluster.clone()).map(|(tokens, cluster)| tokens.asked_of(cluster));
+            let mut server = server::Server::bind(config, authenticate).await.map_err(unable)?;
+            if let Some((settings, cluster)) = lease.zip(cluster) {
+                server = server.keeping_a_lease(cluster, settings);
+            }
             let frontend = server.frontend_address().map(|address| address.to_string());
             let agents = server.agent_address().map(|address| address.to_string()).unwrap_or_default();
             tracing::info!(server = id, ?mode, frontend, agents, "tunnel server listens");
@@ -185,6 +244,34 @@ impl Server {
         });
         runtime.shutdown_background();
         done
+    }
+
+    /// Whose tokens are good, if tokens are asked for.
+    fn tokens(&self) -> Result<Option<Tokens>, Failure> {
+        let flags = [&self.agent_namespace, &self.agent_service_account, &self.authentication_audience];
+        if flags.iter().all(|flag| flag.is_empty()) {
+            return Ok(None);
+        }
+        if flags.iter().any(|flag| flag.is_empty()) {
+            let error = anyhow!("tokens cannot be checked: it is not said whose, or what for");
+            let hint = "give `--agent-namespace`, `--agent-service-account` and `--authentication-audience`";
+            return Err(Failure::usage(error, hint));
+        }
+        if !self.cluster_ca_cert.is_empty() {
+            let error = anyhow!("agents are asked for a token and for a certificate");
+            return Err(Failure::usage(error, "give `--agent-namespace` or `--cluster-ca-cert`, not both"));
+        }
+        let [namespace, account, audience] = flags.map(Clone::clone);
+        Ok(Some(Tokens { namespace, account, audience }))
+    }
+
+    fn lease(&self) -> Result<Option<LeaseSettings>, Failure> {
+        if !self.enable_lease_controller {
+            return Ok(None);
+        }
+        let labels =
+            labels(&self.lease_label).map_err(|error| Failure::usage(error, "correct `--lease-label`"))?;
+        Ok(Some(LeaseSettings { namespace: self.lease_namespace.clone(), labels }))
     }
 
     fn config(self) -> Result<ServerConfig, Failure> {
@@ -283,11 +370,22 @@ fn permissions(text: &str) -> Result<u32, String> {
     bits.ok_or_else(|| "hint: three octal digits, such as `770`".to_owned())
 }
 
+// === impl Tokens ===
+
+impl Tokens {
+    fn asked_of(self, cluster: Cluster) -> Arc<dyn Authenticate> {
+        Arc::new(TokenReviews::new(cluster, &self.namespace, &self.account, self.audience))
+    }
+}
+
 // === impl Ignored ===
 
 impl Ignored {
     fn complain(&self) {
         ignored(&[
+            ("kubeconfig-qps", self.kubeconfig_qps.is_some()),
+            ("kubeconfig-burst", self.kubeconfig_burst.is_some()),
+            ("kube-api-content-type", self.kube_api_content_type.is_some()),
             ("xfr-channel-size", self.xfr_channel_size.is_some()),
             ("enable-profiling", self.enable_profiling == Some(true)),
             ("enable-contention-profiling", self.enable_contention_profiling == Some(true)),
