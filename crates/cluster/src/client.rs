@@ -15,6 +15,7 @@ const DEFAULT_DEADLINE: Duration = Duration::from_secs(15);
 #[expect(missing_debug_implementations, reason = "holds credentials")]
 pub struct Cluster {
     client: Client,
+    config: Config,
     deadline: Duration,
 }
 
@@ -44,8 +45,30 @@ impl Cluster {
     }
 
     fn from_config(config: Config) -> Result<Self, Error> {
-        let client = Client::try_from(config).map_err(|source| Error::Client { source })?;
-        Ok(Self { client, deadline: DEFAULT_DEADLINE })
+        let client = Client::try_from(config.clone()).map_err(|source| Error::Client { source })?;
+        Ok(Self { client, config, deadline: DEFAULT_DEADLINE })
+    }
+
+    /// The same cluster through connections of its own: behind a load balancer, perhaps to another server.
+    pub(crate) fn reconnected(&self) -> Result<Self, Error> {
+        Ok(Self { deadline: self.deadline, ..Self::from_config(self.config.clone())? })
+    }
+
+    /// One server of the cluster by its own address, under the name the endpoint's certificate is for.
+    pub(crate) fn directly(&self, address: &str) -> Result<Self, Error> {
+        let asked = || Error::Address { address: address.to_owned() };
+        let mut config = self.config.clone();
+        let name = config.cluster_url.host().map(|host| host.trim_matches(['[', ']']).to_owned());
+        config.cluster_url = format!("https://{address}/").parse().map_err(|_| asked())?;
+        config.tls_server_name = config.tls_server_name.or(name);
+        // The way to the endpoint may lead through a proxy; to the server itself it does not.
+        config.proxy_url = None;
+        Ok(Self { deadline: self.deadline, ..Self::from_config(config)? })
+    }
+
+    /// The endpoint, as the kubeconfig has it.
+    pub fn endpoint(&self) -> String {
+        self.config.cluster_url.to_string().trim_end_matches('/').to_owned()
     }
 
     pub(crate) fn client(&self) -> Client {

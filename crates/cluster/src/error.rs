@@ -15,6 +15,8 @@ pub enum Error {
     NoCluster { source: kube::config::InferConfigError },
     #[error("make a client for the cluster")]
     Client { source: kube::Error },
+    #[error("use the address {address} of an API server")]
+    Address { address: String },
     #[error("{asked}")]
     Refused { asked: String, source: kube::Error },
     #[error("{asked}: no answer within {seconds} s")]

@@ -8,6 +8,7 @@ mod credentials;
 mod error;
 mod lease;
 mod node;
+mod servers;
 mod version;
 
 pub use access::{Access, TokenReview, User};
@@ -15,4 +16,5 @@ pub use client::Cluster;
 pub use credentials::{Credentials, Identity};
 pub use error::Error;
 pub use lease::{LeaseQuery, Leases, OwnLease, SeenLease};
+pub use servers::ServerProbe;
 pub use version::ServerVersion;

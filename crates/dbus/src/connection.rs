@@ -1,14 +1,20 @@
+use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use crate::DbusError;
-use crate::message::{METHOD_RETURN, Message, Value, encode_call, lengths, parse_message, parse_values};
+use crate::message::{
+    METHOD_RETURN, Message, SIGNAL, Value, encode_call, lengths, parse_message, parse_values,
+};
 
 /// Messages that are no answer to our call, such as signals, which a private connection gets all of.
 const MAX_OTHERS: usize = 100_000;
 
 const LINE_MAX: usize = 512;
+
+/// Signals that came while we waited for an answer; when nobody takes them, the oldest go.
+const MAX_SIGNALS: usize = 1024;
 
 /// A connection to a bus, or to systemd itself.
 #[derive(Debug)]
@@ -16,6 +22,18 @@ pub struct Connection {
     stream: UnixStream,
     serial: u32,
     deadline: Instant,
+    /// The beginning of a message whose rest has not come.
+    begun: Vec<u8>,
+    signals: VecDeque<Message>,
+}
+
+/// Something a program told everyone who listens.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Signal {
+    pub path: String,
+    pub interface: String,
+    pub member: String,
+    pub values: Vec<Value>,
 }
 
 /// Whether the peer is a bus, which wants to be greeted, or a program.
@@ -29,7 +47,9 @@ pub enum Peer {
 
 impl Connection {
     pub fn open(stream: UnixStream, peer: Peer, within: Duration) -> Result<Self, DbusError> {
-        let mut connection = Self { stream, serial: 0, deadline: Instant::now() + within };
+        let deadline = Instant::now() + within;
+        let mut connection =
+            Self { stream, serial: 0, deadline, begun: Vec::new(), signals: VecDeque::new() };
         connection.authenticate()?;
         if peer == Peer::Bus {
             connection.call(
@@ -41,6 +61,34 @@ impl Connection {
             )?;
         }
         Ok(connection)
+    }
+
+    /// Gives what follows this much time from now.
+    pub fn extend(&mut self, within: Duration) {
+        self.deadline = Instant::now() + within;
+    }
+
+    /// Asks the bus for the signals that fit a rule, such as `type='signal',interface='i.j'`.
+    pub fn listen(&mut self, rule: &str) -> Result<(), DbusError> {
+        const BUS: &str = "org.freedesktop.DBus";
+        self.call(BUS, "/org/freedesktop/DBus", BUS, "AddMatch", &[rule]).map(drop)
+    }
+
+    /// The next signal, or nothing when none came in this time.
+    pub fn next_signal(&mut self, within: Duration) -> Result<Option<Signal>, DbusError> {
+        self.extend(within);
+        loop {
+            if let Some(message) = self.signals.pop_front() {
+                let values = parse_values(&message.signature, &message.body)?;
+                let Message { path, interface, member, .. } = message;
+                return Ok(Some(Signal { path, interface, member, values }));
+            }
+            match self.receive() {
+                Ok(message) => self.keep(message),
+                Err(DbusError::TimedOut) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     pub fn call(
@@ -58,6 +106,7 @@ impl Connection {
         for _ in 0..MAX_OTHERS {
             let message = self.receive()?;
             if message.reply_to != self.serial {
+                self.keep(message);
                 continue;
             }
             let values = parse_values(&message.signature, &message.body)?;
@@ -65,9 +114,18 @@ impl Connection {
                 return Ok(values);
             }
             let error = values.first().map_or_else(|| "unknown error".to_owned(), ToString::to_string);
-            return Err(DbusError::Failed { method: method.to_owned(), error });
+            return Err(DbusError::Failed { method: method.to_owned(), name: message.error_name, error });
         }
         Err(DbusError::TimedOut)
+    }
+
+    fn keep(&mut self, message: Message) {
+        if message.kind == SIGNAL {
+            if self.signals.len() == MAX_SIGNALS {
+                self.signals.pop_front();
+            }
+            self.signals.push_back(message);
+        }
     }
 
     fn authenticate(&mut self) -> Result<(), DbusError> {
@@ -95,27 +153,47 @@ impl Connection {
         Err(DbusError::Malformed { what: "a line without end" })
     }
 
+    /// The next message. When the time is up in the middle of one, what has come is kept for the next call.
     fn receive(&mut self) -> Result<Message, DbusError> {
-        let mut fixed = [0; 16];
-        self.read(&mut fixed)?;
+        const FIXED: usize = 16;
+        self.fill(FIXED)?;
+        let mut fixed = [0; FIXED];
+        fixed.copy_from_slice(&self.begun[..FIXED]);
         let (fields_len, body_len) = lengths(&fixed)?;
-        let mut rest = vec![0; fields_len.next_multiple_of(8) + body_len];
-        self.read(&mut rest)?;
-        parse_message(&fixed, &rest)
+        let whole = FIXED + fields_len.next_multiple_of(8) + body_len;
+        self.fill(whole)?;
+        let message = parse_message(&fixed, &self.begun[FIXED..whole]);
+        self.begun.clear();
+        message
+    }
+
+    fn fill(&mut self, length: usize) -> Result<(), DbusError> {
+        while self.begun.len() < length {
+            let mut piece = vec![0; (length - self.begun.len()).min(64 * 1024)];
+            let count = self.read_some(&mut piece)?;
+            self.begun.extend_from_slice(&piece[..count]);
+        }
+        Ok(())
     }
 
     fn read(&mut self, buffer: &mut [u8]) -> Result<(), DbusError> {
         let mut filled = 0;
         while filled < buffer.len() {
+            filled += self.read_some(&mut buffer[filled..])?;
+        }
+        Ok(())
+    }
+
+    fn read_some(&mut self, buffer: &mut [u8]) -> Result<usize, DbusError> {
+        loop {
             self.time_left()?;
-            match self.stream.read(&mut buffer[filled..]) {
+            match self.stream.read(buffer) {
                 Ok(0) => return Err(DbusError::Malformed { what: "the connection ended" }),
-                Ok(count) => filled += count,
+                Ok(count) => return Ok(count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(io_error(error)),
             }
         }
-        Ok(())
     }
 
     /// Sets the socket's own limits to what is left.

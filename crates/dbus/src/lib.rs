@@ -1,5 +1,5 @@
-//! Just enough D-Bus to ask systemd and its neighbours: calls with string arguments, answers of any type, on a blocking
-//! socket with a deadline. zbus has no blocking interface, and an asynchronous runtime for six calls would be the larger
+//! Just enough D-Bus to ask systemd and its neighbours: calls with string arguments, answers of any type, signals, on a
+//! blocking socket with a deadline. zbus has no blocking interface, and an asynchronous runtime for six calls would be the larger
 //! part.
 
 mod connection;
@@ -7,7 +7,7 @@ mod message;
 
 use std::io;
 
-pub use connection::{Connection, Peer};
+pub use connection::{Connection, Peer, Signal};
 pub use message::{Value, parse_reply, parse_values};
 
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,12 @@ pub enum DbusError {
     #[error("the bus sent a malformed message: {what}")]
     Malformed { what: &'static str },
     #[error("`{method}` failed: {error}")]
-    Failed { method: String, error: String },
+    Failed {
+        method: String,
+        /// What kind of error: `org.freedesktop.DBus.Error.ServiceUnknown`.
+        name: String,
+        error: String,
+    },
     #[error("no answer in time")]
     TimedOut,
 }

@@ -14,6 +14,7 @@ const MAX_VALUES: usize = 1 << 20;
 const METHOD_CALL: u8 = 1;
 pub(crate) const METHOD_RETURN: u8 = 2;
 const ERROR: u8 = 3;
+pub(crate) const SIGNAL: u8 = 4;
 
 /// A value as the wire has it.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,9 +30,14 @@ pub enum Value {
     Entry(Box<(Value, Value)>),
 }
 
+#[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) kind: u8,
     pub(crate) reply_to: u32,
+    pub(crate) path: String,
+    pub(crate) interface: String,
+    pub(crate) member: String,
+    pub(crate) error_name: String,
     pub(crate) signature: String,
     pub(crate) body: Vec<u8>,
 }
@@ -118,7 +124,16 @@ pub(crate) fn parse_message(fixed: &[u8; 16], rest: &[u8]) -> Result<Message, Db
     let (fields_len, _) = lengths(fixed)?;
     let fields = rest.get(..fields_len).ok_or(DbusError::Malformed { what: "a cut header" })?;
     let body = rest.get(fields_len.next_multiple_of(8)..).unwrap_or_default().to_vec();
-    let mut message = Message { kind: fixed[1], reply_to: 0, signature: String::new(), body };
+    let mut message = Message {
+        kind: fixed[1],
+        reply_to: 0,
+        path: String::new(),
+        interface: String::new(),
+        member: String::new(),
+        error_name: String::new(),
+        signature: String::new(),
+        body,
+    };
     let mut reader = Reader { bytes: fields, at: 0, values: 0 };
     while reader.at < fields.len() {
         reader.align(8)?;
@@ -128,6 +143,10 @@ pub(crate) fn parse_message(fixed: &[u8; 16], rest: &[u8]) -> Result<Message, Db
         let code = reader.byte()?;
         let signature = reader.signature()?;
         match (code, reader.value(&mut signature.as_bytes(), 0)?) {
+            (1, Value::Text(path)) => message.path = path,
+            (2, Value::Text(interface)) => message.interface = interface,
+            (3, Value::Text(member)) => message.member = member,
+            (4, Value::Text(name)) => message.error_name = name,
             (5, Value::Unsigned(serial)) => message.reply_to = u32::try_from(serial).unwrap_or(0),
             (8, Value::Text(signature)) => message.signature = signature,
             _ => {}

@@ -1,12 +1,16 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    agent, collector, completions, connect, diagnose, explain, gateway, gather, man, tunnel,
+    agent, collector, completions, connect, diagnose, explain, gateway, gather, man, node, tunnel,
 };
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done (diagnose: nothing wrong found) · 1 failed · 2 findings present · 64 wrong usage · \
 69 peer unavailable · 77 not permitted";
+
+const EXIT_CODES: &str = "\
+Exit codes: 0 done (diagnose: nothing wrong found) · 1 failed · 2 findings present · 64 wrong usage · 69 peer unavailable · \
+75 try again later · 77 not permitted · 100 reboot requested";
 
 /// From first boot to a Ready node, and the root cause when a machine does not get there.
 #[derive(Parser)]
@@ -30,6 +34,7 @@ pub(crate) enum Command {
     Tunnel(tunnel::Tunnel),
     Gateway(gateway::Gateway),
     Collector(collector::Collector),
+    Node(node::Node),
     Completions(completions::Completions),
     Man(man::Man),
 }

@@ -5,6 +5,7 @@ mod commands;
 mod exit;
 mod logging;
 mod output;
+mod torcx_names;
 
 use std::process::ExitCode;
 
@@ -13,7 +14,9 @@ use clap::Parser as _;
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse_from(commands::tunnel::as_upstream_writes(std::env::args_os())) {
+    // Older programs' names and ways of writing flags become ours.
+    let arguments = commands::tunnel::as_upstream_writes(torcx_names::arguments(std::env::args_os()));
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => return exit::usage(&error),
     };
@@ -27,6 +30,7 @@ fn main() -> ExitCode {
         Command::Tunnel(command) => command.run(),
         Command::Gateway(command) => command.run(),
         Command::Collector(command) => command.run(),
+        Command::Node(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
     };

@@ -1,0 +1,28 @@
+mod prepare;
+
+use clap::{Args, Subcommand};
+
+use crate::exit::{Exit, Failure};
+
+/// Work on this node, in steps that survive reboots and power cuts
+#[derive(Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Node {
+    #[command(subcommand)]
+    work: Work,
+}
+
+#[derive(Subcommand)]
+enum Work {
+    Prepare(prepare::Prepare),
+}
+
+// === impl Node ===
+
+impl Node {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        match self.work {
+            Work::Prepare(command) => command.run(),
+        }
+    }
+}

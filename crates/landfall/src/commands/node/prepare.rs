@@ -1,0 +1,236 @@
+use std::path::PathBuf;
+
+use anyhow::{Context as _, anyhow};
+use clap::{ArgAction, Args, ValueEnum};
+use landfall_node::prepare::decision::{Backend, Decision};
+use landfall_node::prepare::gather::GatherError;
+use landfall_node::prepare::planner::PlanError;
+use landfall_node::prepare::request::{self, Request, Trust};
+use landfall_node::prepare::world::HostWorld;
+use landfall_node::prepare::{DecideError, decide, show, template};
+
+use crate::exit::{Exit, Failure};
+use crate::output;
+
+/// Lay down the right runtime for the cluster, verified, exactly once, then let the kubelet start
+///
+/// The cluster's version decides which runtime fits; signed lists say where it is for the operating system that runs and
+/// for the one that will. `kubelet.env` is written last. Interrupted anywhere, it goes on where it stopped.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  landfall node prepare --dry-run
+  landfall node prepare --dry-run --output json | jq .reboot
+  landfall node prepare --upgrade-os=false --manifest-mirror 'https://mirror.corp/{{.Board}}/{{.OSVersion}}/torcx_manifest.json'
+
+Exit codes: 0 prepared, or prepared before · 1 failed · 69 a server did not answer · 75 waiting for somebody · 77 refused by \
+the version-skew policy · 100 reboot, then run again")]
+pub(crate) struct Prepare {
+    #[command(flatten)]
+    flags: Flags,
+
+    /// Print the whole decision and change nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// How to print the decision
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+
+    /// The node's root folder
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+/// What decides what is done.
+#[derive(Args)]
+pub(super) struct Flags {
+    /// Access to the API server
+    #[arg(long, value_name = "FILE", default_value = request::KUBECONFIG)]
+    kubeconfig: PathBuf,
+
+    /// Ask for an update of the operating system first, and wait for it
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    upgrade_os: bool,
+
+    /// Leave the runtime alone; only write `kubelet.env`
+    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    torcx_skip_setup: bool,
+
+    /// Trust lists of images without looking at their signatures
+    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    no_verify_signatures: bool,
+
+    /// Take this Kubernetes version instead of the cluster's
+    #[arg(long, value_name = "VERSION")]
+    force_kube_version: Option<String>,
+
+    /// Where the lists of torcx images are; `{{.Board}}` and `{{.OSVersion}}` are replaced
+    #[arg(long, value_name = "URL", default_value = template::MANIFEST_URL)]
+    torcx_manifest_url: String,
+
+    /// Further places of the same lists, asked in turn
+    #[arg(long, value_name = "URL")]
+    manifest_mirror: Vec<String>,
+
+    /// Where extension images and their `SHA256SUMS` are; `{{.Extension}}` is replaced; several are mirrors
+    #[arg(long, value_name = "URL", default_value = request::EXTENSIONS_URL)]
+    extension_url: Vec<String>,
+
+    /// The torcx profile to make when none is chosen
+    #[arg(long, value_name = "NAME", default_value = request::PROFILE)]
+    torcx_profile: String,
+
+    /// Accepted for old units; profiles are written without it
+    #[arg(long, value_name = "FILE", hide = true)]
+    torcx_bin: Option<PathBuf>,
+
+    /// OpenPGP keys, armored or not
+    #[arg(long, value_name = "FILE", default_value = request::KEYRING)]
+    keyring: PathBuf,
+
+    /// The fingerprint of a primary key that may sign; none given: every key of the keyring
+    #[arg(long, value_name = "FINGERPRINT")]
+    trusted_key: Vec<String>,
+
+    /// How many different keys must have signed
+    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    signatures: usize,
+
+    /// Runtime mappings for when the cluster has none
+    #[arg(long, value_name = "FILE", default_value = request::MAPPINGS)]
+    version_manifest: PathBuf,
+
+    /// The file the kubelet waits for; empty: write none
+    #[arg(long, value_name = "FILE", default_value = landfall_node::prepare::kubelet_env::PATH)]
+    kubelet_env_path: String,
+
+    /// What lays the runtime down [default: by the operating system]
+    #[arg(long, value_enum)]
+    backend: Option<BackendName>,
+
+    /// Go on outside the version-skew policy, and say so
+    #[arg(long)]
+    allow_skew: bool,
+
+    /// Certificate authorities for downloads, instead of the machine's
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum BackendName {
+    Torcx,
+    Sysext,
+}
+
+// === impl Prepare ===
+
+impl Prepare {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let request = self.flags.request()?;
+        let world =
+            HostWorld::new(&self.root, request.authority.as_deref()).context("prepare to look around")?;
+        if !self.dry_run {
+            let error = anyhow!("this version only plans");
+            return Err(Failure::new(error, "add `--dry-run`"));
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        let runtime = runtime.context("start the asynchronous runtime")?;
+        let decision = runtime.block_on(decide(&world, &request)).map_err(failure)?;
+        self.print(&decision)?;
+        Ok(Exit::Done)
+    }
+
+    fn print(&self, decision: &Decision) -> Result<(), Failure> {
+        let text = match self.output {
+            Format::Text => show::text(decision),
+            Format::Json => {
+                let json = serde_json::to_string_pretty(decision).context("write the decision as JSON")?;
+                format!("{json}\n")
+            }
+        };
+        Ok(output::print(&text)?)
+    }
+}
+
+/// Why there is no decision, with advice.
+fn failure(error: DecideError) -> Failure {
+    let (hint, exit) = match &error {
+        DecideError::Plan(PlanError::Skew(_)) => (
+            "let the control plane be upgraded first, name a fitting version with `--force-kube-version`, or insist with `--allow-skew`",
+            Exit::NotPermitted,
+        ),
+        DecideError::Gather(GatherError::Fetch { .. }) => (
+            "see whether the place can be reached from here: proxies are taken from `https_proxy` and `no_proxy`",
+            Exit::Unavailable,
+        ),
+        DecideError::Gather(GatherError::Verify { .. }) => (
+            "a wrong key, or somebody in between: compare the fingerprint; `--no-verify-signatures` trusts blindly",
+            Exit::Failed,
+        ),
+        DecideError::Gather(GatherError::NoClusterVersion { .. }) => {
+            ("give `--kubeconfig`, or name the version with `--force-kube-version`", Exit::Failed)
+        }
+        DecideError::Gather(GatherError::NextOs(_)) => (
+            "see `journalctl -u update-engine`, or leave the operating system alone with `--upgrade-os=false`",
+            Exit::Unavailable,
+        ),
+        _ => ("`landfall node prepare --dry-run` shows where every value comes from", Exit::Failed),
+    };
+    Failure::new(error, hint).exit(exit)
+}
+
+// === impl Flags ===
+
+impl Flags {
+    pub(super) fn request(&self) -> Result<Request, Failure> {
+        // Empty meant the default, too.
+        let url = match self.torcx_manifest_url.as_str() {
+            "" => template::MANIFEST_URL.to_owned(),
+            url => url.to_owned(),
+        };
+        let force_kube_version = self.force_kube_version.clone().filter(|version| !version.is_empty());
+        Ok(Request {
+            kubeconfig: self.kubeconfig.clone(),
+            force_kube_version,
+            manifest_urls: std::iter::once(url).chain(self.manifest_mirror.iter().cloned()).collect(),
+            extension_urls: self.extension_url.clone(),
+            trust: Trust {
+                verify: !self.no_verify_signatures,
+                keyring: self.keyring.clone(),
+                fingerprints: self.trusted_key.clone(),
+                threshold: self.signatures,
+                require_fresh: false,
+            },
+            mappings_file: self.version_manifest.clone(),
+            kubelet_env: Some(&self.kubelet_env_path).filter(|path| !path.is_empty()).map(PathBuf::from),
+            profile: self.torcx_profile.clone(),
+            upgrade_os: self.upgrade_os,
+            skip_setup: self.torcx_skip_setup,
+            backend: self.backend.map(BackendName::backend),
+            allow_skew: self.allow_skew,
+            authority: self.ca_file.clone(),
+            ..Request::default()
+        })
+    }
+}
+
+// === impl BackendName ===
+
+impl BackendName {
+    fn backend(self) -> Backend {
+        match self {
+            Self::Torcx => Backend::Torcx,
+            Self::Sysext => Backend::Sysext,
+        }
+    }
+}

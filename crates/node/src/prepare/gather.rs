@@ -1,0 +1,373 @@
+//! From the surroundings to facts: each value from its best origin, and the reason whenever that is not the first.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use landfall_fetch::FetchError;
+use landfall_model::chain;
+use landfall_model::step::Retry;
+
+use super::choice;
+use super::decision::{Backend, Index, Origin, PassedOver, Resolved, ServerAnswer, Signature};
+use super::manifest::{self, Manifest, ManifestError};
+use super::mappings::{Mappings, MappingsError};
+use super::next_os;
+use super::os_release::{self, Architecture, OsRelease, OsReleaseError};
+use super::planner::{self, DOCKER, Facts, ManifestFact, RuntimeFacts, Stored, TorcxFacts};
+use super::profile::{self, ProfileError};
+use super::request::Request;
+use super::sysext::{self, ExtensionFacts, ExtensionIndex, Sums, SumsError};
+use super::template::{self, TemplateError};
+use super::update_engine::{Pending, UpdateError};
+use super::verify::openpgp::{self, OpenPgp};
+use super::verify::{ManifestVerifier as _, Policy, VerifyError};
+use super::version::{InvalidVersion, KubeVersion, OsVersion};
+use super::world::{World, read};
+use super::{kubelet_env, skew};
+
+const CONFIG_MAP: &str = "tectonic-torcx-runtime-mappings";
+const CONFIG_MAP_KEY: &str = "runtime-mappings.yaml";
+/// The first Flatcar without torcx.
+const FIRST_WITHOUT_TORCX: &str = "3794.0.0";
+/// Where an image of the right name may lie already.
+const OTHER_STORES: [&str; 3] =
+    ["/usr/share/torcx/store", "/usr/share/oem/torcx/store", "/var/lib/torcx/store"];
+/// The bakery's lists are larger than torcx manifests.
+const MAX_SUMS_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Why the facts could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum GatherError {
+    #[error("cannot read `{path}`")]
+    Read { path: PathBuf, source: io::Error },
+    #[error("there is no `{path}`")]
+    Missing { path: PathBuf },
+    #[error("cannot tell which operating system this is")]
+    OsRelease(#[source] OsReleaseError),
+    #[error("`--force-kube-version` cannot be used")]
+    Forced(#[source] InvalidVersion),
+    #[error("cannot tell the version of the cluster: {reasons}")]
+    NoClusterVersion { reasons: String },
+    #[error("cannot use the runtime mappings from {origin}")]
+    Mappings { origin: Origin, source: MappingsError },
+    #[error("cannot ask for the next version of the operating system")]
+    NextOs(#[source] UpdateError),
+    #[error(
+        "an update of the operating system is pending, and neither update_engine nor `{}` knows its version",
+        next_os::FULL_RESPONSE
+    )]
+    PendingUnknown,
+    #[error("cannot make a URL")]
+    Template(#[source] TemplateError),
+    #[error("cannot fetch {what}")]
+    Fetch { what: String, source: FetchError },
+    #[error("cannot trust {what}")]
+    Verify { what: String, source: VerifyError },
+    #[error("cannot use the manifest for {system}")]
+    Manifest { system: OsVersion, source: ManifestError },
+    #[error("cannot use the list of images of `{name}`")]
+    Sums { name: String, source: SumsError },
+    #[error("cannot use the torcx profile")]
+    Profile(#[source] ProfileError),
+    #[error("this processor has no extension images")]
+    Architecture,
+}
+
+/// Everything the planner needs.
+pub async fn gather<W: World>(world: &W, request: &Request) -> Result<Facts, GatherError> {
+    let current_os = current_os(world)?;
+    let (cluster_version, api_servers) = cluster_version(world, request).await?;
+    let next_os = next_os(world, request, &current_os.value).await?;
+    let installer_env = text(world, Path::new(kubelet_env::INSTALLER_PATH), kubelet_env::MAX_BYTES)?;
+    let backend = request.backend.unwrap_or_else(|| backend_of(&current_os.value));
+    let runtime = match backend {
+        _ if request.skip_setup => RuntimeFacts::None,
+        Backend::None => RuntimeFacts::None,
+        Backend::Torcx => {
+            torcx(world, request, &cluster_version.value, &current_os.value, next_os.value.as_ref()).await?
+        }
+        Backend::Sysext => sysext(world, request, &cluster_version.value).await?,
+    };
+    Ok(Facts { cluster_version, api_servers, current_os, next_os, installer_env, runtime })
+}
+
+/// What lays the runtime down on this operating system.
+fn backend_of(system: &OsRelease) -> Backend {
+    let without_torcx = FIRST_WITHOUT_TORCX.parse::<OsVersion>().is_ok_and(|first| system.version >= first);
+    match system.id.as_str() {
+        "coreos" => Backend::Torcx,
+        "flatcar" if !without_torcx => Backend::Torcx,
+        _ => Backend::Sysext,
+    }
+}
+
+pub(crate) fn current_os(world: &impl World) -> Result<Resolved<OsRelease>, GatherError> {
+    let path = Path::new(os_release::PATH);
+    let found = text(world, path, os_release::MAX_BYTES)?;
+    let found = found.ok_or_else(|| GatherError::Missing { path: path.to_owned() })?;
+    let release = OsRelease::parse(&found, Architecture::here()).map_err(GatherError::OsRelease)?;
+    Ok(Resolved::from(Origin::File { path: path.to_owned() }, release))
+}
+
+async fn cluster_version(
+    world: &impl World,
+    request: &Request,
+) -> Result<(Resolved<KubeVersion>, Vec<ServerAnswer>), GatherError> {
+    let asked = world.api_servers(&request.kubeconfig).await;
+    let servers = asked.as_ref().map(Vec::clone).unwrap_or_default();
+    if let Some(forced) = &request.force_kube_version {
+        let version = forced.parse().map_err(GatherError::Forced)?;
+        return Ok((Resolved::from(Origin::Forced, version), servers));
+    }
+    let mut passed_over = Vec::new();
+    let versions: Vec<KubeVersion> = servers.iter().filter_map(|server| server.version.clone()).collect();
+    // Behind a balancer the newest server may answer first; the oldest decides.
+    if let Some(version) = skew::oldest(&versions) {
+        return Ok((Resolved::from(Origin::ApiServer, version.clone()), servers));
+    }
+    let reason = match asked {
+        Err(error) => error.reason,
+        Ok(answers) => answers.into_iter().find_map(|answer| answer.error).unwrap_or_default(),
+    };
+    passed_over.push(PassedOver { origin: Origin::ApiServer, reason });
+    let path = PathBuf::from(kubelet_env::INSTALLER_PATH);
+    let origin = Origin::File { path: path.clone() };
+    let reason = match text(world, &path, kubelet_env::MAX_BYTES)? {
+        None => "it does not exist".to_owned(),
+        Some(found) => match kubelet_env::version(&found).map(|tag| KubeVersion::from_image_tag(&tag)) {
+            Some(Ok(value)) => return Ok((Resolved { value, origin, passed_over }, servers)),
+            Some(Err(error)) => error.to_string(),
+            None => "it has no `KUBELET_IMAGE_TAG`".to_owned(),
+        },
+    };
+    passed_over.push(PassedOver { origin, reason });
+    let reasons: Vec<String> =
+        passed_over.iter().map(|entry| format!("{}: {}", entry.origin, entry.reason)).collect();
+    Err(GatherError::NoClusterVersion { reasons: reasons.join("; ") })
+}
+
+/// ConfigMap, else file, else the built-in table. What is there and cannot be read is an error, not a reason to go on:
+/// somebody wanted something else than what would come next.
+async fn mappings(world: &impl World, request: &Request) -> Result<Resolved<Mappings>, GatherError> {
+    let parse = |text: &str, origin: &Origin| {
+        Mappings::parse(text).map_err(|source| GatherError::Mappings { origin: origin.clone(), source })
+    };
+    let namespace = &request.cluster_namespace;
+    let origin = Origin::ConfigMap { name: format!("{namespace}/{CONFIG_MAP}") };
+    let mut passed_over = Vec::new();
+    match world.config_map(&request.kubeconfig, namespace, CONFIG_MAP, CONFIG_MAP_KEY).await {
+        Ok(text) => return Ok(Resolved::from(origin.clone(), parse(&text, &origin)?)),
+        Err(error) => passed_over.push(PassedOver { origin, reason: error.reason }),
+    }
+    let origin = Origin::File { path: request.mappings_file.clone() };
+    if let Some(text) = text(world, &request.mappings_file, super::mappings::MAX_BYTES as u64)? {
+        let value = parse(&text, &origin)?;
+        return Ok(Resolved { value, origin, passed_over });
+    }
+    passed_over.push(PassedOver { origin, reason: "it does not exist".to_owned() });
+    let origin = Origin::Embedded;
+    let value =
+        Mappings::embedded().map_err(|source| GatherError::Mappings { origin: origin.clone(), source })?;
+    Ok(Resolved { value, origin, passed_over })
+}
+
+async fn next_os(
+    world: &impl World,
+    request: &Request,
+    current: &OsRelease,
+) -> Result<Resolved<Option<OsVersion>>, GatherError> {
+    let pending = match world.update_status().await {
+        Ok(status) => status.pending(),
+        // Only those two have an updater that must be there.
+        Err(error @ (UpdateError::Absent | UpdateError::Bus { .. }))
+            if !request.upgrade_os || !matches!(current.id.as_str(), "coreos" | "flatcar") =>
+        {
+            let reason = chain(&error).to_string();
+            let passed_over = vec![PassedOver { origin: Origin::UpdateEngine, reason }];
+            return Ok(Resolved { value: None, origin: Origin::UpdateEngine, passed_over });
+        }
+        Err(error) => return Err(GatherError::NextOs(error)),
+    };
+    match pending {
+        Pending::Nothing => Ok(Resolved::from(Origin::UpdateEngine, None)),
+        Pending::Version(version) => Ok(Resolved::from(Origin::UpdateEngine, Some(version))),
+        Pending::Unknown => {
+            let path = PathBuf::from(next_os::FULL_RESPONSE);
+            let found = text(world, &path, next_os::MAX_BYTES)?;
+            let version = found.as_deref().and_then(next_os::version_in_response);
+            let version = version.ok_or(GatherError::PendingUnknown)?;
+            let reason = "it has forgotten the version since it restarted".to_owned();
+            Ok(Resolved {
+                value: Some(version),
+                origin: Origin::File { path },
+                passed_over: vec![PassedOver { origin: Origin::UpdateEngine, reason }],
+            })
+        }
+    }
+}
+
+async fn torcx(
+    world: &impl World,
+    request: &Request,
+    cluster: &KubeVersion,
+    current: &OsRelease,
+    next: Option<&OsVersion>,
+) -> Result<RuntimeFacts, GatherError> {
+    let primary = next.unwrap_or(&current.version);
+    if choice::is_too_old(primary) {
+        return Ok(RuntimeFacts::TooOld);
+    }
+    let mappings = mappings(world, request).await?;
+    let verifier = verifier(world, request)?;
+    let mut manifests = Vec::new();
+    for system in std::iter::once(primary).chain(next.map(|_| &current.version)) {
+        manifests.push(manifest(world, request, verifier.as_ref(), &current.board, system).await?);
+    }
+    let preferences = mappings.value.preferences(cluster, DOCKER).unwrap_or_default();
+    let mut stored = BTreeSet::new();
+    for fact in &manifests {
+        for version in &preferences {
+            let Some(entry) = fact.manifest.find(DOCKER, version) else { continue };
+            let name = planner::image_name(DOCKER, version);
+            let own = planner::store_path(&fact.system, DOCKER, version);
+            let others = OTHER_STORES.iter().map(|dir| Path::new(dir).join(&name));
+            for path in std::iter::once(own).chain(others) {
+                let is_it = world.is_file(&path, &entry.digest).await;
+                if is_it.map_err(|source| GatherError::Read { path: path.clone(), source })? {
+                    stored.insert(Stored { system: fact.system.clone(), version: version.clone(), path });
+                }
+            }
+        }
+    }
+    let selector = text(world, Path::new(profile::SELECTOR), profile::MAX_BYTES)?;
+    let name = planner::profile_name(request, selector.as_deref()).map_err(GatherError::Profile)?;
+    let mut profile = None;
+    for dir in profile::PROFILE_DIRS {
+        if profile.is_none() {
+            profile = text(world, &Path::new(dir).join(format!("{name}.json")), profile::MAX_BYTES)?;
+        }
+    }
+    let running = text(world, Path::new(profile::RUNNING), profile::MAX_BYTES)?;
+    let facts = TorcxFacts { mappings, manifests, stored, selector, profile, running };
+    Ok(RuntimeFacts::Torcx(Box::new(facts)))
+}
+
+async fn manifest(
+    world: &impl World,
+    request: &Request,
+    verifier: Option<&OpenPgp>,
+    board: &str,
+    system: &OsVersion,
+) -> Result<ManifestFact, GatherError> {
+    let values = [("Board", board), ("OSVersion", system.as_str())];
+    let urls: Result<Vec<String>, TemplateError> =
+        request.manifest_urls.iter().map(|url| template::fill(url, &values)).collect();
+    let urls = urls.map_err(GatherError::Template)?;
+    let what = format!("the manifest for {system}");
+    let (bytes, signature) = signed(world, verifier, &urls, ".asc", manifest::MAX_BYTES, &what).await?;
+    let manifest =
+        Manifest::parse(&bytes).map_err(|source| GatherError::Manifest { system: system.clone(), source })?;
+    let url = urls.into_iter().next().unwrap_or_default();
+    let index = Index { url, system: Some(system.clone()), signature };
+    Ok(ManifestFact { system: system.clone(), manifest, index })
+}
+
+async fn sysext(
+    world: &impl World,
+    request: &Request,
+    cluster: &KubeVersion,
+) -> Result<RuntimeFacts, GatherError> {
+    let architecture = Architecture::here().ok_or(GatherError::Architecture)?;
+    let mappings = mappings(world, request).await?;
+    let verifier = verifier(world, request)?;
+    let mut facts = ExtensionFacts {
+        architecture,
+        indexes: Vec::new(),
+        stored: BTreeSet::new(),
+        links: BTreeMap::new(),
+        mappings,
+    };
+    for wanted in sysext::wanted(cluster, &facts.mappings.value) {
+        let name = wanted.name;
+        let folders: Result<Vec<String>, TemplateError> =
+            request.extension_urls.iter().map(|url| template::fill(url, &[("Extension", &name)])).collect();
+        let folders = folders.map_err(GatherError::Template)?;
+        let folders: Vec<String> =
+            folders.into_iter().map(|url| format!("{}/", url.trim_end_matches('/'))).collect();
+        let urls: Vec<String> = folders.iter().map(|folder| format!("{folder}SHA256SUMS")).collect();
+        let what = format!("the list of images of `{name}`");
+        let (bytes, signature) =
+            signed(world, verifier.as_ref(), &urls, ".gpg", MAX_SUMS_BYTES, &what).await?;
+        let sums = Sums::parse(&String::from_utf8_lossy(&bytes))
+            .map_err(|source| GatherError::Sums { name: name.clone(), source })?;
+        for version in sums.versions(&name, architecture.name()) {
+            let file = format!("{name}-{version}-{}.raw", architecture.name());
+            let (path, digest) = (sysext::image_path(&name, &file), sums.find(&file));
+            let Some(digest) = digest else { continue };
+            let is_it = world.is_file(&path, digest).await;
+            if is_it.map_err(|source| GatherError::Read { path: path.clone(), source })? {
+                facts.stored.insert(path);
+            }
+        }
+        let link = sysext::link_path(&name);
+        let to = world.link(&link).map_err(|source| GatherError::Read { path: link, source })?;
+        facts.links.extend(to.map(|to| (name.clone(), to)));
+        let index = Index { url: urls.into_iter().next().unwrap_or_default(), system: None, signature };
+        facts.indexes.push(ExtensionIndex { name, sums, index, folders });
+    }
+    Ok(RuntimeFacts::Sysext(Box::new(facts)))
+}
+
+fn verifier(world: &impl World, request: &Request) -> Result<Option<OpenPgp>, GatherError> {
+    let trust = &request.trust;
+    if !trust.verify {
+        return Ok(None);
+    }
+    let path = &trust.keyring;
+    let failed = |source| GatherError::Verify { what: format!("the keyring `{}`", path.display()), source };
+    let keyring = world.disk().read(&world.place(path), openpgp::MAX_KEYRING_BYTES);
+    let keyring = keyring.map_err(|source| GatherError::Read { path: path.clone(), source })?;
+    let policy = Policy::new(trust, world.now()).map_err(failed)?;
+    OpenPgp::new(&keyring, policy).map(Some).map_err(failed)
+}
+
+/// A document and who signed it.
+async fn signed(
+    world: &impl World,
+    verifier: Option<&OpenPgp>,
+    urls: &[String],
+    suffix: &str,
+    limit: u64,
+    what: &str,
+) -> Result<(Vec<u8>, Signature), GatherError> {
+    let bytes = world.document(urls, limit).await;
+    let bytes = bytes.map_err(|source| GatherError::Fetch { what: what.to_owned(), source })?;
+    let Some(verifier) = verifier else { return Ok((bytes, Signature::NotVerified)) };
+    let urls: Vec<String> = urls.iter().map(|url| format!("{url}{suffix}")).collect();
+    let signature = world
+        .document(&urls, openpgp::MAX_SIGNATURE_BYTES)
+        .await
+        .map_err(|source| GatherError::Fetch { what: format!("the signature of {what}"), source })?;
+    let fingerprints = verifier
+        .verify(&bytes, &signature)
+        .map_err(|source| GatherError::Verify { what: what.to_owned(), source })?;
+    Ok((bytes, Signature::Verified { fingerprints }))
+}
+
+fn text(world: &impl World, path: &Path, limit: u64) -> Result<Option<String>, GatherError> {
+    read(world, path, limit).map_err(|source| GatherError::Read { path: path.to_owned(), source })
+}
+
+// === impl GatherError ===
+
+impl GatherError {
+    /// Whether asking again may help.
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Fetch { source, .. } if source.is_lasting() => Retry::Later,
+            Self::Fetch { .. } | Self::NextOs(_) => Retry::Now,
+            _ => Retry::Later,
+        }
+    }
+}

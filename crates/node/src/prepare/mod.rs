@@ -1,0 +1,48 @@
+//! `node prepare`: the right runtime for the cluster, verified, exactly once, before the kubelet can start.
+//!
+//! ```text
+//! API server, ConfigMap ─┐
+//! installer's files ─────┼─▶ gather ─▶ Facts ─▶ planner ─▶ Decision ─▶ steps: fetch, check, select, reboot, kubelet.env
+//! os-release, D-Bus ─────┤              pure                 │
+//! signed indexes ────────┘                                   └─▶ dry run, ledger, status, failure report
+//! ```
+
+pub mod choice;
+pub mod decision;
+pub mod digest;
+pub mod gather;
+pub mod kubelet_env;
+pub mod manifest;
+pub mod mappings;
+pub mod next_os;
+pub mod os_release;
+pub mod planner;
+pub mod profile;
+pub mod request;
+pub mod show;
+pub mod skew;
+pub mod sysext;
+pub mod template;
+pub mod update_engine;
+pub mod verify;
+pub mod version;
+pub mod world;
+
+use decision::Decision;
+use request::Request;
+use world::World;
+
+/// Why there is no decision.
+#[derive(Debug, thiserror::Error)]
+pub enum DecideError {
+    #[error("cannot find out what this node needs")]
+    Gather(#[source] gather::GatherError),
+    #[error("cannot decide what this node gets")]
+    Plan(#[source] planner::PlanError),
+}
+
+/// Looks around and decides; changes nothing.
+pub async fn decide<W: World>(world: &W, request: &Request) -> Result<Decision, DecideError> {
+    let facts = gather::gather(world, request).await.map_err(DecideError::Gather)?;
+    planner::plan(request, facts).map_err(DecideError::Plan)
+}

@@ -1,0 +1,101 @@
+//! What a run was asked for. It is kept in the ledger, so that a resumed run needs no flags; there is no secret in it.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::decision::Backend;
+use super::{kubelet_env, template};
+
+pub const KUBECONFIG: &str = "/etc/kubernetes/kubeconfig";
+pub const MAPPINGS: &str = "/etc/kubernetes/installer/runtime-mappings.yaml";
+pub const KEYRING: &str = "/pubring.gpg";
+pub const PROFILE: &str = "tectonic";
+/// The extensions of Flatcar's bakery.
+pub const EXTENSIONS_URL: &str = "https://extensions.flatcar.org/extensions/{{.Extension}}/";
+
+/// All that decides what a run does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Request {
+    pub kubeconfig: PathBuf,
+    pub force_kube_version: Option<String>,
+    /// The first is the place, the others are its mirrors.
+    pub manifest_urls: Vec<String>,
+    pub extension_urls: Vec<String>,
+    pub trust: Trust,
+    pub mappings_file: PathBuf,
+    /// Nothing: not written.
+    pub kubelet_env: Option<PathBuf>,
+    pub profile: String,
+    pub upgrade_os: bool,
+    pub skip_setup: bool,
+    /// Nothing: by what the operating system is.
+    pub backend: Option<Backend>,
+    pub allow_skew: bool,
+    /// Authorities for downloads, instead of the machine's.
+    pub authority: Option<PathBuf>,
+    pub fleet_lock: Option<FleetLock>,
+    pub cluster_namespace: String,
+}
+
+/// Whose signatures count.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Trust {
+    pub verify: bool,
+    pub keyring: PathBuf,
+    /// Primary keys that may sign; empty: every one in the keyring.
+    pub fingerprints: Vec<String>,
+    /// How many different ones must have signed.
+    pub threshold: usize,
+    /// Only the index format that says which system it is for, and until when.
+    pub require_fresh: bool,
+}
+
+/// Who says whether this machine may reboot now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FleetLock {
+    pub url: String,
+    pub group: String,
+    pub id: String,
+}
+
+// === impl Request ===
+
+impl Default for Request {
+    fn default() -> Self {
+        Self {
+            kubeconfig: KUBECONFIG.into(),
+            force_kube_version: None,
+            manifest_urls: vec![template::MANIFEST_URL.to_owned()],
+            extension_urls: vec![EXTENSIONS_URL.to_owned()],
+            trust: Trust::default(),
+            mappings_file: MAPPINGS.into(),
+            kubelet_env: Some(kubelet_env::PATH.into()),
+            profile: PROFILE.to_owned(),
+            upgrade_os: true,
+            skip_setup: false,
+            backend: None,
+            allow_skew: false,
+            authority: None,
+            fleet_lock: None,
+            cluster_namespace: "tectonic-system".to_owned(),
+        }
+    }
+}
+
+// === impl Trust ===
+
+impl Default for Trust {
+    fn default() -> Self {
+        Self {
+            verify: true,
+            keyring: KEYRING.into(),
+            fingerprints: Vec::new(),
+            threshold: 1,
+            require_fresh: false,
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! A decision for people.
+
+use std::fmt::{Display, Write as _};
+
+use super::decision::{Action, Content, Decision, PassedOver, Resolved, Signature};
+use super::skew::Skew;
+
+/// The decision as text: what is known and from where, what follows, what will be done.
+pub fn text(decision: &Decision) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = write(decision, &mut out);
+    out
+}
+
+fn write(decision: &Decision, out: &mut String) -> std::fmt::Result {
+    let inputs = &decision.inputs;
+    resolved(out, "Cluster version", &inputs.cluster_version, &inputs.cluster_version.value)?;
+    for server in &inputs.api_servers {
+        match (&server.version, &server.error) {
+            (Some(version), _) => writeln!(out, "    API server {} is {version}", server.address)?,
+            (None, Some(error)) => writeln!(out, "    API server {}: {error}", server.address)?,
+            (None, None) => {}
+        }
+    }
+    let os = &inputs.current_os.value;
+    resolved(
+        out,
+        "Operating system",
+        &inputs.current_os,
+        &format!("{} {} ({})", os.id, os.version, os.board),
+    )?;
+    let next = inputs.next_os.value.as_ref().map_or_else(|| "no other".to_owned(), ToString::to_string);
+    resolved(out, "Next boot", &inputs.next_os, &next)?;
+    if let Some(mappings) = &inputs.runtime_mappings {
+        let wanted: Vec<String> = mappings
+            .value
+            .iter()
+            .map(|wanted| format!("{} {}", wanted.name, wanted.versions.join(" or ")))
+            .collect();
+        resolved(out, "Wanted", mappings, &wanted.join(", "))?;
+    }
+    for index in &inputs.indexes {
+        match &index.signature {
+            Signature::Verified { fingerprints } => {
+                writeln!(out, "Index             {}\n    signed by {}", index.url, fingerprints.join(", "))?;
+            }
+            Signature::NotVerified => {
+                writeln!(out, "Index             {}\n    SIGNATURE NOT VERIFIED", index.url)?
+            }
+        }
+    }
+    writeln!(out)?;
+    writeln!(out, "Back end          {}", decision.backend)?;
+    for runtime in &decision.runtimes {
+        let chosen = runtime.chosen.as_deref().unwrap_or("as it is");
+        writeln!(out, "Runtime           {} {chosen}: {}", runtime.name, runtime.reason)?;
+    }
+    let skew = match &decision.skew {
+        Skew::Within => "within the version-skew policy".to_owned(),
+        Skew::Unknown => "no API server could be asked about the version-skew policy".to_owned(),
+        Skew::Allowed { reason } => format!("OUTSIDE THE VERSION-SKEW POLICY: {reason}"),
+    };
+    writeln!(out, "Kubelet           {}: {skew}", decision.kubelet)?;
+    writeln!(out)?;
+    for artefact in &decision.artefacts {
+        let path = artefact.path.display();
+        match &artefact.action {
+            Action::ShipsWithSystem => {
+                writeln!(out, "Nothing to do     {path} comes with the operating system")?
+            }
+            Action::Present => writeln!(out, "Nothing to do     {path} is there")?,
+            Action::Copy { from } => writeln!(out, "Copy              {} to {path}", from.display())?,
+            Action::Fetch { urls } => {
+                let url = urls.first().map(String::as_str).unwrap_or_default();
+                writeln!(out, "Fetch             {url}\n    to {path}, {}", artefact.digest)?;
+            }
+        }
+    }
+    for file in decision.files.iter() {
+        match &file.content {
+            Content::Text { .. } => writeln!(out, "Write             {}: {}", file.path.display(), file.why)?,
+            Content::Link { to } => {
+                writeln!(out, "Link              {} to {}: {}", file.path.display(), to.display(), file.why)?;
+            }
+        }
+    }
+    match decision.reboot.needed {
+        true => writeln!(out, "Reboot            {}", decision.reboot.because.join("; "))?,
+        false => writeln!(out, "No reboot")?,
+    }
+    if let Some(env) = &decision.kubelet_env {
+        writeln!(out, "Write, last       {}: {}", env.path.display(), env.why)?;
+    }
+    for note in &decision.notes {
+        writeln!(out, "Note              {note}")?;
+    }
+    Ok(())
+}
+
+fn resolved<T>(
+    out: &mut String,
+    title: &str,
+    resolved: &Resolved<T>,
+    value: &dyn Display,
+) -> std::fmt::Result {
+    writeln!(out, "{title:<17} {value}, from {}", resolved.origin)?;
+    for PassedOver { origin, reason } in &resolved.passed_over {
+        writeln!(out, "    not from {origin}: {reason}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,119 @@
+//! Whether an extension fits an operating system: `extension-release` against `os-release`, by systemd's own rules.
+
+use serde::{Deserialize, Serialize};
+
+use crate::prepare::os_release::{Architecture, assignments};
+
+const ANY: &str = "_any";
+
+/// What an extension says it is made for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtensionRelease {
+    pub id: Option<String>,
+    pub version: Option<String>,
+    pub sysext_level: Option<String>,
+    pub architecture: Option<String>,
+}
+
+/// The operating system it is held against.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct System {
+    pub id: String,
+    pub version: String,
+    pub sysext_level: Option<String>,
+    pub architecture: Architecture,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Misfit {
+    #[error("its `extension-release` has no `ID`")]
+    NoId,
+    #[error("it is made for `ID={theirs}`, and {system} is `{ours}`")]
+    Id { theirs: String, ours: String, system: String },
+    #[error("it is made for `SYSEXT_LEVEL={theirs}`, and {system} has `{ours}`")]
+    Level { theirs: String, ours: String, system: String },
+    #[error("it is made for `VERSION_ID={theirs}`, and {system} is another")]
+    Version { theirs: String, system: String },
+    #[error("it says neither `SYSEXT_LEVEL` nor `VERSION_ID`")]
+    NoVersion,
+    #[error("it is made for `{theirs}`, and this processor is `{ours}`")]
+    Architecture { theirs: String, ours: &'static str },
+}
+
+// === impl ExtensionRelease ===
+
+impl ExtensionRelease {
+    pub fn parse(text: &str) -> Self {
+        let mut fields = assignments(text);
+        let mut take = |key: &str| fields.remove(key).filter(|value| !value.is_empty());
+        Self {
+            id: take("ID"),
+            version: take("VERSION_ID"),
+            sysext_level: take("SYSEXT_LEVEL"),
+            architecture: take("ARCHITECTURE"),
+        }
+    }
+
+    /// Whether systemd would merge it there.
+    pub fn fits(&self, system: &System) -> Result<(), Misfit> {
+        let name = || format!("{} {}", system.id, system.version);
+        let id = self.id.as_deref().ok_or(Misfit::NoId)?;
+        if let Some(theirs) = self.architecture.as_deref().filter(|theirs| *theirs != ANY)
+            && theirs != system.architecture.name()
+        {
+            return Err(Misfit::Architecture { theirs: theirs.to_owned(), ours: system.architecture.name() });
+        }
+        if id == ANY {
+            return Ok(());
+        }
+        if id != system.id {
+            return Err(Misfit::Id { theirs: id.to_owned(), ours: system.id.clone(), system: name() });
+        }
+        // A level that both sides state decides alone; versions are only asked when there is none.
+        if let (Some(theirs), Some(ours)) = (&self.sysext_level, &system.sysext_level) {
+            return if theirs == ours {
+                Ok(())
+            } else {
+                Err(Misfit::Level { theirs: theirs.clone(), ours: ours.clone(), system: name() })
+            };
+        }
+        match &self.version {
+            Some(theirs) if *theirs == system.version => Ok(()),
+            Some(theirs) => Err(Misfit::Version { theirs: theirs.clone(), system: name() }),
+            None => Err(Misfit::NoVersion),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// What was seen of systemd 252 on `ID=flatcar VERSION_ID=4152.2.0 SYSEXT_LEVEL=1.0`.
+    pub(crate) const MATRIX: [(&str, bool); 11] = [
+        ("ID=_any\n", true),
+        ("ID=flatcar\nSYSEXT_LEVEL=1.0\n", true),
+        ("ID=flatcar\nVERSION_ID=4152.2.0\n", true),
+        ("ID=_any\nARCHITECTURE=x86-64\n", true),
+        ("ID=flatcar\nSYSEXT_LEVEL=2.0\n", false),
+        ("ID=flatcar\nVERSION_ID=4230.2.0\n", false),
+        ("ID=debian\n", false),
+        ("ID=debian\nVERSION_ID=4152.2.0\n", false),
+        ("ID=_any\nARCHITECTURE=arm64\n", false),
+        ("ID=flatcar\n", false),
+        ("", false),
+    ];
+
+    #[test]
+    fn extensions_fit_as_systemd_has_it() {
+        let system = System {
+            id: "flatcar".to_owned(),
+            version: "4152.2.0".to_owned(),
+            sysext_level: Some("1.0".to_owned()),
+            architecture: Architecture::Amd64,
+        };
+        for (text, fits) in MATRIX {
+            assert_eq!(ExtensionRelease::parse(text).fits(&system).is_ok(), fits, "{text:?}");
+        }
+    }
+}

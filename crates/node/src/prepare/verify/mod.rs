@@ -1,0 +1,53 @@
+//! Who vouches for a list of images.
+
+pub mod openpgp;
+
+use super::request::Trust;
+
+/// Says who signed a document, or why nobody who counts did.
+pub trait ManifestVerifier: Send + Sync {
+    /// The fingerprints of the primary keys that signed exactly these bytes and may.
+    fn verify(&self, content: &[u8], signature: &[u8]) -> Result<Vec<String>, VerifyError>;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum VerifyError {
+    #[error("the keyring cannot be read: {reason}")]
+    Keyring { reason: String },
+    #[error("`{text}` is not the fingerprint of an OpenPGP key")]
+    Fingerprint { text: String },
+    #[error("the signature cannot be read: {reason}")]
+    Signature { reason: String },
+    #[error("{valid} of {needed} signatures needed are good: {reasons}")]
+    TooFew { valid: usize, needed: usize, reasons: String },
+}
+
+/// What must hold beside the mathematics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Primary keys that may sign, as lower-case hexadecimal digits; empty: every one in the keyring.
+    pub fingerprints: Vec<String>,
+    /// How many different primary keys must have signed.
+    pub threshold: usize,
+    /// Seconds since 1970.
+    pub now: u64,
+}
+
+// === impl Policy ===
+
+impl Policy {
+    pub fn new(trust: &Trust, now: u64) -> Result<Self, VerifyError> {
+        let fingerprints: Result<Vec<String>, VerifyError> = trust
+            .fingerprints
+            .iter()
+            .map(|text| {
+                let hex: String = text.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
+                let hex = hex.strip_prefix("0x").unwrap_or(&hex).to_ascii_lowercase();
+                // A short id names more than one key; only whole fingerprints count.
+                let whole = matches!(hex.len(), 40 | 64) && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+                if whole { Ok(hex) } else { Err(VerifyError::Fingerprint { text: text.clone() }) }
+            })
+            .collect();
+        Ok(Self { fingerprints: fingerprints?, threshold: trust.threshold.max(1), now })
+    }
+}
