@@ -174,23 +174,20 @@ fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
 
 fn roots(authority: Option<&Path>) -> Result<RootCertStore, FetchError> {
     let mut roots = RootCertStore::empty();
-    match authority {
-        Some(path) => {
-            let pem = std::fs::read(path)
-                .map_err(|source| FetchError::Authority { path: path.to_owned(), source })?;
-            let certificates = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok);
-            let (used, _) = roots.add_parsable_certificates(certificates);
-            if used == 0 {
-                return Err(FetchError::NoAuthority { path: path.to_owned() });
-            }
+    if let Some(path) = authority {
+        let pem =
+            std::fs::read(path).map_err(|source| FetchError::Authority { path: path.to_owned(), source })?;
+        let certificates = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok);
+        let (used, _) = roots.add_parsable_certificates(certificates);
+        if used == 0 {
+            return Err(FetchError::NoAuthority { path: path.to_owned() });
         }
-        None => {
-            let native = rustls_native_certs::load_native_certs();
-            for error in &native.errors {
-                tracing::debug!(%error, "Some certificate authorities of this machine cannot be read.");
-            }
-            roots.add_parsable_certificates(native.certs);
-        }
+        return Ok(roots);
     }
+    let native = rustls_native_certs::load_native_certs();
+    for error in &native.errors {
+        tracing::debug!(%error, "Some certificate authorities of this machine cannot be read.");
+    }
+    roots.add_parsable_certificates(native.certs);
     Ok(roots)
 }

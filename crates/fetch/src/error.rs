@@ -27,7 +27,14 @@ pub enum FetchError {
     #[error("`{url}` is longer than the {limit} bytes allowed")]
     TooLong { url: String, limit: u64 },
     #[error("`{url}` is not what was expected: its {algorithm} is {found}, not {expected}")]
-    WrongHash { url: String, algorithm: &'static str, found: String, expected: String },
+    WrongHash {
+        url: String,
+        algorithm: &'static str,
+        found: String,
+        expected: String,
+        /// Its beginning was of an earlier try: from the start it may be right.
+        resumed: bool,
+    },
     #[error("`{path}` needs {needed} bytes and there is room for {free}")]
     NoSpace { path: PathBuf, needed: u64, free: u64 },
     #[error("cannot write `{path}`")]
@@ -48,6 +55,7 @@ impl FetchError {
             Self::Status { status, .. } => (400..500).contains(status) && !matches!(status, 408 | 429),
             Self::Transport { source, .. } => source.is_redirect() || source.is_builder(),
             Self::Everywhere { lasting, .. } => *lasting,
+            Self::WrongHash { resumed, .. } => !resumed,
             Self::Short { .. } | Self::Idle { .. } | Self::Late { .. } => false,
             _ => true,
         }

@@ -73,6 +73,7 @@ impl Fetcher {
     ) -> Result<(), FetchError> {
         let too_long = || FetchError::TooLong { url: url.to_owned(), limit: order.max_bytes };
         let mut response = self.begin(part, url, order).await?;
+        let resumed = part.length() > 0;
         let rest = response.content_length();
         let total = rest.map(|rest| part.length().saturating_add(rest));
         if total.is_some_and(|total| total > order.max_bytes) {
@@ -107,6 +108,7 @@ impl Fetcher {
                 algorithm: found.algorithm.name(),
                 found: found.hex().to_owned(),
                 expected: order.digest.hex().to_owned(),
+                resumed,
             });
         }
         Ok(())

@@ -5,10 +5,6 @@ use crate::commands::{
 };
 
 const EXIT_CODES: &str = "\
-Exit codes: 0 done (diagnose: nothing wrong found) · 1 failed · 2 findings present · 64 wrong usage · \
-69 peer unavailable · 77 not permitted";
-
-const EXIT_CODES: &str = "\
 Exit codes: 0 done (diagnose: nothing wrong found) · 1 failed · 2 findings present · 64 wrong usage · 69 peer unavailable · \
 75 try again later · 77 not permitted · 100 reboot requested";
 

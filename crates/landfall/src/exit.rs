@@ -13,7 +13,9 @@ pub(crate) enum Exit {
     Findings = 2,
     Usage = 64,
     Unavailable = 69,
+    TryLater = 75,
     NotPermitted = 77,
+    Reboot = 100,
 }
 
 /// Why a command could not do its work, and what the user can do about it.

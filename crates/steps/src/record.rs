@@ -4,13 +4,14 @@ use jiff::Timestamp;
 use landfall_model::step::{
     Event, FORMAT, Happening, Outcome, Retry, Start, StepRecord, StepState, StepTitle,
 };
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::boot::BootId;
 use crate::machine::{IllegalMove, Move, advance};
 use crate::plan::{OnFailure, Plan};
 use crate::step::bounded;
-use crate::values::{Outputs, Values};
+use crate::values::{Key, Outputs, ValueError, Values};
 
 /// So many boots may pass without a step coming out before the run is called failed: one for a power cut, one for bad
 /// luck, and the third is a pattern.
@@ -130,6 +131,11 @@ impl RunRecord {
 
     pub(crate) fn last_sequence(&self) -> u64 {
         self.sequence
+    }
+
+    /// A value of the run, for those who only look: an input, or what a step gave.
+    pub fn get<T: Serialize + DeserializeOwned>(&self, key: &Key<T>) -> Result<T, ValueError> {
+        key.decode(&self.values)
     }
 
     pub(crate) fn values(&self) -> &Values {

@@ -1,4 +1,7 @@
 mod prepare;
+mod resume;
+mod status;
+mod work;
 
 use clap::{Args, Subcommand};
 
@@ -15,6 +18,8 @@ pub(crate) struct Node {
 #[derive(Subcommand)]
 enum Work {
     Prepare(prepare::Prepare),
+    Resume(resume::Resume),
+    Status(status::Status),
 }
 
 // === impl Node ===
@@ -23,6 +28,8 @@ impl Node {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         match self.work {
             Work::Prepare(command) => command.run(),
+            Work::Resume(command) => command.run(),
+            Work::Status(command) => command.run(),
         }
     }
 }

@@ -7,5 +7,6 @@ mod command;
 mod diagnose;
 mod gather;
 mod logging;
+mod node_prepare;
 mod tunnel;
 mod usage;

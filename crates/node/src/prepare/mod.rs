@@ -19,14 +19,20 @@ pub mod os_release;
 pub mod planner;
 pub mod profile;
 pub mod request;
+pub mod run;
 pub mod show;
 pub mod skew;
+pub mod steps;
 pub mod sysext;
+pub mod systemd;
 pub mod template;
 pub mod update_engine;
 pub mod verify;
 pub mod version;
 pub mod world;
+
+#[cfg(test)]
+mod crash_tests;
 
 use decision::Decision;
 use request::Request;

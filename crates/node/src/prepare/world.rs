@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use landfall_fetch::{FetchError, Order};
 use landfall_steps::BootId;
-use landfall_steps::durable::Disk;
+use landfall_steps::durable::{self, Access, Disk};
 
 pub use host::{HostWorld, HostWorldError};
 
 use super::decision::ServerAnswer;
 use super::digest::Digest;
+use super::request::FleetLock;
 use super::sysext::image::ImageError;
 use super::sysext::release::ExtensionRelease;
 use super::update_engine::{Pending, Status, UpdateError};
@@ -32,6 +33,15 @@ pub struct NoAnswer {
 pub struct ApiPatience {
     pub tries: u32,
     pub pause: Duration,
+}
+
+/// The two questions of the FleetLock protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockAsk {
+    /// May this machine reboot?
+    PreReboot,
+    /// It did, and is well.
+    SteadyState,
 }
 
 /// Progress of a download: bytes so far, bytes in all.
@@ -99,8 +109,25 @@ pub trait World: Send + Sync + 'static {
     /// Makes the linked extensions part of the running system.
     fn merge(&self) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// The extensions that are part of the running system.
-    fn merged(&self) -> impl Future<Output = Result<Vec<String>, String>> + Send;
+    /// The extensions that are part of the running system; nothing where that cannot be seen.
+    fn merged(&self) -> impl Future<Output = Result<Option<Vec<String>>, String>> + Send;
+
+    /// Lets systemd see unit files that changed.
+    fn reload_units(&self) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Asks for the right to reboot, or gives it back. `false`: not now.
+    fn fleet_lock(
+        &self,
+        lock: &FleetLock,
+        ask: LockAsk,
+    ) -> impl Future<Output = Result<bool, FetchError>> + Send;
+}
+
+/// Makes a folder of the node and those it is in.
+pub(crate) fn make_dir(world: &impl World, path: &Path, access: Access) -> Result<(), durable::Error> {
+    let (disk, place) = (world.disk(), world.place(path));
+    let missing: Vec<&Path> = place.ancestors().take_while(|dir| disk.names(dir).is_err()).collect();
+    missing.iter().rev().try_for_each(|dir| durable::create_dir(&*disk, dir, access))
 }
 
 /// A file of the node as text; nothing when it is not there.

@@ -1,14 +1,17 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use clap::{ArgAction, Args, ValueEnum};
 use landfall_node::prepare::decision::{Backend, Decision};
 use landfall_node::prepare::gather::GatherError;
 use landfall_node::prepare::planner::PlanError;
-use landfall_node::prepare::request::{self, Request, Trust};
+use landfall_node::prepare::request::{self, FleetLock, Request, Trust};
+use landfall_node::prepare::run::Other;
 use landfall_node::prepare::world::HostWorld;
 use landfall_node::prepare::{DecideError, decide, show, template};
 
+use super::work::{self, runtime};
 use crate::exit::{Exit, Failure};
 use crate::output;
 
@@ -33,6 +36,14 @@ pub(crate) struct Prepare {
     #[arg(long)]
     dry_run: bool,
 
+    /// How a reboot comes about when one is needed
+    #[arg(long, value_enum, default_value_t = RebootBy::Exit)]
+    reboot: RebootBy,
+
+    /// Give up an unfinished run that was asked for otherwise
+    #[arg(long)]
+    start_over: bool,
+
     /// How to print the decision
     #[arg(long, value_enum, default_value_t = Format::Text)]
     output: Format,
@@ -48,6 +59,14 @@ enum Format {
     Text,
     /// For programs
     Json,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum RebootBy {
+    /// Exit with code 100 and leave it to the caller
+    Exit,
+    /// Ask systemd for it
+    Systemd,
 }
 
 /// What decides what is done.
@@ -124,6 +143,18 @@ pub(super) struct Flags {
     /// Certificate authorities for downloads, instead of the machine's
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
+
+    /// Ask this FleetLock server before a reboot, and tell it after
+    #[arg(long, value_name = "URL")]
+    fleet_lock: Option<String>,
+
+    /// The group of machines that share a reboot lock
+    #[arg(long, value_name = "NAME", default_value = "default", requires = "fleet_lock")]
+    fleet_lock_group: String,
+
+    /// The name of this machine at the lock server [default: the machine id]
+    #[arg(long, value_name = "ID", requires = "fleet_lock")]
+    fleet_lock_id: Option<String>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -136,18 +167,17 @@ enum BackendName {
 
 impl Prepare {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let request = self.flags.request()?;
+        let request = self.flags.request(&self.root)?;
         let world =
             HostWorld::new(&self.root, request.authority.as_deref()).context("prepare to look around")?;
-        if !self.dry_run {
-            let error = anyhow!("this version only plans");
-            return Err(Failure::new(error, "add `--dry-run`"));
+        let runtime = runtime()?;
+        if self.dry_run {
+            let decision = runtime.block_on(decide(&world, &request)).map_err(failure)?;
+            self.print(&decision)?;
+            return Ok(Exit::Done);
         }
-        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-        let runtime = runtime.context("start the asynchronous runtime")?;
-        let decision = runtime.block_on(decide(&world, &request)).map_err(failure)?;
-        self.print(&decision)?;
-        Ok(Exit::Done)
+        let other = if self.start_over { Other::Abandon } else { Other::Respect };
+        work::carry_out(&runtime, &Arc::new(world), &request, other, self.reboot)
     }
 
     fn print(&self, decision: &Decision) -> Result<(), Failure> {
@@ -192,13 +222,21 @@ fn failure(error: DecideError) -> Failure {
 // === impl Flags ===
 
 impl Flags {
-    pub(super) fn request(&self) -> Result<Request, Failure> {
+    pub(super) fn request(&self, root: &Path) -> Result<Request, Failure> {
         // Empty meant the default, too.
         let url = match self.torcx_manifest_url.as_str() {
             "" => template::MANIFEST_URL.to_owned(),
             url => url.to_owned(),
         };
         let force_kube_version = self.force_kube_version.clone().filter(|version| !version.is_empty());
+        let fleet_lock = match &self.fleet_lock {
+            Some(url) => Some(FleetLock {
+                url: url.clone(),
+                group: self.fleet_lock_group.clone(),
+                id: self.fleet_lock_id.clone().map_or_else(|| machine_id(root), Ok)?,
+            }),
+            None => None,
+        };
         Ok(Request {
             kubeconfig: self.kubeconfig.clone(),
             force_kube_version,
@@ -219,9 +257,17 @@ impl Flags {
             backend: self.backend.map(BackendName::backend),
             allow_skew: self.allow_skew,
             authority: self.ca_file.clone(),
+            fleet_lock,
             ..Request::default()
         })
     }
+}
+
+fn machine_id(root: &Path) -> Result<String, Failure> {
+    let path = root.join("etc/machine-id");
+    let id = std::fs::read_to_string(&path).with_context(|| format!("read `{}`", path.display()));
+    let id = id.map_err(|error| Failure::new(error, "name this machine with `--fleet-lock-id`"))?;
+    Ok(id.trim().to_owned())
 }
 
 // === impl BackendName ===

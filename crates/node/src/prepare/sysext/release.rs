@@ -86,11 +86,13 @@ impl ExtensionRelease {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
+    use landfall_testkit::{Need, have};
+
     use super::*;
 
     /// What was seen of systemd 252 on `ID=flatcar VERSION_ID=4152.2.0 SYSEXT_LEVEL=1.0`.
-    pub(crate) const MATRIX: [(&str, bool); 11] = [
+    const MATRIX: [(&str, bool); 11] = [
         ("ID=_any\n", true),
         ("ID=flatcar\nSYSEXT_LEVEL=1.0\n", true),
         ("ID=flatcar\nVERSION_ID=4152.2.0\n", true),
@@ -104,6 +106,8 @@ pub(crate) mod tests {
         ("", false),
     ];
 
+    const HOST: &str = "ID=flatcar\nVERSION_ID=4152.2.0\nSYSEXT_LEVEL=1.0\n";
+
     #[test]
     fn extensions_fit_as_systemd_has_it() {
         let system = System {
@@ -114,6 +118,39 @@ pub(crate) mod tests {
         };
         for (text, fits) in MATRIX {
             assert_eq!(ExtensionRelease::parse(text).fits(&system).is_ok(), fits, "{text:?}");
+        }
+    }
+
+    /// The same table, put before systemd itself: what it merges is what fits. Its exit code says nothing about it.
+    #[test]
+    fn systemd_itself_merges_what_fits_and_nothing_else() {
+        if !have(&[Need::Root, Need::Program("systemd-sysext"), Need::Program("unshare")]) {
+            return;
+        }
+        if Architecture::here() != Some(Architecture::Amd64) {
+            return;
+        }
+        for (text, fits) in MATRIX {
+            let folder = tempfile::tempdir().unwrap();
+            let put = |path: &str, content: &str| {
+                let path = folder.path().join("tree").join(path);
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, content).unwrap();
+            };
+            put("usr/lib/os-release", HOST);
+            put("opt/there", "");
+            put("var/lib/extensions/x/usr/lib/extension-release.d/extension-release.x", text);
+            put("var/lib/extensions/x/usr/bin/brought", "");
+            // Private to the host, shared inside: otherwise the merge works and nobody sees it.
+            let script = "mount --make-rprivate / && mount --make-rshared / && mount --bind /run /run && \
+                systemd-sysext --root=\"$PWD/tree\" merge >&2; code=$?; test -e tree/usr/bin/brought && echo merged; exit $code";
+            let output = std::process::Command::new("unshare")
+                .args(["--mount", "sh", "-c", script])
+                .current_dir(folder.path())
+                .output()
+                .unwrap();
+            let merged = String::from_utf8_lossy(&output.stdout).contains("merged");
+            assert_eq!(merged, fits, "{text:?}: {}", String::from_utf8_lossy(&output.stderr));
         }
     }
 }

@@ -13,15 +13,19 @@ use landfall_model::chain;
 use landfall_steps::BootId;
 use landfall_steps::durable::{Disk, HostDisk};
 
-use super::{ApiPatience, NoAnswer, Progress, World};
+use super::{ApiPatience, LockAsk, NoAnswer, Progress, World};
 use crate::prepare::decision::ServerAnswer;
 use crate::prepare::digest::Digest;
+use crate::prepare::request::FleetLock;
 use crate::prepare::sysext::image::{self, ImageError};
 use crate::prepare::sysext::release::ExtensionRelease;
+use crate::prepare::systemd;
 use crate::prepare::update_engine::{Engine, Pending, SYSTEM_BUS, Status, UpdateError};
 
 /// How long systemd may take to merge extensions.
 const MERGE_LIMIT: Duration = Duration::from_secs(120);
+/// A lock server answers from memory.
+const LOCK_LIMIT: Duration = Duration::from_secs(30);
 /// What `systemd-sysext` prints about a few extensions.
 const MAX_OUTPUT: usize = 1024 * 1024;
 
@@ -240,9 +244,30 @@ impl World for HostWorld {
         systemd_sysext(&["refresh"]).await.map(drop)
     }
 
-    async fn merged(&self) -> Result<Vec<String>, String> {
+    async fn merged(&self) -> Result<Option<Vec<String>>, String> {
+        if self.root != Path::new("/") {
+            return Ok(None);
+        }
         let text = systemd_sysext(&["status", "--json=short", "--no-pager"]).await?;
-        merged_in(&text)
+        merged_in(&text).map(Some)
+    }
+
+    async fn reload_units(&self) -> Result<(), String> {
+        if self.root != Path::new("/") {
+            return Ok(());
+        }
+        blocking(|| systemd::call("Reload", &[])).await.map_err(|error| error.to_string())?
+    }
+
+    async fn fleet_lock(&self, lock: &FleetLock, ask: LockAsk) -> Result<bool, FetchError> {
+        let path = match ask {
+            LockAsk::PreReboot => "pre-reboot",
+            LockAsk::SteadyState => "steady-state",
+        };
+        let url = format!("{}/v1/{path}", lock.url.trim_end_matches('/'));
+        let body = serde_json::json!({"client_params": {"id": lock.id, "group": lock.group}}).to_string();
+        let header = [("fleet-lock-protocol", "true")];
+        Ok(self.fetcher.post_json(&url, &header, body, LOCK_LIMIT).await? == 200)
     }
 }
 

@@ -1,0 +1,299 @@
+//! `landfall node prepare` on a folder that looks like a Container Linux node, with a bucket behind TLS.
+
+use std::path::Path;
+use std::process::Command;
+
+use landfall_testkit::{FileServer, Need, Serve, have};
+use serde_json::json;
+
+use crate::command::{Bench, Run};
+
+const OS: &str = "2000.0.0";
+const IMAGE: &str = "root/var/lib/torcx/store/2000.0.0/docker:17.03.torcx.tgz";
+const ENV: &str = "root/etc/kubernetes/kubelet.env";
+
+/// A node and its bucket.
+struct Node {
+    bench: Bench,
+    bucket: FileServer,
+    image: Vec<u8>,
+}
+
+impl Node {
+    fn new() -> Self {
+        let bench = Bench::new();
+        bench
+            .file("root/usr/lib/os-release", format!("ID=coreos\nVERSION_ID={OS}\nCOREOS_BOARD=amd64-usr\n"));
+        bench.file(
+            "root/etc/kubernetes/installer/kubelet.env",
+            "KUBELET_IMAGE_URL=\"quay.io/coreos/hyperkube\"\nKUBELET_IMAGE_TAG=\"v1.9.3_coreos.0\"\n",
+        );
+        let bucket = FileServer::start().unwrap();
+        bench.file("ca.crt", bucket.authority());
+        let image: Vec<u8> = (0..50_000_u32).flat_map(u32::to_le_bytes).collect();
+        let node = Self { bench, bucket, image };
+        node.bucket.file("/docker.tgz", node.image.clone());
+        node.manifest(&node.hash());
+        node
+    }
+
+    fn hash(&self) -> String {
+        let path = self.bench.file("image", &self.image);
+        let output = Command::new("sha512sum").arg(path).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap().to_owned()
+    }
+
+    fn manifest(&self, hash: &str) {
+        let manifest = json!({"kind": "torcx-package-list-v0", "value": {"packages": [{"name": "docker", "versions": [
+            {"version": "17.03", "hash": format!("sha512-{hash}"), "locations": [{"url": self.bucket.url("/docker.tgz")}]},
+        ]}]}});
+        self.bucket.file(&format!("/amd64-usr/{OS}/m.json"), manifest.to_string());
+    }
+
+    fn arguments<'a>(&self, more: &[&'a str]) -> Vec<&'a str> {
+        let mut all = vec!["node", "prepare", "--root", "root", "--ca-file", "ca.crt", "--upgrade-os=false"];
+        all.extend(more);
+        all
+    }
+
+    fn run(&self, more: &[&str]) -> Run {
+        let url = format!("--torcx-manifest-url={}", self.bucket.url("/{{.Board}}/{{.OSVersion}}/m.json"));
+        let mut arguments = self.arguments(more);
+        arguments.push(&url);
+        self.bench.run(&arguments)
+    }
+
+    fn text(&self, path: &str) -> Option<String> {
+        std::fs::read_to_string(self.bench.path().join(path)).ok()
+    }
+
+    fn has(&self, path: &str) -> bool {
+        self.bench.path().join(path).exists()
+    }
+
+    /// The machine has booted: the ledger's steps think it is another boot.
+    fn boot(&self) {
+        let runs = self.bench.path().join("root/var/lib/landfall/node-prepare");
+        let here = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let script = format!(
+            "import sys,json,hashlib,pathlib\nfor p in pathlib.Path(sys.argv[1]).glob('*/ledger-*.jsonl'):\n h,b=p.read_text().rstrip('\\n').split('\\n')\n b=b.replace('{}','00000000-0000-0000-0000-000000000000')\n h=json.loads(h);h['bytes']=len(b);h['sha256']=hashlib.sha256(b.encode()).hexdigest()\n p.write_text(json.dumps(h)+'\\n'+b+'\\n')\n",
+            here.trim()
+        );
+        let done = Command::new("python3").args(["-c", &script]).arg(runs).status().unwrap();
+        assert!(done.success());
+        let profile = self.text("root/etc/torcx/profiles/tectonic.json").unwrap();
+        self.bench.file("root/run/torcx/profile.json", profile);
+    }
+}
+
+#[test]
+fn a_node_is_prepared_across_a_reboot_exactly_once() {
+    let node = Node::new();
+    let flags = ["--no-verify-signatures"];
+    let run = node.run(&flags);
+    assert_eq!((run.code, run.stdout.as_str()), (100, ""), "{run:?}");
+    assert_eq!(std::fs::read(node.bench.path().join(IMAGE)).unwrap(), node.image);
+    assert_eq!(node.text("root/etc/torcx/next-profile").as_deref(), Some("tectonic\n"));
+    assert!(!node.has(ENV), "the kubelet could start before the reboot");
+    assert!(node.has("root/run/systemd/system/torcx-docker-cleanup.service"));
+
+    // Again in the same boot: still waiting for the reboot.
+    let asked = node.bucket.asked().len();
+    assert_eq!(node.run(&flags).code, 100);
+    node.boot();
+    let run = node.bench.run(&["node", "resume", "--root", "root"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(
+        node.text(ENV).as_deref(),
+        Some("KUBELET_IMAGE_URL=quay.io/coreos/hyperkube\nKUBELET_IMAGE_TAG=v1.9.3_coreos.0\n")
+    );
+    let run = node.run(&flags);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(run.stderr.contains("is prepared"), "{run:?}");
+    assert_eq!(node.bucket.asked().len(), asked, "something was fetched twice: {:?}", node.bucket.asked());
+
+    let run = node.bench.run(&["node", "status", "--root", "root", "--output", "json"]);
+    let status = run.report();
+    assert_eq!(status["ended"]["is"], "done", "{status}");
+    assert_eq!(status["decision"]["runtimes"][0]["chosen"], "17.03");
+    assert!(
+        node.bench.run(&["node", "status", "--root", "root"]).stdout.contains("write-kubelet-env   done")
+    );
+}
+
+#[test]
+fn a_dry_run_tells_everything_and_changes_nothing() {
+    let node = Node::new();
+    let run = node.run(&["--no-verify-signatures", "--dry-run", "--output", "json"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let plan = run.report();
+    assert_eq!(plan["inputs"]["clusterVersion"]["value"], "v1.9.3+coreos.0");
+    assert_eq!(plan["inputs"]["clusterVersion"]["origin"]["kind"], "file");
+    let passed = &plan["inputs"]["clusterVersion"]["passedOver"][0];
+    assert_eq!(passed["origin"]["kind"], "api-server");
+    assert!(passed["reason"].as_str().unwrap().contains("kubeconfig"), "{passed}");
+    assert_eq!(plan["inputs"]["runtimeMappings"]["origin"]["kind"], "embedded");
+    assert_eq!(plan["artefacts"][0]["action"]["is"], "fetch");
+    assert_eq!(plan["reboot"]["needed"], true);
+    assert!(
+        !node.has("root/var") && !node.has(ENV) && !node.has("root/etc/torcx"),
+        "a dry run wrote something"
+    );
+    let run = node.run(&["--no-verify-signatures", "--dry-run"]);
+    assert!(run.stdout.contains("SIGNATURE NOT VERIFIED"), "{run:?}");
+}
+
+#[test]
+fn without_runtime_setup_only_the_environment_is_written() {
+    let node = Node::new();
+    let run = node.run(&["--torcx-skip-setup", "--force-kube-version=v1.9.9+coreos.1"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(node.text(ENV).unwrap().ends_with("KUBELET_IMAGE_TAG=v1.9.9_coreos.1\n"));
+    assert!(!node.has("root/etc/torcx"));
+    assert_eq!(node.bucket.asked(), [""; 0]);
+}
+
+/// Each of these leaves no `kubelet.env`, no image, and one clear line.
+#[test]
+fn whatever_the_bucket_does_nothing_is_half_done() {
+    let hash = Node::new().hash();
+    type Break = fn(&Node, &str);
+    let cases: [(&str, Break); 6] = [
+        ("answered 404", |node, _| node.bucket.serve(&format!("/amd64-usr/{OS}/m.json"), Serve::Status(404))),
+        ("is not JSON", |node, _| node.bucket.file(&format!("/amd64-usr/{OS}/m.json"), "{\"kind\":")),
+        ("its sha512 is", |node, _| node.bucket.file("/docker.tgz", "something else")),
+        ("its sha512 is", |node, _| node.manifest(&"0e".repeat(64))),
+        ("answered 403", |node, _| node.bucket.serve("/docker.tgz", Serve::Status(403))),
+        ("no suitable version", |node, hash| {
+            let text = json!({"kind": "torcx-package-list-v0", "value": {"packages": [{"name": "docker", "versions": [
+                {"version": "9", "hash": format!("sha512-{hash}"), "locations": [{"url": "https://h/"}]}]}]}});
+            node.bucket.file(&format!("/amd64-usr/{OS}/m.json"), text.to_string());
+        }),
+    ];
+    for (told, break_it) in cases {
+        let node = Node::new();
+        break_it(&node, &hash);
+        let run = node.run(&["--no-verify-signatures"]);
+        assert_eq!(run.code, 1, "{told}: {run:?}");
+        let error = run.stderr.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+        assert!(error.contains(told), "{told}: {run:?}");
+        assert!(run.stderr.contains("hint: "), "{run:?}");
+        assert!(!node.has(ENV) && !node.has(IMAGE) && !node.has("root/etc/torcx"), "{told}");
+    }
+}
+
+#[test]
+fn a_bad_signature_is_fatal_and_a_good_one_is_not() {
+    if !have(&[Need::Program("gpg")]) {
+        return;
+    }
+    let node = Node::new();
+    let home = tempfile::Builder::new().prefix("gpg-").tempdir().unwrap();
+    let gpg = |arguments: &[&str]| {
+        let output = Command::new("gpg")
+            .args(["--batch", "--yes", "--quiet", "--pinentry-mode", "loopback", "--passphrase", ""])
+            .args(arguments)
+            .env("GNUPGHOME", home.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output.stdout
+    };
+    gpg(&["--quick-generate-key", "release@example.com", "ed25519", "sign", "never"]);
+    node.bench.file("root/pubring.gpg", gpg(&["--armor", "--export"]));
+    let signature_path = format!("/amd64-usr/{OS}/m.json.asc");
+    let other = node.bench.file("other", "other bytes");
+    node.bucket
+        .file(&signature_path, gpg(&["--armor", "--detach-sign", "--output", "-", other.to_str().unwrap()]));
+    let run = node.run(&["--dry-run"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    run.assert_refused(1, "cannot trust the manifest for 2000.0.0");
+
+    let client = node.bench.file("m.json", "");
+    let manifest = json!({"kind": "torcx-package-list-v0", "value": {"packages": [{"name": "docker", "versions": [
+        {"version": "17.03", "hash": format!("sha512-{}", node.hash()), "locations": [{"url": node.bucket.url("/docker.tgz")}]},
+    ]}]}})
+    .to_string();
+    std::fs::write(&client, &manifest).unwrap();
+    node.bucket.file(&format!("/amd64-usr/{OS}/m.json"), manifest);
+    node.bucket
+        .file(&signature_path, gpg(&["--armor", "--detach-sign", "--output", "-", client.to_str().unwrap()]));
+    let run = node.run(&["--dry-run"]);
+    assert!(run.code == 0 && run.stdout.contains("signed by "), "{run:?}");
+    // The signature itself missing is as bad as a wrong one.
+    node.bucket.serve(&signature_path, Serve::Status(404));
+    assert_eq!(node.run(&["--dry-run"]).code, 69);
+    let _ = Command::new("gpgconf").args(["--kill", "all"]).env("GNUPGHOME", home.path()).output();
+}
+
+/// Run where `/etc` cannot be written, and where the disk is too small: in a mount namespace of its own.
+#[test]
+fn a_full_disk_and_a_read_only_one_are_told_and_left_clean() {
+    if !have(&[Need::Root]) {
+        return;
+    }
+    let cases = [
+        ("mount --bind root/etc root/etc && mount -o remount,ro,bind root/etc", "Read-only file system"),
+        (
+            "mkdir -p root/var/lib/torcx && mount -t tmpfs -o size=64k tmpfs root/var/lib/torcx",
+            "there is room for",
+        ),
+    ];
+    for (prepare, told) in cases {
+        let node = Node::new();
+        let url = node.bucket.url("/{{.Board}}/{{.OSVersion}}/m.json");
+        let script = format!(
+            "mount --make-rprivate / && {prepare} && \"$0\" node prepare --root root --ca-file ca.crt --upgrade-os=false --no-verify-signatures --torcx-manifest-url=\"$1\"; code=$?; ls -A root/var/lib/torcx/store/* >&2; exit $code"
+        );
+        let output = Command::new("unshare")
+            .args(["--mount", "sh", "-c", &script, env!("CARGO_BIN_EXE_landfall"), &url])
+            .current_dir(node.bench.path())
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{errors}");
+        assert!(errors.contains(told), "{told}: {errors}");
+        assert!(!node.has(ENV), "{told}");
+        let is_partial = |line: &str| line.contains("part") || line.contains("draft");
+        assert!(!errors.lines().any(|line| !line.contains(' ') && is_partial(line)), "{errors}");
+    }
+}
+
+#[test]
+fn another_request_does_not_take_over_silently() {
+    let node = Node::new();
+    assert_eq!(node.run(&["--no-verify-signatures"]).code, 100);
+    let run = node.run(&["--no-verify-signatures", "--force-kube-version=v1.8.0"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("--start-over"), "{run:?}");
+    assert_eq!(
+        node.run(&["--no-verify-signatures", "--force-kube-version=v1.8.0", "--start-over"]).code,
+        100
+    );
+    // A node whose file was taken away is prepared again.
+    let done = Node::new();
+    assert_eq!(done.run(&["--torcx-skip-setup"]).code, 0);
+    std::fs::remove_file(done.bench.path().join(ENV)).unwrap();
+    assert_eq!(done.run(&["--torcx-skip-setup"]).code, 0);
+    assert!(done.has(ENV));
+}
+
+#[test]
+fn the_old_name_is_the_old_program() {
+    let node = Node::new();
+    let link = node.bench.path().join("tectonic-torcx-bootstrap");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_landfall"), &link).unwrap();
+    let run: Run = Command::new(&link)
+        .args(["--root=root", "--upgrade-os=false", "--torcx-skip-setup=true", "--verbose=info"])
+        .args(["--force-kube-version=v1.7.5+coreos.1", "--kubelet-env-path=/etc/kubernetes/kubelet.env"])
+        .current_dir(node.bench.path())
+        .env_clear()
+        .output()
+        .unwrap()
+        .into();
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(node.text(ENV).unwrap().contains("KUBELET_IMAGE_TAG=v1.7.5_coreos.1"));
+    assert!(Path::new(&link).exists());
+}

@@ -1,0 +1,250 @@
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use landfall_pki::{Authority, Leaf, Purpose};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+/// A request's head; our clients' have a few hundred bytes.
+const MAX_HEAD: usize = 16 * 1024;
+/// Between two bytes of a server that drips.
+const DRIP: Duration = Duration::from_millis(50);
+
+/// How a path is served.
+#[derive(Clone, Debug)]
+pub enum Serve {
+    /// Whole, or from the byte that was asked for.
+    File(Vec<u8>),
+    Status(u16),
+    /// Claims the whole length and ends the connection after this many bytes, this many times; then whole.
+    Cut {
+        bytes: Vec<u8>,
+        after: usize,
+        times: u32,
+    },
+    /// Claims this length and sends a byte now and then, for ever.
+    Drip {
+        claimed: u64,
+    },
+    /// Claims this length and sends nothing.
+    Claim {
+        claimed: u64,
+    },
+    Redirect(String),
+}
+
+/// A file server over TLS that misbehaves when it is told to, and remembers what it was asked.
+#[derive(Debug)]
+pub struct FileServer {
+    address: SocketAddr,
+    authority: String,
+    state: Arc<Mutex<State>>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    paths: BTreeMap<String, Serve>,
+    asked: Vec<String>,
+}
+
+// === impl FileServer ===
+
+impl FileServer {
+    /// Serves on the loopback until dropped.
+    pub fn start() -> Result<Self> {
+        Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), &[])
+    }
+
+    /// Serves at an address, under further names.
+    pub fn start_at(address: SocketAddr, names: &[&str]) -> Result<Self> {
+        let authority = Authority::new("files", 7)?;
+        let names = names.iter().map(|name| (*name).to_owned());
+        let names = names.chain([address.ip().to_string(), "localhost".to_owned()]);
+        let pair = authority.issue(&Leaf::new("files", Purpose::Serve).names(names))?;
+        let certificate = CertificateDer::from_pem_slice(pair.certificate.as_bytes())?;
+        let key = PrivateKeyDer::from_pem_slice(pair.key.expose().as_bytes())?;
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![certificate], key)?;
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        // Not by the runtime: the caller may be within one of its own.
+        let listener = std::net::TcpListener::bind(address).context("listen for downloads")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let state: Arc<Mutex<State>> = Arc::default();
+        let (stop, mut stopped) = oneshot::channel();
+        let shared = Arc::clone(&state);
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async {
+                let Ok(listener) = TcpListener::from_std(listener) else { return };
+                loop {
+                    let accepted = tokio::select! {
+                        accepted = listener.accept() => accepted,
+                        _ = &mut stopped => break,
+                    };
+                    // A failed accept concerns one connection only.
+                    let Ok((stream, _)) = accepted else { continue };
+                    let (acceptor, state) = (acceptor.clone(), Arc::clone(&shared));
+                    tokio::spawn(async move {
+                        if let Ok(mut stream) = acceptor.accept(stream).await {
+                            // The caller sees a broken connection; there is nobody else to tell.
+                            let _ = respond(&mut stream, &state).await;
+                            let _ = stream.shutdown().await;
+                        }
+                    });
+                }
+            });
+        });
+        let authority = authority.certificate().to_owned();
+        Ok(Self { address, authority, state, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// From now on, this path is served so. The path begins with `/`.
+    pub fn serve(&self, path: &str, how: Serve) {
+        self.lock().paths.insert(path.to_owned(), how);
+    }
+
+    pub fn file(&self, path: &str, bytes: impl Into<Vec<u8>>) {
+        self.serve(path, Serve::File(bytes.into()));
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("https://{}{path}", self.address)
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The certificate clients must trust.
+    pub fn authority(&self) -> &str {
+        &self.authority
+    }
+
+    /// What was asked so far: `GET /path`, and ` from N` when it began behind the start.
+    pub fn asked(&self) -> Vec<String> {
+        self.lock().asked.clone()
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for FileServer {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One request on one connection.
+async fn respond(stream: &mut TlsStream<TcpStream>, state: &Mutex<State>) -> Result<()> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") && head.len() < MAX_HEAD {
+        head.push(stream.read_u8().await?);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let mut words = head.split_whitespace();
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let header = |name: &str| {
+        let lines = head.lines().filter_map(|line| line.split_once(':'));
+        lines
+            .into_iter()
+            .find(|(key, _)| key.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.trim().to_owned())
+    };
+    let from =
+        header("range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
+    let behaviour = {
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let tail = from.map(|from: usize| format!(" from {from}")).unwrap_or_default();
+        state.asked.push(format!("{method} {path}{tail}"));
+        let behaviour = state.paths.get_mut(path);
+        let now = behaviour.as_deref().cloned();
+        if let Some(Serve::Cut { times, .. }) = behaviour {
+            *times = times.saturating_sub(1);
+        }
+        now
+    };
+    match behaviour {
+        None => status(stream, 404).await,
+        Some(Serve::Status(code)) => status(stream, code).await,
+        Some(Serve::Redirect(to)) => {
+            let answer =
+                format!("HTTP/1.1 302 x\r\nlocation: {to}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+            Ok(stream.write_all(answer.as_bytes()).await?)
+        }
+        Some(Serve::File(bytes) | Serve::Cut { bytes, times: 0, .. }) => {
+            body(stream, &bytes, from, header("if-range").as_deref(), usize::MAX).await
+        }
+        Some(Serve::Cut { bytes, after, .. }) => {
+            body(stream, &bytes, from, header("if-range").as_deref(), after).await
+        }
+        Some(Serve::Claim { claimed }) => {
+            let answer = format!("HTTP/1.1 200 x\r\ncontent-length: {claimed}\r\n\r\n");
+            stream.write_all(answer.as_bytes()).await?;
+            stream.flush().await?;
+            // Until the client has enough of it.
+            let _ = stream.read_u8().await;
+            Ok(())
+        }
+        Some(Serve::Drip { claimed }) => {
+            let answer = format!("HTTP/1.1 200 x\r\ncontent-length: {claimed}\r\n\r\n");
+            stream.write_all(answer.as_bytes()).await?;
+            loop {
+                stream.write_all(b".").await?;
+                stream.flush().await?;
+                tokio::time::sleep(DRIP).await;
+            }
+        }
+    }
+}
+
+async fn status(stream: &mut TlsStream<TcpStream>, code: u16) -> Result<()> {
+    let answer = format!("HTTP/1.1 {code} x\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    Ok(stream.write_all(answer.as_bytes()).await?)
+}
+
+/// The bytes from where they were asked for, if what the client has is of the same file.
+async fn body(
+    stream: &mut TlsStream<TcpStream>,
+    bytes: &[u8],
+    from: Option<usize>,
+    if_range: Option<&str>,
+    cut: usize,
+) -> Result<()> {
+    let mixed = bytes.iter().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
+    let tag = format!("\"{}-{mixed:x}\"", bytes.len());
+    let from = from.filter(|from| *from < bytes.len() && if_range.is_none_or(|given| given == tag));
+    let rest = &bytes[from.unwrap_or(0)..];
+    let (code, range) = match from {
+        Some(from) => (206, format!("content-range: bytes {from}-{}/{}\r\n", bytes.len() - 1, bytes.len())),
+        None => (200, String::new()),
+    };
+    let answer = format!(
+        "HTTP/1.1 {code} x\r\ncontent-length: {}\r\netag: {tag}\r\n{range}connection: close\r\n\r\n",
+        rest.len()
+    );
+    stream.write_all(answer.as_bytes()).await?;
+    stream.write_all(&rest[..cut.min(rest.len())]).await?;
+    Ok(stream.flush().await?)
+}
