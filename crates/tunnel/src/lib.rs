@@ -3,6 +3,7 @@
 //! From the wire upwards: [`http2`] and [`grpc`] frame bytes, [`packet`] reads and writes Konnectivity's packets, `mux`
 //! keeps the tunnels of one agent apart, [`server`] and [`agent`] join them to sockets.
 
+mod clock;
 mod health;
 mod identifiers;
 mod metrics;
@@ -12,6 +13,9 @@ mod relay;
 mod socket;
 mod tls;
 mod transport;
+
+#[cfg(test)]
+mod simulation;
 
 pub mod agent;
 pub mod config;

@@ -15,8 +15,23 @@ static STATE: LazyLock<AtomicU64> = LazyLock::new(|| {
 /// A number, not negative, that differs from the others and looks random. It keeps no secret: it names a dial, chooses
 /// an agent, spreads a pause.
 pub(crate) fn random() -> i64 {
-    // SplitMix64: a counter, well stirred.
-    let mut mixed = STATE.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+    /// The step of SplitMix64: a counter, well stirred.
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    #[cfg(test)]
+    if let Some(seeded) = SEEDED.get() {
+        SEEDED.set(Some(seeded.wrapping_add(STEP)));
+        return stirred(seeded);
+    }
+    stirred(STATE.fetch_add(STEP, Ordering::Relaxed))
+}
+
+#[cfg(test)]
+thread_local! {
+    /// A simulation's numbers are the same each time.
+    pub(crate) static SEEDED: std::cell::Cell<Option<u64>> = const { std::cell::Cell::new(None) };
+}
+
+fn stirred(mut mixed: u64) -> i64 {
     mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     (mixed ^ mixed >> 31).cast_signed() & i64::MAX

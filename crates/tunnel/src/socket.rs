@@ -18,6 +18,18 @@ pub(crate) trait Peer: AsyncRead + AsyncWrite + Unpin {
     }
 }
 
+/// Where an agent's connections go: to the host's network, or to a simulated one.
+pub(crate) trait Network: Clone + Send + Sync + 'static {
+    type Socket: Peer + Send + 'static;
+
+    fn resolve(&self, address: &str) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send;
+    fn connect(&self, address: SocketAddr) -> impl Future<Output = io::Result<Self::Socket>> + Send;
+}
+
+/// The host's network.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Host;
+
 /// A peer that acknowledges nothing for so long is gone.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 
@@ -47,6 +59,22 @@ fn hung_up(socket: &impl AsFd) -> bool {
     let mut sockets = [PollFd::new(socket, PollFlags::RDHUP)];
     let looked = poll(&mut sockets, Some(&Timespec::default()));
     looked.is_ok_and(|count| count > 0)
+}
+
+// === impl Host ===
+
+impl Network for Host {
+    type Socket = TcpStream;
+
+    async fn resolve(&self, address: &str) -> io::Result<Vec<SocketAddr>> {
+        Ok(tokio::net::lookup_host(address).await?.collect())
+    }
+
+    async fn connect(&self, address: SocketAddr) -> io::Result<TcpStream> {
+        let socket = TcpStream::connect(address).await?;
+        prepare(&socket);
+        Ok(socket)
+    }
 }
 
 impl Peer for UnixStream {

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::Sleep;
 use tokio_util::io::poll_read_buf;
 
+use crate::clock;
 use crate::http2::{Connection, Event, Http2Error};
 
 /// One read. Larger reads save little and keep more memory busy.
@@ -165,7 +166,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
             }
             progress |= self.connection.output().len() < before;
             if let Poll::Ready(()) = self.poll_timer(cx) {
-                let now = Instant::now();
+                let now = clock::now();
                 let due = self.connection.tick(now).map_err(Lost::Http2)?;
                 if let ControlFlow::Break(end) = driven.tick(&mut self.connection, now) {
                     return Poll::Ready(Ok(end));
@@ -198,7 +199,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
         if self.input.is_empty() {
             return Ok(ControlFlow::Continue(()));
         }
-        let now = Instant::now();
+        let now = clock::now();
         while let Some(event) = self.connection.receive(&mut self.input, now).map_err(Lost::Http2)? {
             if let ControlFlow::Break(end) = driven.on_event(&mut self.connection, event, now) {
                 return Ok(ControlFlow::Break(end));

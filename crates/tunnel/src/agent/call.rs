@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, BufReader};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use crate::config::AgentConfig;
@@ -16,6 +15,7 @@ use crate::grpc;
 use crate::http2::{Connection, Event, Headers, Limits, Role, StreamId};
 use crate::mux::{FIRST_CREDIT, FLOW_HEADER};
 use crate::server::granted;
+use crate::socket::Network;
 use crate::tls::{self, TLS_READ, TlsError};
 use crate::transport::{Driven, Lost, Transport};
 
@@ -63,16 +63,15 @@ pub(super) enum CallError {
 /// Waits for the answer.
 struct Waiting;
 
-pub(super) async fn call(config: &AgentConfig) -> Result<Called, CallError> {
-    tokio::time::timeout(CALL_LIMIT, call_for_ever(config)).await.unwrap_or(Err(CallError::Timeout))
+pub(super) async fn call<N: Network>(config: &AgentConfig, network: &N) -> Result<Called, CallError> {
+    tokio::time::timeout(CALL_LIMIT, call_for_ever(config, network)).await.unwrap_or(Err(CallError::Timeout))
 }
 
-async fn call_for_ever(config: &AgentConfig) -> Result<Called, CallError> {
+async fn call_for_ever<N: Network>(config: &AgentConfig, network: &N) -> Result<Called, CallError> {
     let host = &config.proxy_server_host;
     let address = format!("{}:{}", bracketed(host), config.proxy_server_port);
-    let socket = TcpStream::connect(&address).await;
+    let socket = connect(network, &address).await;
     let socket = socket.map_err(|source| CallError::Connect { address: address.clone(), source })?;
-    crate::socket::prepare(&socket);
     let (socket, scheme): (Box<dyn Socket>, _) = match &config.tls {
         None => (Box::new(socket), "http"),
         Some(files) => {
@@ -106,6 +105,18 @@ async fn call_for_ever(config: &AgentConfig) -> Result<Called, CallError> {
         transport.connection.grow_windows(stream, OWN_WINDOW);
     }
     Ok(Called { transport, stream, server_id, server_count, credit })
+}
+
+/// The first of the server's addresses that answers.
+async fn connect<N: Network>(network: &N, address: &str) -> io::Result<N::Socket> {
+    let mut failure = io::Error::from(io::ErrorKind::NotFound);
+    for candidate in network.resolve(address).await? {
+        match network.connect(candidate).await {
+            Ok(socket) => return Ok(socket),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
 }
 
 fn request(config: &AgentConfig, scheme: &str, authority: &str) -> Result<Headers, CallError> {

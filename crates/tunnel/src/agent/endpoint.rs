@@ -5,12 +5,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::net::TcpStream;
-
 use super::status::Metrics;
 use crate::mux::{Command, Queue, Tunnel};
 use crate::packet::{ConnectId, Random};
 use crate::relay::{Socket, relay};
+use crate::socket::Network;
 
 /// As upstream has it.
 const DIAL_LIMIT: Duration = Duration::from_secs(5);
@@ -25,10 +24,10 @@ pub(super) struct Dial {
 }
 
 /// Dials for one request and carries the tunnel to its end.
-pub(super) async fn serve(dial: Dial, metrics: Arc<Metrics>) {
+pub(super) async fn serve<N: Network>(dial: Dial, network: N, metrics: Arc<Metrics>) {
     let Dial { queue, random, connect_id, address, tunnel } = dial;
     let started = Instant::now();
-    let dialing = tokio::time::timeout(DIAL_LIMIT, connect(&address));
+    let dialing = tokio::time::timeout(DIAL_LIMIT, connect(&network, &address));
     let dialed = tokio::select! {
         dialed = dialing => dialed.unwrap_or_else(|_| {
             metrics.dial_timeouts.add();
@@ -53,19 +52,16 @@ pub(super) async fn serve(dial: Dial, metrics: Arc<Metrics>) {
 }
 
 /// Connects, or says why not in Go's words: upstream's server reads them.
-async fn connect(address: &str) -> Result<TcpStream, String> {
+async fn connect<N: Network>(network: &N, address: &str) -> Result<N::Socket, String> {
     let (host, _) = address
         .rsplit_once(':')
         .ok_or_else(|| format!("dial tcp: address {address}: missing port in address"))?;
-    let resolved = tokio::net::lookup_host(address).await;
+    let resolved = network.resolve(address).await;
     let candidates = resolved.map_err(|_| format!("dial tcp: lookup {host}: no such host"))?;
     let mut failure = format!("dial tcp: lookup {host}: no such host");
     for candidate in candidates {
-        match TcpStream::connect(candidate).await {
-            Ok(socket) => {
-                crate::socket::prepare(&socket);
-                return Ok(socket);
-            }
+        match network.connect(candidate).await {
+            Ok(socket) => return Ok(socket),
             Err(error) => failure = format!("dial tcp {candidate}: {}", reason(&error)),
         }
     }

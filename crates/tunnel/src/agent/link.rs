@@ -15,12 +15,14 @@ use crate::grpc;
 use crate::http2::{Connection, Event, StreamId};
 use crate::mux::{Command, Mux, Queue, Side, State, Tunnel};
 use crate::packet::{ConnectId, Packet, Random};
+use crate::socket::Network;
 use crate::transport::Driven;
 
 /// Dials under way for one server. A server of ours asks for fewer.
 const MAX_DIALS: usize = 8192;
 
-pub(super) struct Link {
+pub(super) struct Link<N> {
+    network: N,
     mux: Mux,
     queue: Arc<Queue>,
     /// What the server grants each tunnel, if it is one of ours.
@@ -43,8 +45,9 @@ pub(super) enum End {
 
 // === impl Link ===
 
-impl Link {
+impl<N: Network> Link<N> {
     pub(super) fn new(
+        network: N,
         stream: StreamId,
         queue: Arc<Queue>,
         credit: Option<u64>,
@@ -52,7 +55,7 @@ impl Link {
     ) -> Self {
         let mux = Mux::new(Side::Agent, stream, Arc::clone(&queue), Arc::clone(&metrics.packets))
             .counting(&metrics.traffic);
-        Self { mux, queue, credit, dialing: HashMap::new(), last_connect_id: 0, metrics }
+        Self { network, mux, queue, credit, dialing: HashMap::new(), last_connect_id: 0, metrics }
     }
 
     /// The server is gone: all its tunnels end.
@@ -89,7 +92,7 @@ impl Link {
         let tunnel = Tunnel::answering(&self.queue, random, connect_id, self.credit);
         self.dialing.insert(random, Arc::clone(tunnel.state()));
         let dial = endpoint::Dial { queue: Arc::clone(&self.queue), random, connect_id, address, tunnel };
-        tokio::spawn(endpoint::serve(dial, Arc::clone(&self.metrics)));
+        tokio::spawn(endpoint::serve(dial, self.network.clone(), Arc::clone(&self.metrics)));
     }
 
     fn on_command(&mut self, command: Command) -> ControlFlow<End> {
@@ -119,7 +122,7 @@ impl Link {
     }
 }
 
-impl Driven for Link {
+impl<N: Network> Driven for Link<N> {
     type End = End;
     const NEEDS_TICKS: bool = true;
 

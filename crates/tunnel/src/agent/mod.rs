@@ -30,6 +30,7 @@ use crate::health::{Door, HealthListener};
 use crate::http2::ErrorCode;
 use crate::metrics::{Broke, Segment};
 use crate::mux::{Command, Queue};
+use crate::socket::{Host, Network};
 
 /// How often a draining agent looks whether its tunnels have ended.
 const DRAIN_LOOK: Duration = Duration::from_millis(100);
@@ -97,7 +98,11 @@ impl Agent {
     }
 
     /// Serves until told to stop; then lets tunnels end by themselves for a while.
-    pub async fn run(mut self, stop: CancellationToken) {
+    pub async fn run(self, stop: CancellationToken) {
+        self.run_in(Host, stop).await;
+    }
+
+    pub(crate) async fn run_in<N: Network>(mut self, network: N, stop: CancellationToken) {
         let mut probes = tokio::task::JoinSet::new();
         let metrics_at = self.health_address().map(|address| address.port());
         for (listener, door) in
@@ -115,7 +120,7 @@ impl Agent {
             }
         };
         tokio::select! {
-            () = self.keep_connected(&lost) => {}
+            () = self.keep_connected(&network, &lost) => {}
             () = counting => {}
             () = stop.cancelled() => {}
         }
@@ -133,16 +138,16 @@ impl Agent {
         let _ = tokio::time::timeout(GOODBYE_LIMIT, self.links.wait()).await;
     }
 
-    async fn keep_connected(&self, lost: &Arc<tokio::sync::Notify>) {
+    async fn keep_connected<N: Network>(&self, network: &N, lost: &Arc<tokio::sync::Notify>) {
         let mut pauses = Pauses::new(&self.config);
         loop {
             if self.servers.is_complete() && !self.config.sync_forever {
                 lost.notified().await;
                 continue;
             }
-            let pause = match call::call(&self.config).await {
+            let pause = match call::call(&self.config, network).await {
                 Ok(called) => {
-                    self.take_on(called, lost);
+                    self.take_on(called, network, lost);
                     pauses.usual()
                 }
                 Err(error) => {
@@ -158,7 +163,7 @@ impl Agent {
         }
     }
 
-    fn take_on(&self, called: Called, lost: &Arc<tokio::sync::Notify>) {
+    fn take_on<N: Network>(&self, called: Called, network: &N, lost: &Arc<tokio::sync::Notify>) {
         let queue: Arc<Queue> = Arc::default();
         if !self.servers.add(&called.server_id, called.server_count, &queue) {
             tracing::debug!(server = called.server_id, "server known already");
@@ -170,7 +175,13 @@ impl Agent {
             return;
         }
         tracing::info!(server = called.server_id, ours = called.credit.is_some(), "connected");
-        let link = Link::new(called.stream, queue, called.credit, Arc::clone(&self.servers.metrics));
+        let link = Link::new(
+            network.clone(),
+            called.stream,
+            queue,
+            called.credit,
+            Arc::clone(&self.servers.metrics),
+        );
         self.links.spawn(serve(Arc::clone(&self.servers), called, link, Arc::clone(lost)));
     }
 }
@@ -181,7 +192,12 @@ async fn listen(at: Option<(IpAddr, u16)>) -> Result<Option<HealthListener>, Age
     HealthListener::bind(address).await.map(Some).map_err(|source| AgentError { address, source })
 }
 
-async fn serve(servers: Arc<Servers>, called: Called, mut link: Link, lost: Arc<tokio::sync::Notify>) {
+async fn serve<N: Network>(
+    servers: Arc<Servers>,
+    called: Called,
+    mut link: Link<N>,
+    lost: Arc<tokio::sync::Notify>,
+) {
     let Called { mut transport, server_id, .. } = called;
     let outcome = transport.drive(&mut link).await;
     servers.remove(&server_id);

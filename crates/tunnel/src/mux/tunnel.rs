@@ -7,6 +7,7 @@ use bytes::{Buf as _, Bytes};
 
 use super::queue::{Command, MARK, Queue};
 use super::{FIRST_CREDIT, Side};
+use crate::clock;
 use crate::packet::{ConnectId, Random};
 
 /// The largest piece sent at once: a tunnel's turn. Larger turns make the others wait longer.
@@ -241,7 +242,7 @@ impl Drop for Tunnel {
     fn drop(&mut self) {
         let mut inner = self.state.lock();
         inner.finished = true;
-        inner.abandoned = Some(Instant::now());
+        inner.abandoned = Some(clock::now());
         inner.incoming.clear();
         inner.incoming_bytes = 0;
         inner.waker = None;
@@ -396,7 +397,7 @@ impl State {
             let data = inner.next_piece();
             turn.data = Some(data);
             // What moves is not given up.
-            inner.abandoned = inner.abandoned.map(|_| Instant::now());
+            inner.abandoned = inner.abandoned.map(|_| clock::now());
         }
         if inner.outgoing.is_empty() && inner.finished {
             let told = std::mem::replace(&mut inner.close_told, true);

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::clock;
 use crate::config::Strategy;
 use crate::identifiers::{Identifiers, host_of};
 use crate::metrics::Traffic;
@@ -54,14 +55,14 @@ impl Agent {
             tunnels: AtomicUsize::new(0),
             pending: AtomicUsize::new(0),
             traffic: Arc::default(),
-            since: Instant::now(),
+            since: clock::now(),
             doubted: Mutex::new(None),
         }
     }
 
     /// It did not answer, or takes nothing: others are asked first for a while.
     pub(crate) fn doubt(&self) {
-        *self.doubts() = Some(Instant::now());
+        *self.doubts() = Some(clock::now());
     }
 
     pub(crate) fn trust(&self) {
@@ -69,7 +70,7 @@ impl Agent {
     }
 
     pub(crate) fn is_doubted(&self) -> bool {
-        self.doubts().is_some_and(|since| since.elapsed() < DOUBT)
+        self.doubts().is_some_and(|since| clock::now().saturating_duration_since(since) < DOUBT)
     }
 
     pub(crate) fn pending(self: &Arc<Self>) -> Pending {

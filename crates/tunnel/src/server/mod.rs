@@ -114,6 +114,7 @@ impl Server {
         config: ServerConfig,
         authenticate: Option<Arc<dyn Authenticate>>,
     ) -> Result<Self, ServerError> {
+        let shared = Shared::new(&config, authenticate);
         let policy = &config.tls_policy;
         let agent_tls = config
             .agent_tls
@@ -140,22 +141,6 @@ impl Server {
         let agents = agents.map_err(|source| ServerError::ListenForAgents { address, source })?;
         let health = listen_for_questions(config.health).await?;
         let admin = listen_for_questions(config.admin).await?;
-        let shared = Shared {
-            agents: Agents::new(config.proxy_strategies),
-            server_id: config.server_id,
-            server_count: config.server_count,
-            counted: AtomicU32::new(0),
-            dial_timeout: match config.backend_dial_timeout {
-                Duration::ZERO => DEFAULT_DIAL_TIMEOUT,
-                limit => limit,
-            },
-            keepalive: config.keepalive_time,
-            frontend_keepalive: config.frontend_keepalive_time,
-            authenticate,
-            metrics: Metrics::new(),
-            draining: AtomicBool::new(false),
-            links: TaskTracker::new(),
-        };
         let (mode, grace) = (config.mode, config.graceful_shutdown_timeout);
         Ok(Self {
             shared: Arc::new(shared),
@@ -276,6 +261,25 @@ impl Server {
 // === impl Shared ===
 
 impl Shared {
+    fn new(config: &ServerConfig, authenticate: Option<Arc<dyn Authenticate>>) -> Self {
+        Self {
+            agents: Agents::new(config.proxy_strategies.clone()),
+            server_id: config.server_id.clone(),
+            server_count: config.server_count,
+            counted: AtomicU32::new(0),
+            dial_timeout: match config.backend_dial_timeout {
+                Duration::ZERO => DEFAULT_DIAL_TIMEOUT,
+                limit => limit,
+            },
+            keepalive: config.keepalive_time,
+            frontend_keepalive: config.frontend_keepalive_time,
+            authenticate,
+            metrics: Metrics::new(),
+            draining: AtomicBool::new(false),
+            links: TaskTracker::new(),
+        }
+    }
+
     /// What agents are told. Leases know of servers that came later; a server that keeps none is only in the flag.
     fn server_count(&self) -> u32 {
         self.server_count.max(self.counted.load(Ordering::Relaxed))
@@ -377,4 +381,22 @@ async fn bind_unix(
     let listener = UnixListener::bind(path).map_err(failed)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions)).map_err(failed)?;
     Ok(listener)
+}
+
+/// What a simulation needs: a server without listeners.
+#[cfg(test)]
+pub(crate) mod parts {
+    use super::{Arc, Mode, Peer, ServerConfig, ServerView, Shared};
+
+    pub(crate) fn view(config: &ServerConfig) -> ServerView {
+        ServerView(Arc::new(Shared::new(config, None)))
+    }
+
+    pub(crate) async fn serve_agent<S: Peer>(server: ServerView, socket: S) {
+        super::agent_link::serve(server.0, socket).await;
+    }
+
+    pub(crate) async fn serve_client<S: Peer>(server: ServerView, socket: S) {
+        super::serve_frontend(server.0, Mode::HttpConnect, socket).await;
+    }
 }
