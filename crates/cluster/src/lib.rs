@@ -8,6 +8,7 @@ mod credentials;
 mod error;
 mod lease;
 mod node;
+mod notes;
 mod servers;
 mod version;
 
@@ -16,5 +17,6 @@ pub use client::Cluster;
 pub use credentials::{Credentials, Identity};
 pub use error::Error;
 pub use lease::{LeaseQuery, Leases, OwnLease, SeenLease};
+pub use notes::NodeNotes;
 pub use servers::ServerProbe;
 pub use version::ServerVersion;

@@ -25,6 +25,33 @@ async fn a_cluster_answers() {
     access_is_what_rules_say(&server, &cluster).await;
     only_live_leases_count(&server, &cluster).await;
     a_lease_is_held_renewed_and_released(&cluster).await;
+    nodes_are_written_on(&server, &cluster).await;
+    every_server_tells_its_version(&cluster).await;
+}
+
+async fn nodes_are_written_on(server: &ApiServer, cluster: &Cluster) {
+    let node =
+        json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {"keep": "me"}}});
+    server.apply(&node).unwrap();
+    let key = "container-linux-update.v1.coreos.com/hook";
+    cluster.annotate_node("n1", key, Some("true")).await.unwrap();
+    cluster.label_node("n1", "landfall.dev/x", Some("y")).await.unwrap();
+    let notes = cluster.node_notes("n1").await.unwrap().unwrap();
+    assert_eq!(notes.annotations.get(key).map(String::as_str), Some("true"));
+    assert_eq!(notes.labels.get("keep").map(String::as_str), Some("me"));
+    assert_eq!(notes.labels.get("landfall.dev/x").map(String::as_str), Some("y"));
+    cluster.annotate_node("n1", key, None).await.unwrap();
+    assert!(!cluster.node_notes("n1").await.unwrap().unwrap().annotations.contains_key(key));
+    assert_eq!(cluster.node_notes("nobody").await.unwrap(), None);
+    assert!(cluster.annotate_node("nobody", key, None).await.unwrap_err().is_answer());
+}
+
+async fn every_server_tells_its_version(cluster: &Cluster) {
+    let probes = cluster.server_versions().await;
+    assert_eq!(probes[0].address, cluster.endpoint());
+    let version = cluster.version().await.unwrap();
+    let told: Vec<_> = probes.iter().filter_map(|probe| probe.version.as_ref().ok()).collect();
+    assert!(!told.is_empty() && told.iter().all(|told| **told == version), "{probes:?}");
 }
 
 async fn config_maps_are_read_and_missed(server: &ApiServer, cluster: &Cluster) {

@@ -132,12 +132,15 @@ impl Connection {
         let uid = rustix::process::geteuid().as_raw().to_string();
         let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
         self.time_left()?;
-        self.stream.write_all(format!("\0AUTH EXTERNAL {hex}\r\n").as_bytes()).map_err(io_error)?;
+        // Both lines at once: systemd, when it reads the second together with the first call, forgets the call until more
+        // comes.
+        let hello = format!("\0AUTH EXTERNAL {hex}\r\nBEGIN\r\n");
+        self.stream.write_all(hello.as_bytes()).map_err(io_error)?;
         let answer = self.line()?;
         if !answer.starts_with("OK ") {
             return Err(DbusError::Refused { answer });
         }
-        self.stream.write_all(b"BEGIN\r\n").map_err(io_error)
+        Ok(())
     }
 
     fn line(&mut self) -> Result<String, DbusError> {

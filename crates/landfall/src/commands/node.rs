@@ -1,3 +1,4 @@
+mod hook;
 mod prepare;
 mod resume;
 mod status;
@@ -17,6 +18,7 @@ pub(crate) struct Node {
 
 #[derive(Subcommand)]
 enum Work {
+    Hook(hook::Hook),
     Prepare(prepare::Prepare),
     Resume(resume::Resume),
     Status(status::Status),
@@ -27,6 +29,7 @@ enum Work {
 impl Node {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         match self.work {
+            Work::Hook(command) => command.run(),
             Work::Prepare(command) => command.run(),
             Work::Resume(command) => command.run(),
             Work::Status(command) => command.run(),

@@ -7,6 +7,8 @@ mod command;
 mod diagnose;
 mod gather;
 mod logging;
+mod node_boot;
+mod node_cluster;
 mod node_prepare;
 mod tunnel;
 mod usage;

@@ -50,15 +50,11 @@ impl Node {
         self.bucket.file(&format!("/amd64-usr/{OS}/m.json"), manifest.to_string());
     }
 
-    fn arguments<'a>(&self, more: &[&'a str]) -> Vec<&'a str> {
-        let mut all = vec!["node", "prepare", "--root", "root", "--ca-file", "ca.crt", "--upgrade-os=false"];
-        all.extend(more);
-        all
-    }
-
     fn run(&self, more: &[&str]) -> Run {
         let url = format!("--torcx-manifest-url={}", self.bucket.url("/{{.Board}}/{{.OSVersion}}/m.json"));
-        let mut arguments = self.arguments(more);
+        let mut arguments =
+            vec!["node", "prepare", "--root", "root", "--ca-file", "ca.crt", "--upgrade-os=false"];
+        arguments.extend(more);
         arguments.push(&url);
         self.bench.run(&arguments)
     }
@@ -156,8 +152,8 @@ fn without_runtime_setup_only_the_environment_is_written() {
 /// Each of these leaves no `kubelet.env`, no image, and one clear line.
 #[test]
 fn whatever_the_bucket_does_nothing_is_half_done() {
-    let hash = Node::new().hash();
     type Break = fn(&Node, &str);
+    let hash = Node::new().hash();
     let cases: [(&str, Break); 6] = [
         ("answered 404", |node, _| node.bucket.serve(&format!("/amd64-usr/{OS}/m.json"), Serve::Status(404))),
         ("is not JSON", |node, _| node.bucket.file(&format!("/amd64-usr/{OS}/m.json"), "{\"kind\":")),

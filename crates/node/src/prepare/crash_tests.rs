@@ -47,7 +47,11 @@ fn a_calm_run_boots_once_and_writes_the_environment_last() {
         Some("KUBELET_IMAGE_URL=quay.io/h\nKUBELET_IMAGE_TAG=v1.9.3_c.0\n")
     );
     assert_eq!(end.selector.as_deref(), Some("tectonic\n"));
-    assert_eq!(end.images.iter().filter(|image| image.is_some()).count(), 2, "for both operating systems");
+    assert_eq!(
+        machine.images().iter().filter(|image| image.is_some()).count(),
+        2,
+        "for both operating systems"
+    );
     let operations = machine.operations();
     let position =
         |what: &str| operations.iter().rposition(|name| name.starts_with("rename") && name.ends_with(what));

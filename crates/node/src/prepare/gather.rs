@@ -10,7 +10,7 @@ use landfall_model::step::Retry;
 
 use super::choice;
 use super::decision::{Backend, Index, Origin, PassedOver, Resolved, ServerAnswer, Signature};
-use super::manifest::{self, Manifest, ManifestError};
+use super::manifest::{self, Manifest, ManifestError, NotForThis, Unbound};
 use super::mappings::{Mappings, MappingsError};
 use super::next_os;
 use super::os_release::{self, Architecture, OsRelease, OsReleaseError};
@@ -23,7 +23,7 @@ use super::update_engine::{Pending, UpdateError};
 use super::verify::openpgp::{self, OpenPgp};
 use super::verify::{ManifestVerifier as _, Policy, VerifyError};
 use super::version::{InvalidVersion, KubeVersion, OsVersion};
-use super::world::{World, read};
+use super::world::{NoAnswer, World, read};
 use super::{kubelet_env, skew};
 
 const CONFIG_MAP: &str = "tectonic-torcx-runtime-mappings";
@@ -61,11 +61,13 @@ pub enum GatherError {
     #[error("cannot make a URL")]
     Template(#[source] TemplateError),
     #[error("cannot fetch {what}")]
-    Fetch { what: String, source: FetchError },
+    Fetch { what: String, source: Box<FetchError> },
     #[error("cannot trust {what}")]
     Verify { what: String, source: VerifyError },
     #[error("cannot use the manifest for {system}")]
-    Manifest { system: OsVersion, source: ManifestError },
+    Manifest { system: OsVersion, source: Box<ManifestError> },
+    #[error("the manifest for {system} is not for this machine now")]
+    NotForThis { system: OsVersion, source: NotForThis },
     #[error("cannot use the list of images of `{name}`")]
     Sums { name: String, source: SumsError },
     #[error("cannot use the torcx profile")]
@@ -114,8 +116,11 @@ async fn cluster_version(
     world: &impl World,
     request: &Request,
 ) -> Result<(Resolved<KubeVersion>, Vec<ServerAnswer>), GatherError> {
+    if request.local_only {
+        return Ok((local_version(world, request)?, Vec::new()));
+    }
     let asked = world.api_servers(&request.kubeconfig).await;
-    let servers = asked.as_ref().map(Vec::clone).unwrap_or_default();
+    let servers = asked.clone().unwrap_or_default();
     if let Some(forced) = &request.force_kube_version {
         let version = forced.parse().map_err(GatherError::Forced)?;
         return Ok((Resolved::from(Origin::Forced, version), servers));
@@ -147,6 +152,18 @@ async fn cluster_version(
     Err(GatherError::NoClusterVersion { reasons: reasons.join("; ") })
 }
 
+/// What the node itself runs: the answer when the cluster must not be asked, because this is about the next boot only.
+fn local_version(world: &impl World, request: &Request) -> Result<Resolved<KubeVersion>, GatherError> {
+    let path = request.kubelet_env.clone().unwrap_or_else(|| kubelet_env::PATH.into());
+    let found = text(world, &path, kubelet_env::MAX_BYTES)?;
+    let found = found.ok_or_else(|| GatherError::Missing { path: path.clone() })?;
+    match kubelet_env::version(&found).map(|tag| KubeVersion::from_image_tag(&tag)) {
+        Some(Ok(version)) => Ok(Resolved::from(Origin::File { path }, version)),
+        Some(Err(error)) => Err(GatherError::NoClusterVersion { reasons: error.to_string() }),
+        None => Err(GatherError::NoClusterVersion { reasons: "there is no `KUBELET_IMAGE_TAG`".to_owned() }),
+    }
+}
+
 /// ConfigMap, else file, else the built-in table. What is there and cannot be read is an error, not a reason to go on:
 /// somebody wanted something else than what would come next.
 async fn mappings(world: &impl World, request: &Request) -> Result<Resolved<Mappings>, GatherError> {
@@ -156,7 +173,12 @@ async fn mappings(world: &impl World, request: &Request) -> Result<Resolved<Mapp
     let namespace = &request.cluster_namespace;
     let origin = Origin::ConfigMap { name: format!("{namespace}/{CONFIG_MAP}") };
     let mut passed_over = Vec::new();
-    match world.config_map(&request.kubeconfig, namespace, CONFIG_MAP, CONFIG_MAP_KEY).await {
+    let asked = if request.local_only {
+        Err(NoAnswer { reason: "only this node is asked".to_owned() })
+    } else {
+        world.config_map(&request.kubeconfig, namespace, CONFIG_MAP, CONFIG_MAP_KEY).await
+    };
+    match asked {
         Ok(text) => return Ok(Resolved::from(origin.clone(), parse(&text, &origin)?)),
         Err(error) => passed_over.push(PassedOver { origin, reason: error.reason }),
     }
@@ -266,8 +288,12 @@ async fn manifest(
     let urls = urls.map_err(GatherError::Template)?;
     let what = format!("the manifest for {system}");
     let (bytes, signature) = signed(world, verifier, &urls, ".asc", manifest::MAX_BYTES, &what).await?;
-    let manifest =
-        Manifest::parse(&bytes).map_err(|source| GatherError::Manifest { system: system.clone(), source })?;
+    let manifest = Manifest::parse(&bytes)
+        .map_err(|error| GatherError::Manifest { system: system.clone(), source: Box::new(error) })?;
+    let unbound = if request.trust.require_fresh { Unbound::Refused } else { Unbound::Taken };
+    manifest
+        .check_binding(board, system, world.now(), unbound)
+        .map_err(|source| GatherError::NotForThis { system: system.clone(), source })?;
     let url = urls.into_iter().next().unwrap_or_default();
     let index = Index { url, system: Some(system.clone()), signature };
     Ok(ManifestFact { system: system.clone(), manifest, index })
@@ -342,13 +368,13 @@ async fn signed(
     what: &str,
 ) -> Result<(Vec<u8>, Signature), GatherError> {
     let bytes = world.document(urls, limit).await;
-    let bytes = bytes.map_err(|source| GatherError::Fetch { what: what.to_owned(), source })?;
+    let bytes =
+        bytes.map_err(|error| GatherError::Fetch { what: what.to_owned(), source: Box::new(error) })?;
     let Some(verifier) = verifier else { return Ok((bytes, Signature::NotVerified)) };
     let urls: Vec<String> = urls.iter().map(|url| format!("{url}{suffix}")).collect();
-    let signature = world
-        .document(&urls, openpgp::MAX_SIGNATURE_BYTES)
-        .await
-        .map_err(|source| GatherError::Fetch { what: format!("the signature of {what}"), source })?;
+    let signature = world.document(&urls, openpgp::MAX_SIGNATURE_BYTES).await.map_err(|error| {
+        GatherError::Fetch { what: format!("the signature of {what}"), source: Box::new(error) }
+    })?;
     let fingerprints = verifier
         .verify(&bytes, &signature)
         .map_err(|source| GatherError::Verify { what: what.to_owned(), source })?;

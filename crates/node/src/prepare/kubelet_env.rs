@@ -14,7 +14,7 @@ const TAG: &str = "KUBELET_IMAGE_TAG";
 
 /// The cluster version at the time of installation.
 pub fn version(text: &str) -> Option<String> {
-    text.lines().filter_map(assignment).filter(|(key, _)| *key == TAG).map(|(_, value)| value).last()
+    text.lines().filter_map(assignment).filter(|(key, _)| *key == TAG).map(|(_, value)| value).next_back()
 }
 
 /// The installer's file with the tag of this version. Order, comments and every other key stay.

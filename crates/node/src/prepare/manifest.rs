@@ -1,9 +1,13 @@
-//! The list of addon images for one version of the operating system: `torcx-package-list-v0`.
+//! The list of addon images for one version of the operating system: `torcx-package-list-v0`, and the same list bound to
+//! what it is for and until when: `landfall-package-index-v1`.
+//!
+//! A signature says who made a list, not what for: a signed list of another board, of another version or of last year is
+//! as well signed as the right one. The second format says it within what is signed.
 
 use serde::Deserialize;
 
 use super::digest::Digest;
-use super::version::is_tame;
+use super::version::{OsVersion, is_tame};
 
 /// The manifests of the field have a few kilobytes.
 pub const MAX_BYTES: u64 = 1024 * 1024;
@@ -11,6 +15,9 @@ pub const MAX_BYTES: u64 = 1024 * 1024;
 const MAX_ENTRIES: usize = 1024;
 
 const KIND: &str = "torcx-package-list-v0";
+const BOUND_KIND: &str = "landfall-package-index-v1";
+/// A machine's clock at first boot may be slow.
+const CLOCK_TOLERANCE: u64 = 24 * 60 * 60;
 /// What lies here came with the operating system.
 const VENDOR_STORE: &str = "/usr/share/torcx/store/";
 
@@ -18,6 +25,38 @@ const VENDOR_STORE: &str = "/usr/share/torcx/store/";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     packages: Vec<Package>,
+    binding: Option<Binding>,
+}
+
+/// What a list is for, and until when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Binding {
+    board: String,
+    system: String,
+    issued: u64,
+    expires: u64,
+}
+
+/// Whether lists that say nothing about what they are for are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unbound {
+    Taken,
+    Refused,
+}
+
+/// Why a list is not the one that was asked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotForThis {
+    #[error("it does not say what it is for, and only lists that do are wanted")]
+    Unbound,
+    #[error("it is for board `{theirs}`, not `{ours}`")]
+    Board { theirs: String, ours: String },
+    #[error("it is for {theirs}, not {ours}")]
+    System { theirs: String, ours: String },
+    #[error("it has expired")]
+    Expired,
+    #[error("it was issued in the future: is this machine's clock right?")]
+    Future,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +101,12 @@ struct Document {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Value {
+    board: Option<String>,
+    os_version: Option<String>,
+    issued: Option<jiff::Timestamp>,
+    expires: Option<jiff::Timestamp>,
     packages: Vec<PackageEntry>,
 }
 
@@ -101,17 +145,53 @@ impl Manifest {
         let syntax = |error: serde_json::Error| ManifestError::Syntax { reason: error.to_string() };
         // The kind first: of another kind, every other complaint would mislead.
         let Kind { kind } = serde_json::from_slice(bytes).map_err(syntax)?;
-        if kind != KIND {
+        if kind != KIND && kind != BOUND_KIND {
             return Err(ManifestError::Kind { kind: kind.chars().take(64).collect() });
         }
         let document: Document = serde_json::from_slice(bytes).map_err(syntax)?;
-        debug_assert_eq!(document.kind, KIND);
-        let packages = document.value.packages;
+        let Value { board, os_version, issued, expires, packages } = document.value;
+        let binding = match (document.kind.as_str(), board, os_version, issued, expires) {
+            (BOUND_KIND, Some(board), Some(system), Some(issued), Some(expires)) => {
+                let seconds = |time: jiff::Timestamp| u64::try_from(time.as_second()).unwrap_or(0);
+                Some(Binding { board, system, issued: seconds(issued), expires: seconds(expires) })
+            }
+            (BOUND_KIND, ..) => {
+                let reason = "`board`, `osVersion`, `issued` and `expires` are needed".to_owned();
+                return Err(ManifestError::Syntax { reason });
+            }
+            _ => None,
+        };
         if packages.len() > MAX_ENTRIES {
             return Err(ManifestError::TooMany { what: "packages" });
         }
         let packages: Result<Vec<Package>, ManifestError> = packages.into_iter().map(package).collect();
-        Ok(Self { packages: packages? })
+        Ok(Self { packages: packages?, binding })
+    }
+
+    /// Whether this is the list for this board and system, now.
+    pub fn check_binding(
+        &self,
+        board: &str,
+        system: &OsVersion,
+        now: u64,
+        unbound: Unbound,
+    ) -> Result<(), NotForThis> {
+        let Some(binding) = &self.binding else {
+            return if unbound == Unbound::Taken { Ok(()) } else { Err(NotForThis::Unbound) };
+        };
+        if binding.board != board {
+            return Err(NotForThis::Board { theirs: binding.board.clone(), ours: board.to_owned() });
+        }
+        if binding.system != system.as_str() {
+            return Err(NotForThis::System { theirs: binding.system.clone(), ours: system.to_string() });
+        }
+        if binding.expires <= now {
+            return Err(NotForThis::Expired);
+        }
+        if binding.issued > now.saturating_add(CLOCK_TOLERANCE) {
+            return Err(NotForThis::Future);
+        }
+        Ok(())
     }
 
     /// A version of a package, if the manifest has it.
@@ -156,19 +236,16 @@ fn version(package: &str, entry: VersionEntry) -> Result<Version, ManifestError>
     let vendor = vendor.into_iter().find(|path| {
         path.strip_prefix(VENDOR_STORE).is_some_and(|name| !name.is_empty() && !name.contains('/'))
     });
-    let location = match vendor {
-        Some(path) => Location::Vendor { path: path.to_owned() },
-        None => {
-            let urls = locations.iter().rev().filter_map(|location| location.url.clone());
-            let usable = |url: &String| url.starts_with("https://") || url.starts_with("http://");
-            let urls: Vec<String> = urls.filter(usable).collect();
-            if urls.is_empty() {
-                return Err(unusable("it has no place it could come from".to_owned()));
-            }
-            Location::Remote { urls }
-        }
-    };
-    Ok(Version { version, digest, location })
+    if let Some(path) = vendor {
+        return Ok(Version { version, digest, location: Location::Vendor { path: path.to_owned() } });
+    }
+    let urls = locations.iter().rev().filter_map(|location| location.url.clone());
+    let usable = |url: &String| url.starts_with("https://") || url.starts_with("http://");
+    let urls: Vec<String> = urls.filter(usable).collect();
+    if urls.is_empty() {
+        return Err(unusable("it has no place it could come from".to_owned()));
+    }
+    Ok(Version { version, digest, location: Location::Remote { urls } })
 }
 
 #[cfg(test)]
@@ -214,6 +291,39 @@ pub(crate) mod tests {
         assert_eq!(remote.digest.to_string(), TEST_HASH);
         assert_eq!(manifest.find("docker", "18"), None);
         assert_eq!(manifest.find("rkt", "1.12"), None);
+    }
+
+    /// The sixth defect of the original: a signed list of another board, version or year was as good as the right one.
+    #[test]
+    fn a_list_for_something_else_is_refused() {
+        let bound = |board: &str, system: &str, issued: &str, expires: &str| {
+            let text = format!(
+                r#"{{"kind":"{BOUND_KIND}","value":{{"board":"{board}","osVersion":"{system}","issued":"{issued}","expires":"{expires}","packages":[]}}}}"#
+            );
+            Manifest::parse(text.as_bytes()).unwrap()
+        };
+        // 2026-06-01
+        let now = 1_780_272_000;
+        let judge = |manifest: &Manifest| {
+            manifest.check_binding("amd64-usr", &"2000.0.0".parse().unwrap(), now, Unbound::Refused)
+        };
+        let (early, late) = ("2026-05-01T00:00:00Z", "2026-07-01T00:00:00Z");
+        assert_eq!(judge(&bound("amd64-usr", "2000.0.0", early, late)), Ok(()));
+        assert!(matches!(judge(&bound("arm64-usr", "2000.0.0", early, late)), Err(NotForThis::Board { .. })));
+        assert!(matches!(
+            judge(&bound("amd64-usr", "1999.0.0", early, late)),
+            Err(NotForThis::System { .. })
+        ));
+        assert_eq!(judge(&bound("amd64-usr", "2000.0.0", early, early)), Err(NotForThis::Expired));
+        assert_eq!(
+            judge(&bound("amd64-usr", "2000.0.0", late, "2026-08-01T00:00:00Z")),
+            Err(NotForThis::Future)
+        );
+        let old = manifest(&["1.12"]);
+        assert_eq!(judge(&old), Err(NotForThis::Unbound));
+        assert_eq!(old.check_binding("b", &"1.0".parse().unwrap(), now, Unbound::Taken), Ok(()));
+        let partial = format!(r#"{{"kind":"{BOUND_KIND}","value":{{"board":"b","packages":[]}}}}"#);
+        assert!(Manifest::parse(partial.as_bytes()).is_err());
     }
 
     #[test]

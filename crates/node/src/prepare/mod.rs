@@ -11,6 +11,7 @@ pub mod choice;
 pub mod decision;
 pub mod digest;
 pub mod gather;
+pub mod hook;
 pub mod kubelet_env;
 pub mod manifest;
 pub mod mappings;

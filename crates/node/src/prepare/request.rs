@@ -15,6 +15,7 @@ pub const PROFILE: &str = "tectonic";
 pub const EXTENSIONS_URL: &str = "https://extensions.flatcar.org/extensions/{{.Extension}}/";
 
 /// All that decides what a run does.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Request {
@@ -37,6 +38,8 @@ pub struct Request {
     pub authority: Option<PathBuf>,
     pub fleet_lock: Option<FleetLock>,
     pub cluster_namespace: String,
+    /// Asks only this node: for the hook that runs before a reboot.
+    pub local_only: bool,
 }
 
 /// Whose signatures count.
@@ -82,6 +85,7 @@ impl Default for Request {
             authority: None,
             fleet_lock: None,
             cluster_namespace: "tectonic-system".to_owned(),
+            local_only: false,
         }
     }
 }

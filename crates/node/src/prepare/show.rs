@@ -46,7 +46,7 @@ fn write(decision: &Decision, out: &mut String) -> std::fmt::Result {
                 writeln!(out, "Index             {}\n    signed by {}", index.url, fingerprints.join(", "))?;
             }
             Signature::NotVerified => {
-                writeln!(out, "Index             {}\n    SIGNATURE NOT VERIFIED", index.url)?
+                writeln!(out, "Index             {}\n    SIGNATURE NOT VERIFIED", index.url)?;
             }
         }
     }
@@ -67,7 +67,7 @@ fn write(decision: &Decision, out: &mut String) -> std::fmt::Result {
         let path = artefact.path.display();
         match &artefact.action {
             Action::ShipsWithSystem => {
-                writeln!(out, "Nothing to do     {path} comes with the operating system")?
+                writeln!(out, "Nothing to do     {path} comes with the operating system")?;
             }
             Action::Present => writeln!(out, "Nothing to do     {path} is there")?,
             Action::Copy { from } => writeln!(out, "Copy              {} to {path}", from.display())?,
@@ -77,7 +77,7 @@ fn write(decision: &Decision, out: &mut String) -> std::fmt::Result {
             }
         }
     }
-    for file in decision.files.iter() {
+    for file in &decision.files {
         match &file.content {
             Content::Text { .. } => writeln!(out, "Write             {}: {}", file.path.display(), file.why)?,
             Content::Link { to } => {
@@ -85,9 +85,10 @@ fn write(decision: &Decision, out: &mut String) -> std::fmt::Result {
             }
         }
     }
-    match decision.reboot.needed {
-        true => writeln!(out, "Reboot            {}", decision.reboot.because.join("; "))?,
-        false => writeln!(out, "No reboot")?,
+    if decision.reboot.needed {
+        writeln!(out, "Reboot            {}", decision.reboot.because.join("; "))?;
+    } else {
+        writeln!(out, "No reboot")?;
     }
     if let Some(env) = &decision.kubelet_env {
         writeln!(out, "Write, last       {}: {}", env.path.display(), env.why)?;

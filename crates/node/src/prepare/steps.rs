@@ -9,10 +9,10 @@
 //! Whatever can fail is not lasting to the ledger: a server that is down today is up tomorrow, and a machine that waits for
 //! its kubelet must be able to go on once somebody has mended what was wrong.
 
-mod images;
+pub(crate) mod images;
 mod kubelet;
 mod reboot;
-mod select;
+pub(crate) mod select;
 mod update;
 
 use std::sync::Arc;

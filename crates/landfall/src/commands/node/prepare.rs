@@ -71,6 +71,7 @@ pub(super) enum RebootBy {
 
 /// What decides what is done.
 #[derive(Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 pub(super) struct Flags {
     /// Access to the API server
     #[arg(long, value_name = "FILE", default_value = request::KUBECONFIG)]
@@ -123,6 +124,10 @@ pub(super) struct Flags {
     /// How many different keys must have signed
     #[arg(long, value_name = "COUNT", default_value_t = 1)]
     signatures: usize,
+
+    /// Take only lists that say which board and system they are for, and until when
+    #[arg(long)]
+    require_fresh_index: bool,
 
     /// Runtime mappings for when the cluster has none
     #[arg(long, value_name = "FILE", default_value = request::MAPPINGS)]
@@ -247,7 +252,7 @@ impl Flags {
                 keyring: self.keyring.clone(),
                 fingerprints: self.trusted_key.clone(),
                 threshold: self.signatures,
-                require_fresh: false,
+                require_fresh: self.require_fresh_index,
             },
             mappings_file: self.version_manifest.clone(),
             kubelet_env: Some(&self.kubelet_env_path).filter(|path| !path.is_empty()).map(PathBuf::from),

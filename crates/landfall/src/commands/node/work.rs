@@ -65,7 +65,7 @@ pub(super) fn carry_out(
             say("This node is prepared: its `kubelet.env` is there.");
             Ok(Exit::Done)
         }
-        Prepared::Run(outcome) => end(&outcome, reboot),
+        Prepared::Run(outcome) => end(runtime, &outcome, reboot),
     }
 }
 
@@ -81,10 +81,10 @@ async fn cancel_on_signal(cancel: &CancellationToken) {
         }
         cancel.cancel();
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
-fn end(outcome: &Outcome, reboot: RebootBy) -> Result<Exit, Failure> {
+fn end(runtime: &Runtime, outcome: &Outcome, reboot: RebootBy) -> Result<Exit, Failure> {
     match outcome {
         Outcome::Done => Ok(Exit::Done),
         Outcome::RebootNeeded { .. } if reboot == RebootBy::Exit => {
@@ -98,7 +98,7 @@ fn end(outcome: &Outcome, reboot: RebootBy) -> Result<Exit, Failure> {
                 Failure::new(error, "reboot by hand; the run goes on after it").exit(Exit::Reboot)
             })?;
             // systemd ends this process; its unit must not end before that as if the work were done.
-            std::thread::sleep(REBOOT_PATIENCE);
+            runtime.block_on(tokio::time::sleep(REBOOT_PATIENCE));
             Err(Failure::new(anyhow!("systemd was asked to reboot and did not"), "see `systemctl list-jobs`"))
         }
         Outcome::Waiting { on, .. } => {

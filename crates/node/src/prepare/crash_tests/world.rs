@@ -50,7 +50,9 @@ pub(super) struct End {
     pub(super) kubelet_env: Option<String>,
     pub(super) selector: Option<String>,
     pub(super) profile: Option<String>,
-    pub(super) images: Vec<Option<Vec<u8>>>,
+    /// The image for the system that runs. A machine that lost power between the update and the decision has no need for
+    /// the other.
+    pub(super) image: Option<Vec<u8>>,
     pub(super) system: Option<String>,
 }
 
@@ -217,17 +219,13 @@ impl Machine {
             kubelet_env: self.text(ENV),
             selector: self.text(profile::SELECTOR),
             profile: self.text("/etc/torcx/profiles/tectonic.json"),
-            images: self.images(),
+            image: self.disk.peek(&image_path(&self.system())),
             system: self.text(OS_RELEASE),
         }
     }
 
-    fn images(&self) -> Vec<Option<Vec<u8>>> {
-        [NEW, OLD]
-            .map(|system| {
-                self.disk.peek(Path::new(&format!("/var/lib/torcx/store/{system}/docker:17.03.torcx.tgz")))
-            })
-            .into()
+    pub(super) fn images(&self) -> Vec<Option<Vec<u8>>> {
+        [NEW, OLD].map(|system| self.disk.peek(&image_path(system))).into()
     }
 
     fn text(&self, path: &str) -> Option<String> {
@@ -343,6 +341,10 @@ impl World for Machine {
     async fn fleet_lock(&self, _: &FleetLock, _: LockAsk) -> Result<bool, FetchError> {
         Ok(true)
     }
+}
+
+fn image_path(system: &str) -> PathBuf {
+    PathBuf::from(format!("/var/lib/torcx/store/{system}/docker:17.03.torcx.tgz"))
 }
 
 fn image_bytes() -> Vec<u8> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use landfall_fetch::{Order, Patience};
 use landfall_model::chain;
-use landfall_model::step::{Retry, Unit};
+use landfall_model::step::Unit;
 use landfall_steps::durable::{self, Access};
 use landfall_steps::{Applied, Backoff, Confirmed, Context, Found, Limits, Outputs, Slot, Step, StepError};
 
@@ -13,7 +13,7 @@ use crate::prepare::decision::{Action, Artefact, Backend, Decision};
 use crate::prepare::os_release::Architecture;
 use crate::prepare::sysext;
 use crate::prepare::sysext::release::System;
-use crate::prepare::world::{World, make_dir};
+use crate::prepare::world::{Progress, World, make_dir};
 
 /// A runtime has some hundred megabytes, a Kubernetes extension not many more.
 const MAX_IMAGE_BYTES: u64 = 4 * 1024 * 1024 * 1024;
@@ -29,67 +29,64 @@ pub(super) struct Check<W> {
     pub(super) world: Arc<W>,
 }
 
-// === impl Fetch ===
-
-impl<W: World> Fetch<W> {
-    /// The images that are not where they should be, with the content they should have.
-    async fn missing(&self, decision: &Decision) -> Result<Vec<Artefact>, StepError> {
-        let mut missing = Vec::new();
-        for artefact in &decision.artefacts {
-            if artefact.action != Action::ShipsWithSystem && !self.is_there(&artefact.path, artefact).await? {
-                missing.push(artefact.clone());
-            }
-        }
-        Ok(missing)
-    }
-
-    async fn is_there(&self, path: &Path, artefact: &Artefact) -> Result<bool, StepError> {
-        let found = self.world.is_file(path, &artefact.digest).await;
-        found.map_err(|error| StepError::later(format!("cannot read `{}`: {error}", path.display())))
-    }
-
-    async fn bring(&self, artefact: &Artefact, context: &Context<'_>) -> Result<(), StepError> {
-        let parent = artefact.path.parent().unwrap_or(Path::new("/"));
-        make_dir(&*self.world, parent, PUBLIC_DIR).map_err(|error| super::later(&error))?;
-        let urls = match &artefact.action {
-            Action::Copy { from } if self.is_there(from, artefact).await? => {
-                return self.copy(from, &artefact.path);
-            }
-            Action::Fetch { urls } => urls.clone(),
-            // Present or copyable when it was decided, and gone since: the next decision sees that.
-            _ => {
-                let path = artefact.path.display();
-                return Err(StepError::later(format!("`{path}` was there and is not any more")));
-            }
-        };
-        let order = Order {
-            urls,
-            target: self.world.place(&artefact.path),
-            digest: artefact.digest.expected().clone(),
-            mode: 0o644,
-            max_bytes: MAX_IMAGE_BYTES,
-            patience: Patience::IMAGE,
-        };
-        let progress = |done, total| context.progress(done, total, Unit::Bytes);
-        self.world.fetch(&order, &progress).await.map_err(|error| {
-            let retry = if error.is_lasting() { Retry::Later } else { Retry::Now };
-            let what = format!("cannot fetch {} {}: {}", artefact.name, artefact.version, chain(&error));
-            match retry {
-                Retry::Now => StepError::now(what),
-                _ => StepError::later(what),
-            }
-        })
-    }
-
-    fn copy(&self, from: &Path, to: &Path) -> Result<(), StepError> {
-        let disk = self.world.disk();
-        let bytes = disk.read(&self.world.place(from), MAX_IMAGE_BYTES);
-        let bytes =
-            bytes.map_err(|error| StepError::later(format!("cannot read `{}`: {error}", from.display())))?;
-        durable::write(&*disk, &self.world.place(to), &bytes, Access::PUBLIC)
-            .map_err(|error| super::later(&error))
-    }
+async fn is_there(world: &impl World, path: &Path, artefact: &Artefact) -> Result<bool, StepError> {
+    let found = world.is_file(path, &artefact.digest).await;
+    found.map_err(|error| StepError::later(format!("cannot read `{}`: {error}", path.display())))
 }
+
+/// Brings one image to its place.
+pub(crate) async fn bring(
+    world: &impl World,
+    artefact: &Artefact,
+    progress: Progress<'_>,
+) -> Result<(), StepError> {
+    let parent = artefact.path.parent().unwrap_or(Path::new("/"));
+    make_dir(world, parent, PUBLIC_DIR).map_err(|error| super::later(&error))?;
+    let urls = match &artefact.action {
+        Action::Copy { from } if is_there(world, from, artefact).await? => {
+            return copy(world, from, &artefact.path);
+        }
+        Action::Fetch { urls } => urls.clone(),
+        // Present or copyable when it was decided, and gone since: the next decision sees that.
+        _ => {
+            let path = artefact.path.display();
+            return Err(StepError::later(format!("`{path}` was there and is not any more")));
+        }
+    };
+    let order = Order {
+        urls,
+        target: world.place(&artefact.path),
+        digest: artefact.digest.expected().clone(),
+        mode: 0o644,
+        max_bytes: MAX_IMAGE_BYTES,
+        patience: Patience::IMAGE,
+    };
+    world.fetch(&order, progress).await.map_err(|error| {
+        let what = format!("cannot fetch {} {}: {}", artefact.name, artefact.version, chain(&error));
+        if error.is_lasting() { StepError::later(what) } else { StepError::now(what) }
+    })
+}
+
+fn copy(world: &impl World, from: &Path, to: &Path) -> Result<(), StepError> {
+    let disk = world.disk();
+    let bytes = disk.read(&world.place(from), MAX_IMAGE_BYTES);
+    let bytes =
+        bytes.map_err(|error| StepError::later(format!("cannot read `{}`: {error}", from.display())))?;
+    durable::write(&*disk, &world.place(to), &bytes, Access::PUBLIC).map_err(|error| super::later(&error))
+}
+
+/// The images that are not where they should be, with the content they should have.
+pub(crate) async fn missing(world: &impl World, decision: &Decision) -> Result<Vec<Artefact>, StepError> {
+    let mut missing = Vec::new();
+    for artefact in &decision.artefacts {
+        if artefact.action != Action::ShipsWithSystem && !is_there(world, &artefact.path, artefact).await? {
+            missing.push(artefact.clone());
+        }
+    }
+    Ok(missing)
+}
+
+// === impl Fetch ===
 
 impl<W: World> Step for Fetch<W> {
     fn name(&self) -> &'static str {
@@ -109,7 +106,7 @@ impl<W: World> Step for Fetch<W> {
     }
 
     async fn check(&self, context: &Context<'_>) -> Result<Found, StepError> {
-        if self.missing(&context.get(&DECISION)?).await?.is_empty() {
+        if missing(&*self.world, &context.get(&DECISION)?).await?.is_empty() {
             return Ok(Found::Satisfied {
                 reason: "they are all there".to_owned(),
                 outputs: Outputs::none(),
@@ -119,14 +116,15 @@ impl<W: World> Step for Fetch<W> {
     }
 
     async fn apply(&self, context: &Context<'_>) -> Result<Applied, StepError> {
-        for artefact in self.missing(&context.get(&DECISION)?).await? {
-            self.bring(&artefact, context).await?;
+        for artefact in missing(&*self.world, &context.get(&DECISION)?).await? {
+            let progress = |done, total| context.progress(done, total, Unit::Bytes);
+            bring(&*self.world, &artefact, &progress).await?;
         }
         Ok(Applied::Done(Outputs::none()))
     }
 
     async fn confirm(&self, context: &Context<'_>) -> Result<Confirmed, StepError> {
-        match self.missing(&context.get(&DECISION)?).await?.first() {
+        match missing(&*self.world, &context.get(&DECISION)?).await?.first() {
             None => Ok(Confirmed::Holds),
             Some(missing) => {
                 Err(StepError::now(format!("`{}` is not what was fetched", missing.path.display())))

@@ -22,7 +22,7 @@ pub(super) struct Merge<W> {
 }
 
 /// Whether a file is as planned.
-pub(super) fn is_written(world: &impl World, file: &PlannedFile) -> Result<bool, StepError> {
+pub(crate) fn is_written(world: &impl World, file: &PlannedFile) -> Result<bool, StepError> {
     let failed =
         |error: std::io::Error| StepError::later(format!("cannot read `{}`: {error}", file.path.display()));
     match &file.content {
@@ -37,7 +37,7 @@ pub(super) fn is_written(world: &impl World, file: &PlannedFile) -> Result<bool,
 }
 
 /// Writes a file as planned: there whole or not at all.
-pub(super) fn write(world: &impl World, file: &PlannedFile) -> Result<(), StepError> {
+pub(crate) fn write(world: &impl World, file: &PlannedFile) -> Result<(), StepError> {
     let parent = file.path.parent().unwrap_or(Path::new("/"));
     make_dir(world, parent, PUBLIC_DIR).map_err(|error| super::later(&error))?;
     match &file.content {

@@ -140,11 +140,12 @@ fn parse(values: &[Value]) -> Result<Status, UpdateError> {
     }
 }
 
-/// It is not there now; systemd brings it back.
+/// It is not there now, or hangs; systemd brings it back.
 fn is_absence(error: &DbusError) -> bool {
     const ABSENCES: [&str; 4] = ["ServiceUnknown", "NameHasNoOwner", "NoReply", "Disconnected"];
     match error {
         DbusError::Failed { name, .. } => ABSENCES.iter().any(|absence| name.ends_with(absence)),
+        DbusError::TimedOut => true,
         _ => false,
     }
 }

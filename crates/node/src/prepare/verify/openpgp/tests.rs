@@ -106,12 +106,12 @@ fn a_good_signature_counts_and_anything_else_does_not() {
     let verifier = OpenPgp::new(&armored, policy(&trust)).unwrap();
 
     let signature = gpg.sign(&["release@example.com"], &[]);
-    assert_eq!(verifier.verify(CONTENT, &signature).unwrap(), [rsa.clone()]);
+    assert_eq!(verifier.verify(CONTENT, &signature).unwrap(), std::slice::from_ref(&rsa));
     let by_curve = gpg.sign(&["second@example.com"], &[]);
-    assert_eq!(verifier.verify(CONTENT, &by_curve).unwrap(), [curve.clone()]);
+    assert_eq!(verifier.verify(CONTENT, &by_curve).unwrap(), std::slice::from_ref(&curve));
     // A binary keyring is the same keyring.
     let binary = OpenPgp::new(&gpg.keyring(false), policy(&trust)).unwrap();
-    assert_eq!(binary.verify(CONTENT, &signature).unwrap(), [rsa.clone()]);
+    assert_eq!(binary.verify(CONTENT, &signature).unwrap(), std::slice::from_ref(&rsa));
 
     let told = objection(&armored, &trust, b"something else", &signature);
     assert!(told.contains("made by no key of the keyring"), "{told}");
@@ -169,7 +169,7 @@ fn keys_that_expired_or_were_revoked_are_told_apart() {
     let then = gpg.sign(&["old@example.com"], &["--faked-system-time=20160601T000000"]);
     let keyring = gpg.keyring(true);
     let verifier = OpenPgp::new(&keyring, policy(&trust)).unwrap();
-    assert_eq!(verifier.verify(CONTENT, &then).unwrap(), [old.clone()]);
+    assert_eq!(verifier.verify(CONTENT, &then).unwrap(), std::slice::from_ref(&old));
     // The same signature, and a keyring in which its subkey's life had ended before.
     let short = Gpg::new();
     short.run(&["--import"], &gpg.run(&["--export-secret-keys"], b""));
