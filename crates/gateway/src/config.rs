@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use landfall_wire::Pair;
 use serde::Deserialize;
 
-use crate::network::Network;
+pub use crate::network::Network;
 
 /// Where the settings are unless told otherwise.
 pub const DEFAULT_FILE: &str = "/etc/landfall/gateway.toml";

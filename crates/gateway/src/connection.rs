@@ -17,6 +17,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
 
 use crate::answer::Answer;
 use crate::body::BoxError;
@@ -50,6 +51,8 @@ pub(crate) struct Connection {
     pub(crate) client: SocketAddr,
     chain: Option<Vec<CertificateDer<'static>>>,
     judged: Mutex<Option<Judged>>,
+    /// Cancelled by the first request.
+    begun: CancellationToken,
 }
 
 struct Judged {
@@ -157,7 +160,13 @@ async fn terminate(gateway: Arc<Gateway>, stream: TcpStream, first: BytesMut, cl
     let tls = stream.get_ref().1;
     let http_2 = tls.alpn_protocol() == Some(b"h2");
     let chain = tls.peer_certificates().map(<[_]>::to_vec);
-    let connection = Arc::new(Connection { gateway, client, chain, judged: Mutex::default() });
+    let connection = Arc::new(Connection {
+        gateway,
+        client,
+        chain,
+        judged: Mutex::default(),
+        begun: CancellationToken::new(),
+    });
     let served = if http_2 { serve_2(connection, stream).await } else { serve_1(connection, stream).await };
     if let Err(error) = served {
         tracing::debug!(%client, error = %self::chain(&*error), "a connection broke");
@@ -168,7 +177,7 @@ async fn serve_1(
     connection: Arc<Connection>,
     stream: TlsStream<Prefixed<TcpStream>>,
 ) -> Result<(), BoxError> {
-    let asked = away(&connection.gateway);
+    let asked = away(&connection);
     let service = service_fn(move |request| answer(Arc::clone(&connection), request));
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -187,7 +196,7 @@ async fn serve_2(
     connection: Arc<Connection>,
     stream: TlsStream<Prefixed<TcpStream>>,
 ) -> Result<(), BoxError> {
-    let asked = away(&connection.gateway);
+    let asked = away(&connection);
     let service = service_fn(move |request| answer(Arc::clone(&connection), request));
     let serving = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
@@ -207,19 +216,24 @@ async fn serve_2(
 }
 
 /// Resolves when clients should go: this process ends, or the load balancer has better servers for them.
-fn away(gateway: &Arc<Gateway>) -> impl Future<Output = ()> + Send + use<> {
+fn away(connection: &Connection) -> impl Future<Output = ()> + Send + use<> {
+    let gateway = &connection.gateway;
     let (drained, policy) = (gateway.drain.asked(), gateway.config.readiness);
     let mut situations = gateway.outlook.subscribe();
+    let begun = connection.begun.clone();
     async move {
         tokio::select! {
             () = drained => {}
             _ = situations.wait_for(|situation| situation.sends_clients_away(policy)) => {}
         }
+        // Who has just come is answered once.
+        let _ = tokio::time::timeout(FIRST_LIMIT, begun.cancelled()).await;
     }
 }
 
 /// Answers one request.
 async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Result<Answer, BoxError> {
+    connection.begun.cancel();
     let answer = if *request.method() == Method::CONNECT {
         tunnel::connect(&connection, request).await
     } else if let Some(question) = health::Question::of(&request) {
@@ -227,6 +241,7 @@ async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Resu
     } else {
         match request.uri().path() {
             own::BUNDLE | own::REPORT | own::IDENTITY => own::answer(&connection, request).await,
+            own::TUNNEL => tunnel::websocket(&connection, request).await,
             _ => forward::forward(&connection, request).await,
         }
     };

@@ -27,6 +27,7 @@ mod review;
 mod situation;
 mod tunnel;
 mod upstream;
+mod websocket;
 
 use std::io;
 use std::net::SocketAddr;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -19,7 +20,9 @@ use crate::answer::{Answer, Refusal, failure};
 use crate::audit::Event;
 use crate::body::Body;
 use crate::connection::{Connection, dial};
+use crate::headers::asks_for_upgrade;
 use crate::own::TUNNEL;
+use crate::websocket;
 
 /// A tunnel is for work, not for keeping.
 const TOTAL_LIMIT: Duration = Duration::from_secs(12 * 3600);
@@ -33,6 +36,13 @@ struct Destination {
     port: u16,
 }
 
+/// How bytes stand on the client's side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framing {
+    None,
+    WebSocket,
+}
+
 /// `CONNECT host:port`.
 pub(crate) async fn connect(connection: &Connection, mut request: Request<Incoming>) -> Answer {
     let Some(destination) =
@@ -43,11 +53,46 @@ pub(crate) async fn connect(connection: &Connection, mut request: Request<Incomi
     let upgrade = hyper::upgrade::on(&mut request);
     match open(connection, "CONNECT", request.headers(), &destination).await {
         Ok((admitted, node)) => {
-            join(connection, admitted, &destination, upgrade, node);
+            join(connection, admitted, &destination, upgrade, node, Framing::None);
             Response::new(Body::empty())
         }
         Err(refusal) => refusal.into(),
     }
+}
+
+/// `GET /bootstrap/tunnel?host=…&port=…` as a WebSocket whose binary messages are the bytes.
+pub(crate) async fn websocket(connection: &Connection, mut request: Request<Incoming>) -> Answer {
+    let destination = request.uri().query().and_then(Destination::of_query);
+    let key = request
+        .headers()
+        .get(header::SEC_WEBSOCKET_KEY)
+        .and_then(|key| key.to_str().ok())
+        .map(websocket::accept);
+    let wished = request
+        .headers()
+        .get(header::UPGRADE)
+        .is_some_and(|to| to.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    let (Some(destination), Some(accept), true) =
+        (destination, key, wished && asks_for_upgrade(request.headers()))
+    else {
+        let usage = "a tunnel is `CONNECT host:port`, or a WebSocket at `/bootstrap/tunnel?host=…&port=…`";
+        return failure(StatusCode::BAD_REQUEST, usage);
+    };
+    let upgrade = hyper::upgrade::on(&mut request);
+    let (admitted, node) = match open(connection, "GET", request.headers(), &destination).await {
+        Ok(opened) => opened,
+        Err(refusal) => return refusal.into(),
+    };
+    join(connection, admitted, &destination, upgrade, node, Framing::WebSocket);
+    let mut answer = Response::new(Body::empty());
+    *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    let headers = answer.headers_mut();
+    headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    if let Ok(accept) = HeaderValue::from_str(&accept) {
+        headers.insert(header::SEC_WEBSOCKET_ACCEPT, accept);
+    }
+    answer
 }
 
 /// Raw SSH on the API port goes to one place, which asks for its own keys.
@@ -113,6 +158,7 @@ fn join(
     destination: &Destination,
     client: OnUpgrade,
     mut node: TcpStream,
+    framing: Framing,
 ) {
     let gateway = Arc::clone(&connection.gateway);
     let event =
@@ -123,7 +169,14 @@ fn join(
         let _held = held;
         let Ok(client) = client.await else { return };
         let mut client = TokioIo::new(client);
-        let carrying = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut node, BUFFER, BUFFER);
+        let carrying = async {
+            match framing {
+                Framing::None => {
+                    tokio::io::copy_bidirectional_with_sizes(&mut client, &mut node, BUFFER, BUFFER).await
+                }
+                Framing::WebSocket => websocket::carry(client, node).await,
+            }
+        };
         let (up, down) = match tokio::time::timeout(TOTAL_LIMIT, carrying).await {
             Ok(Ok(carried)) => carried,
             // Broken or cut: how far it got is not known.
@@ -145,6 +198,15 @@ impl Destination {
             return None;
         }
         Some(Self { host: host.to_owned(), port: port.parse().ok()? })
+    }
+
+    /// From `host=…&port=…`; the port is SSH's unless told.
+    fn of_query(query: &str) -> Option<Self> {
+        let part = |name: &str| query.split('&').find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+        let host =
+            part("host")?.replace("%3A", ":").replace("%3a", ":").replace("%5B", "[").replace("%5D", "]");
+        let port = part("port").unwrap_or("22");
+        Self::parse(&format!("{host}:{port}"))
     }
 
     async fn resolve(&self) -> Vec<IpAddr> {
@@ -176,6 +238,15 @@ mod tests {
         ] {
             let parsed = Destination::parse(text);
             assert_eq!(parsed.as_ref().map(|to| (to.host.as_str(), to.port)), expected, "{text}");
+        }
+        for (query, expected) in [
+            ("host=10.0.0.5&port=2222", Some(("10.0.0.5", 2222))),
+            ("host=node-1", Some(("node-1", 22))),
+            ("host=fd00%3A%3A5&port=22", Some(("fd00::5", 22))),
+            ("port=22", None),
+        ] {
+            let parsed = Destination::of_query(query);
+            assert_eq!(parsed.as_ref().map(|to| (to.host.as_str(), to.port)), expected, "{query}");
         }
     }
 }

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper::header::{HOST, HeaderValue};
 use hyper::http::uri::PathAndQuery;
-use hyper::{Request, Response, Uri, Version};
+use hyper::{Method, Request, Response, Uri, Version};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::ClientConfig;
 
@@ -124,12 +124,13 @@ impl Pool {
             if !fresh && !is_ready(&mut sender).await {
                 continue;
             }
+            let spare = if fresh { None } else { spare(&request) };
             match sender.try_send_request(request).await {
                 Ok(response) => {
                     let idle = Arc::clone(&self.idle);
                     return Ok((response, Returning(Way::Exclusive { sender, target, idle })));
                 }
-                Err(mut failed) => match failed.take_message() {
+                Err(mut failed) => match failed.take_message().or(spare) {
                     Some(again) if !fresh => request = again,
                     message => {
                         let error = UpstreamError::Speak { source: failed.into_error().into() };
@@ -153,11 +154,12 @@ impl Pool {
                 Err(error) => return Err(unsent(error, Some(request))),
             };
             let stream = Stream::new(&shared.streams);
+            let spare = spare(&request);
             let mut sender = shared.sender;
             match sender.try_send_request(request).await {
                 Ok(response) => return Ok((response, Returning(Way::Stream(stream)))),
                 Err(mut failed) => {
-                    let Some(again) = failed.take_message() else {
+                    let Some(again) = failed.take_message().or(spare) else {
                         let error = UpstreamError::Speak { source: failed.into_error().into() };
                         return Err(unsent(error, None));
                     };
@@ -261,6 +263,19 @@ impl Pool {
 /// An idle connection may be closing at this moment, or still be sending a body whose answer came early.
 async fn is_ready(sender: &mut http1::SendRequest<Body>) -> bool {
     sender.is_ready() || matches!(tokio::time::timeout(READY_LIMIT, sender.ready()).await, Ok(Ok(())))
+}
+
+/// The same request once more, if doing it twice is doing it once: its connection may have been closing.
+fn spare(request: &Request<Body>) -> Option<Request<Body>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut copy = Request::new(Body::empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
 }
 
 fn speak(source: hyper::Error) -> UpstreamError {

@@ -79,6 +79,10 @@ impl Bed {
 
     /// A gateway before a real API server.
     pub(crate) fn before(api: &ApiServer, adjust: impl FnOnce(&mut Config)) -> Self {
+        Self::before_in_phase(api, "local", adjust)
+    }
+
+    pub(crate) fn before_in_phase(api: &ApiServer, phase: &str, adjust: impl FnOnce(&mut Config)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let home = api.directory();
         let pair = |name: &str| Pair {
@@ -100,7 +104,7 @@ impl Bed {
         )
         .unwrap();
         let bed = Self::start(folder, authority, config, adjust);
-        bed.wait_for_phase("local");
+        bed.wait_for_phase(phase);
         bed
     }
 
@@ -173,7 +177,8 @@ impl Bed {
     }
 
     pub(crate) fn phase(&self) -> String {
-        let client = self.client(Identity::None).bearer(GATHER_TOKEN);
+        let client =
+            self.client(Identity::None).protocol(landfall_gateway::OWN_PROTOCOL).bearer(GATHER_TOKEN);
         let answer = client.get(&self.runtime, "/bootstrap/identity");
         answer.json()["phase"].as_str().unwrap_or_default().to_owned()
     }

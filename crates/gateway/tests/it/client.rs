@@ -32,6 +32,7 @@ pub(crate) struct Client {
     address: SocketAddr,
     tls: ClientConfig,
     version: Version,
+    protocol: Option<Vec<u8>>,
     headers: Vec<(String, String)>,
 }
 
@@ -62,11 +63,17 @@ impl Client {
                 builder.with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(pair.key).unwrap()).unwrap()
             }
         };
-        Self { address, tls, version: Version::HTTP_11, headers: Vec::new() }
+        Self { address, tls, version: Version::HTTP_11, protocol: None, headers: Vec::new() }
     }
 
     pub(crate) fn version(mut self, version: Version) -> Self {
         self.version = version;
+        self
+    }
+
+    /// Asks for a protocol by this name instead of HTTP/1.1's.
+    pub(crate) fn protocol(mut self, protocol: &[u8]) -> Self {
+        self.protocol = Some(protocol.to_vec());
         self
     }
 
@@ -80,11 +87,21 @@ impl Client {
     }
 
     pub(crate) async fn connect(&self, protocol: &[u8]) -> TlsStream<TcpStream> {
+        self.try_connect(protocol).await.unwrap()
+    }
+
+    async fn try_connect(&self, protocol: &[u8]) -> std::io::Result<TlsStream<TcpStream>> {
         let mut tls = self.tls.clone();
-        tls.alpn_protocols = vec![protocol.to_vec()];
-        let stream = TcpStream::connect(self.address).await.unwrap();
+        tls.alpn_protocols = vec![self.protocol.clone().unwrap_or_else(|| protocol.to_vec())];
+        let stream = TcpStream::connect(self.address).await?;
         let name = ServerName::try_from("localhost").unwrap();
-        TlsConnector::from(Arc::new(tls)).connect(name, stream).await.unwrap()
+        TlsConnector::from(Arc::new(tls)).connect(name, stream).await
+    }
+
+    /// Asks somebody who may not be there.
+    pub(crate) fn try_get(&self, runtime: &Runtime, path: &str) -> Option<Got> {
+        let asking = async { tokio::time::timeout(LIMIT, self.exchange(Method::GET, path, "")).await };
+        runtime.block_on(asking).unwrap().ok()
     }
 
     pub(crate) fn get(&self, runtime: &Runtime, path: &str) -> Got {
@@ -92,8 +109,8 @@ impl Client {
     }
 
     pub(crate) fn send(&self, runtime: &Runtime, method: Method, path: &str, body: &str) -> Got {
-        let sending = async { tokio::time::timeout(LIMIT, self.exchange(method, path, body)).await.unwrap() };
-        runtime.block_on(sending)
+        let sending = async { tokio::time::timeout(LIMIT, self.exchange(method, path, body)).await };
+        runtime.block_on(sending).unwrap().unwrap()
     }
 
     pub(crate) fn request(&self, method: Method, path: &str, body: &str) -> Request<Full<Bytes>> {
@@ -112,23 +129,22 @@ impl Client {
         builder.body(Full::new(Bytes::copy_from_slice(body.as_bytes()))).unwrap()
     }
 
-    async fn exchange(&self, method: Method, path: &str, body: &str) -> Got {
+    async fn exchange(&self, method: Method, path: &str, body: &str) -> anyhow::Result<Got> {
         let request = self.request(method, path, body);
         let answer = if self.version == Version::HTTP_2 {
-            let stream = self.connect(b"h2").await;
-            let (mut sender, connection) =
-                http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+            let stream = TokioIo::new(self.try_connect(b"h2").await?);
+            let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
             tokio::spawn(connection);
-            sender.send_request(request).await.unwrap()
+            sender.send_request(request).await?
         } else {
-            let stream = self.connect(b"http/1.1").await;
-            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+            let stream = TokioIo::new(self.try_connect(b"http/1.1").await?);
+            let (mut sender, connection) = http1::handshake(stream).await?;
             tokio::spawn(connection);
-            sender.send_request(request).await.unwrap()
+            sender.send_request(request).await?
         };
         let (parts, body) = answer.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
-        Got { status: parts.status, headers: parts.headers, body }
+        let body = body.collect().await?.to_bytes();
+        Ok(Got { status: parts.status, headers: parts.headers, body })
     }
 
     /// Sends bytes as they are over TLS and gives all that comes back until the server closes.

@@ -1,0 +1,141 @@
+//! From the bootstrap's API server to the permanent ones, with nobody noticing.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use http_body_util::BodyExt as _;
+use hyper::Method;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use landfall_gateway::config::Readiness;
+use landfall_testkit::{ApiServer, Sibling, eventually, have};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::bed::{Bed, LIMIT};
+use crate::client::{Client, Identity};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const WATCHERS: usize = 20;
+
+fn address(sibling: &Sibling) -> SocketAddr {
+    SocketAddr::new(Ipv4Addr::LOCALHOST.into(), sibling.port())
+}
+
+/// Watches as client-go does: from where the last watch ended, over and over.
+async fn watch(client: Client, from: String, seen: Arc<Mutex<BTreeSet<String>>>) {
+    let mut version = from;
+    loop {
+        let path = format!("{MAPS}?watch=true&allowWatchBookmarks=true&resourceVersion={version}");
+        let stream = client.connect(b"http/1.1").await;
+        let Ok((mut sender, connection)) = http1::handshake(TokioIo::new(stream)).await else { continue };
+        tokio::spawn(connection);
+        let Ok(answer) = sender.send_request(client.request(Method::GET, &path, "")).await else { continue };
+        if answer.status() != 200 {
+            tokio::task::yield_now().await;
+            continue;
+        }
+        let (mut body, mut line) = (answer.into_body(), Vec::new());
+        while let Some(frame) = body.frame().await {
+            // A watch ends in order: nothing is cut off in the middle.
+            let frame = frame.expect("a watch broke");
+            for byte in frame.into_data().unwrap_or_default() {
+                if byte != b'\n' {
+                    line.push(byte);
+                    continue;
+                }
+                let event: Value = serde_json::from_slice(&std::mem::take(&mut line)).unwrap();
+                let object = &event["object"]["metadata"];
+                version = object["resourceVersion"].as_str().unwrap().to_owned();
+                if event["type"] == "ADDED" {
+                    let name = object["name"].as_str().unwrap().to_owned();
+                    assert!(seen.lock().unwrap().insert(name.clone()), "{name} was seen twice");
+                }
+            }
+        }
+        assert!(line.is_empty(), "a watch ended in the middle of an event");
+    }
+}
+
+#[test]
+fn no_event_is_lost_on_the_way() {
+    if !have(ApiServer::NEEDS) {
+        return;
+    }
+    let local = ApiServer::start().unwrap();
+    let permanent = [local.sibling().unwrap(), local.sibling().unwrap()];
+    let bed = Bed::before_in_phase(&local, "both", |config| {
+        config.upstream.permanent = permanent.iter().map(address).collect();
+    });
+    let admin = bed.client(bed.user("admin", "system:masters"));
+    let list = admin.get(&bed.runtime, MAPS).json();
+    let from = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+    let watched: Vec<_> = (0..WATCHERS)
+        .map(|_| {
+            let seen = Arc::new(Mutex::new(BTreeSet::new()));
+            let watching = bed.runtime.spawn(watch(admin.clone(), from.clone(), Arc::clone(&seen)));
+            (seen, watching)
+        })
+        .collect();
+    let mut written = BTreeSet::new();
+    let mut write = |name: String| {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}).to_string();
+        let got = admin.send(&bed.runtime, Method::POST, MAPS, &map);
+        assert_eq!(got.status, 201, "{got:?}");
+        written.insert(name);
+    };
+    let everybody_has = |written: &BTreeSet<String>| {
+        watched.iter().all(|(seen, _)| seen.lock().unwrap().is_superset(written))
+    };
+    (0..10).for_each(|number| write(format!("before-{number}")));
+
+    // The bootstrap says that it is done, and its API server goes.
+    std::fs::write(bed.folder.path().join("finished"), "").unwrap();
+    bed.wait_for_phase("handover");
+    (0..10).for_each(|number| write(format!("during-{number}")));
+    local.process().signal(Signal::TERM).unwrap();
+    bed.wait_for_phase("permanent");
+    (0..10).for_each(|number| write(format!("after-{number}")));
+
+    let written = written;
+    eventually("all events everywhere", LIMIT, || everybody_has(&written).then_some(())).unwrap();
+    for (seen, watching) in watched {
+        assert_eq!(*seen.lock().unwrap(), written);
+        assert!(!watching.is_finished(), "a watcher failed");
+        watching.abort();
+    }
+    // Another one goes without a word: requests that were not sent go to the next.
+    permanent[0].process().signal(Signal::KILL).unwrap();
+    (0..4).for_each(|_| assert_eq!(admin.get(&bed.runtime, MAPS).status, 200));
+}
+
+#[test]
+fn a_gateway_that_leaves_says_so() {
+    if !have(ApiServer::NEEDS) {
+        return;
+    }
+    let local = ApiServer::start().unwrap();
+    let permanent = [local.sibling().unwrap(), local.sibling().unwrap()];
+    let bed = Bed::before_in_phase(&local, "both", |config| {
+        config.upstream.permanent = permanent.iter().map(address).collect();
+        config.readiness = Readiness::Leave;
+    });
+    let client = bed.client(Identity::None);
+    assert_eq!(client.get(&bed.runtime, "/readyz").status, 200);
+    // A connection that is open when the handover begins is closed in order.
+    let (closed, asking) = bed.runtime.block_on(async {
+        let stream = client.connect(b"http/1.1").await;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
+        let closed = tokio::spawn(connection);
+        let answer = sender.send_request(client.request(Method::GET, "/version", "")).await.unwrap();
+        answer.into_body().collect().await.unwrap();
+        (closed, sender)
+    });
+    std::fs::write(bed.folder.path().join("finished"), "").unwrap();
+    bed.runtime.block_on(async { tokio::time::timeout(LIMIT, closed).await }).unwrap().unwrap().unwrap();
+    drop(asking);
+    assert_eq!(client.get(&bed.runtime, "/readyz").status, 500);
+    assert_eq!(client.get(&bed.runtime, "/livez").status, 200, "it is alive whatever it leaves");
+    assert_eq!(client.get(&bed.runtime, "/version").status, 200, "and still serves who comes");
+}

@@ -1,0 +1,43 @@
+//! A network of the test's own. The test runs itself a second time inside it.
+
+use std::process::Command;
+
+use landfall_testkit::Need;
+
+pub(crate) const NEEDS: &[Need] = &[Need::Root, Need::Program("ip"), Need::Program("unshare")];
+/// This machine, in that network.
+pub(crate) const HOST: &str = "192.0.2.1";
+/// Another one, in the network namespace `client`.
+const CLIENT: &str = "192.0.2.2";
+const INSIDE: &str = "LANDFALL_TEST_INSIDE_NETWORK";
+
+/// Runs `body` of the named test in a network with two machines, joined by a cable.
+pub(crate) fn in_network(test: &str, body: fn()) {
+    if std::env::var_os(INSIDE).is_some() {
+        // Mounts made here are seen here only, and so is the other network's name.
+        shell("mount --make-rprivate / && mount -t tmpfs none /run && mkdir -p /run/netns /run/sshd");
+        shell("ip link set lo up && ip netns add client");
+        shell("ip link add cable type veth peer name cable-end netns client");
+        shell(&format!("ip addr add {HOST}/24 dev cable && ip link set cable up"));
+        shell(&format!(
+            "ip -n client addr add {CLIENT}/24 dev cable-end && ip -n client link set cable-end up"
+        ));
+        body();
+        return;
+    }
+    let run = Command::new("unshare")
+        .args(["--net", "--mount", "--fork", "--kill-child", "--"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let (said, wrote) = (String::from_utf8_lossy(&run.stderr), String::from_utf8_lossy(&run.stdout));
+    assert!(run.status.success() && wrote.contains("1 passed"), "{wrote}\n{said}");
+}
+
+#[track_caller]
+pub(crate) fn shell(command: &str) {
+    let output = Command::new("sh").args(["-ec", command]).output().unwrap();
+    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,141 @@
+//! SSH through the gateway, with real programs at both ends.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use landfall_testkit::{Need, Process, eventually, free_port, have};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::bed::{Bed, GATHER_TOKEN, LIMIT};
+use crate::client::Identity;
+use crate::network::{HOST, NEEDS, in_network, shell};
+
+/// Standard input and output through `CONNECT`; the token comes in a file.
+const CONNECT: &str = r#"
+import os, socket, ssl, sys, threading
+gateway, target, token = int(sys.argv[1]), sys.argv[2], open(sys.argv[3]).read().strip()
+plain = ssl._create_unverified_context()
+stream = plain.wrap_socket(socket.create_connection(("127.0.0.1", gateway)), server_hostname="localhost")
+stream.sendall(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+head = b""
+while not head.endswith(b"\r\n\r\n"):
+    head += stream.recv(1)
+if b" 200 " not in head.split(b"\r\n")[0]:
+    sys.exit(head.decode())
+def up():
+    while data := os.read(0, 16384):
+        stream.sendall(data)
+threading.Thread(target=up, daemon=True).start()
+while data := stream.recv(16384):
+    os.write(1, data)
+"#;
+
+#[test]
+fn ssh_goes_end_to_end_and_nowhere_else() {
+    let programs = ["/usr/sbin/sshd", "ssh", "ssh-keygen", "python3"].map(Need::Program);
+    if have(&[NEEDS, &programs].concat()) {
+        in_network("tunnel::ssh_goes_end_to_end_and_nowhere_else", inside);
+    }
+}
+
+fn inside() {
+    let port = free_port().unwrap();
+    let bed = Bed::without_api(|config| {
+        config.tunnel.networks = vec!["192.0.2.0/24".parse().unwrap(), "127.0.0.0/8".parse().unwrap()];
+        config.tunnel.ports = vec![port];
+    });
+    let folder = bed.folder.path();
+    let file = |name: &str| folder.join(name).display().to_string();
+    for name in ["host", "user"] {
+        shell(&format!("ssh-keygen -q -t ed25519 -N '' -f {}", file(name)));
+    }
+    std::fs::write(folder.join("connect.py"), CONNECT).unwrap();
+    let host_key = std::fs::read_to_string(folder.join("host.pub")).unwrap();
+    std::fs::write(folder.join("known"), format!("[{HOST}]:{port} {host_key}")).unwrap();
+    let options = [
+        format!("Port={port}"),
+        format!("ListenAddress={HOST}"),
+        format!("HostKey={}", file("host")),
+        format!("AuthorizedKeysFile={}", file("user.pub")),
+        "PermitRootLogin=yes".to_owned(),
+        "StrictModes=no".to_owned(),
+        "UsePAM=no".to_owned(),
+        "PidFile=none".to_owned(),
+    ];
+    let mut sshd = Process::start("sshd", Path::new("/usr/sbin/sshd"), folder, |command| {
+        command.args(["-D", "-e", "-f", "/dev/null"]);
+        for option in &options {
+            command.args(["-o", option]);
+        }
+    })
+    .unwrap();
+    sshd.wait_until("sshd to listen", LIMIT, || std::net::TcpStream::connect((HOST, port)).ok()).unwrap();
+
+    let ssh = |known: &str| {
+        let through =
+            format!("python3 {} {} %h:%p {}", file("connect.py"), bed.address.port(), file("gather-token"));
+        let mut command = Command::new("ssh");
+        command.args(["-F", "/dev/null", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"]);
+        command.args(["-o", &format!("UserKnownHostsFile={}", file(known))]);
+        command.args(["-o", &format!("ProxyCommand={through}"), "-i", &file("user")]);
+        command.args(["-p", &port.to_string(), &format!("root@{HOST}"), "echo $((6 * 7))"]).output().unwrap()
+    };
+    let said = ssh("known");
+    assert_eq!(String::from_utf8_lossy(&said.stdout), "42\n", "{}", String::from_utf8_lossy(&said.stderr));
+    // Host keys are checked at home: another one is not believed.
+    let other = std::fs::read_to_string(folder.join("user.pub")).unwrap();
+    std::fs::write(folder.join("wrong"), format!("[{HOST}]:{port} {other}")).unwrap();
+    assert!(!ssh("wrong").status.success());
+    eventually("the tunnel's end in the audit log", LIMIT, || {
+        std::fs::read_to_string(folder.join("audit.log"))
+            .unwrap()
+            .contains("\"decision\":\"ended\"")
+            .then_some(())
+    })
+    .unwrap();
+
+    let closed = port + 1;
+    for (target, token, code) in [
+        (format!("{HOST}:{closed}"), GATHER_TOKEN, "403"),
+        (format!("127.0.0.1:{port}"), GATHER_TOKEN, "403"),
+        (format!("169.254.169.254:{port}"), GATHER_TOKEN, "403"),
+        (format!("198.51.100.1:{port}"), GATHER_TOKEN, "403"),
+        (format!("localhost:{port}"), GATHER_TOKEN, "403"),
+        (format!("{HOST}:{port}"), "somebody-elses-token", "503"),
+        ("nonsense".to_owned(), GATHER_TOKEN, "400"),
+    ] {
+        let request = format!(
+            "CONNECT {target} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n"
+        );
+        let got = bed.client(Identity::None).raw(&bed.runtime, request.as_bytes());
+        assert!(got.starts_with(&format!("HTTP/1.1 {code} ")), "{target}: {got}");
+    }
+    let banner = bed.runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(60), websocket(&bed, port)).await.unwrap()
+    });
+    assert!(banner.starts_with("SSH-2.0-OpenSSH"), "{banner:?}");
+}
+
+/// What a node says first, in the first frame of a WebSocket.
+async fn websocket(bed: &Bed, port: u16) -> String {
+    let mut stream = bed.client(Identity::None).connect(b"http/1.1").await;
+    let request = format!(
+        "GET /bootstrap/tunnel?host={HOST}&port={port} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {GATHER_TOKEN}\r\n\
+         Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(stream.read_u8().await.unwrap());
+    }
+    let head = String::from_utf8(head).unwrap().to_lowercase();
+    assert!(head.starts_with("http/1.1 101") && head.contains("s3pplmbitxaq9kygzzhzrbk+xoo="), "{head}");
+    let mut frame = [0; 2];
+    stream.read_exact(&mut frame).await.unwrap();
+    assert_eq!(frame[0], 0x82, "a whole binary message");
+    let mut content = vec![0; usize::from(frame[1])];
+    stream.read_exact(&mut content).await.unwrap();
+    String::from_utf8(content).unwrap()
+}
