@@ -13,6 +13,7 @@ use crate::review::ReviewError;
 
 /// May do everything in every cluster, and gather where nobody can be asked.
 const MASTERS: &str = "system:masters";
+const AUTHENTICATED: &str = "system:authenticated";
 const GATHER_TOKEN_USER: &str = "landfall:gather-token";
 
 /// What is needed for a path.
@@ -94,7 +95,12 @@ async fn identify(connection: &Connection, headers: &HeaderMap) -> Result<Identi
     }
     let unauthorized = |reason: &str| Refusal::new(StatusCode::UNAUTHORIZED, reason);
     let no_certificate = match connection.peer(&credentials) {
-        Peer::Known(known) => return Ok(Identity::User(known.user.clone())),
+        Peer::Known(known) => {
+            let mut user = known.user.clone();
+            // What kube-apiserver adds to everybody it knows.
+            user.groups.push(AUTHENTICATED.to_owned());
+            return Ok(Identity::User(user));
+        }
         Peer::Unfit { reason } => return Err(unauthorized(&reason)),
         Peer::FrontProxy => return Err(unauthorized("a front proxy is nobody by itself")),
         Peer::Unknown { reason } => format!("the client's certificate is not valid: {reason}"),

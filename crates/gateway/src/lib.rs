@@ -38,6 +38,7 @@ use std::time::Duration;
 
 use landfall_model::chain;
 use landfall_wire::{Drain, Listener, Live, Pipes, TlsError};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 pub use self::connection::OWN_NAME;
 pub use self::credentials::OWN_PROTOCOL;
@@ -53,6 +54,8 @@ use crate::metrics::Metrics;
 use crate::review::Reviewer;
 use crate::situation::{Lookout, Outlook};
 
+/// Enough for `max_connections` of the default, with two sockets and a pipe each.
+const DESCRIPTORS: u64 = 100_000;
 /// How long requests may go on after a request to stop.
 const DRAIN_LIMIT: Duration = Duration::from_secs(25);
 
@@ -142,6 +145,7 @@ impl Bound {
 
     /// Serves until `stop`, then lets requests finish.
     pub async fn run(self, stop: impl Future<Output = ()>) {
+        raise_descriptor_limit();
         let Self { gateway, listeners, admin, lookout, collector } = self;
         let background = Drain::default();
         let own_port = listeners.first().map(|listener| listener.address().port());
@@ -169,6 +173,18 @@ impl Bound {
         }
         drop(collector);
     }
+}
+
+/// Takes as many descriptors as are allowed; root may allow itself what connections can need.
+fn raise_descriptor_limit() {
+    let allowed = getrlimit(Resource::Nofile).maximum;
+    let wished = allowed.map(|allowed| allowed.max(DESCRIPTORS));
+    for most in [wished, allowed] {
+        if setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).is_ok() {
+            return;
+        }
+    }
+    tracing::debug!("the limit of descriptors stays");
 }
 
 async fn accept(gateway: Arc<Gateway>, mut listener: Listener) {

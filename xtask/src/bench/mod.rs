@@ -3,6 +3,7 @@
 
 mod bundle;
 mod diagnose;
+mod gateway;
 mod journal;
 mod measure;
 mod redact;
@@ -32,6 +33,8 @@ enum Name {
     Bundle,
     /// A gibibyte of mixed logs, against ripgrep with the same literals
     Diagnose,
+    /// The API endpoint, against haproxy, nginx and sslh
+    Gateway,
     /// A gibibyte of journal in export format, against journalctl
     Journal,
     /// Secrets out of logs, against ripgrep replacing the same patterns
@@ -77,6 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     match arguments.name {
         Name::Bundle => bundle::run(&bench("bundle")),
         Name::Diagnose => diagnose::run(&bench("diagnose")),
+        Name::Gateway => gateway::run(&bench("gateway")),
         Name::Journal => journal::run(&bench("journal")),
         Name::Redact => redact::run(&bench("redact")),
     }

@@ -47,7 +47,7 @@ async fn watch(client: Client, from: String, seen: Arc<Mutex<BTreeSet<String>>>)
                 }
                 let event: Value = serde_json::from_slice(&std::mem::take(&mut line)).unwrap();
                 let object = &event["object"]["metadata"];
-                version = object["resourceVersion"].as_str().unwrap().to_owned();
+                object["resourceVersion"].as_str().unwrap().clone_into(&mut version);
                 if event["type"] == "ADDED" {
                     let name = object["name"].as_str().unwrap().to_owned();
                     assert!(seen.lock().unwrap().insert(name.clone()), "{name} was seen twice");

@@ -222,6 +222,50 @@ fn nobody_becomes_somebody_else() {
 }
 
 #[test]
+fn the_cluster_decides_who_may_gather() {
+    if !have(ApiServer::NEEDS) {
+        return;
+    }
+    let api = ApiServer::start().unwrap();
+    let bed = Bed::before(&api, |config| config.access.users = vec!["joe".to_owned()]);
+    let token = token(&api, &bed);
+    api.apply(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "gatherer"},
+        "rules": [{"nonResourceURLs": ["/bootstrap"], "verbs": ["get"]}],
+    }))
+    .unwrap();
+    let bind = |name: &str, subject: Value| {
+        api.apply(&json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "gatherer"},
+            "subjects": [subject],
+        }))
+        .unwrap();
+    };
+    let group = |name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name});
+    bind("support-gathers", group("support"));
+    let code = |client: Client| client.get(&bed.runtime, "/bootstrap/report").status.as_u16();
+    assert_eq!(code(bed.client(bed.user("admin", "system:masters"))), 200);
+    assert_eq!(code(bed.client(bed.user("jane", "support"))), 200);
+    assert_eq!(
+        code(bed.client(bed.user("joe", "developers"))),
+        403,
+        "the list is for when nobody can be asked"
+    );
+    assert_eq!(code(bed.client(Identity::None).bearer(&token)), 403);
+    assert_eq!(code(bed.client(Identity::None).bearer("nobody's")), 401);
+    bind("robot-gathers", json!({"kind": "ServiceAccount", "name": "robot", "namespace": "default"}));
+    assert_eq!(code(bed.client(Identity::None).bearer(&token)), 200);
+    bind("all-gather", group("system:authenticated"));
+    assert_eq!(code(bed.client(bed.user("joe", "developers"))), 200);
+    assert_eq!(code(bed.client(Identity::None)), 401);
+}
+
+#[test]
 fn two_lengths_are_not_two_requests() {
     if !have(ApiServer::NEEDS) {
         return;

@@ -94,11 +94,11 @@ enum Readiness {
 
 impl Gateway {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let settings = config::read(self.config.as_deref()).map_err(|error| explain_settings(error))?;
+        let settings = config::read(self.config.as_deref()).map_err(explain_settings)?;
         let check = self.check;
         let program = std::env::current_exe().context("find this program")?;
         let Chosen { config, reasons } =
-            layout::choose(self.over(settings), program).map_err(|error| explain_settings(error))?;
+            layout::choose(self.over(settings), program).map_err(explain_settings)?;
         for reason in &reasons {
             tracing::info!(reason, "chosen");
             // Nobody is left to be told when standard error is closed.

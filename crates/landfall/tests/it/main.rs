@@ -6,6 +6,7 @@ mod bad_input;
 mod command;
 mod diagnose;
 mod gather;
+mod gateway;
 mod logging;
 mod node_boot;
 mod node_cluster;

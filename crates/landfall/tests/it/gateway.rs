@@ -1,0 +1,130 @@
+//! `landfall gateway` as a process: what it chooses, the collector it starts, and how it ends.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use landfall_pki::{Authority, Leaf, Purpose};
+use landfall_testkit::{Need, Process, eventually, free_port, have};
+use rustix::process::Signal;
+
+use crate::command::Bench;
+
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// A machine that looks like a kubeadm control plane whose API server never came.
+fn kubeadm(bench: &Bench) {
+    let authority = Authority::new("kubernetes", 2).unwrap();
+    let front = Authority::new("front-proxy", 2).unwrap();
+    bench.file("root/etc/kubernetes/pki/ca.crt", authority.certificate());
+    bench.file("root/etc/kubernetes/pki/front-proxy-ca.crt", front.certificate());
+    let serving = Leaf::new("kube-apiserver", Purpose::Serve).names([
+        "localhost",
+        "127.0.0.1",
+        "kubernetes.default.svc",
+    ]);
+    let admin = Leaf::new("kubernetes-admin", Purpose::Call).organization("system:masters");
+    for (name, authority, leaf) in [
+        ("root/etc/kubernetes/pki/apiserver", &authority, serving),
+        (
+            "root/etc/kubernetes/pki/front-proxy-client",
+            &front,
+            Leaf::new("front-proxy-client", Purpose::Call),
+        ),
+        ("admin", &authority, admin),
+    ] {
+        let issued = authority.issue(&leaf).unwrap();
+        bench.file(&format!("{name}.crt"), &issued.certificate);
+        bench.file(&format!("{name}.key"), issued.key.expose());
+    }
+    bench.file("root/etc/hostname", "control-plane-0\n");
+    bench.file("root/var/log/cloud-init-output.log", "a line\n");
+}
+
+fn processes_with(text: &str) -> usize {
+    let all = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok());
+    all.filter(|words| String::from_utf8_lossy(words).contains(text)).count()
+}
+
+#[test]
+fn a_bundle_comes_from_a_machine_without_an_api_server() {
+    if !have(&[Need::Program("curl")]) {
+        return;
+    }
+    let bench = Bench::new();
+    kubeadm(&bench);
+    let (port, upstream) = (free_port().unwrap(), free_port().unwrap());
+    let root = bench.path().join("root").display().to_string();
+    let socket = bench.path().join("collector.sock").display().to_string();
+    for collector in [None, Some(&socket)] {
+        let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
+        let _elsewhere = collector.map(|socket| {
+            Process::start("collector", program, bench.path(), |command| {
+                command.args(["collector", "--socket", socket, "--root", &root]);
+            })
+            .unwrap()
+        });
+        let mut gateway = Process::start("gateway", program, bench.path(), |command| {
+            command.args(["gateway", "--root", &root, "--listen", &format!("127.0.0.1:{port}")]);
+            command.args(["--upstream", &format!("127.0.0.1:{upstream}")]);
+            if let Some(socket) = collector {
+                command.args(["--collector", socket]);
+            }
+        })
+        .unwrap();
+        let bundle = bench.path().join("bundle.tar.gz");
+        gateway
+            .wait_until("a bundle", LIMIT, || {
+                let mut curl = Command::new("curl");
+                curl.current_dir(bench.path()).args([
+                    "-sf",
+                    "-m",
+                    "60",
+                    "--cacert",
+                    "root/etc/kubernetes/pki/ca.crt",
+                ]);
+                curl.args(["--cert", "admin.crt", "--key", "admin.key", "-o"]).arg(&bundle);
+                curl.arg(format!("https://localhost:{port}/bootstrap"));
+                curl.stdout(Stdio::null()).status().unwrap().success().then_some(())
+            })
+            .unwrap();
+        let read = bench.run(&["diagnose", "--output", "json", "bundle.tar.gz"]);
+        let sources = read.report()["sources"].to_string();
+        assert!(sources.contains("cloud-init-output.log"), "{sources}");
+        let log = gateway.log();
+        assert!(log.contains("a kubeadm control plane") && log.contains("mode `intercept`"), "{log}");
+        if collector.is_none() {
+            assert_eq!(processes_with("collector\0--socket\0/run/landfall/collector-").min(1), 1);
+        }
+        gateway.signal(Signal::TERM).unwrap();
+        assert_eq!(gateway.wait(LIMIT).unwrap(), Some(0), "{}", gateway.log());
+    }
+}
+
+#[test]
+fn a_collector_ends_with_its_gateway() {
+    let bench = Bench::new();
+    kubeadm(&bench);
+    let root = bench.path().join("root").display().to_string();
+    let mark = format!("--root\0{root}\0--with-parent");
+    let gateway =
+        Process::start("gateway", Path::new(env!("CARGO_BIN_EXE_landfall")), bench.path(), |command| {
+            command.args(["gateway", "--root", &root, "--listen", "127.0.0.1:0"]);
+        })
+        .unwrap();
+    eventually("a collector", LIMIT, || (processes_with(&mark) == 1).then_some(())).unwrap();
+    gateway.signal(Signal::KILL).unwrap();
+    eventually("no collector", LIMIT, || (processes_with(&mark) == 0).then_some(())).unwrap();
+}
+
+#[test]
+fn a_machine_without_a_control_plane_is_told_so() {
+    let bench = Bench::new();
+    let run = bench.run(&["gateway", "--root", bench.path().to_str().unwrap()]);
+    run.assert_refused(1, "no certificate to serve is configured and none was found");
+    let settings = bench.file("gateway.toml", "modus = \"splice\"\n");
+    let run = bench.run(&["gateway", "--config", settings.to_str().unwrap()]);
+    run.assert_refused(1, "gateway.toml");
+}
