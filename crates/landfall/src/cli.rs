@@ -1,6 +1,8 @@
 use clap::{Parser, Subcommand};
 
-use crate::commands::{agent, collector, completions, connect, diagnose, explain, gateway, gather, man, node, tunnel};
+use crate::commands::{
+    agent, collector, completions, connect, diagnose, explain, gateway, gather, man, node, tunnel,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done (diagnose: nothing wrong found) · 1 failed · 2 findings present · 64 wrong usage · 69 peer unavailable · \
@@ -28,7 +30,6 @@ pub(crate) enum Command {
     Tunnel(tunnel::Tunnel),
     Gateway(gateway::Gateway),
     Collector(collector::Collector),
-    Node(node::Node),
     Node(Box<node::Node>),
     Completions(completions::Completions),
     Man(man::Man),
