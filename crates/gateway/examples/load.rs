@@ -201,7 +201,7 @@ async fn idle(address: SocketAddr, connections: usize, kind: &str, authority: &s
         }
     }
     println!("{}", plain.len() + secured.len());
-    let _ = tokio::io::stdin().read(&mut [0]).await;
+    tokio::task::spawn_blocking(|| std::io::Read::read(&mut std::io::stdin(), &mut [0])).await??;
     Ok(())
 }
 
