@@ -91,7 +91,8 @@ pub(crate) async fn serve(gateway: Arc<Gateway>, mut stream: TcpStream, peer: So
                 splice(&gateway, stream, first, &situation).await;
             } else {
                 gateway.metrics.terminated.add(1);
-                terminate(gateway, stream, first, client).await;
+                // In a box: a spliced connection must not hold room for what only a terminated one needs.
+                Box::pin(terminate(gateway, stream, first, client)).await;
             }
         }
         Protocol::Ssh => match gateway.config.ssh {
