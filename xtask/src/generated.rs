@@ -63,6 +63,7 @@ fn all() -> Result<Vec<Generated>> {
     let mut files = vec![
         Generated { path: "docs/reference/report.schema.json".to_owned(), content: report_schema()? },
         Generated { path: "docs/reference/cli.md".to_owned(), content: command_reference()? },
+        Generated { path: "docs/reference/hub.openapi.json".to_owned(), content: hub_document()? },
     ];
     let rules = RuleSet::embedded().context("read the rules")?;
     for entry in rules.catalogue().iter() {
@@ -76,6 +77,11 @@ fn all() -> Result<Vec<Generated>> {
 fn report_schema() -> Result<String> {
     let schema = schemars::schema_for!(Report);
     Ok(serde_json::to_string_pretty(&schema).context("write the schema of reports")? + "\n")
+}
+
+fn hub_document() -> Result<String> {
+    let document = landfall_hub::openapi_document();
+    Ok(serde_json::to_string_pretty(&document).context("write the hub's API document")? + "\n")
 }
 
 /// The help texts of all commands, as the binary prints them.

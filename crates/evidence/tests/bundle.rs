@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 
 use flate2::read::MultiGzDecoder;
 use jiff::Timestamp;
-use landfall_evidence::bundle::{BundleWriter, Packing, VerifyError, bundle_id, verify};
+use landfall_evidence::bundle::{BundleWriter, Packing, VerifyError, bundle_id, verify, verify_within};
 use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_model::identity::NodeIdentity;
 
@@ -162,4 +162,12 @@ fn ordinary_tar_reads_it_without_complaint() {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     let file = folder.path().join("log-bundle-20260102030405/bootstrap/1.log");
     assert_eq!(std::fs::read(file).unwrap(), noise(2, 10));
+}
+
+#[test]
+fn a_bundle_that_unpacks_to_more_than_allowed_is_given_up() {
+    let bytes = make(Packing::Zstd, 3, 1000);
+    assert!(verify_within(bytes.as_slice(), 10 << 20).unwrap().is_complete());
+    let refused = verify_within(bytes.as_slice(), 10 << 10);
+    assert!(matches!(refused, Err(VerifyError::TooLarge { most: 10_240 })), "{refused:?}");
 }

@@ -1,7 +1,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::commands::{
-    agent, collector, completions, connect, diagnose, explain, gateway, gather, man, node, tunnel,
+    agent, collector, completions, connect, diagnose, explain, gateway, gather, hub, man, node, status,
+    tunnel,
 };
 
 const EXIT_CODES: &str = "\
@@ -31,6 +32,8 @@ pub(crate) enum Command {
     Gateway(gateway::Gateway),
     Collector(collector::Collector),
     Node(Box<node::Node>),
+    Hub(hub::Hub),
+    Status(status::Status),
     Completions(completions::Completions),
     Man(man::Man),
 }

@@ -31,6 +31,8 @@ fn main() -> ExitCode {
         Command::Gateway(command) => command.run(),
         Command::Collector(command) => command.run(),
         Command::Node(command) => command.run(),
+        Command::Hub(command) => command.run(),
+        Command::Status(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
     };

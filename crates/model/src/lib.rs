@@ -1,8 +1,8 @@
 //! The nouns of Landfall: what rooms of the house say to each other and to users.
 //!
 //! Types here carry no behaviour beyond their own invariants. Every type that is written to disk or sent to a user
-//! has a versioned format; [`report`] is the promise behind `--output json`, [`bundle`] the one behind
-//! `manifest.json`, [`step`] the one behind the ledger of node work.
+//! has a versioned format; [`report`] is the promise behind `--output json`, [`envelope`] the one
+//! behind what carriers carry, [`bundle`] the one behind `manifest.json`, [`step`] the one behind the ledger of node work.
 
 mod cause;
 mod chain;
@@ -11,6 +11,7 @@ mod phase;
 mod secret;
 
 pub mod bundle;
+pub mod envelope;
 pub mod identity;
 pub mod report;
 pub mod step;

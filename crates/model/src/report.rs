@@ -237,3 +237,35 @@ fn one() -> u64 {
 fn is_one(count: &u64) -> bool {
     *count == 1
 }
+
+// === impl State ===
+
+impl State {
+    /// What needs a person first comes first.
+    pub const ALL: [Self; 6] =
+        [Self::Failed, Self::Hung, Self::Degraded, Self::Unknown, Self::Running, Self::Succeeded];
+
+    /// The name used in every format and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Failed => "failed",
+            Self::Hung => "hung",
+            Self::Running => "running",
+            Self::Degraded => "degraded",
+            Self::Succeeded => "succeeded",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::State;
+
+    #[test]
+    fn names_and_formats_agree() {
+        for state in State::ALL {
+            assert_eq!(serde_json::to_value(state).unwrap(), state.name());
+        }
+    }
+}

@@ -2,13 +2,15 @@
 //!
 //! One certificate has one purpose. An [`Authority`] issues leaves that are short-lived and either serve, or call, or
 //! (between equals, such as etcd members) do both; [`signing_key`] makes the bare key pairs that sign service-account
-//! tokens.
+//! tokens; a [`SigningKey`] signs what a machine says of itself.
 
 mod authority;
 mod leaf;
+mod signature;
 
 pub use authority::{Authority, signing_key};
 pub use leaf::{Leaf, Purpose};
+pub use signature::{SigningKey, verify_signature};
 
 use landfall_model::Secret;
 
@@ -33,4 +35,8 @@ pub enum PkiError {
     ReadKey(#[source] rcgen::Error),
     #[error("a lifetime of {days} days leaves the calendar")]
     Lifetime { days: u32 },
+    #[error("cannot make a signing key")]
+    SigningKey,
+    #[error("this is no Ed25519 key in PKCS #8")]
+    ReadSigningKey,
 }

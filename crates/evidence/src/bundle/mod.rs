@@ -7,6 +7,7 @@
 mod age;
 mod pack;
 mod verify;
+mod walk;
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -21,7 +22,8 @@ use sha2::{Digest as _, Sha256};
 pub use self::age::{Recipient, RecipientError, Sealed};
 use self::pack::Packer;
 pub use self::pack::Packing;
-pub use self::verify::{Verified, VerifyError, verify};
+pub use self::verify::{Verified, VerifyError, verify, verify_within};
+pub use self::walk::{Visit, Walked, walk};
 
 /// The name of the manifest below the bundle's folder.
 pub const MANIFEST: &str = "manifest.json";

@@ -1,19 +1,14 @@
 //! Reads a bundle as far as it goes and says which of its files are whole.
 
 use std::collections::HashMap;
-use std::io::{self, BufReader, Read};
+use std::io::{self, Read};
+use std::ops::ControlFlow;
 
-use flate2::read::MultiGzDecoder;
 use landfall_model::bundle::BundleManifest;
 use sha2::{Digest as _, Sha256};
 
+use super::walk::{Walked, walk};
 use super::{MANIFEST, Record};
-
-/// A record is a few hundred bytes; what is longer is none.
-const MAX_RECORD: usize = 64 << 10;
-
-/// More files than a bundle ever has.
-const MAX_FILES: usize = 200_000;
 
 /// The longest manifest that is read.
 const MAX_MANIFEST: u64 = 64 << 20;
@@ -41,47 +36,26 @@ pub enum VerifyError {
     },
     #[error("it is packed neither by gzip nor by zstd")]
     Packing,
+    #[error("it unpacks to more than {most} bytes")]
+    TooLarge { most: u64 },
 }
 
 /// Verifies every file of a bundle against its record, and the records against the manifest.
 pub fn verify(reader: impl Read) -> Result<Verified, VerifyError> {
-    let mut reader = BufReader::new(reader);
-    let mut magic = [0; 4];
-    let failed = |source| VerifyError::Read { source };
-    let head = io::Read::take(&mut reader, 4).read(&mut magic).map_err(failed)?;
-    let start = io::Cursor::new(magic).take(head as u64);
-    let packed = start.chain(reader);
-    match magic {
-        [0x1f, 0x8b, ..] => Ok(walk(MultiGzDecoder::new(packed))),
-        [0x28, 0xb5, 0x2f, 0xfd] => Ok(walk(zstd::Decoder::new(packed).map_err(failed)?)),
-        _ => Err(VerifyError::Packing),
-    }
+    verify_within(reader, u64::MAX)
 }
 
-fn walk(reader: impl Read) -> Verified {
+/// The same for a bundle of a stranger: one that unpacks to more than `most` bytes is given up.
+pub fn verify_within(reader: impl Read, most: u64) -> Result<Verified, VerifyError> {
     let mut verified = Verified::default();
-    let mut archive = tar::Archive::new(reader);
-    let Ok(entries) = archive.entries() else {
-        verified.cut = true;
-        return verified;
-    };
-    for entry in entries.take(MAX_FILES) {
-        let Ok(mut entry) = entry else {
-            verified.cut = true;
-            break;
-        };
-        let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        let Some(record) = record_of(&mut entry) else {
+    let walked = walk(reader, most, &mut |name, record, content| {
+        let Some(record) = record else {
             verified.wrong.push((name, "it has no record".to_owned()));
-            continue;
+            return Ok(ControlFlow::Continue(()));
         };
         let is_manifest = record.item.path == MANIFEST;
         let mut manifest = Vec::new();
-        let Ok((hash, bytes)) = hash(&mut entry, is_manifest.then_some(&mut manifest)) else {
-            verified.cut = true;
-            break;
-        };
-        // Taken by value: the closure would keep `verified` borrowed.
+        let (hash, bytes) = hash(content, is_manifest.then_some(&mut manifest))?;
         let expected = verified.whole.len() + verified.wrong.len();
         let problem = if bytes != record.item.bytes || record.item.sha256.as_ref() != Some(&hash) {
             Some("its content is not what was collected")
@@ -99,26 +73,20 @@ fn walk(reader: impl Read) -> Verified {
         if is_manifest && problem.is_none() {
             verified.manifest = serde_json::from_slice(&manifest).ok();
         }
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
     // A cut between two files looks like an end.
-    verified.cut |= verified.manifest.is_none() && verified.wrong.is_empty();
+    verified.cut = walked == Walked::Cut || (verified.manifest.is_none() && verified.wrong.is_empty());
     verified.compare();
-    verified
+    Ok(verified)
 }
 
-fn record_of(entry: &mut tar::Entry<'_, impl Read>) -> Option<Record> {
-    let extensions = entry.pax_extensions().ok()??;
-    let comment = extensions.flatten().find(|extension| extension.key() == Ok("comment"))?;
-    let bytes = comment.value_bytes();
-    if bytes.len() > MAX_RECORD { None } else { serde_json::from_slice(bytes).ok() }
-}
-
-fn hash(entry: &mut impl Read, mut keep: Option<&mut Vec<u8>>) -> io::Result<(String, u64)> {
+fn hash(content: &mut dyn Read, mut keep: Option<&mut Vec<u8>>) -> io::Result<(String, u64)> {
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; 64 << 10];
     let mut total = 0;
     loop {
-        let count = entry.read(&mut buffer)?;
+        let count = content.read(&mut buffer)?;
         if count == 0 {
             break;
         }

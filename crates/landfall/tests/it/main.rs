@@ -7,6 +7,7 @@ mod command;
 mod diagnose;
 mod gateway;
 mod gather;
+mod hub;
 mod logging;
 mod node_boot;
 mod node_cluster;

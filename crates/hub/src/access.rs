@@ -1,0 +1,313 @@
+//! Who asks, and what they may.
+//!
+//! A caller is known by the first of: a client certificate, a token (header or cookie), the user a trusted proxy names. A
+//! credential that is presented and is not good is refused, never overlooked. Without any credential configured, which is
+//! possible on loopback only, everybody who reaches the socket is an operator; so there the `Host` must be a loopback name,
+//! or any web page in a browser on this machine could reach in by a DNS name of its own.
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::name::NodeName;
+use crate::token::{Holder, TokenError, TokenKey};
+
+/// The organization of certificates whose holder may see and do everything.
+const OPERATORS: &str = "landfall:operators";
+/// The organization of certificates whose holder may see everything.
+const VIEWERS: &str = "landfall:viewers";
+/// Nodes have the certificates Kubernetes gives them.
+const NODES: &str = "system:nodes";
+const NODE_PREFIX: &str = "system:node:";
+
+/// How callers are recognised.
+#[derive(Default)]
+pub(crate) struct Access {
+    pub tokens: Option<TokenKey>,
+    /// Client certificates are asked for and were issued by an authority of ours.
+    pub certificates: bool,
+    pub proxy: Option<Proxy>,
+}
+
+/// A proxy that authenticates people and says who they are.
+#[derive(Clone, Debug)]
+pub struct Proxy {
+    /// Addresses it may come from.
+    pub from: Vec<Network>,
+    /// The header that names the user.
+    pub header: String,
+}
+
+/// A range of addresses, such as `10.0.0.0/8`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is neither an address nor a range of addresses such as `10.0.0.0/8`")]
+pub struct InvalidNetwork(String);
+
+/// What a request brings along.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Presented<'a> {
+    pub peer: Option<IpAddr>,
+    /// The verified client certificate, DER.
+    pub certificate: Option<&'a [u8]>,
+    pub token: Option<&'a str>,
+    pub proxy_user: Option<&'a str>,
+    pub host: Option<&'a str>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Caller {
+    /// Reached us over loopback, where nothing is asked.
+    Anyone,
+    Node(NodeName),
+    Viewer(String),
+    Operator(String),
+}
+
+/// Something a caller wants to do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wish<'a> {
+    See,
+    /// Speak as this node.
+    Report(&'a NodeName),
+    /// Make tokens, have things forgotten.
+    Operate,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Denied {
+    #[error("a credential is needed: a token, a client certificate or a login at the proxy")]
+    NoCredential,
+    #[error("the token is not good")]
+    Token(#[source] TokenError),
+    #[error("the certificate names neither a node nor an operator nor a viewer")]
+    Certificate,
+    #[error("the user's name from the proxy cannot be used")]
+    ProxyUser,
+    #[error("this hub is reached by a loopback name only")]
+    Host,
+    #[error("this caller may not do that")]
+    NotAllowed,
+    #[error("node `{caller}` may not report as `{claimed}`")]
+    OtherNode { caller: String, claimed: String },
+}
+
+// === impl Access ===
+
+impl Access {
+    /// Whether anything at all is asked of callers.
+    pub(crate) fn demands_credential(&self) -> bool {
+        self.tokens.is_some() || self.certificates || self.proxy.is_some()
+    }
+
+    pub(crate) fn identify(&self, presented: Presented<'_>, now: Timestamp) -> Result<Caller, Denied> {
+        if !self.demands_credential() {
+            return if presented.host.is_some_and(is_loopback_name) {
+                Ok(Caller::Anyone)
+            } else {
+                Err(Denied::Host)
+            };
+        }
+        if let Some(certificate) = presented.certificate.filter(|_| self.certificates) {
+            return holder_of(certificate).ok_or(Denied::Certificate);
+        }
+        if let (Some(token), Some(key)) = (presented.token, &self.tokens) {
+            return match key.check(token, now).map_err(Denied::Token)? {
+                Holder::Node(name) => {
+                    NodeName::new(name).map(Caller::Node).map_err(|_| Denied::Token(TokenError::Name))
+                }
+                Holder::Viewer(name) => Ok(Caller::Viewer(name)),
+                Holder::Operator(name) => Ok(Caller::Operator(name)),
+            };
+        }
+        if let (Some(user), Some(proxy), Some(peer)) = (presented.proxy_user, &self.proxy, presented.peer)
+            && proxy.from.iter().any(|network| network.holds(peer))
+        {
+            return if NodeName::new(user.replace('@', ".")).is_ok() {
+                Ok(Caller::Operator(user.to_owned()))
+            } else {
+                Err(Denied::ProxyUser)
+            };
+        }
+        Err(Denied::NoCredential)
+    }
+}
+
+// === impl Caller ===
+
+impl Caller {
+    pub(crate) fn may(&self, wish: Wish<'_>) -> Result<(), Denied> {
+        match (self, wish) {
+            (Self::Anyone | Self::Operator(_), _) | (Self::Viewer(_), Wish::See) => Ok(()),
+            (Self::Node(own), Wish::Report(claimed)) if own == claimed => Ok(()),
+            (Self::Node(own), Wish::Report(claimed)) => {
+                Err(Denied::OtherNode { caller: own.to_string(), claimed: claimed.to_string() })
+            }
+            (Self::Viewer(_) | Self::Node(_), _) => Err(Denied::NotAllowed),
+        }
+    }
+}
+
+// === impl Network ===
+
+impl Network {
+    pub fn parse(text: &str) -> Result<Self, InvalidNetwork> {
+        let invalid = || InvalidNetwork(text.to_owned());
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix.parse::<u8>().map_err(|_| invalid())?)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| invalid())?;
+        let longest = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = prefix.unwrap_or(longest);
+        if prefix > longest { Err(invalid()) } else { Ok(Self { address, prefix }) }
+    }
+
+    pub fn holds(&self, address: IpAddr) -> bool {
+        let same = |own: u128, other: u128, bits: u32| {
+            let shift = bits - u32::from(self.prefix);
+            own.checked_shr(shift) == other.checked_shr(shift) || self.prefix == 0
+        };
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => same(own.to_bits().into(), other.to_bits().into(), 32),
+            (IpAddr::V6(own), IpAddr::V6(other)) => same(own.to_bits(), other.to_bits(), 128),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a `Host` header names this machine by loopback.
+fn is_loopback_name(host: &str) -> bool {
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    name.eq_ignore_ascii_case("localhost")
+        || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+fn holder_of(certificate: &[u8]) -> Option<Caller> {
+    let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
+    let subject = certificate.subject();
+    let name = subject.iter_common_name().next()?.as_str().ok()?;
+    let mut organizations = subject.iter_organization().filter_map(|value| value.as_str().ok());
+    organizations.find_map(|organization| match organization {
+        OPERATORS => Some(Caller::Operator(name.to_owned())),
+        VIEWERS => Some(Caller::Viewer(name.to_owned())),
+        NODES => NodeName::new(name.strip_prefix(NODE_PREFIX)?).ok().map(Caller::Node),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_model::Secret;
+    use landfall_pki::{Authority, Leaf, Purpose};
+
+    use super::*;
+
+    fn now() -> Timestamp {
+        Timestamp::from_second(1000).unwrap()
+    }
+
+    fn tokens() -> TokenKey {
+        TokenKey::new(Secret::new(vec![7; 32])).unwrap()
+    }
+
+    #[test]
+    fn on_loopback_anybody_may_but_not_through_a_foreign_name() {
+        let access = Access::default();
+        for host in ["localhost", "localhost:8700", "127.0.0.1:8700", "[::1]:8700", "127.8.8.8"] {
+            let caller = access.identify(Presented { host: Some(host), ..Presented::default() }, now());
+            assert_eq!(caller.unwrap(), Caller::Anyone, "{host}");
+        }
+        for host in [None, Some("evil.example"), Some("localhost.evil.example:80"), Some("10.0.0.1")] {
+            assert!(matches!(
+                access.identify(Presented { host, ..Presented::default() }, now()),
+                Err(Denied::Host)
+            ));
+        }
+    }
+
+    #[test]
+    fn a_node_may_report_as_itself_and_nothing_else() {
+        let node = |name: &str| NodeName::new(name).unwrap();
+        let caller = Caller::Node(node("n1"));
+        assert!(caller.may(Wish::Report(&node("n1"))).is_ok());
+        assert!(matches!(caller.may(Wish::Report(&node("n2"))), Err(Denied::OtherNode { .. })));
+        assert!(caller.may(Wish::See).is_err() && caller.may(Wish::Operate).is_err());
+        let viewer = Caller::Viewer("v".to_owned());
+        assert!(viewer.may(Wish::See).is_ok() && viewer.may(Wish::Operate).is_err());
+        assert!(viewer.may(Wish::Report(&node("n1"))).is_err());
+    }
+
+    #[test]
+    fn a_bad_token_is_refused_even_where_something_else_would_do() {
+        let access = Access {
+            tokens: Some(tokens()),
+            proxy: Some(Proxy {
+                from: vec![Network::parse("10.0.0.0/8").unwrap()],
+                header: "x-user".to_owned(),
+            }),
+            certificates: false,
+        };
+        let peer = Some("10.1.2.3".parse().unwrap());
+        let through_proxy = Presented { peer, proxy_user: Some("ann@example.com"), ..Presented::default() };
+        assert_eq!(
+            access.identify(through_proxy, now()).unwrap(),
+            Caller::Operator("ann@example.com".to_owned())
+        );
+        let with_bad_token = Presented { token: Some("landfall.x.y"), ..through_proxy };
+        assert!(matches!(access.identify(with_bad_token, now()), Err(Denied::Token(_))));
+        let from_elsewhere = Presented { peer: Some("192.0.2.1".parse().unwrap()), ..through_proxy };
+        assert!(matches!(access.identify(from_elsewhere, now()), Err(Denied::NoCredential)));
+    }
+
+    #[test]
+    fn certificates_tell_nodes_from_operators() {
+        let authority = Authority::new("test", 1).unwrap();
+        let access = Access { certificates: true, ..Access::default() };
+        for (name, organization, expected) in [
+            ("system:node:n1", "system:nodes", Some(Caller::Node(NodeName::new("n1").unwrap()))),
+            ("ann", "landfall:operators", Some(Caller::Operator("ann".to_owned()))),
+            ("ben", "landfall:viewers", Some(Caller::Viewer("ben".to_owned()))),
+            ("n1", "system:nodes", None),
+            ("eve", "system:masters", None),
+        ] {
+            let pem = authority
+                .issue(&Leaf::new(name, Purpose::Call).organization(organization))
+                .unwrap()
+                .certificate;
+            let der = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap().1.contents;
+            let presented = Presented { certificate: Some(&der), ..Presented::default() };
+            assert_eq!(access.identify(presented, now()).ok(), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn networks_hold_what_is_inside() {
+        for (network, address, expected) in [
+            ("10.0.0.0/8", "10.255.0.1", true),
+            ("10.0.0.0/8", "11.0.0.1", false),
+            ("10.0.0.0/8", "::ffff:10.0.0.1", true),
+            ("192.0.2.7", "192.0.2.7", true),
+            ("192.0.2.7", "192.0.2.8", false),
+            ("0.0.0.0/0", "203.0.113.1", true),
+            ("2001:db8::/32", "2001:db8:1::1", true),
+            ("2001:db8::/32", "2001:db9::1", false),
+            ("::/0", "10.0.0.1", false),
+        ] {
+            let holds = Network::parse(network).unwrap().holds(address.parse().unwrap());
+            assert_eq!(holds, expected, "{network} {address}");
+        }
+        for bad in ["", "10.0.0.0/33", "10.0.0.0/x", "name"] {
+            assert!(Network::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Asking a hub, for `landfall status`: one request, one answer, both bounded.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::Request;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use landfall_model::Secret;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+/// How long a hub may take to answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// A page of a thousand nodes is below a megabyte.
+const MAX_ANSWER: usize = 32 << 20;
+
+/// A hub, and how to reach it.
+#[expect(missing_debug_implementations, reason = "holds a token")]
+pub struct Client {
+    encrypted: bool,
+    host: String,
+    port: u16,
+    authority: Option<PathBuf>,
+    token: Option<Secret<String>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("`{0}` is no address of a hub: `http://HOST:PORT` or `https://HOST[:PORT]`")]
+    Address(String),
+    #[error("cannot read the certificate authority `{}`", path.display())]
+    Authority { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("cannot reach the hub at {host}:{port}")]
+    Reach { host: String, port: u16, source: io::Error },
+    #[error("the hub at {host}:{port} does not speak HTTP")]
+    Http { host: String, port: u16, source: hyper::Error },
+    #[error("the hub's answer is too long or was cut off")]
+    Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the hub refused: {detail}")]
+    Refused { status: u16, detail: String },
+    #[error("the hub did not answer within {} s", PATIENCE.as_secs())]
+    Late,
+}
+
+// === impl Client ===
+
+impl Client {
+    pub fn new(
+        address: &str,
+        authority: Option<PathBuf>,
+        token: Option<Secret<String>>,
+    ) -> Result<Self, ClientError> {
+        let invalid = || ClientError::Address(address.to_owned());
+        let uri: hyper::Uri = address.parse().map_err(|_| invalid())?;
+        let encrypted = match uri.scheme_str() {
+            Some("http") => false,
+            Some("https") => true,
+            _ => return Err(invalid()),
+        };
+        let host = uri.host().ok_or_else(invalid)?.to_owned();
+        let port = uri.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
+        Ok(Self { encrypted, host, port, authority, token })
+    }
+
+    /// The body of a good answer to a GET of this path.
+    pub async fn get(&self, path: &str) -> Result<Bytes, ClientError> {
+        tokio::time::timeout(PATIENCE, self.ask(path)).await.map_err(|_| ClientError::Late)?
+    }
+
+    async fn ask(&self, path: &str) -> Result<Bytes, ClientError> {
+        let bare = self.host.trim_start_matches('[').trim_end_matches(']');
+        let stream =
+            TcpStream::connect((bare, self.port)).await.map_err(|source| self.unreachable(source))?;
+        if !self.encrypted {
+            return self.converse(stream, path).await;
+        }
+        let invalid = |_| self.unreachable(io::Error::other("the name cannot be in a certificate"));
+        let name = ServerName::try_from(bare.to_owned()).map_err(invalid)?;
+        let connector = TlsConnector::from(Arc::new(self.tls()?));
+        let stream = connector.connect(name, stream).await.map_err(|source| self.unreachable(source))?;
+        self.converse(stream, path).await
+    }
+
+    async fn converse(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        path: &str,
+    ) -> Result<Bytes, ClientError> {
+        let broken = |source| ClientError::Http { host: self.host.clone(), port: self.port, source };
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        // It ends with the sender; what it has to say, the sender says too.
+        tokio::spawn(connection);
+        let mut request = Request::get(path).header("host", format!("{}:{}", self.host, self.port));
+        if let Some(token) = &self.token {
+            request = request.header("authorization", format!("Bearer {}", token.expose().trim()));
+        }
+        let request =
+            request.body(Empty::<Bytes>::new()).map_err(|source| ClientError::Answer(Box::new(source)))?;
+        let answer = sender.send_request(request).await.map_err(broken)?;
+        let status = answer.status();
+        let body = Limited::new(answer.into_body(), MAX_ANSWER)
+            .collect()
+            .await
+            .map_err(ClientError::Answer)?
+            .to_bytes();
+        if status.is_success() {
+            return Ok(body);
+        }
+        let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+        let detail =
+            problem["detail"].as_str().unwrap_or_else(|| status.canonical_reason().unwrap_or("unknown"));
+        Err(ClientError::Refused { status: status.as_u16(), detail: detail.chars().take(400).collect() })
+    }
+
+    fn tls(&self) -> Result<ClientConfig, ClientError> {
+        // Without an authority nothing is trusted: hubs have certificates of their own cluster, not of the public web.
+        let mut roots = RootCertStore::empty();
+        if let Some(path) = &self.authority {
+            let failed = |source| ClientError::Authority { path: path.clone(), source };
+            let pem = std::fs::read(path).map_err(|source| failed(Box::new(source)))?;
+            for certificate in CertificateDer::pem_slice_iter(&pem) {
+                let certificate = certificate.map_err(|source| failed(Box::new(source)))?;
+                roots.add(certificate).map_err(|source| failed(Box::new(source)))?;
+            }
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.map_err(|source| ClientError::Answer(Box::new(source)))?;
+        Ok(config.with_root_certificates(roots).with_no_client_auth())
+    }
+
+    fn unreachable(&self, source: io::Error) -> ClientError {
+        ClientError::Reach { host: self.host.clone(), port: self.port, source }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a hub is told, checked before anything is opened.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::access::Proxy;
+
+/// Where reports are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StorePlace {
+    Sqlite(PathBuf),
+}
+
+/// Where bundles are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectPlace {
+    Folder(PathBuf),
+}
+
+/// The files of TLS; read again when they change.
+#[derive(Clone, Debug)]
+pub struct TlsFiles {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    /// Clients whose certificates are issued by these are known by them.
+    pub client_authority: Option<PathBuf>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub listen: SocketAddr,
+    pub store: StorePlace,
+    pub objects: ObjectPlace,
+    pub tls: Option<TlsFiles>,
+    /// The file with the key that seals tokens.
+    pub token_key: Option<PathBuf>,
+    pub proxy: Option<Proxy>,
+    /// How long reports and turns are kept.
+    pub keep: Duration,
+    /// How long bundles are kept.
+    pub keep_bundles: Duration,
+    /// The largest bundle, packed.
+    pub max_bundle: u64,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    #[error("`{0}` is no place for reports: `sqlite:PATH`")]
+    Store(String),
+    #[error("`{0}` is no place for bundles: `file:PATH`")]
+    Objects(String),
+    #[error("{0} is not loopback: it needs TLS and a way to know callers")]
+    Exposed(SocketAddr),
+}
+
+// === impl StorePlace ===
+
+impl StorePlace {
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        match text.split_once(':') {
+            Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
+            _ => Err(ConfigError::Store(text.to_owned())),
+        }
+    }
+}
+
+// === impl ObjectPlace ===
+
+impl ObjectPlace {
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        match text.split_once(':') {
+            Some(("file", path)) if !path.is_empty() => Ok(Self::Folder(path.into())),
+            _ => Err(ConfigError::Objects(text.to_owned())),
+        }
+    }
+}
+
+// === impl Config ===
+
+impl Config {
+    /// Beyond loopback there is no hub without TLS and without knowing who asks.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let certificates = self.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some());
+        let knows_callers = certificates || self.token_key.is_some() || self.proxy.is_some();
+        let loopback = self.listen.ip().to_canonical().is_loopback();
+        if loopback || (self.tls.is_some() && knows_callers) {
+            Ok(())
+        } else {
+            Err(ConfigError::Exposed(self.listen))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(listen: &str) -> Config {
+        Config {
+            listen: listen.parse().unwrap(),
+            store: StorePlace::parse("sqlite:x.db").unwrap(),
+            objects: ObjectPlace::parse("file:bundles").unwrap(),
+            tls: None,
+            token_key: None,
+            proxy: None,
+            keep: Duration::from_secs(1),
+            keep_bundles: Duration::from_secs(1),
+            max_bundle: 1,
+        }
+    }
+
+    #[test]
+    fn beyond_loopback_tls_and_a_credential_are_demanded() {
+        assert!(config("127.0.0.1:1").validate().is_ok() && config("[::1]:1").validate().is_ok());
+        let tls = |authority: Option<&str>| {
+            Some(TlsFiles {
+                certificate: "c".into(),
+                key: "k".into(),
+                client_authority: authority.map(Into::into),
+            })
+        };
+        for listen in ["0.0.0.0:1", "10.0.0.1:1", "[::]:1"] {
+            let open = config(listen);
+            assert!(open.validate().is_err());
+            assert!(Config { tls: tls(None), ..open.clone() }.validate().is_err(), "anybody could come in");
+            assert!(
+                Config { token_key: Some("t".into()), ..open.clone() }.validate().is_err(),
+                "tokens in the clear"
+            );
+            assert!(Config { tls: tls(Some("a")), ..open.clone() }.validate().is_ok());
+            assert!(Config { tls: tls(None), token_key: Some("t".into()), ..open }.validate().is_ok());
+        }
+    }
+
+    #[test]
+    fn places_are_named_by_their_kind() {
+        assert_eq!(StorePlace::parse("sqlite:/x/y.db").unwrap(), StorePlace::Sqlite("/x/y.db".into()));
+        for bad in ["", "x.db", "sqlite:", "mysql://x"] {
+            assert!(StorePlace::parse(bad).is_err(), "{bad}");
+        }
+        assert!(ObjectPlace::parse("file:/x").is_ok() && ObjectPlace::parse("ftp://x").is_err());
+    }
+}

@@ -1,0 +1,351 @@
+//! The handlers of `/api/v1`.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::{MethodRouter, get, post, put};
+use jiff::Timestamp;
+use landfall_model::report::{Report, State as NodeState};
+use landfall_model::{Cause, Phase};
+use serde::{Deserialize, Serialize};
+use tokio_util::io::ReaderStream;
+
+use super::asking::Asking;
+use super::{Answer, Operation, Served, body, events};
+use crate::bundles::{LogFile, LogPage, LogQuery};
+use crate::hub::{BatchItem, CauseTrend, Found, MAX_BATCH, NewToken, NodeView};
+use crate::name::NodeName;
+use crate::problem::Problem;
+use crate::store::{BundleRecord, Fleet, FleetQuery, Group, Turn};
+use crate::token::Holder;
+
+/// The document made from the table of routes by `cargo xtask gen`.
+const OPENAPI: &str = include_str!("../../../../docs/reference/hub.openapi.json");
+
+const DEFAULT_NODES: u32 = 200;
+const MAX_NODES: u32 = 1000;
+const DEFAULT_TURNS: u32 = 50;
+const MAX_TURNS: u32 = 1000;
+const DEFAULT_LINES: u32 = 200;
+const DEFAULT_HOURS: u32 = 24;
+const MAX_HOURS: u32 = 31 * 24;
+const DEFAULT_STEPS: u32 = 24;
+const MAX_STEPS: u32 = 500;
+const DEFAULT_TOKEN_DAYS: u32 = 7;
+/// A wish for a token is one line.
+const MAX_SMALL_BODY: usize = 16 << 10;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct FleetParameters {
+    pub(super) state: String,
+    pub(super) cause: String,
+    pub(super) phase: String,
+    pub(super) q: String,
+    pub(super) limit: Option<u32>,
+    pub(super) offset: Option<u32>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct HistoryParameters {
+    before: Option<u64>,
+    limit: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct TrendParameters {
+    hours: Option<u32>,
+    steps: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct SearchParameters {
+    #[serde(default)]
+    q: String,
+}
+
+#[derive(Deserialize)]
+struct LineParameters {
+    path: Option<String>,
+    from: Option<u64>,
+    count: Option<u32>,
+    #[serde(default)]
+    q: String,
+}
+
+/// A token that is wished for.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct TokenWish {
+    /// `node`, `viewer` or `operator`
+    kind: String,
+    name: String,
+    /// How long it lives, 7 unless told.
+    days: Option<u32>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct Groups {
+    groups: Vec<Group>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct History {
+    turns: Vec<Turn>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct FoundList {
+    found: Vec<Found>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct LogFiles {
+    files: Vec<LogFile>,
+}
+
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct BatchAnswer {
+    results: Vec<BatchItem>,
+}
+
+/// What stands behind an address of the table.
+pub(super) fn handler(operation: Operation) -> MethodRouter<Served> {
+    match operation {
+        Operation::Reports => post(reports),
+        Operation::Fleet => get(fleet),
+        Operation::Groups => get(groups),
+        Operation::Node => get(node).delete(forget),
+        Operation::History => get(history),
+        Operation::PastReport => get(past_report),
+        Operation::NodeBundles => post(add_bundle),
+        Operation::NamedBundle => put(add_named_bundle),
+        Operation::Trend => get(trend),
+        Operation::Search => get(search),
+        Operation::Bundle => get(bundle),
+        Operation::BundleContent => get(bundle_content),
+        Operation::BundleFiles => get(bundle_files),
+        Operation::BundleLines => get(bundle_lines),
+        Operation::Tokens => post(new_token),
+        Operation::Events => get(events::events),
+        Operation::OpenApi => get(open_api),
+    }
+}
+
+async fn reports(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    request: Request,
+) -> Result<Response, Problem> {
+    let (parts, content) = request.into_parts();
+    let packing = body::packing(&parts.headers)?;
+    let kind =
+        parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match kind.as_str() {
+        "application/x-ndjson" | "application/jsonl" => {
+            let content = body::whole(content, MAX_BATCH).await?;
+            let results = served.hub.batch(&caller, packing, &content).await?;
+            Ok(Json(BatchAnswer { results }).into_response())
+        }
+        "application/json" | "application/cloudevents+json" | "" => {
+            let content = body::whole(content, crate::receive::MAX_REPORT).await?;
+            Ok(Json(served.hub.report(&caller, packing, &content).await?).into_response())
+        }
+        _ => Err(Problem::new(
+            415,
+            "Not understood",
+            "reports are `application/json`, or `application/x-ndjson` for one per line",
+        )),
+    }
+}
+
+async fn fleet(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    Query(parameters): Query<FleetParameters>,
+) -> Answer<Fleet> {
+    served.hub.fleet(&caller, parameters.query()?).await.map(Json)
+}
+
+async fn groups(State(served): State<Served>, Asking(caller): Asking) -> Answer<Groups> {
+    let fleet = served.hub.fleet(&caller, FleetQuery::default()).await?;
+    Ok(Json(Groups { groups: fleet.groups }))
+}
+
+async fn node(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    Path(name): Path<String>,
+) -> Answer<NodeView> {
+    served.hub.node(&caller, &node_name(name)?).await.map(Json)
+}
+
+async fn forget(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    Path(name): Path<String>,
+) -> Result<StatusCode, Problem> {
+    served.hub.forget(&caller, &node_name(name)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn history(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    Path(name): Path<String>,
+    Query(parameters): Query<HistoryParameters>,
+) -> Answer<History> {
+    let limit = parameters.limit.unwrap_or(DEFAULT_TURNS).min(MAX_TURNS);
+    let turns = served.hub.history(&caller, &node_name(name)?, parameters.before, limit).await?;
+    Ok(Json(History { turns }))
+}
+
+async fn past_report(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    Path((name, turn)): Path<(String, u64)>,
+) -> Answer<Report> {
+    served.hub.past_report(&caller, &node_name(name)?, turn).await.map(Json)
+}
+
+async fn add_bundle(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    Path(name): Path<String>,
+    content: Body,
+) -> Answer<BundleRecord> {
+    let stream = body::stream(content);
+    served.hub.take_bundle(&caller, node_name(name)?, None, stream).await.map(Json)
+}
+
+async fn add_named_bundle(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    Path((name, digest)): Path<(String, String)>,
+    content: Body,
+) -> Answer<BundleRecord> {
+    let stream = body::stream(content);
+    served.hub.take_bundle(&caller, node_name(name)?, Some(&digest), stream).await.map(Json)
+}
+
+async fn trend(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    Query(parameters): Query<TrendParameters>,
+) -> Answer<CauseTrend> {
+    let hours = parameters.hours.unwrap_or(DEFAULT_HOURS).clamp(1, MAX_HOURS);
+    let steps = parameters.steps.unwrap_or(DEFAULT_STEPS).clamp(1, MAX_STEPS);
+    let since = Timestamp::now() - jiff::SignedDuration::from_hours(i64::from(hours));
+    served.hub.trend(&caller, since, hours * 3600 / steps).await.map(Json)
+}
+
+async fn search(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    Query(parameters): Query<SearchParameters>,
+) -> Answer<FoundList> {
+    let found = served.hub.search(&caller, &parameters.q).await?;
+    Ok(Json(FoundList { found }))
+}
+
+async fn bundle(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    Path(digest): Path<String>,
+) -> Answer<BundleRecord> {
+    served.hub.bundle(&caller, &digest).await.map(Json)
+}
+
+async fn bundle_content(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    Path(digest): Path<String>,
+) -> Result<Response, Problem> {
+    let (record, file) = served.hub.open_bundle(&caller, &digest).await?;
+    let name = format!("attachment; filename=\"{}-{}.tar.gz\"", record.node, &record.digest[..12]);
+    let headers = [
+        (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
+        (header::CONTENT_LENGTH, record.bytes.to_string()),
+        (header::CONTENT_DISPOSITION, name),
+    ];
+    let stream = ReaderStream::new(tokio::fs::File::from_std(file));
+    Ok((headers, Body::from_stream(stream)).into_response())
+}
+
+async fn bundle_files(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    Path(digest): Path<String>,
+) -> Answer<LogFiles> {
+    let files = served.hub.log_files(&caller, &digest).await?;
+    Ok(Json(LogFiles { files }))
+}
+
+async fn bundle_lines(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    Path(digest): Path<String>,
+    Query(parameters): Query<LineParameters>,
+) -> Answer<LogPage> {
+    let query = LogQuery {
+        path: parameters.path,
+        from: parameters.from.unwrap_or(1),
+        count: parameters.count.unwrap_or(DEFAULT_LINES),
+        search: parameters.q,
+    };
+    served.hub.log_lines(&caller, &digest, query).await.map(Json)
+}
+
+async fn new_token(State(served): State<Served>, Asking(caller): Asking, content: Body) -> Answer<NewToken> {
+    let content = body::whole(content, MAX_SMALL_BODY).await?;
+    let wish: TokenWish =
+        serde_json::from_slice(&content).map_err(|error| Problem::bad_request(error.to_string()))?;
+    let holder = match wish.kind.as_str() {
+        "node" => Holder::Node(wish.name),
+        "viewer" => Holder::Viewer(wish.name),
+        "operator" => Holder::Operator(wish.name),
+        _ => return Err(Problem::bad_request("`kind` is `node`, `viewer` or `operator`")),
+    };
+    served.hub.new_token(&caller, holder, wish.days.unwrap_or(DEFAULT_TOKEN_DAYS)).map(Json)
+}
+
+async fn open_api(Asking(_): Asking) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], OPENAPI).into_response()
+}
+
+pub(super) fn node_name(name: String) -> Result<NodeName, Problem> {
+    NodeName::new(name).map_err(|error| Problem::bad_request(error.to_string()))
+}
+
+// === impl FleetParameters ===
+
+impl FleetParameters {
+    pub(super) fn query(&self) -> Result<FleetQuery, Problem> {
+        let state = NodeState::ALL.into_iter().find(|state| state.name() == self.state);
+        let phase = Phase::ALL.into_iter().find(|phase| phase.name() == self.phase);
+        if state.is_none() && !self.state.is_empty() {
+            return Err(Problem::bad_request("there is no such state"));
+        }
+        if phase.is_none() && !self.phase.is_empty() {
+            return Err(Problem::bad_request("there is no such phase"));
+        }
+        let cause = (!self.cause.is_empty()).then(|| Cause::new(self.cause.as_str())).transpose();
+        Ok(FleetQuery {
+            state,
+            cause: cause.map_err(|error| Problem::bad_request(error.to_string()))?,
+            phase,
+            text: self.q.trim().chars().take(200).collect(),
+            limit: self.limit.unwrap_or(DEFAULT_NODES).min(MAX_NODES),
+            offset: self.offset.unwrap_or(0),
+        })
+    }
+}

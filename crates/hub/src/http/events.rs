@@ -1,0 +1,71 @@
+//! Server-sent events: open pages learn that something changed, and fetch it themselves.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use landfall_model::chain;
+use tokio::sync::{Semaphore, watch};
+
+use super::Served;
+use super::asking::Asking;
+use crate::access::Wish;
+use crate::problem::Problem;
+use crate::store::Store;
+
+/// Pages that may listen at once; one more is told to come back and works without events.
+const MAX_LISTENERS: usize = 1000;
+/// How often the store is asked; also the most often a page hears of a change, so a busy fleet does not flicker.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Proxies close connections that say nothing for a minute.
+const KEEP_ALIVE: Duration = Duration::from_secs(20);
+
+/// What listeners hear.
+#[derive(Clone, Debug)]
+pub(crate) struct Events {
+    version: watch::Receiver<u64>,
+    places: Arc<Semaphore>,
+}
+
+// === impl Events ===
+
+impl Events {
+    /// Watches the store until nobody listens any more, or the task is dropped.
+    pub(crate) fn watch(store: Arc<dyn Store>) -> (Self, impl Future<Output = ()> + Send) {
+        let (sender, version) = watch::channel(0);
+        let looking = async move {
+            loop {
+                match store.version().await {
+                    Ok(version) => {
+                        sender.send_if_modified(|known| std::mem::replace(known, version) != version);
+                    }
+                    Err(error) => tracing::warn!(error = %chain(&error), "Changes could not be looked for."),
+                }
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        (Self { version, places: Arc::new(Semaphore::new(MAX_LISTENERS)) }, looking)
+    }
+}
+
+pub(super) async fn events(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+) -> Result<Response, Problem> {
+    caller.may(Wish::See)?;
+    let place = Arc::clone(&served.events.places).try_acquire_owned();
+    let place = place.map_err(|_| Problem::new(503, "Try again later", "too many pages listen"))?;
+    let start = (served.events.version.clone(), place);
+    let stream = futures_util::stream::unfold(start, async |(mut version, place)| {
+        version.changed().await.ok()?;
+        let number = *version.borrow_and_update();
+        Some((
+            Ok::<_, Infallible>(Event::default().event("changed").data(number.to_string())),
+            (version, place),
+        ))
+    });
+    Ok(Sse::new(stream).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
+}

@@ -1,0 +1,66 @@
+//! Login of browsers: a token, kept in a cookie that scripts cannot read and other sites cannot send.
+
+use askama::Template;
+use axum::body::Body;
+use axum::extract::{FromRequest as _, Request, State};
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse as _, Redirect, Response};
+use axum::routing::{get, post};
+use axum::{Form, Router};
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::asking::COOKIE;
+use super::{Served, body};
+use crate::problem::Problem;
+use crate::token::Holder;
+
+/// One field.
+const MAX_FORM: usize = 8 << 10;
+
+#[derive(Template)]
+#[template(path = "login.html")]
+struct LoginPage {
+    wrong: bool,
+}
+
+#[derive(Deserialize)]
+struct LoginForm {
+    token: String,
+}
+
+pub(super) fn router() -> Router<Served> {
+    Router::new().route("/login", get(form).post(login)).route("/logout", post(logout))
+}
+
+async fn form() -> Result<Response, Problem> {
+    page(false)
+}
+
+fn page(wrong: bool) -> Result<Response, Problem> {
+    let html =
+        LoginPage { wrong }.render().map_err(|_| Problem::new(500, "Defect", "the page cannot be made"))?;
+    let status = if wrong { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
+    Ok((status, Html(html)).into_response())
+}
+
+async fn login(State(served): State<Served>, request: Request) -> Result<Response, Problem> {
+    let (parts, content) = request.into_parts();
+    let content = body::whole(content, MAX_FORM).await?;
+    let request = Request::from_parts(parts, Body::from(content));
+    let form = Form::<LoginForm>::from_request(request, &()).await;
+    let Ok(Form(LoginForm { token })) = form else { return page(true) };
+    let token = token.trim();
+    let holder = served.hub.access.tokens.as_ref().and_then(|key| key.check(token, Timestamp::now()).ok());
+    // Nodes have no business with pages.
+    if !matches!(holder, Some(Holder::Operator(_) | Holder::Viewer(_))) {
+        return page(true);
+    }
+    let cookie = format!("{COOKIE}={token}; Path=/; Secure; HttpOnly; SameSite=Strict");
+    Ok(([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response())
+}
+
+async fn logout() -> Response {
+    let cookie = format!("{COOKIE}=; Path=/; Secure; HttpOnly; SameSite=Strict; Max-Age=0");
+    ([(header::SET_COOKIE, cookie)], Redirect::to("/login")).into_response()
+}

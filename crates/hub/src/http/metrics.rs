@@ -1,0 +1,56 @@
+//! `/metrics`, `/livez` and `/readyz`.
+
+use std::sync::atomic::Ordering;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::header;
+use axum::response::IntoResponse;
+use axum::routing::get;
+
+use super::Served;
+use super::asking::Asking;
+use crate::access::Wish;
+use crate::problem::Problem;
+use crate::store::FleetQuery;
+
+pub(super) fn router() -> Router<Served> {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/livez", get(async || "ok"))
+        .route("/readyz", get(ready))
+        .route("/healthz", get(ready))
+}
+
+async fn ready(State(served): State<Served>) -> Result<&'static str, Problem> {
+    served.hub.store.version().await?;
+    Ok("ok")
+}
+
+async fn metrics(State(served): State<Served>, Asking(caller): Asking) -> Result<impl IntoResponse, Problem> {
+    caller.may(Wish::See)?;
+    let counters = &served.hub.counters;
+    let mut text = String::from(
+        "# HELP landfall_hub_reports_total Reports that came in, by what became of them.\n# TYPE landfall_hub_reports_total counter\n",
+    );
+    for (outcome, counter) in [
+        ("stored", &counters.stored),
+        ("late", &counters.late),
+        ("duplicate", &counters.duplicate),
+        ("refused", &counters.refused),
+    ] {
+        let count = counter.load(Ordering::Relaxed);
+        text += &format!("landfall_hub_reports_total{{outcome=\"{outcome}\"}} {count}\n");
+    }
+    let bundles = counters.bundles.load(Ordering::Relaxed);
+    text += &format!(
+        "# HELP landfall_hub_bundles_total Bundles that were verified and kept.\n# TYPE landfall_hub_bundles_total counter\n\
+         landfall_hub_bundles_total {bundles}\n\
+         # HELP landfall_hub_nodes Nodes known, by state.\n# TYPE landfall_hub_nodes gauge\n"
+    );
+    let fleet = served.hub.store.fleet(FleetQuery::default()).await?;
+    for count in fleet.states {
+        text += &format!("landfall_hub_nodes{{state=\"{}\"}} {}\n", count.state.name(), count.nodes);
+    }
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+}

@@ -1,0 +1,85 @@
+//! HTTP in front of the [`Hub`](crate::hub::Hub): routes, who is asking, answers. What is done stands there, not here.
+
+mod api;
+mod asking;
+mod body;
+mod events;
+mod login;
+mod metrics;
+mod pages;
+mod routes;
+
+use std::sync::Arc;
+
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Json, Router};
+
+use crate::hub::Hub;
+use crate::problem::Problem;
+
+#[cfg(feature = "schema")]
+pub(crate) use api::{BatchAnswer, FoundList, Groups, History, LogFiles, TokenWish};
+pub(crate) use asking::Connection;
+pub(crate) use events::Events;
+#[cfg(feature = "schema")]
+pub(crate) use routes::Method;
+pub(crate) use routes::{Operation, ROUTES};
+
+/// Nothing from elsewhere, nothing inline, no framing: even markup that slipped through could do nothing.
+const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
+     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// What every handler has at hand.
+#[derive(Clone, Debug)]
+pub(crate) struct Served {
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) events: Events,
+}
+
+/// All routes of the hub.
+pub(crate) fn router(hub: Arc<Hub>, events: Events) -> Router {
+    let mut router = Router::new();
+    for route in ROUTES {
+        router = router.route(route.path, api::handler(route.operation));
+    }
+    router
+        .merge(pages::router())
+        .merge(login::router())
+        .merge(metrics::router())
+        .fallback(async || Problem::new(404, "Not here", "there is nothing at this address"))
+        .layer(axum::middleware::map_response(with_headers))
+        .layer(axum::middleware::from_fn(asking::refuse_cross_site))
+        .with_state(Served { hub, events })
+}
+
+async fn with_headers(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, CONTENT_SECURITY_POLICY),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    response
+}
+
+// === impl Problem ===
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let retry = self.retry.then_some([(header::RETRY_AFTER, "5")]);
+        let challenge =
+            (status == StatusCode::UNAUTHORIZED).then_some([(header::WWW_AUTHENTICATE, "Bearer")]);
+        let kind = [(header::CONTENT_TYPE, "application/problem+json")];
+        (status, retry, challenge, kind, serde_json::to_string(&self).unwrap_or_default()).into_response()
+    }
+}
+
+/// JSON, or the problem.
+pub(crate) type Answer<T> = Result<Json<T>, Problem>;

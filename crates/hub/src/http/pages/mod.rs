@@ -1,0 +1,99 @@
+//! The pages: every one can be read without scripts; what nodes say is text and never markup.
+
+mod causes;
+mod fleet;
+mod logs;
+mod node;
+mod search;
+mod shown;
+
+use askama::Template;
+use axum::Router;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::{Html, IntoResponse, Redirect, Response};
+use axum::routing::get;
+
+use super::Served;
+use super::asking::Asking;
+use crate::access::Caller;
+use crate::problem::Problem;
+
+/// What is served beside pages. Small, and part of the binary.
+const ASSETS: &[(&str, &str, &str)] = &[
+    ("/assets/style.css", "text/css; charset=utf-8", include_str!("../../../assets/style.css")),
+    ("/assets/page.js", "text/javascript; charset=utf-8", include_str!("../../../assets/page.js")),
+    ("/assets/icon.svg", "image/svg+xml", include_str!("../../../assets/icon.svg")),
+];
+
+/// A problem, shown to a person.
+struct PageProblem(Problem);
+
+type Page = Result<Html<String>, PageProblem>;
+
+#[derive(Template)]
+#[template(path = "problem.html")]
+struct ProblemPage {
+    place: &'static str,
+    title: &'static str,
+    detail: String,
+}
+
+pub(super) fn router() -> Router<Served> {
+    let mut router = Router::new()
+        .route("/", get(fleet::page))
+        .route("/nodes/{node}", get(node::page))
+        .route("/causes", get(causes::page))
+        .route("/search", get(search::page))
+        .route("/logs/{digest}", get(logs::page));
+    for (path, kind, content) in ASSETS {
+        let headers = [(header::CONTENT_TYPE, *kind), (header::CACHE_CONTROL, "max-age=300")];
+        router = router.route(path, get(async move || (headers, *content)));
+    }
+    router
+}
+
+fn render(page: &impl Template) -> Page {
+    page.render().map(Html).map_err(|error| {
+        tracing::error!(error = %error, "A page cannot be made.");
+        PageProblem(Problem::new(500, "Defect", "the page cannot be made"))
+    })
+}
+
+/// A caller of a page; one who is not known is sent to the login.
+struct Looking(Caller);
+
+// === impl Looking ===
+
+impl FromRequestParts<Served> for Looking {
+    type Rejection = PageProblem;
+
+    async fn from_request_parts(parts: &mut Parts, served: &Served) -> Result<Self, PageProblem> {
+        let Asking(caller) = Asking::from_request_parts(parts, served).await?;
+        Ok(Self(caller))
+    }
+}
+
+// === impl PageProblem ===
+
+impl From<Problem> for PageProblem {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl IntoResponse for PageProblem {
+    fn into_response(self) -> Response {
+        let Self(problem) = self;
+        if problem.status == 401 {
+            return Redirect::to("/login").into_response();
+        }
+        let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let page = ProblemPage { place: "", title: problem.title, detail: problem.detail.clone() };
+        match page.render() {
+            Ok(html) => (status, Html(html)).into_response(),
+            Err(_) => problem.into_response(),
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! One node: the verdict with its proof, how far it got, what else was seen, what it said before.
+
+use askama::Template;
+use axum::extract::{Path, Query, State};
+use jiff::Timestamp;
+use landfall_model::Phase;
+use landfall_model::report::{Evidence, Finding, PhaseOutcome, Report, Source, TimelineEntry};
+use serde::Deserialize;
+
+use super::super::Served;
+use super::super::api::node_name;
+use super::shown::{self, ago};
+use super::{Looking, Page, render};
+use crate::hub::NodeView;
+use crate::store::{BundleRecord, FleetQuery, Turn};
+
+/// Lines of evidence shown at once.
+const SHOWN_EVIDENCE: usize = 12;
+/// Turns of the history.
+const SHOWN_TURNS: u32 = 30;
+/// Lines shown before the one that is jumped to.
+const BEFORE: u64 = 30;
+
+#[derive(Deserialize)]
+pub(super) struct Parameters {
+    turn: Option<u64>,
+}
+
+#[derive(Template)]
+#[template(path = "node.html")]
+struct NodePage {
+    place: &'static str,
+    name: String,
+    past: bool,
+    state: &'static str,
+    title: String,
+    cause: Option<String>,
+    others: u64,
+    facts: Vec<String>,
+    meaning: Option<String>,
+    fix: Option<String>,
+    evidence: Vec<EvidenceView>,
+    timeline: Vec<PhaseView>,
+    span: Option<String>,
+    others_seen: Vec<(&'static str, Vec<FindingView>)>,
+    machine: Vec<(&'static str, String)>,
+    history: Vec<TurnView>,
+    bundles: Vec<BundleView>,
+    sources: Vec<SourceView>,
+}
+
+struct EvidenceView {
+    source: String,
+    line: u64,
+    time: Option<String>,
+    text: String,
+    link: Option<String>,
+}
+
+struct FindingView {
+    title: String,
+    cause: String,
+    fix: String,
+    evidence: Vec<EvidenceView>,
+}
+
+/// A phase on the chart, in thousandths of its width.
+struct PhaseView {
+    name: &'static str,
+    outcome: &'static str,
+    from: i64,
+    length: i64,
+    took: Option<String>,
+}
+
+struct TurnView {
+    turn: u64,
+    state: &'static str,
+    title: String,
+    when: String,
+    late: bool,
+    shown: bool,
+}
+
+struct BundleView {
+    digest: String,
+    files: u64,
+    size: String,
+    when: String,
+    cut: bool,
+}
+
+struct SourceView {
+    name: String,
+    kind: String,
+    lines: u64,
+    error: Option<String>,
+}
+
+pub(super) async fn page(
+    State(served): State<Served>,
+    Looking(caller): Looking,
+    Path(name): Path<String>,
+    Query(parameters): Query<Parameters>,
+) -> Page {
+    let name = node_name(name)?;
+    let view = served.hub.node(&caller, &name).await?;
+    let history = served.hub.history(&caller, &name, None, SHOWN_TURNS).await?;
+    let past = match parameters.turn {
+        Some(turn) if turn != view.node.turn => Some(served.hub.past_report(&caller, &name, turn).await?),
+        _ => None,
+    };
+    let turn = if past.is_some() { parameters.turn } else { Some(view.node.turn) };
+    let report = past.as_ref().unwrap_or(&view.report);
+    let entry = report.verdict.cause.as_ref().and_then(|cause| served.hub.cause(cause));
+    let others = match &report.verdict.cause {
+        Some(cause) => {
+            let query = FleetQuery { cause: Some(cause.clone()), ..FleetQuery::default() };
+            served.hub.fleet(&caller, query).await?.found.saturating_sub(u64::from(past.is_none()))
+        }
+        None => 0,
+    };
+    let now = Timestamp::now();
+    let bundle = view.bundles.first().map(|bundle| bundle.digest.as_str());
+    let named = report.findings.iter().find(|finding| Some(&finding.cause) == report.verdict.cause.as_ref());
+    let verdict = &report.verdict;
+    render(&NodePage {
+        place: "",
+        name: name.to_string(),
+        past: past.is_some(),
+        state: verdict.state.name(),
+        title: shown::text(&verdict.title),
+        cause: verdict.cause.as_ref().map(ToString::to_string),
+        others,
+        facts: facts(report),
+        meaning: entry.map(|entry| entry.meaning.clone()),
+        fix: named.map(|finding| shown::text(&finding.fix)).filter(|fix| !fix.is_empty()),
+        evidence: named.map(|finding| evidence(finding, bundle)).unwrap_or_default(),
+        timeline: timeline(&report.timeline, now),
+        span: span(&report.timeline),
+        others_seen: others_seen(report, named, bundle),
+        machine: machine(&view, now),
+        history: history.iter().map(|line| TurnView::new(line, turn, now)).collect(),
+        bundles: view.bundles.iter().map(|bundle| BundleView::new(bundle, now)).collect(),
+        sources: report.sources.iter().map(SourceView::new).collect(),
+    })
+}
+
+fn facts(report: &Report) -> Vec<String> {
+    let verdict = &report.verdict;
+    let mut facts = Vec::new();
+    facts.extend(verdict.phase.map(|phase| format!("phase {phase}")));
+    facts.extend(verdict.component.as_ref().map(|component| format!("component {}", shown::text(component))));
+    if verdict.cause.is_some() {
+        facts.push(format!("confidence {}", verdict.confidence));
+    }
+    facts
+}
+
+fn evidence(finding: &Finding, bundle: Option<&str>) -> Vec<EvidenceView> {
+    finding.evidence.iter().take(SHOWN_EVIDENCE).map(|line| EvidenceView::new(line, bundle)).collect()
+}
+
+/// The other findings as people read them: what follows, what stands beside, what is over.
+fn others_seen(
+    report: &Report,
+    named: Option<&Finding>,
+    bundle: Option<&str>,
+) -> Vec<(&'static str, Vec<FindingView>)> {
+    let (mut follows, mut beside, mut ruled_out) = (Vec::new(), Vec::new(), Vec::new());
+    for finding in &report.findings {
+        if named.is_some_and(|named| named.cause == finding.cause) {
+            continue;
+        }
+        let list = if finding.confidence.value() <= 0.0 {
+            &mut ruled_out
+        } else if named.is_some_and(|named| named.explains.contains(&finding.cause)) {
+            &mut follows
+        } else {
+            &mut beside
+        };
+        list.push(FindingView {
+            title: shown::text(&finding.title),
+            cause: finding.cause.to_string(),
+            fix: shown::text(&finding.fix),
+            evidence: evidence(finding, bundle),
+        });
+    }
+    let heading = if named.is_some() { "Also seen" } else { "Leads" };
+    vec![("Follows from it", follows), (heading, beside), ("Ruled out by a later success", ruled_out)]
+}
+
+/// Phases to scale where their times are known; else each takes its place in the order of life.
+fn timeline(entries: &[TimelineEntry], now: Timestamp) -> Vec<PhaseView> {
+    let starts = entries.iter().filter_map(|entry| entry.started);
+    let ends = entries.iter().filter_map(|entry| entry.ended.or(entry.started));
+    let (first, last) = (starts.min(), ends.max());
+    let scale = match (first, last) {
+        (Some(first), Some(last)) if last > first => {
+            Some((first, last.duration_since(first).as_millis().max(1)))
+        }
+        _ => None,
+    };
+    let count = i64::try_from(entries.len()).unwrap_or(1).max(1);
+    let place = |number: usize| i64::try_from(number).unwrap_or(0) * 1000 / count;
+    let views = entries.iter().enumerate().map(|(number, entry)| {
+        let (from, length) = match (scale, entry.started) {
+            (Some((first, whole)), Some(started)) => {
+                let at = |time: Timestamp| {
+                    i64::try_from(time.duration_since(first).as_millis() * 1000 / whole)
+                        .unwrap_or(0)
+                        .clamp(0, 1000)
+                };
+                let end = entry.ended.map_or(1000, at);
+                let from = at(started).min(994);
+                (from, (end - from).max(6))
+            }
+            _ => (place(number), 1000 / count),
+        };
+        let took = match (entry.started, entry.ended) {
+            (Some(started), Some(ended)) => Some(shown::age(ended.duration_since(started).as_secs())),
+            (Some(started), None) => {
+                Some(format!("{} so far", shown::age(now.duration_since(started).as_secs())))
+            }
+            _ => None,
+        };
+        let outcome = match entry.outcome {
+            PhaseOutcome::Ok => "ok",
+            PhaseOutcome::Failed => "failed",
+            PhaseOutcome::Open => "open",
+        };
+        PhaseView { name: Phase::name(entry.phase), outcome, from, length, took }
+    });
+    views.collect()
+}
+
+fn span(entries: &[TimelineEntry]) -> Option<String> {
+    let first = entries.iter().filter_map(|entry| entry.started).min()?;
+    let last = entries.iter().filter_map(|entry| entry.ended.or(entry.started)).max()?;
+    Some(format!("{first:.0} to {last:.0}"))
+}
+
+fn machine(view: &NodeView, now: Timestamp) -> Vec<(&'static str, String)> {
+    let node = &view.node;
+    let identity = &node.identity;
+    // These go into the page as markup, for the times among them.
+    let plain = |text: &Option<String>| text.as_ref().map(|text| markup(&shown::text(text)));
+    let mut machine = Vec::new();
+    for (term, value) in [
+        ("System", plain(&identity.os)),
+        ("Architecture", plain(&identity.architecture)),
+        ("Provider id", plain(&identity.provider_id)),
+        ("Machine id", plain(&identity.machine_id)),
+        ("Boot id", plain(&identity.boot_id)),
+    ] {
+        machine.extend(value.map(|value| (term, value)));
+    }
+    machine.push(("First heard", format!("{} ago", ago(node.first_seen, now))));
+    machine.push(("Last heard", format!("{} ago", ago(node.line.last_seen, now))));
+    machine.push(("Boots", node.boots.to_string()));
+    machine.push(("Reports", node.reports.to_string()));
+    machine.push(("Signed", if node.signed { "yes" } else { "no" }.to_owned()));
+    let skew = node.line.last_seen.duration_since(node.time).as_secs();
+    if skew.abs() > 60 {
+        let way = if skew > 0 { "behind" } else { "ahead" };
+        machine.push(("Clock", format!("{} {way}, or the report waited", shown::age(skew.abs()))));
+    }
+    machine
+}
+
+fn markup(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// The path below `log-bundle-<id>/`, when the source is a file of a bundle.
+fn path_in_bundle(source: &str) -> Option<&str> {
+    let (_, rest) = source.split_once("log-bundle-")?;
+    rest.split_once('/').map(|(_, path)| path)
+}
+
+/// Where a line of evidence stands in a bundle: by its path when the source names one, else by what it says.
+fn jump(line: &Evidence, digest: &str) -> String {
+    let Some(path) = path_in_bundle(&line.source) else {
+        let words: String = line.text.chars().take(80).collect();
+        return format!("/logs/{digest}?q={}", shown::escaped(&words));
+    };
+    let from = line.line.saturating_sub(BEFORE).max(1);
+    format!("/logs/{digest}?path={}&from={from}&mark={n}#L{n}", shown::escaped(path), n = line.line)
+}
+
+// === impl EvidenceView ===
+
+impl EvidenceView {
+    fn new(line: &Evidence, bundle: Option<&str>) -> Self {
+        Self {
+            source: shown::text(path_in_bundle(&line.source).unwrap_or(&line.source)),
+            line: line.line,
+            time: line.time.map(|time| format!("{time:.0}")),
+            text: shown::text(&line.text),
+            link: bundle.map(|digest| jump(line, digest)),
+        }
+    }
+}
+
+// === impl TurnView ===
+
+impl TurnView {
+    fn new(turn: &Turn, shown_turn: Option<u64>, now: Timestamp) -> Self {
+        Self {
+            turn: turn.turn,
+            state: turn.state.name(),
+            title: shown::text(&turn.title),
+            when: format!("{} ago", ago(turn.received, now)),
+            late: turn.late,
+            shown: Some(turn.turn) == shown_turn,
+        }
+    }
+}
+
+// === impl BundleView ===
+
+impl BundleView {
+    fn new(bundle: &BundleRecord, now: Timestamp) -> Self {
+        Self {
+            digest: bundle.digest.clone(),
+            files: bundle.files,
+            size: shown::size(bundle.bytes),
+            when: format!("{} ago", ago(bundle.received, now)),
+            cut: bundle.cut,
+        }
+    }
+}
+
+// === impl SourceView ===
+
+impl SourceView {
+    fn new(source: &Source) -> Self {
+        Self {
+            name: shown::text(&source.name),
+            kind: shown::text(&source.kind),
+            lines: source.lines,
+            error: source.error.as_deref().map(shown::text),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! How values are written on pages.
+
+use jiff::Timestamp;
+
+/// Lines longer than this are cut on pages; the API gives them whole.
+const MAX_SHOWN: usize = 4000;
+
+/// Text of a node, made harmless for a page: control characters, and those that change the direction of what stands around
+/// them, become visible. Templates escape markup.
+pub(super) fn text(text: &str) -> String {
+    let odd = |c: char| {
+        (c.is_control() && c != '\n' && c != '\t')
+            || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}' | '\u{061c}')
+    };
+    let mut shown: String =
+        text.chars().take(MAX_SHOWN).map(|c| if odd(c) { '\u{fffd}' } else { c }).collect();
+    if text.chars().nth(MAX_SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// How long ago, as markup that the page's script keeps up to date.
+pub(super) fn ago(time: Timestamp, now: Timestamp) -> String {
+    let seconds = now.duration_since(time).as_secs().max(0);
+    format!("<time datetime=\"{time:.0}\" title=\"{time:.0}\" data-age=\"{seconds}\">{}</time>", age(seconds))
+}
+
+/// A length of time in one word, as the page's script writes it.
+pub(super) fn age(seconds: i64) -> String {
+    match seconds {
+        ..=59 => format!("{} s", seconds.max(0)),
+        60..=3599 => format!("{} min", seconds / 60),
+        3600..=172_799 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+pub(super) fn size(bytes: u64) -> String {
+    match bytes {
+        ..=1023 => format!("{bytes} B"),
+        1024..=1_048_575 => format!("{} KiB", bytes >> 10),
+        1_048_576..=1_073_741_823 => format!("{} MiB", bytes >> 20),
+        _ => format!("{} GiB", bytes >> 30),
+    }
+}
+
+/// A number and its noun.
+pub(super) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { many })
+}
+
+/// For a place in a query string.
+pub(super) fn escaped(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'/' => {
+                char::from(byte).to_string()
+            }
+            _ => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_cannot_move_what_stands_around_it() {
+        assert_eq!(text("a\u{202e}b\u{1b}[31m\tc\n"), "a\u{fffd}b\u{fffd}[31m\tc\n");
+        assert_eq!(text(&"x".repeat(5000)).chars().count(), MAX_SHOWN + 1);
+    }
+
+    #[test]
+    fn ages_and_sizes_are_one_word() {
+        for (seconds, word) in [(-5, "0 s"), (59, "59 s"), (60, "1 min"), (7199, "1 h"), (200_000, "2 d")] {
+            assert_eq!(age(seconds), word);
+        }
+        assert_eq!((size(1), size(2048), size(3 << 20)), ("1 B".into(), "2 KiB".into(), "3 MiB".into()));
+        assert_eq!(escaped("a b&c=\"é"), "a%20b%26c%3D%22%C3%A9");
+    }
+}

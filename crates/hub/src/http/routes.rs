@@ -1,0 +1,230 @@
+//! The API as a table: the router and the OpenAPI document are both made from it.
+
+/// One thing the API does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Reports,
+    Fleet,
+    Groups,
+    Node,
+    History,
+    PastReport,
+    NodeBundles,
+    NamedBundle,
+    Trend,
+    Search,
+    Bundle,
+    BundleContent,
+    BundleFiles,
+    BundleLines,
+    Tokens,
+    Events,
+    OpenApi,
+}
+
+/// An address and what can be done there.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "read where the document is made"))]
+pub(crate) struct Route {
+    pub path: &'static str,
+    pub operation: Operation,
+    pub methods: &'static [Method],
+}
+
+/// A method at an address, as the document describes it.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "read where the document is made"))]
+pub(crate) struct Method {
+    pub name: &'static str,
+    pub summary: &'static str,
+    /// Who may.
+    pub caller: &'static str,
+    pub parameters: &'static [Parameter],
+    /// The schema of the body and its media type.
+    pub request: Option<(&'static str, &'static str)>,
+    /// The status and the schema of the answer; no schema where the answer is not JSON.
+    pub answer: (u16, Option<&'static str>),
+}
+
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "read where the document is made"))]
+pub(crate) struct Parameter {
+    pub name: &'static str,
+    /// `string` or `integer`.
+    pub kind: &'static str,
+    pub about: &'static str,
+}
+
+const fn parameter(name: &'static str, kind: &'static str, about: &'static str) -> Parameter {
+    Parameter { name, kind, about }
+}
+
+const fn get(summary: &'static str, parameters: &'static [Parameter], schema: &'static str) -> Method {
+    Method { name: "get", summary, caller: "viewer", parameters, request: None, answer: (200, Some(schema)) }
+}
+
+const fn raw(summary: &'static str) -> Method {
+    Method { name: "get", summary, caller: "viewer", parameters: &[], request: None, answer: (200, None) }
+}
+
+/// Every address of the API.
+pub(crate) const ROUTES: &[Route] = &[
+    Route {
+        path: "/api/v1/reports",
+        operation: Operation::Reports,
+        methods: &[Method {
+            name: "post",
+            summary: "Take in one report (`application/json`), or many, one per line (`application/x-ndjson`). May be packed by gzip or zstd. \
+                      An answer of 200 means that it is on the disk; a report that is here already is answered the same way.",
+            caller: "node",
+            parameters: &[],
+            request: Some(("application/json", "Envelope")),
+            answer: (200, Some("Receipt")),
+        }],
+    },
+    Route {
+        path: "/api/v1/fleet",
+        operation: Operation::Fleet,
+        methods: &[get(
+            "The fleet: counts, groups by cause, and one page of nodes, worst first",
+            &[
+                parameter("state", "string", "Only nodes in this state"),
+                parameter("cause", "string", "Only nodes with this cause; `none`: with none"),
+                parameter("phase", "string", "Only nodes in this phase"),
+                parameter("q", "string", "Only nodes whose name, title or cause holds this"),
+                parameter("limit", "integer", "Nodes on a page, 200 unless told, 1000 at most"),
+                parameter("offset", "integer", "Nodes to leave out"),
+            ],
+            "Fleet",
+        )],
+    },
+    Route {
+        path: "/api/v1/groups",
+        operation: Operation::Groups,
+        methods: &[get("What is wrong, one line per cause", &[], "Groups")],
+    },
+    Route {
+        path: "/api/v1/nodes/{node}",
+        operation: Operation::Node,
+        methods: &[
+            get("A node, its present report and its bundles", &[], "NodeView"),
+            Method {
+                name: "delete",
+                summary: "Forget a node with its reports and bundles",
+                caller: "operator",
+                parameters: &[],
+                request: None,
+                answer: (204, None),
+            },
+        ],
+    },
+    Route {
+        path: "/api/v1/nodes/{node}/history",
+        operation: Operation::History,
+        methods: &[get(
+            "The turns of a node's verdict, newest first",
+            &[
+                parameter("before", "integer", "Only turns before this one"),
+                parameter("limit", "integer", "Turns on a page, 50 unless told, 1000 at most"),
+            ],
+            "History",
+        )],
+    },
+    Route {
+        path: "/api/v1/nodes/{node}/history/{turn}",
+        operation: Operation::PastReport,
+        methods: &[get("The report of a turn", &[], "Report")],
+    },
+    Route {
+        path: "/api/v1/nodes/{node}/bundles",
+        operation: Operation::NodeBundles,
+        methods: &[Method {
+            name: "post",
+            summary: "Take in a bundle of the node. It is verified before it is kept.",
+            caller: "node",
+            parameters: &[],
+            request: Some(("application/gzip", "binary")),
+            answer: (200, Some("BundleRecord")),
+        }],
+    },
+    Route {
+        path: "/api/v1/nodes/{node}/bundles/{digest}",
+        operation: Operation::NamedBundle,
+        methods: &[Method {
+            name: "put",
+            summary: "Take in a bundle whose SHA-256 is known beforehand; may be repeated",
+            caller: "node",
+            parameters: &[],
+            request: Some(("application/gzip", "binary")),
+            answer: (200, Some("BundleRecord")),
+        }],
+    },
+    Route {
+        path: "/api/v1/trend",
+        operation: Operation::Trend,
+        methods: &[get(
+            "How many nodes turned to each cause, in steps of time",
+            &[
+                parameter("hours", "integer", "How far back, 24 unless told, 744 at most"),
+                parameter("steps", "integer", "In how many steps, 24 unless told, 500 at most"),
+            ],
+            "CauseTrend",
+        )],
+    },
+    Route {
+        path: "/api/v1/search",
+        operation: Operation::Search,
+        methods: &[get(
+            "Reports whose evidence holds all the words, newest first",
+            &[parameter("q", "string", "The words")],
+            "FoundList",
+        )],
+    },
+    Route {
+        path: "/api/v1/bundles/{digest}",
+        operation: Operation::Bundle,
+        methods: &[get("What is known of a bundle", &[], "BundleRecord")],
+    },
+    Route {
+        path: "/api/v1/bundles/{digest}/content",
+        operation: Operation::BundleContent,
+        methods: &[raw("The packed bundle")],
+    },
+    Route {
+        path: "/api/v1/bundles/{digest}/files",
+        operation: Operation::BundleFiles,
+        methods: &[get("The files of a bundle", &[], "LogFiles")],
+    },
+    Route {
+        path: "/api/v1/bundles/{digest}/lines",
+        operation: Operation::BundleLines,
+        methods: &[get(
+            "Lines of a bundle, by number or by what they hold",
+            &[
+                parameter("path", "string", "Only of this file"),
+                parameter("from", "integer", "The first line, counted from 1"),
+                parameter("count", "integer", "How many, 200 unless told, 2000 at most"),
+                parameter("q", "string", "Only lines that hold this"),
+            ],
+            "LogPage",
+        )],
+    },
+    Route {
+        path: "/api/v1/tokens",
+        operation: Operation::Tokens,
+        methods: &[Method {
+            name: "post",
+            summary: "Make a token for a node, a viewer or an operator",
+            caller: "operator",
+            parameters: &[],
+            request: Some(("application/json", "TokenWish")),
+            answer: (200, Some("NewToken")),
+        }],
+    },
+    Route {
+        path: "/api/v1/events",
+        operation: Operation::Events,
+        methods: &[raw("Server-sent events: `changed` whenever a board would show something else")],
+    },
+    Route { path: "/api/v1/openapi.json", operation: Operation::OpenApi, methods: &[raw("This document")] },
+];

@@ -1,0 +1,35 @@
+//! The hub: reports and bundles in, the fleet on one page out.
+//!
+//! [`Server`] runs one. Inside, [`Hub`](hub::Hub) does what callers ask for, free of HTTP; [`store`] remembers; `http` is
+//! the thin layer of routes and pages in front. `docs/guides/hub.md` tells how to run it, `docs/reference/hub.openapi.json`
+//! how to talk to it.
+
+mod access;
+mod bundles;
+mod client;
+mod config;
+mod http;
+mod hub;
+mod name;
+mod objects;
+#[cfg(feature = "schema")]
+mod openapi;
+mod problem;
+mod receive;
+mod server;
+mod tls;
+mod token;
+mod unpack;
+
+pub mod store;
+
+pub use access::{InvalidNetwork, Network, Proxy};
+pub use client::{Client, ClientError};
+pub use config::{Config, ConfigError, ObjectPlace, StorePlace, TlsFiles};
+pub use name::{InvalidNodeName, NodeName};
+pub use objects::ObjectError;
+#[cfg(feature = "schema")]
+pub use openapi::document as openapi_document;
+pub use server::{HubError, Server};
+pub use tls::TlsError;
+pub use token::{Holder, TokenError, TokenKey};

@@ -1,0 +1,107 @@
+//! Why a request was not done, as the one who sent it needs to know (RFC 9457).
+
+use landfall_model::chain;
+use serde::Serialize;
+
+use crate::access::Denied;
+use crate::bundles::BundleError;
+use crate::receive::ReportError;
+use crate::store::{Refusal, StoreError};
+use crate::unpack::UnpackError;
+
+/// An answer that is a refusal. `retry` tells whether the same request may be done later.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct Problem {
+    pub status: u16,
+    pub title: &'static str,
+    pub detail: String,
+    pub retry: bool,
+}
+
+// === impl Problem ===
+
+impl Problem {
+    pub(crate) fn new(status: u16, title: &'static str, detail: impl Into<String>) -> Self {
+        Self { status, title, detail: detail.into(), retry: matches!(status, 408 | 429 | 500 | 503) }
+    }
+
+    pub(crate) fn not_found(what: &str) -> Self {
+        Self::new(404, "Not here", format!("{what} is not known to this hub"))
+    }
+
+    pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
+        Self::new(400, "Not understood", detail)
+    }
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        let (status, title) = match &denied {
+            Denied::NoCredential | Denied::Token(_) => (401, "Who are you?"),
+            Denied::Host => (421, "Wrong name"),
+            Denied::Certificate | Denied::ProxyUser | Denied::NotAllowed | Denied::OtherNode { .. } => {
+                (403, "Not permitted")
+            }
+        };
+        Self::new(status, title, chain(&denied).to_string())
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        // What is wrong with our disk is our operators' business, not the caller's.
+        tracing::warn!(error = %chain(&error), "The store did not answer.");
+        Self::new(503, "Try again later", "the store cannot do this now")
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let (status, title) = match refusal {
+            Refusal::IdTaken | Refusal::Replay => (409, "Refused"),
+            Refusal::WrongKey => (403, "Not permitted"),
+        };
+        Self::new(status, title, refusal.to_string())
+    }
+}
+
+impl From<ReportError> for Problem {
+    fn from(error: ReportError) -> Self {
+        let status = match &error {
+            ReportError::TooLong { .. } => 413,
+            ReportError::Signature => 403,
+            _ => 422,
+        };
+        Self::new(status, "Not a report", chain(&error).to_string())
+    }
+}
+
+impl From<UnpackError> for Problem {
+    fn from(error: UnpackError) -> Self {
+        match &error {
+            UnpackError::Unknown(_) => Self::new(415, "Not understood", error.to_string()),
+            UnpackError::TooLarge { .. } => Self::new(413, "Too large", error.to_string()),
+            UnpackError::Damaged(_) => Self::new(400, "Not understood", chain(&error).to_string()),
+        }
+    }
+}
+
+impl From<BundleError> for Problem {
+    fn from(error: BundleError) -> Self {
+        match &error {
+            BundleError::TooLarge { .. } => Self::new(413, "Too large", error.to_string()),
+            BundleError::Stream(_) => Self::new(408, "Cut off", error.to_string()),
+            BundleError::OtherNode { .. } => Self::new(403, "Not permitted", error.to_string()),
+            BundleError::Digest
+            | BundleError::NotABundle(_)
+            | BundleError::Damaged { .. }
+            | BundleError::Empty => Self::new(422, "Not a bundle", chain(&error).to_string()),
+            BundleError::Objects(_) | BundleError::Write(_) | BundleError::Stopped => {
+                tracing::error!(error = %chain(&error), "A bundle could not be kept or read.");
+                Self::new(503, "Try again later", "the store of bundles cannot do this now")
+            }
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! A hub that runs: open what it needs, listen, serve, forget what is old, and end without dropping what it has begun.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use jiff::Timestamp;
+use landfall_model::{Secret, chain};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tower_service::Service as _;
+
+use crate::access::Access;
+use crate::bundles::BundleLimits;
+use crate::config::{Config, ConfigError, ObjectPlace, StorePlace};
+use crate::http::{self, Connection, Events};
+use crate::hub::Hub;
+use crate::objects::{ObjectError, Objects};
+use crate::store::{SqliteStore, Store, StoreError};
+use crate::tls::{Tls, TlsError};
+use crate::token::{TokenError, TokenKey};
+
+/// Connections at once. Each idle one costs some ten kilobytes.
+const MAX_CONNECTIONS: usize = 20_000;
+/// How long a client may take for its TLS handshake, and for the head of a request.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
+const HEAD_PATIENCE: Duration = Duration::from_secs(30);
+/// How long requests that are under way may take once the hub is told to end.
+const DRAIN: Duration = Duration::from_secs(10);
+/// What is read from a connection at once; heads are bounded by it too.
+const READ_BUFFER: usize = 16 << 10;
+/// How often old things are forgotten, and the pause between two portions.
+const PRUNE_EVERY: Duration = Duration::from_secs(60);
+const PRUNE_PAUSE: Duration = Duration::from_millis(50);
+/// Portions in one go; the rest waits for the next.
+const PRUNE_PORTIONS: u32 = 1000;
+/// After an accept that failed, for instance because there are no more file descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    #[error("the configuration cannot be used")]
+    Config(#[source] ConfigError),
+    #[error("cannot open the store")]
+    Store(#[source] StoreError),
+    #[error("cannot open the store of bundles")]
+    Objects(#[source] ObjectError),
+    #[error("cannot use the TLS files")]
+    Tls(#[source] TlsError),
+    #[error("cannot read the key for tokens `{}`", path.display())]
+    ReadKey { path: PathBuf, source: std::io::Error },
+    #[error("cannot use the key for tokens")]
+    Key(#[source] TokenError),
+    #[error("cannot read the built-in catalogue of causes")]
+    Catalogue(#[source] landfall_diagnose::RuleError),
+    #[error("cannot listen on {address}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+}
+
+/// A hub that listens and does not serve yet.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    tls: Option<Arc<Tls>>,
+    hub: Arc<Hub>,
+    keep: Duration,
+    keep_bundles: Duration,
+}
+
+// === impl Server ===
+
+impl Server {
+    /// Opens everything and listens. Nothing is opened before the configuration is known to be good.
+    pub async fn bind(config: Config) -> Result<Self, HubError> {
+        config.validate().map_err(HubError::Config)?;
+        let tokens = config.token_key.as_deref().map(read_key).transpose()?;
+        let certificates = config.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some());
+        let tls = config.tls.map(Tls::load).transpose().map_err(HubError::Tls)?;
+        let StorePlace::Sqlite(path) = &config.store;
+        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path).map_err(HubError::Store)?);
+        let ObjectPlace::Folder(folder) = &config.objects;
+        let objects = Objects::open(folder).map_err(HubError::Objects)?;
+        let access = Access { tokens, certificates, proxy: config.proxy };
+        let limits = BundleLimits { packed: config.max_bundle };
+        let hub = Hub::new(store, objects, access, limits).map_err(HubError::Catalogue)?;
+        let failed = |source| HubError::Listen { address: config.listen, source };
+        let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self {
+            listener,
+            address,
+            tls,
+            hub: Arc::new(hub),
+            keep: config.keep,
+            keep_bundles: config.keep_bundles,
+        })
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `ended`, then finishes what was begun.
+    pub async fn serve(self, ended: impl Future<Output = ()>) {
+        let (events, watching) = Events::watch(Arc::clone(&self.hub.store));
+        let router = http::router(Arc::clone(&self.hub), events);
+        let side = async {
+            tokio::join!(watching, prune(&self.hub, self.keep, self.keep_bundles), async {
+                if let Some(tls) = &self.tls {
+                    Arc::clone(tls).follow().await;
+                }
+            })
+        };
+        let drain = GracefulShutdown::new();
+        tokio::select! {
+            () = accept(&self.listener, self.tls.as_ref(), &router, &drain) => {}
+            _ = side => {}
+            () = ended => {}
+        }
+        drop(self.listener);
+        if tokio::time::timeout(DRAIN, drain.shutdown()).await.is_err() {
+            tracing::warn!("Some requests did not end in time and were dropped.");
+        }
+    }
+}
+
+fn read_key(path: &std::path::Path) -> Result<TokenKey, HubError> {
+    let key = std::fs::read(path).map_err(|source| HubError::ReadKey { path: path.to_owned(), source })?;
+    TokenKey::new(Secret::new(key)).map_err(HubError::Key)
+}
+
+async fn accept(listener: &TcpListener, tls: Option<&Arc<Tls>>, router: &Router, drain: &GracefulShutdown) {
+    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    loop {
+        // Beyond the bound connections wait in the kernel's queue.
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "A connection could not be accepted.");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        // Answers are small and waited for.
+        let _ = stream.set_nodelay(true);
+        let (router, watcher) = (router.clone(), drain.watcher());
+        let tls = tls.map(|tls| TlsAcceptor::from(tls.config()));
+        tokio::spawn(async move {
+            let _place = place;
+            match tls {
+                None => {
+                    let connection = Connection { peer: peer.ip(), certificate: None };
+                    converse(stream, connection, router, watcher).await;
+                }
+                Some(acceptor) => {
+                    if let Some((stream, certificate)) = handshake(acceptor, stream).await {
+                        let connection = Connection { peer: peer.ip(), certificate };
+                        converse(stream, connection, router, watcher).await;
+                    }
+                }
+            }
+        });
+    }
+}
+
+type Encrypted = tokio_rustls::server::TlsStream<TcpStream>;
+
+async fn handshake(acceptor: TlsAcceptor, stream: TcpStream) -> Option<(Encrypted, Option<Arc<[u8]>>)> {
+    match tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => {
+            let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+            let certificate = certificate.map(|certificate| Arc::from(certificate.as_ref()));
+            Some((stream, certificate))
+        }
+        Ok(Err(error)) => {
+            tracing::debug!(error = %chain(&error), "A TLS handshake failed.");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    connection: Connection,
+    router: Router,
+    watcher: hyper_util::server::graceful::Watcher,
+) {
+    let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
+        request.extensions_mut().insert(connection.clone());
+        router.clone().call(request)
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).max_buf_size(READ_BUFFER);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(HEAD_PATIENCE)
+        .max_concurrent_streams(100)
+        .max_header_list_size(16 << 10);
+    let serving = watcher.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned());
+    if let Err(error) = serving.await {
+        tracing::debug!(error = %error, "A connection ended badly.");
+    }
+}
+
+/// Forgets what is old, for ever.
+async fn prune(hub: &Hub, keep: Duration, keep_bundles: Duration) {
+    loop {
+        tokio::time::sleep(PRUNE_EVERY).await;
+        for _ in 0..PRUNE_PORTIONS {
+            let now = Timestamp::now();
+            let before = |keep: Duration| now.checked_sub(keep).unwrap_or(Timestamp::MIN);
+            match hub.store.prune(before(keep), before(keep_bundles)).await {
+                Ok(pruned) => {
+                    for digest in &pruned.bundles {
+                        if let Err(error) = hub.objects.remove(digest) {
+                            tracing::warn!(error = %chain(&error), "An old bundle could not be removed.");
+                        }
+                    }
+                    if pruned == crate::store::Pruned::default() {
+                        break;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "What is old could not be forgotten.");
+                    break;
+                }
+            }
+            tokio::time::sleep(PRUNE_PAUSE).await;
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What the hub remembers, behind one trait: embedded SQLite on one machine, PostgreSQL beyond it.
+//!
+//! Every report that is acknowledged has a row of its own, so that none is taken twice and none is lost. Its body is kept
+//! only when it differs from the one before it: a node that says the same thing every five seconds costs some eighty
+//! bytes each time. Bodies in their order are the node's history; a body whose verdict differs from its predecessor's is a
+//! *turn*.
+
+mod sqlite;
+
+use std::fmt;
+use std::pin::Pin;
+
+use jiff::Timestamp;
+use landfall_model::envelope::ReportId;
+use landfall_model::identity::NodeIdentity;
+use landfall_model::report::{State, Verdict};
+use landfall_model::{Cause, Confidence, Phase};
+use serde::Serialize;
+
+use crate::name::NodeName;
+
+pub use sqlite::SqliteStore;
+
+/// What a store gives, in time.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
+
+/// The hub's memory. What an answer says was stored survives the end of the process and of the machine.
+pub trait Store: fmt::Debug + Send + Sync {
+    /// Takes reports in, each on its own: a refused one does not keep the others out. When this fails, none was taken.
+    fn accept(&self, arrivals: Vec<Arrival>) -> Answer<'_, Vec<Result<Outcome, Refusal>>>;
+    /// Grows whenever anything a board shows has changed.
+    fn version(&self) -> Answer<'_, u64>;
+    fn fleet(&self, query: FleetQuery) -> Answer<'_, Fleet>;
+    fn node(&self, name: NodeName) -> Answer<'_, Option<NodeRecord>>;
+    /// Newest first, before the given turn when there is one.
+    fn history(&self, name: NodeName, before: Option<u64>, limit: u32) -> Answer<'_, Vec<Turn>>;
+    /// The report as the node sent it, by the number of its turn.
+    fn report(&self, name: NodeName, turn: u64) -> Answer<'_, Option<String>>;
+    /// How many nodes turned to each cause, in steps of `step` seconds since `since`.
+    fn trend(&self, since: Timestamp, step: u32) -> Answer<'_, Vec<TrendPoint>>;
+    /// Reports whose evidence holds all the words, newest first.
+    fn search(&self, words: Vec<String>, limit: u32) -> Answer<'_, Vec<Hit>>;
+    fn add_bundle(&self, bundle: BundleRecord) -> Answer<'_, ()>;
+    fn bundle(&self, digest: String) -> Answer<'_, Option<BundleRecord>>;
+    /// Newest first.
+    fn bundles(&self, name: NodeName) -> Answer<'_, Vec<BundleRecord>>;
+    /// Forgets the node, its reports and its bundles; gives the digests of those.
+    fn forget(&self, name: NodeName) -> Answer<'_, Option<Vec<String>>>;
+    /// Forgets a bounded number of what is older, and says what was forgotten.
+    fn prune(&self, older_than: Timestamp, bundles_older_than: Timestamp) -> Answer<'_, Pruned>;
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error("cannot open the store `{place}`")]
+    Open { place: String, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error(
+        "the store `{place}` was made by a newer version: it has format {found}, this program knows {known}"
+    )]
+    Newer { place: String, found: i64, known: i64 },
+    #[error("cannot {doing}")]
+    Failed { doing: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("the store has more to write than it can; try again")]
+    Busy,
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// A report that was read, checked and may be stored.
+#[derive(Clone, Debug)]
+pub struct Arrival {
+    pub id: ReportId,
+    pub node: NodeName,
+    pub identity: NodeIdentity,
+    pub sequence: u64,
+    pub time: Timestamp,
+    pub received: Timestamp,
+    pub verdict: Verdict,
+    /// The report as it came.
+    pub report: String,
+    /// SHA-256 of the report.
+    pub digest: [u8; 32],
+    /// What full-text search finds it by.
+    pub words: String,
+    /// The key it was signed with; the signature is good.
+    pub key: Option<Vec<u8>>,
+}
+
+/// What became of a report.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Outcome {
+    /// It is what the node says now.
+    Stored,
+    /// Something newer is known: kept in the history.
+    Late,
+    /// It is here already; nothing changed.
+    Duplicate,
+}
+
+/// Why a report was not stored. Sending it again cannot help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("another report has this id")]
+    IdTaken,
+    #[error(
+        "reports of this boot up to and beyond this sequence were here and are forgotten: this is a replay"
+    )]
+    Replay,
+    #[error("the node signed earlier reports, and this one is not signed by the same key")]
+    WrongKey,
+}
+
+/// Which nodes a board shows.
+#[derive(Clone, Debug, Default)]
+pub struct FleetQuery {
+    pub state: Option<State>,
+    /// `none` finds nodes without a cause.
+    pub cause: Option<Cause>,
+    pub phase: Option<Phase>,
+    /// Part of the name, the title or the cause.
+    pub text: String,
+    pub limit: u32,
+    pub offset: u32,
+}
+
+/// The fleet, as a board shows it.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Fleet {
+    /// All nodes, whatever the query.
+    pub total: u64,
+    /// How many are in each state, worst first; states nobody is in are left out.
+    pub states: Vec<StateCount>,
+    /// What is wrong, one line per cause, the largest first.
+    pub groups: Vec<Group>,
+    /// How many nodes the query finds.
+    pub found: u64,
+    /// One page of them, worst first.
+    pub nodes: Vec<NodeLine>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StateCount {
+    pub state: State,
+    pub nodes: u64,
+}
+
+/// Nodes that are in trouble for the same reason.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Group {
+    /// `null`: the nodes are in trouble and no cause is known.
+    pub cause: Option<Cause>,
+    pub title: String,
+    /// The worst state any of them is in.
+    pub state: State,
+    pub nodes: u64,
+    /// The phases they stopped in, earliest first.
+    pub phases: Vec<Phase>,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub first: Timestamp,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub last: Timestamp,
+    /// Some of their names.
+    pub examples: Vec<String>,
+}
+
+/// One node on the board.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct NodeLine {
+    pub name: String,
+    pub state: State,
+    pub cause: Option<Cause>,
+    pub title: String,
+    pub component: Option<String>,
+    pub phase: Option<Phase>,
+    pub confidence: Confidence,
+    /// Since when it says this.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub since: Timestamp,
+    /// When it was last heard, by the hub's clock.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub last_seen: Timestamp,
+}
+
+/// All that is known of one node.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct NodeRecord {
+    #[serde(flatten)]
+    pub line: NodeLine,
+    pub identity: NodeIdentity,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub first_seen: Timestamp,
+    pub boots: u64,
+    pub reports: u64,
+    pub sequence: u64,
+    /// When the present report was made, by the node's clock.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub time: Timestamp,
+    /// Whether its reports are signed.
+    pub signed: bool,
+    /// The number of the present turn.
+    pub turn: u64,
+    /// The present report as the node sent it.
+    #[serde(skip)]
+    pub report: String,
+}
+
+/// A moment at which a node's verdict changed.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Turn {
+    pub turn: u64,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub received: Timestamp,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub time: Timestamp,
+    pub state: State,
+    pub cause: Option<Cause>,
+    pub title: String,
+    pub phase: Option<Phase>,
+    pub confidence: Confidence,
+    /// It came after something newer.
+    pub late: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TrendPoint {
+    pub cause: Option<Cause>,
+    /// Which step, counted from 0.
+    pub step: u32,
+    pub nodes: u64,
+}
+
+/// A report that search found.
+#[derive(Clone, Debug)]
+pub struct Hit {
+    pub node: String,
+    pub turn: u64,
+    pub received: Timestamp,
+    pub report: String,
+}
+
+/// A bundle that was verified and kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BundleRecord {
+    /// SHA-256 of the packed bundle, its name everywhere.
+    pub digest: String,
+    pub node: String,
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub received: Timestamp,
+    /// Packed.
+    pub bytes: u64,
+    pub files: u64,
+    /// Its stream ended before its time; what is here is whole.
+    pub cut: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    pub reports: u64,
+    pub turns: u64,
+    /// The digests of bundles no longer known.
+    pub bundles: Vec<String>,
+}
+
+// === impl StoreError ===
+
+impl StoreError {
+    pub(crate) fn failed<E: std::error::Error + Send + Sync + 'static>(
+        doing: &'static str,
+    ) -> impl FnOnce(E) -> Self {
+        move |source| Self::Failed { doing, source: Box::new(source) }
+    }
+}
+
+// === impl Group ===
+
+impl Group {
+    /// States in which a node needs somebody.
+    pub const TROUBLE: [State; 3] = [State::Failed, State::Hung, State::Degraded];
+}

@@ -1,0 +1,284 @@
+//! What one report changes.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+
+use super::super::{Arrival, BundleRecord, Outcome, Refusal};
+use super::row::{self, Shown, micros};
+
+/// Boots remembered of one node. A machine that reboots more often between two prunings is in a loop, and its oldest boots
+/// tell nothing the newer ones do not.
+const MAX_BOOTS: i64 = 64;
+
+/// How a body relates to the one before it.
+#[derive(Clone, Copy)]
+enum Kind {
+    SameVerdict = 0,
+    Turn = 1,
+    Late = 2,
+}
+
+/// What the store holds of a node when its next report comes.
+struct Known {
+    id: i64,
+    body: i64,
+    turn: i64,
+    digest: Vec<u8>,
+    key: Option<Vec<u8>>,
+    boot: i64,
+    sequence: i64,
+    shown: Shown,
+}
+
+/// Stores a report, inside the transaction of its group. `changed` is set when a board would show it.
+pub(super) fn report(
+    connection: &Connection,
+    arrival: &Arrival,
+    changed: &mut bool,
+) -> rusqlite::Result<Result<Outcome, Refusal>> {
+    let known = known(connection, arrival)?;
+    if let Some(same) = seen(connection, arrival, known.as_ref())? {
+        return Ok(if same { Ok(Outcome::Duplicate) } else { Err(Refusal::IdTaken) });
+    }
+    let Some(known) = known else {
+        first(connection, arrival)?;
+        *changed = true;
+        return Ok(Ok(Outcome::Stored));
+    };
+    if known.key.is_some() && known.key != arrival.key {
+        return Ok(Err(Refusal::WrongKey));
+    }
+    let boot_name = arrival.identity.boot_id.as_deref().unwrap_or_default();
+    let boot: Option<(i64, i64)> = connection
+        .prepare_cached("SELECT id, floor FROM boots WHERE node = ?1 AND name = ?2")?
+        .query_row(params![known.id, boot_name], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let sequence = arrival.sequence.cast_signed();
+    match boot {
+        Some((boot, floor)) if boot != known.boot || sequence <= known.sequence => {
+            if sequence <= floor {
+                return Ok(Err(Refusal::Replay));
+            }
+            let body = if known.digest == arrival.digest {
+                known.body
+            } else {
+                add_body(connection, known.id, arrival, Kind::Late)?
+            };
+            log(connection, arrival, known.id, boot, body)?;
+            return Ok(Ok(Outcome::Late));
+        }
+        _ => {}
+    }
+    let boot = match boot {
+        Some((boot, _)) => boot,
+        None => add_boot(connection, known.id, boot_name)?,
+    };
+    let mut body = known.body;
+    if known.digest != arrival.digest {
+        let kind = if same(&known.shown, arrival) { Kind::SameVerdict } else { Kind::Turn };
+        body = add_body(connection, known.id, arrival, kind)?;
+        present(connection, &known, arrival, body, kind)?;
+        *changed = true;
+    }
+    connection
+        .prepare_cached(
+            "UPDATE pulses SET last_seen = ?2, time = ?3, boot = ?4, sequence = ?5, reports = reports + 1 WHERE node = ?1",
+        )?
+        .execute(params![known.id, micros(arrival.received), micros(arrival.time), boot, sequence])?;
+    log(connection, arrival, known.id, boot, body)?;
+    Ok(Ok(Outcome::Stored))
+}
+
+/// Records a bundle; one that is known already stays as it is.
+pub(super) fn bundle(connection: &Connection, bundle: &BundleRecord) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached("INSERT OR IGNORE INTO bundles VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+        .execute(params![
+            bundle.digest,
+            bundle.node,
+            micros(bundle.received),
+            bundle.bytes.cast_signed(),
+            bundle.files.cast_signed(),
+            bundle.cut
+        ])
+        .map(drop)
+}
+
+fn known(connection: &Connection, arrival: &Arrival) -> rusqlite::Result<Option<Known>> {
+    connection
+        .prepare_cached(
+            "SELECT n.id, n.body, n.turn, n.digest, n.key, p.boot, p.sequence, n.state, n.cause, n.title, n.phase, \
+             n.confidence FROM nodes n JOIN pulses p ON p.node = n.id WHERE n.name = ?1",
+        )?
+        .query_row([arrival.node.as_str()], |row| {
+            Ok(Known {
+                id: row.get(0)?,
+                body: row.get(1)?,
+                turn: row.get(2)?,
+                digest: row.get(3)?,
+                key: row.get(4)?,
+                boot: row.get(5)?,
+                sequence: row.get(6)?,
+                shown: Shown::read(row, 7)?,
+            })
+        })
+        .optional()
+}
+
+/// Whether the id is here already, and if so, whether it is the same report.
+fn seen(connection: &Connection, arrival: &Arrival, known: Option<&Known>) -> rusqlite::Result<Option<bool>> {
+    let found: Option<(i64, i64, i64, Option<Vec<u8>>)> = connection
+        .prepare_cached(
+            "SELECT r.node, r.sequence, r.time, b.digest FROM reports r LEFT JOIN bodies b ON b.id = r.body WHERE r.id = ?1",
+        )?
+        .query_row([arrival.id.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
+        .optional()?;
+    Ok(found.map(|(node, sequence, time, digest)| {
+        known.is_some_and(|known| known.id == node)
+            && sequence == arrival.sequence.cast_signed()
+            && time == micros(arrival.time)
+            // The body may be forgotten before the last report that said the same.
+            && digest.is_none_or(|digest| digest == arrival.digest)
+    }))
+}
+
+fn first(connection: &Connection, arrival: &Arrival) -> rusqlite::Result<()> {
+    let verdict = &arrival.verdict;
+    connection
+        .prepare_cached(
+            "INSERT INTO nodes (name, identity, first_seen, body, turn, digest, since, rank, state, cause, title, component, \
+             phase, confidence, key) VALUES (?1, ?2, ?3, 0, 0, ?4, ?3, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+        )?
+        .execute(params![
+            arrival.node.as_str(),
+            identity(arrival)?,
+            micros(arrival.received),
+            arrival.digest,
+            row::rank(verdict.state),
+            verdict.state.name(),
+            verdict.cause.as_ref().map(landfall_model::Cause::as_str),
+            verdict.title,
+            verdict.component,
+            verdict.phase.map(landfall_model::Phase::name),
+            verdict.confidence.value(),
+            arrival.key,
+        ])?;
+    let node = connection.last_insert_rowid();
+    let body = add_body(connection, node, arrival, Kind::Turn)?;
+    connection
+        .prepare_cached("UPDATE nodes SET body = ?2, turn = ?2 WHERE id = ?1")?
+        .execute([node, body])?;
+    let boot = add_boot(connection, node, arrival.identity.boot_id.as_deref().unwrap_or_default())?;
+    connection.prepare_cached("INSERT INTO pulses VALUES (?1, ?2, ?3, ?4, ?5, 1)")?.execute(params![
+        node,
+        micros(arrival.received),
+        micros(arrival.time),
+        boot,
+        arrival.sequence.cast_signed()
+    ])?;
+    log(connection, arrival, node, boot, body)
+}
+
+/// Makes the report what the node says now.
+fn present(
+    connection: &Connection,
+    known: &Known,
+    arrival: &Arrival,
+    body: i64,
+    kind: Kind,
+) -> rusqlite::Result<()> {
+    let verdict = &arrival.verdict;
+    let turned = matches!(kind, Kind::Turn);
+    connection
+        .prepare_cached(
+            "UPDATE nodes SET identity = ?2, body = ?3, turn = ?4, digest = ?5, since = iif(?6, ?7, since), rank = ?8, \
+             state = ?9, cause = ?10, title = ?11, component = ?12, phase = ?13, confidence = ?14, key = ?15 WHERE id = ?1",
+        )?
+        .execute(params![
+            known.id,
+            identity(arrival)?,
+            body,
+            if turned { body } else { known.turn },
+            arrival.digest,
+            turned,
+            micros(arrival.received),
+            row::rank(verdict.state),
+            verdict.state.name(),
+            verdict.cause.as_ref().map(landfall_model::Cause::as_str),
+            verdict.title,
+            verdict.component,
+            verdict.phase.map(landfall_model::Phase::name),
+            verdict.confidence.value(),
+            arrival.key,
+        ])
+        .map(drop)
+}
+
+fn add_body(connection: &Connection, node: i64, arrival: &Arrival, kind: Kind) -> rusqlite::Result<i64> {
+    let verdict = &arrival.verdict;
+    connection
+        .prepare_cached(
+            "INSERT INTO bodies (node, received, time, kind, state, cause, title, phase, confidence, digest, data) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        )?
+        .execute(params![
+            node,
+            micros(arrival.received),
+            micros(arrival.time),
+            kind as i64,
+            verdict.state.name(),
+            verdict.cause.as_ref().map(landfall_model::Cause::as_str),
+            verdict.title,
+            verdict.phase.map(landfall_model::Phase::name),
+            verdict.confidence.value(),
+            arrival.digest,
+            row::pack(&arrival.report)?,
+        ])?;
+    let body = connection.last_insert_rowid();
+    connection
+        .prepare_cached("INSERT INTO words (rowid, text) VALUES (?1, ?2)")?
+        .execute(params![body, arrival.words])?;
+    Ok(body)
+}
+
+fn add_boot(connection: &Connection, node: i64, name: &str) -> rusqlite::Result<i64> {
+    connection
+        .prepare_cached("INSERT INTO boots (node, name) VALUES (?1, ?2)")?
+        .execute(params![node, name])?;
+    let boot = connection.last_insert_rowid();
+    connection
+        .prepare_cached(
+            "DELETE FROM boots WHERE id IN (SELECT id FROM boots WHERE node = ?1 ORDER BY id DESC LIMIT -1 OFFSET ?2)",
+        )?
+        .execute([node, MAX_BOOTS])?;
+    Ok(boot)
+}
+
+fn log(connection: &Connection, arrival: &Arrival, node: i64, boot: i64, body: i64) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "INSERT INTO reports (id, node, boot, sequence, time, received, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+        )?
+        .execute(params![
+            arrival.id.as_bytes(),
+            node,
+            boot,
+            arrival.sequence.cast_signed(),
+            micros(arrival.time),
+            micros(arrival.received),
+            body
+        ])
+        .map(drop)
+}
+
+fn same(shown: &Shown, arrival: &Arrival) -> bool {
+    let verdict = &arrival.verdict;
+    shown.state == verdict.state
+        && shown.cause == verdict.cause
+        && shown.phase == verdict.phase
+        && shown.title == verdict.title
+}
+
+fn identity(arrival: &Arrival) -> rusqlite::Result<String> {
+    serde_json::to_string(&arrival.identity)
+        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}

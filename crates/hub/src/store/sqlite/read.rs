@@ -1,0 +1,254 @@
+//! Questions of boards and pages.
+
+use jiff::Timestamp;
+use landfall_model::Phase;
+use landfall_model::report::State;
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::super::{
+    BundleRecord, Fleet, FleetQuery, Group, Hit, NodeLine, NodeRecord, StateCount, TrendPoint, Turn,
+};
+use super::row::{self, Shown, micros};
+use crate::name::NodeName;
+
+/// Lines of trouble on a board: more causes than the catalogue has.
+const MAX_GROUPS: i64 = 200;
+/// Names shown with a group.
+const EXAMPLES: i64 = 6;
+/// Bundles listed of one node.
+const MAX_BUNDLES: i64 = 200;
+
+const TROUBLE: &str = "state IN ('failed', 'hung', 'degraded')";
+
+const LINE: &str =
+    "n.name, n.state, n.cause, n.title, n.phase, n.confidence, n.component, n.since, p.last_seen";
+
+const FILTER: &str = "(?1 IS NULL OR n.state = ?1) \
+     AND (?2 IS NULL OR n.cause = ?2 OR (?2 = 'none' AND n.cause IS NULL)) \
+     AND (?3 IS NULL OR n.phase = ?3) \
+     AND (?4 = '' OR instr(lower(n.name || ' ' || n.title || ' ' || ifnull(n.cause, '')), ?4) > 0)";
+
+pub(super) fn fleet(connection: &Connection, query: &FleetQuery) -> rusqlite::Result<Fleet> {
+    // One moment for all parts: the numbers on a page must fit each other.
+    let moment = connection.unchecked_transaction()?;
+    let states = states(&moment)?;
+    let filter = params![
+        query.state.map(State::name),
+        query.cause.as_ref().map(landfall_model::Cause::as_str),
+        query.phase.map(Phase::name),
+        query.text.to_lowercase(),
+        query.limit,
+        query.offset,
+    ];
+    let found = moment
+        .prepare_cached(&format!("SELECT count(*) FROM nodes n WHERE {FILTER} AND ?5 >= 0 AND ?6 >= 0"))?
+        .query_row(filter, |row| row::count(row, 0))?;
+    let nodes = moment
+        .prepare_cached(&format!(
+            "SELECT {LINE} FROM nodes n JOIN pulses p ON p.node = n.id WHERE {FILTER} \
+             ORDER BY n.rank, n.since DESC, n.name LIMIT ?5 OFFSET ?6"
+        ))?
+        .query_map(filter, line)?
+        .collect::<rusqlite::Result<_>>()?;
+    let total = states.iter().map(|count| count.nodes).sum();
+    Ok(Fleet { total, states, groups: groups(&moment)?, found, nodes })
+}
+
+fn states(connection: &Connection) -> rusqlite::Result<Vec<StateCount>> {
+    connection
+        .prepare_cached("SELECT state, count(*) FROM nodes GROUP BY rank, state ORDER BY rank")?
+        .query_map([], |row| {
+            let name: String = row.get(0)?;
+            Ok(StateCount { state: row::state(&name, 0)?, nodes: row::count(row, 1)? })
+        })?
+        .collect()
+}
+
+fn groups(connection: &Connection) -> rusqlite::Result<Vec<Group>> {
+    let mut groups: Vec<Group> = connection
+        .prepare_cached(&format!(
+            "SELECT cause, iif(min(title) = max(title), min(title), ''), min(rank), count(*), \
+             group_concat(DISTINCT phase), min(since), max(since) \
+             FROM nodes WHERE {TROUBLE} GROUP BY cause ORDER BY count(*) DESC, min(rank), cause LIMIT {MAX_GROUPS}"
+        ))?
+        .query_map([], |row| {
+            let rank: u32 = row.get(2)?;
+            let phases: Option<String> = row.get(4)?;
+            let mut phases: Vec<Phase> = phases
+                .iter()
+                .flat_map(|names| names.split(','))
+                .map(|name| row::phase(name, 4))
+                .collect::<rusqlite::Result<_>>()?;
+            phases.sort_unstable();
+            Ok(Group {
+                cause: row::cause(row, 0)?,
+                title: row.get(1)?,
+                state: State::ALL.get(rank as usize).copied().unwrap_or(State::Unknown),
+                nodes: row::count(row, 3)?,
+                phases,
+                first: row::time(row, 5)?,
+                last: row::time(row, 6)?,
+                examples: Vec::new(),
+            })
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    let mut names = connection.prepare_cached(&format!(
+        "SELECT name FROM nodes WHERE cause IS ?1 AND {TROUBLE} ORDER BY rank, since DESC, name LIMIT {EXAMPLES}"
+    ))?;
+    for group in &mut groups {
+        let cause = group.cause.as_ref().map(landfall_model::Cause::as_str);
+        group.examples = names.query_map([cause], |row| row.get(0))?.collect::<rusqlite::Result<_>>()?;
+    }
+    Ok(groups)
+}
+
+fn line(row: &Row<'_>) -> rusqlite::Result<NodeLine> {
+    let Shown { state, cause, title, phase, confidence } = Shown::read(row, 1)?;
+    Ok(NodeLine {
+        name: row.get(0)?,
+        state,
+        cause,
+        title,
+        component: row.get(6)?,
+        phase,
+        confidence,
+        since: row::time(row, 7)?,
+        last_seen: row::time(row, 8)?,
+    })
+}
+
+pub(super) fn node(connection: &Connection, name: &NodeName) -> rusqlite::Result<Option<NodeRecord>> {
+    connection
+        .prepare_cached(&format!(
+            "SELECT {LINE}, n.identity, n.first_seen, (SELECT count(*) FROM boots WHERE node = n.id), p.reports, \
+             p.sequence, p.time, n.key IS NOT NULL, n.turn, b.data \
+             FROM nodes n JOIN pulses p ON p.node = n.id JOIN bodies b ON b.id = n.body WHERE n.name = ?1"
+        ))?
+        .query_row([name.as_str()], |row| {
+            let identity: String = row.get(9)?;
+            let identity = serde_json::from_str(&identity)
+                .map_err(|error| rusqlite::Error::FromSqlConversionFailure(9, Type::Text, Box::new(error)))?;
+            Ok(NodeRecord {
+                line: line(row)?,
+                identity,
+                first_seen: row::time(row, 10)?,
+                boots: row::count(row, 11)?,
+                reports: row::count(row, 12)?,
+                sequence: row::count(row, 13)?,
+                time: row::time(row, 14)?,
+                signed: row.get(15)?,
+                turn: row::count(row, 16)?,
+                report: row::unpack(row, 17)?,
+            })
+        })
+        .optional()
+}
+
+pub(super) fn history(
+    connection: &Connection,
+    name: &NodeName,
+    before: Option<u64>,
+    limit: u32,
+) -> rusqlite::Result<Vec<Turn>> {
+    connection
+        .prepare_cached(
+            "SELECT b.id, b.received, b.time, b.state, b.cause, b.title, b.phase, b.confidence, b.kind = 2 \
+             FROM bodies b WHERE b.node = (SELECT id FROM nodes WHERE name = ?1) AND b.kind IN (1, 2) AND b.id < ?2 \
+             ORDER BY b.id DESC LIMIT ?3",
+        )?
+        .query_map(params![name.as_str(), before.map_or(i64::MAX, u64::cast_signed), limit], |row| {
+            let Shown { state, cause, title, phase, confidence } = Shown::read(row, 3)?;
+            Ok(Turn {
+                turn: row::count(row, 0)?,
+                received: row::time(row, 1)?,
+                time: row::time(row, 2)?,
+                state,
+                cause,
+                title,
+                phase,
+                confidence,
+                late: row.get(8)?,
+            })
+        })?
+        .collect()
+}
+
+pub(super) fn report(
+    connection: &Connection,
+    name: &NodeName,
+    turn: u64,
+) -> rusqlite::Result<Option<String>> {
+    connection
+        .prepare_cached(
+            "SELECT data FROM bodies WHERE id = ?2 AND node = (SELECT id FROM nodes WHERE name = ?1)",
+        )?
+        .query_row(params![name.as_str(), turn.cast_signed()], |row| row::unpack(row, 0))
+        .optional()
+}
+
+pub(super) fn trend(
+    connection: &Connection,
+    since: Timestamp,
+    step: u32,
+) -> rusqlite::Result<Vec<TrendPoint>> {
+    let step = i64::from(step.max(1)) * 1_000_000;
+    connection
+        .prepare_cached(&format!(
+            "SELECT cause, (received - ?1) / ?2, count(DISTINCT node) FROM bodies \
+             WHERE kind = 1 AND received >= ?1 AND {TROUBLE} GROUP BY 1, 2"
+        ))?
+        .query_map([micros(since), step], |row| {
+            Ok(TrendPoint { cause: row::cause(row, 0)?, step: row.get(1)?, nodes: row::count(row, 2)? })
+        })?
+        .collect()
+}
+
+pub(super) fn search(connection: &Connection, words: &[String], limit: u32) -> rusqlite::Result<Vec<Hit>> {
+    // Each word in quotation marks: nothing a user types is read as a query language.
+    let query: Vec<String> = words.iter().map(|word| format!("\"{}\"", word.replace('"', "\"\""))).collect();
+    if query.is_empty() {
+        return Ok(Vec::new());
+    }
+    connection
+        .prepare_cached(
+            "SELECT n.name, b.id, b.received, b.data FROM words w JOIN bodies b ON b.id = w.rowid \
+             JOIN nodes n ON n.id = b.node WHERE words MATCH ?1 ORDER BY w.rowid DESC LIMIT ?2",
+        )?
+        .query_map(params![query.join(" "), limit], |row| {
+            Ok(Hit {
+                node: row.get(0)?,
+                turn: row::count(row, 1)?,
+                received: row::time(row, 2)?,
+                report: row::unpack(row, 3)?,
+            })
+        })?
+        .collect()
+}
+
+const BUNDLE: &str = "SELECT digest, node, received, bytes, files, cut FROM bundles";
+
+fn bundle_record(row: &Row<'_>) -> rusqlite::Result<BundleRecord> {
+    Ok(BundleRecord {
+        digest: row.get(0)?,
+        node: row.get(1)?,
+        received: row::time(row, 2)?,
+        bytes: row::count(row, 3)?,
+        files: row::count(row, 4)?,
+        cut: row.get(5)?,
+    })
+}
+
+pub(super) fn bundle(connection: &Connection, digest: &str) -> rusqlite::Result<Option<BundleRecord>> {
+    connection
+        .prepare_cached(&format!("{BUNDLE} WHERE digest = ?1"))?
+        .query_row([digest], bundle_record)
+        .optional()
+}
+
+pub(super) fn bundles(connection: &Connection, name: &NodeName) -> rusqlite::Result<Vec<BundleRecord>> {
+    connection
+        .prepare_cached(&format!("{BUNDLE} WHERE node = ?1 ORDER BY received DESC LIMIT {MAX_BUNDLES}"))?
+        .query_map([name.as_str()], bundle_record)?
+        .collect()
+}

@@ -1,0 +1,153 @@
+//! Tokens: who somebody is and until when, under the seal of a key that only the hub's operators have.
+//!
+//! They are checked without asking the store, so replicas need to share nothing but the key. A token reads
+//! `landfall.CLAIMS.SEAL`, both parts base64 without padding; the seal is HMAC-SHA-256 over the first two. Changing the key
+//! withdraws every token.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use jiff::Timestamp;
+use landfall_model::Secret;
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+use crate::name::NodeName;
+
+/// What every token begins with, so that secret scanners and people recognise one.
+const PREFIX: &str = "landfall";
+/// Shorter keys can be guessed.
+const MIN_KEY: usize = 32;
+/// A token is some two hundred bytes.
+const MAX_TOKEN: usize = 2048;
+
+/// The key that seals tokens.
+#[expect(missing_debug_implementations, reason = "holds a secret")]
+pub struct TokenKey(Secret<Vec<u8>>);
+
+/// Who a token was made for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "kind", content = "name")]
+pub enum Holder {
+    /// A machine: it may report as itself and do nothing else.
+    Node(String),
+    /// A person or program that may see everything.
+    Viewer(String),
+    /// One that may also make tokens, take reports in for others and have nodes forgotten.
+    Operator(String),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    #[error("a key for tokens has at least {MIN_KEY} bytes")]
+    ShortKey,
+    #[error("this is no token of this hub")]
+    Foreign,
+    #[error("the token has expired")]
+    Expired,
+    #[error("the token's name cannot be used")]
+    Name,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Claims {
+    #[serde(flatten)]
+    holder: Holder,
+    /// Seconds since 1970.
+    expires: i64,
+}
+
+// === impl TokenKey ===
+
+impl TokenKey {
+    pub fn new(key: Secret<Vec<u8>>) -> Result<Self, TokenError> {
+        if key.expose().len() < MIN_KEY { Err(TokenError::ShortKey) } else { Ok(Self(key)) }
+    }
+
+    pub fn issue(&self, holder: Holder, expires: Timestamp) -> Result<Secret<String>, TokenError> {
+        NodeName::new(holder.name()).map_err(|_| TokenError::Name)?;
+        let claims = Claims { holder, expires: expires.as_second() };
+        let claims = serde_json::to_vec(&claims).map_err(|_| TokenError::Name)?;
+        let sealed = format!("{PREFIX}.{}", BASE64.encode(claims));
+        let seal = BASE64.encode(self.seal(&sealed).ok_or(TokenError::ShortKey)?.finalize().into_bytes());
+        Ok(Secret::new(format!("{sealed}.{seal}")))
+    }
+
+    pub fn check(&self, token: &str, now: Timestamp) -> Result<Holder, TokenError> {
+        if token.len() > MAX_TOKEN {
+            return Err(TokenError::Foreign);
+        }
+        let (sealed, seal) = token.rsplit_once('.').ok_or(TokenError::Foreign)?;
+        let (prefix, claims) = sealed.split_once('.').ok_or(TokenError::Foreign)?;
+        let seal = BASE64.decode(seal).map_err(|_| TokenError::Foreign)?;
+        // Compares in constant time, and before anything inside is believed.
+        self.seal(sealed).ok_or(TokenError::Foreign)?.verify_slice(&seal).map_err(|_| TokenError::Foreign)?;
+        if prefix != PREFIX {
+            return Err(TokenError::Foreign);
+        }
+        let claims = BASE64.decode(claims).map_err(|_| TokenError::Foreign)?;
+        let claims: Claims = serde_json::from_slice(&claims).map_err(|_| TokenError::Foreign)?;
+        if claims.expires <= now.as_second() { Err(TokenError::Expired) } else { Ok(claims.holder) }
+    }
+
+    fn seal(&self, sealed: &str) -> Option<Hmac<Sha256>> {
+        let mut mac = Hmac::<Sha256>::new_from_slice(self.0.expose()).ok()?;
+        mac.update(sealed.as_bytes());
+        Some(mac)
+    }
+}
+
+// === impl Holder ===
+
+impl Holder {
+    fn name(&self) -> &str {
+        match self {
+            Self::Node(name) | Self::Viewer(name) | Self::Operator(name) => name,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(byte: u8) -> TokenKey {
+        TokenKey::new(Secret::new(vec![byte; 32])).unwrap()
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_token_is_good_for_its_holder_until_it_expires() {
+        let holder = Holder::Node("n1".to_owned());
+        let token = key(1).issue(holder.clone(), at(100)).unwrap();
+        assert!(token.expose().starts_with("landfall."));
+        assert_eq!(key(1).check(token.expose(), at(99)).unwrap(), holder);
+        assert!(matches!(key(1).check(token.expose(), at(100)), Err(TokenError::Expired)));
+        assert!(matches!(key(2).check(token.expose(), at(99)), Err(TokenError::Foreign)));
+    }
+
+    #[test]
+    fn no_part_of_a_token_can_be_changed() {
+        let token = key(1).issue(Holder::Node("n1".to_owned()), at(100)).unwrap();
+        let forged = BASE64.encode(br#"{"kind":"operator","name":"me","expires":100}"#);
+        let seal = token.expose().rsplit_once('.').unwrap().1;
+        for bad in [
+            String::new(),
+            "landfall".to_owned(),
+            format!("landfall.{forged}.{seal}"),
+            format!("landfall.{forged}."),
+            "x".repeat(5000),
+        ] {
+            assert!(matches!(key(1).check(&bad, at(1)), Err(TokenError::Foreign)), "{bad}");
+        }
+    }
+
+    #[test]
+    fn weak_keys_and_odd_names_are_refused() {
+        assert!(matches!(TokenKey::new(Secret::new(vec![0; 31])), Err(TokenError::ShortKey)));
+        assert!(matches!(key(1).issue(Holder::Node("a/b".to_owned()), at(1)), Err(TokenError::Name)));
+    }
+}

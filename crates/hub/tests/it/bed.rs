@@ -1,0 +1,329 @@
+//! A hub in this process on a free port, nodes that report, and a small HTTP client.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use landfall_evidence::bundle::{BundleWriter, Packing, bundle_id};
+use landfall_hub::{Config, ObjectPlace, Server, StorePlace, TlsFiles};
+use landfall_model::bundle::{BundleItem, ItemOutcome};
+use landfall_model::envelope::{Envelope, FORMAT, ReportId};
+use landfall_model::identity::NodeIdentity;
+use landfall_model::report::{
+    Class, Evidence, Finding, PhaseOutcome, Report, Source, State, TimelineEntry, Verdict,
+};
+use landfall_model::{Cause, Confidence, Phase};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+
+/// A hub; ends when it is dropped.
+pub(crate) struct TestHub {
+    pub(crate) address: SocketAddr,
+    pub(crate) folder: TempDir,
+    end: Option<oneshot::Sender<()>>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: Vec<u8>,
+}
+
+// === impl TestHub ===
+
+impl TestHub {
+    pub(crate) fn start() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = config(&folder);
+        change(&mut config);
+        let (end, ended) = oneshot::channel::<()>();
+        let (told, address) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let runtime =
+                tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            runtime.block_on(async move {
+                let server = Server::bind(config).await.unwrap();
+                told.send(server.address()).unwrap();
+                server
+                    .serve(async {
+                        let _ = ended.await;
+                    })
+                    .await;
+            });
+        });
+        let address = address.recv_timeout(Duration::from_secs(60)).unwrap();
+        Self { address, folder, end: Some(end), thread: Some(thread) }
+    }
+
+    pub(crate) fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+        ask(self.address, method, path, headers, body)
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.request("GET", path, &[], b"")
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self, path: &str) -> Value {
+        let answer = self.get(path);
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        answer.json()
+    }
+
+    pub(crate) fn post(&self, envelope: &Envelope) -> Answer {
+        let body = serde_json::to_vec(envelope).unwrap();
+        self.request("POST", "/api/v1/reports", &[("content-type", "application/json")], &body)
+    }
+
+    #[track_caller]
+    pub(crate) fn stored(&self, envelope: &Envelope) {
+        let answer = self.post(envelope);
+        assert_eq!((answer.status, answer.json()["outcome"].as_str()), (200, Some("stored")), "{answer:?}");
+    }
+}
+
+impl Drop for TestHub {
+    fn drop(&mut self) {
+        drop(self.end.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+pub(crate) fn config(folder: &TempDir) -> Config {
+    Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        store: StorePlace::Sqlite(folder.path().join("hub.db")),
+        objects: ObjectPlace::Folder(folder.path().join("bundles")),
+        tls: None::<TlsFiles>,
+        token_key: None,
+        proxy: None,
+        keep: Duration::from_secs(3600),
+        keep_bundles: Duration::from_secs(3600),
+        max_bundle: 8 << 20,
+    }
+}
+
+/// One request over a connection of its own.
+pub(crate) fn ask(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+    let mut head =
+        format!("{method} {path} HTTP/1.1\r\nconnection: close\r\ncontent-length: {}\r\n", body.len());
+    if !headers.iter().any(|(name, _)| *name == "host") {
+        head += &format!("host: {address}\r\n");
+    }
+    for (name, value) in headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(b"\r\n").unwrap();
+    // A hub that has seen enough may answer and close before everything is sent.
+    let _ = stream.write_all(body);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    Answer::parse(&answer)
+}
+
+// === impl Answer ===
+
+impl Answer {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
+        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or(bytes.len());
+        let head = String::from_utf8_lossy(&bytes[..end]).to_ascii_lowercase();
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or(0);
+        let mut body = bytes.get(end + 4..).unwrap_or_default().to_vec();
+        if head.contains("transfer-encoding: chunked") {
+            body = unchunked(&body);
+        }
+        Self { status, head, body }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.text()))
+    }
+}
+
+fn unchunked(mut body: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    while let Some(end) = body.windows(2).position(|window| window == b"\r\n") {
+        let size = usize::from_str_radix(&String::from_utf8_lossy(&body[..end]), 16).unwrap_or(0);
+        if size == 0 {
+            break;
+        }
+        whole.extend_from_slice(&body[end + 2..end + 2 + size]);
+        body = &body[end + 2 + size + 2..];
+    }
+    whole
+}
+
+pub(crate) fn new_id() -> ReportId {
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    let mut random = [0; 10];
+    random[2..].copy_from_slice(&COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes());
+    ReportId::new(Timestamp::now(), random)
+}
+
+pub(crate) fn identity(name: &str) -> NodeIdentity {
+    NodeIdentity {
+        hostname: name.to_owned(),
+        machine_id: Some("0123456789abcdef".to_owned()),
+        boot_id: Some("boot-1".to_owned()),
+        os: Some("Debian GNU/Linux 12 (bookworm)".to_owned()),
+        architecture: Some("x86_64".to_owned()),
+        provider_id: None,
+    }
+}
+
+pub(crate) fn envelope(node: &str, sequence: u64, report: Report) -> Envelope {
+    Envelope {
+        format: FORMAT,
+        id: new_id(),
+        node: identity(node),
+        sequence,
+        time: Timestamp::now(),
+        report,
+        signature: None,
+    }
+}
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_767_323_045 + second).unwrap()
+}
+
+pub(crate) fn running() -> Report {
+    Report {
+        format: 1,
+        verdict: Verdict {
+            state: State::Running,
+            cause: None,
+            title: "Joining the cluster".to_owned(),
+            component: None,
+            phase: Some(Phase::Join),
+            confidence: Confidence::NONE,
+        },
+        findings: Vec::new(),
+        timeline: vec![
+            TimelineEntry {
+                phase: Phase::Kernel,
+                started: Some(at(0)),
+                ended: Some(at(15)),
+                outcome: PhaseOutcome::Ok,
+            },
+            TimelineEntry {
+                phase: Phase::CloudInit,
+                started: Some(at(15)),
+                ended: Some(at(90)),
+                outcome: PhaseOutcome::Ok,
+            },
+            TimelineEntry {
+                phase: Phase::Join,
+                started: Some(at(90)),
+                ended: None,
+                outcome: PhaseOutcome::Open,
+            },
+        ],
+        sources: vec![Source {
+            name: "kubelet.log".to_owned(),
+            kind: "journal-text".to_owned(),
+            bytes: 1234,
+            lines: 17,
+            first: None,
+            last: None,
+            error: None,
+        }],
+    }
+}
+
+pub(crate) fn succeeded() -> Report {
+    let mut report = running();
+    report.verdict.state = State::Succeeded;
+    "The node is Ready".clone_into(&mut report.verdict.title);
+    report.verdict.phase = Some(Phase::Ready);
+    report.timeline[2].ended = Some(at(120));
+    report.timeline[2].outcome = PhaseOutcome::Ok;
+    report
+}
+
+/// A failure of this cause, proved by this line.
+pub(crate) fn failed(cause: &str, title: &str, line: &str) -> Report {
+    let mut report = running();
+    let cause = Cause::new(cause).unwrap();
+    report.verdict = Verdict {
+        state: State::Failed,
+        cause: Some(cause.clone()),
+        title: title.to_owned(),
+        component: Some("network".to_owned()),
+        phase: Some(Phase::Join),
+        confidence: Confidence::new(0.95),
+    };
+    report.findings = vec![Finding {
+        cause: cause.clone(),
+        title: title.to_owned(),
+        root: true,
+        confidence: Confidence::new(0.95),
+        class: Class::Retryable,
+        explains: Vec::new(),
+        evidence: vec![Evidence {
+            source: "machine:log-bundle-20260102030405/bootstrap/journals/kubelet.log".to_owned(),
+            line: 42,
+            time: Some(at(100)),
+            text: line.to_owned(),
+        }],
+        fix: "Correct `/etc/resolv.conf`.".to_owned(),
+        reference: format!("docs/causes/{cause}.md"),
+    }];
+    report.timeline[2].ended = Some(at(130));
+    report.timeline[2].outcome = PhaseOutcome::Failed;
+    report
+}
+
+pub(crate) fn no_dns() -> Report {
+    failed(
+        "dns-resolution-failure",
+        "The name `api.corp` cannot be resolved",
+        "dial tcp: lookup api.corp on 10.0.0.2:53: no such host",
+    )
+}
+
+/// A bundle of the node with one log of these lines.
+pub(crate) fn bundle(node: &str, lines: &[String]) -> Vec<u8> {
+    let started = at(0);
+    let mut bundle =
+        BundleWriter::new(Vec::new(), Packing::Gzip, &bundle_id(started), identity(node), started);
+    let item = |path: &str| BundleItem {
+        path: path.to_owned(),
+        source: "journal:kubelet.service".to_owned(),
+        outcome: ItemOutcome::Collected,
+        duration_ms: 1,
+        bytes: 0,
+        truncated: 0,
+        sha256: None,
+        redactions: std::collections::BTreeMap::new(),
+    };
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    bundle.add(item("bootstrap/machine/hostname"), format!("{node}\n").as_bytes()).unwrap();
+    bundle.add(item("bootstrap/journals/kubelet.log"), text.as_bytes()).unwrap();
+    bundle.finish(started).unwrap().out
+}

@@ -1,0 +1,280 @@
+//! Ten kinds of hostile upload, and what becomes of them.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpStream;
+
+use landfall_model::envelope::{Signature, signed_bytes};
+use landfall_pki::SigningKey;
+
+use crate::bed::{Answer, TestHub, ask, bundle, envelope, failed, no_dns, running};
+
+const JSON: (&str, &str) = ("content-type", "application/json");
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+/// The hub is as it was before, and takes a good report in.
+#[track_caller]
+fn unharmed(hub: &TestHub) {
+    assert_eq!(hub.json("/api/v1/fleet")["total"], 0);
+    let unfinished = fs::read_dir(hub.folder.path().join("bundles/unfinished")).unwrap().count();
+    assert_eq!(unfinished, 0, "nothing is left on the disk");
+    hub.stored(&envelope("good", 1, running()));
+}
+
+#[track_caller]
+fn refused(answer: &Answer, status: u16) {
+    assert_eq!(answer.status, status, "{answer:?}");
+    assert!(answer.head.contains("application/problem+json"), "{answer:?}");
+    assert_eq!(answer.json()["retry"], false, "{answer:?}");
+}
+
+#[test]
+fn one_a_bomb_of_a_report() {
+    let hub = TestHub::start();
+    let bomb = vec![b' '; 32 << 20];
+    for (encoding, body) in [("gzip", gzip(&bomb)), ("zstd", zstd::bulk::compress(&bomb, 3).unwrap())] {
+        for kind in ["application/json", "application/x-ndjson"] {
+            let headers = [("content-type", kind), ("content-encoding", encoding)];
+            refused(&hub.request("POST", "/api/v1/reports", &headers, &body), 413);
+        }
+    }
+    unharmed(&hub);
+}
+
+#[test]
+fn two_an_oversized_report() {
+    let hub = TestHub::start();
+    let mut report = no_dns();
+    report.findings[0].evidence[0].text = "x".repeat(2 << 20);
+    refused(&hub.post(&envelope("n1", 1, report)), 413);
+    let mut titled = no_dns();
+    titled.verdict.title = "x".repeat(5000);
+    refused(&hub.post(&envelope("n1", 1, titled)), 413);
+    let many = "{}\n".repeat(2000);
+    refused(
+        &hub.request("POST", "/api/v1/reports", &[("content-type", "application/x-ndjson")], many.as_bytes()),
+        413,
+    );
+    unharmed(&hub);
+}
+
+#[test]
+fn three_nonsense_and_deep_nesting() {
+    let hub = TestHub::start();
+    let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let mut wrong_format = serde_json::to_value(envelope("n1", 1, running())).unwrap();
+    wrong_format["format"] = 99.into();
+    let mut no_sequence = serde_json::to_value(envelope("n1", 1, running())).unwrap();
+    no_sequence["sequence"] = 0.into();
+    for body in [
+        b"".to_vec(),
+        b"null".to_vec(),
+        b"\xff\xfe\x00".to_vec(),
+        deep.into_bytes(),
+        wrong_format.to_string().into_bytes(),
+        no_sequence.to_string().into_bytes(),
+    ] {
+        refused(&hub.request("POST", "/api/v1/reports", &[JSON], &body), 422);
+    }
+    refused(&hub.request("POST", "/api/v1/reports", &[JSON, ("content-encoding", "br")], b"{}"), 415);
+    refused(&hub.request("POST", "/api/v1/reports", &[("content-type", "text/xml")], b"{}"), 415);
+    unharmed(&hub);
+}
+
+#[test]
+fn four_scripts_in_what_a_node_says() {
+    let hub = TestHub::start();
+    let script = "\"><script>alert(1)</script><img src=x onerror=alert(2)>\u{202e}\u{1b}[2J";
+    let mut report = failed("dns-resolution-failure", script, script);
+    report.verdict.component = Some(script.to_owned());
+    report.findings[0].fix = script.to_owned();
+    report.findings[0].evidence[0].source = script.to_owned();
+    report.sources[0].name = script.to_owned();
+    report.sources[0].error = Some(script.to_owned());
+    let mut envelope = envelope("n1", 1, report);
+    envelope.node.os = Some(script.to_owned());
+    envelope.node.provider_id = Some(script.to_owned());
+    hub.stored(&envelope);
+    let bytes = bundle("n1", &[script.to_owned()]);
+    let digest = hub.request("POST", "/api/v1/nodes/n1/bundles", &[], &bytes).json()["digest"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    for path in [
+        "/".to_owned(),
+        "/nodes/n1".to_owned(),
+        "/causes".to_owned(),
+        "/search?q=alert".to_owned(),
+        "/search?q=%22%3E%3Cscript%3Ealert(1)%3C/script%3E".to_owned(),
+        "/?q=%22%3E%3Cscript%3E".to_owned(),
+        format!("/logs/{digest}"),
+        format!("/logs/{digest}?path=bootstrap/journals/kubelet.log"),
+        format!("/logs/{digest}?q=%22%3E%3Cscript%3E"),
+    ] {
+        let answer = hub.get(&path);
+        assert_eq!(answer.status, 200, "{path}");
+        let page = answer.text();
+        let scripts = page.matches("<script").count();
+        assert_eq!(scripts, 1, "only our own script on {path}: {page}");
+        assert!(
+            !page.contains("<img") && !page.contains('\u{202e}') && !page.contains('\u{1b}'),
+            "{path}: {page}"
+        );
+        let policy = "content-security-policy: default-src 'none'; style-src 'self'; script-src 'self';";
+        assert!(answer.head.contains(policy), "{path}: {}", answer.head);
+        assert!(answer.head.contains("x-content-type-options: nosniff"), "{path}");
+    }
+}
+
+#[test]
+fn five_a_replay() {
+    let hub = TestHub::start();
+    let first = envelope("n1", 1, no_dns());
+    let second = envelope("n1", 2, running());
+    hub.stored(&first);
+    hub.stored(&second);
+    // An old report once more changes nothing, however often it comes.
+    for _ in 0..3 {
+        assert_eq!(hub.post(&first).json()["outcome"], "duplicate");
+    }
+    // The same report under a new id is late, not news.
+    let mut again = first.clone();
+    again.id = crate::bed::new_id();
+    assert_eq!(hub.post(&again).json()["outcome"], "late");
+    let node = hub.json("/api/v1/nodes/n1");
+    assert_eq!((node["state"].as_str(), node["sequence"].as_u64()), (Some("running"), Some(2)));
+    // Another report under a known id is a forgery.
+    let mut forged = second.clone();
+    forged.report = no_dns();
+    refused(&hub.post(&forged), 409);
+    let mut of_another = second;
+    of_another.node.hostname = "n2".to_owned();
+    refused(&hub.post(&of_another), 409);
+}
+
+#[test]
+fn six_a_stolen_name_without_the_key() {
+    let hub = TestHub::start();
+    let (key, _) = SigningKey::generate().unwrap();
+    let (thief, _) = SigningKey::generate().unwrap();
+    let signed = |sequence: u64, key: &SigningKey| {
+        let mut envelope = envelope("n1", sequence, no_dns());
+        let message = signed_bytes(&serde_json::to_value(&envelope).unwrap());
+        let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        envelope.signature =
+            Some(Signature { key: hexadecimal(&key.public_key()), value: hexadecimal(&key.sign(&message)) });
+        envelope
+    };
+    hub.stored(&signed(1, &key));
+    refused(&hub.post(&envelope("n1", 2, running())), 403);
+    refused(&hub.post(&signed(3, &thief)), 403);
+    let mut changed = signed(4, &key);
+    changed.report.verdict.title = "All is well".to_owned();
+    refused(&hub.post(&changed), 403);
+    let mut odd = signed(5, &key);
+    odd.signature.as_mut().unwrap().value = "zz".to_owned();
+    refused(&hub.post(&odd), 422);
+    hub.stored(&signed(6, &key));
+    assert_eq!(hub.json("/api/v1/nodes/n1")["signed"], true);
+}
+
+#[test]
+fn seven_names_that_are_paths_or_markup() {
+    let hub = TestHub::start();
+    for name in
+        ["", "../../etc/passwd", "a/b", "<b>", "a b", "n1\r\nx", &"n".repeat(300), "-rf", "\u{202e}n1"]
+    {
+        refused(&hub.post(&envelope(name, 1, running())), 422);
+    }
+    for path in ["/api/v1/nodes/..%2f..%2fx", "/api/v1/nodes/%3Cb%3E", "/nodes/a%2fb", "/api/v1/nodes/%ff"] {
+        assert!(matches!(hub.get(path).status, 400 | 404), "{path}");
+    }
+    for digest in ["..%2f..%2fhub.db", "%2e%2e", "aa", &"f".repeat(64)] {
+        assert_eq!(hub.get(&format!("/api/v1/bundles/{digest}/content")).status, 404, "{digest}");
+    }
+    unharmed(&hub);
+}
+
+#[test]
+fn eight_bundles_that_are_none() {
+    let hub = TestHub::start();
+    let good = bundle("n1", &["a line".to_owned()]);
+    let post = |body: &[u8]| hub.request("POST", "/api/v1/nodes/n1/bundles", &[], body);
+    refused(&post(b""), 422);
+    refused(&post(b"not packed at all"), 422);
+    refused(&post(&gzip(b"packed, and no archive")), 422);
+    // Somebody else's bundle.
+    refused(&post(&bundle("n2", &["a line".to_owned()])), 403);
+    // Not what was announced.
+    let announced = format!("/api/v1/nodes/n1/bundles/{}", "0".repeat(64));
+    refused(&hub.request("PUT", &announced, &[], &good), 422);
+    // A file changed after it was collected.
+    let mut content = Vec::new();
+    std::io::Read::read_to_end(&mut flate2::read::MultiGzDecoder::new(good.as_slice()), &mut content)
+        .unwrap();
+    let at = content.windows(6).position(|window| window == b"a line").unwrap();
+    content[at] = b'A';
+    refused(&post(&gzip(&content)), 422);
+    // An archive of somebody else's making: a link, a path that climbs.
+    let mut archive = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(tar::EntryType::Symlink);
+    header.set_size(0);
+    archive.append_link(&mut header, "log-bundle-1/x", "/etc/passwd").unwrap();
+    refused(&post(&gzip(&archive.into_inner().unwrap())), 422);
+    unharmed(&hub);
+}
+
+#[test]
+fn nine_bundles_that_are_bombs() {
+    let hub = TestHub::start();
+    let post = |body: &[u8]| hub.request("POST", "/api/v1/nodes/n1/bundles", &[], body);
+    // Larger than allowed, packed.
+    refused(&post(&vec![b'x'; 9 << 20]), 413);
+    // An extended header that claims four gigabytes: nothing of that size is ever held.
+    let mut header = tar::Header::new_ustar();
+    header.set_entry_type(tar::EntryType::XHeader);
+    header.set_size(4 << 30);
+    header.set_cksum();
+    let mut archive = header.as_bytes().to_vec();
+    archive.extend(std::iter::repeat_n(b'x', 8 << 20));
+    refused(&post(&gzip(&archive)), 422);
+    // A row of frames that would unpack to 16 GiB of nothing: no archive, and not read to its end.
+    let frame = zstd::bulk::compress(&vec![0; 64 << 20], 3).unwrap();
+    let bomb = frame.repeat(256);
+    assert!(bomb.len() < 8 << 20, "{}", bomb.len());
+    refused(&post(&bomb), 422);
+    unharmed(&hub);
+}
+
+#[test]
+fn ten_requests_that_never_end_and_other_sites() {
+    let hub = TestHub::start();
+    // Heads that never end and bodies that never come do not keep others out.
+    let mut lingering = Vec::new();
+    for number in 0..200 {
+        let mut stream = TcpStream::connect(hub.address).unwrap();
+        let head = "POST /api/v1/reports HTTP/1.1\r\nhost: localhost\r\n";
+        let more = if number % 2 == 0 { "x-a: b" } else { "content-length: 1000000\r\n\r\n{" };
+        stream.write_all(head.as_bytes()).unwrap();
+        stream.write_all(more.as_bytes()).unwrap();
+        lingering.push(stream);
+    }
+    // A head without end is refused, not held.
+    let endless = "x".repeat(1 << 20);
+    let answer = ask(hub.address, "GET", "/", &[("x-long", &endless)], b"");
+    assert!(matches!(answer.status, 0 | 431), "{}", answer.status);
+    // A page of another site, in the browser of somebody at this machine.
+    let body = serde_json::to_vec(&envelope("n1", 1, running())).unwrap();
+    let cross = [JSON, ("sec-fetch-site", "cross-site"), ("origin", "https://evil.example")];
+    refused(&hub.request("POST", "/api/v1/reports", &cross, &body), 403);
+    let rebound = [JSON, ("host", "evil.example:8700")];
+    refused(&hub.request("POST", "/api/v1/reports", &rebound, &body), 421);
+    assert_eq!(hub.request("GET", "/", &[("host", "evil.example")], b"").status, 421);
+    unharmed(&hub);
+}

@@ -1,0 +1,8 @@
+//! A hub that listens, as nodes, operators and attackers meet it.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod access;
+mod api;
+mod bed;
+mod hostile;
+mod store;

@@ -1,0 +1,268 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use landfall_hub::{Client, ClientError};
+use landfall_model::Secret;
+use serde_json::Value;
+
+use crate::exit::{Exit, Failure};
+use crate::output;
+
+/// Names and titles are cut to these, so that a line stays a line.
+const NAME_WIDTH: usize = 32;
+const MIN_TITLE: usize = 24;
+
+/// Show the fleet in the terminal, from a hub
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  landfall status
+  landfall status --state failed --watch
+  landfall status --hub https://hub.corp:8700 --ca hub-ca.crt --token-file ~/.landfall-token
+  landfall status --output json | jq '.groups[].title'
+
+Exit codes: 0 no node is in trouble · 2 some are · 69 the hub cannot be reached · 77 the hub refused")]
+pub(crate) struct Status {
+    /// The hub's address
+    #[arg(long, value_name = "URL", env = "LANDFALL_HUB", default_value = "http://127.0.0.1:8700")]
+    hub: String,
+
+    /// The authority that issued the hub's certificate, PEM
+    #[arg(long, value_name = "FILE", env = "LANDFALL_HUB_CA")]
+    ca: Option<PathBuf>,
+
+    /// A file with a token of a viewer or operator
+    #[arg(long, value_name = "FILE", env = "LANDFALL_HUB_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+
+    /// Only nodes in this state
+    #[arg(long)]
+    state: Option<String>,
+
+    /// Only nodes with this cause
+    #[arg(long)]
+    cause: Option<String>,
+
+    /// Nodes to show
+    #[arg(long, default_value_t = 50)]
+    limit: u32,
+
+    /// Show it again every few seconds, until interrupted
+    #[arg(long)]
+    watch: bool,
+
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    every: u64,
+
+    /// How to print
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs: `Fleet` in docs/reference/hub.openapi.json; with `--watch` one object per line
+    Json,
+}
+
+// === impl Status ===
+
+impl Status {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let token = self.token_file.as_ref().map(|path| {
+            let token = std::fs::read_to_string(path).with_context(|| format!("read `{}`", path.display()));
+            token.map(Secret::new).map_err(|error| Failure::new(error, "name the file that holds your token"))
+        });
+        let client = Client::new(&self.hub, self.ca.clone(), token.transpose()?).map_err(explain)?;
+        let mut path = format!("/api/v1/fleet?limit={}", self.limit);
+        for (name, value) in [("state", &self.state), ("cause", &self.cause)] {
+            if let Some(value) = value {
+                path += &format!("&{name}={}", escaped(value));
+            }
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.context("start the runtime")?;
+        runtime.block_on(async {
+            loop {
+                let answer = client.get(&path).await;
+                let fleet = match answer {
+                    // While watching, a hub that restarts is waited for.
+                    Err(error) if self.watch && !matches!(error, ClientError::Refused { .. }) => {
+                        output::complain(&landfall_model::chain(&error).to_string(), None);
+                        tokio::time::sleep(Duration::from_secs(self.every)).await;
+                        continue;
+                    }
+                    answer => answer.map_err(explain)?,
+                };
+                let fleet: Value = serde_json::from_slice(&fleet).context("read the hub's answer")?;
+                self.show(&fleet)?;
+                if !self.watch {
+                    let trouble = fleet["groups"].as_array().is_some_and(|groups| !groups.is_empty());
+                    return Ok(if trouble { Exit::Findings } else { Exit::Done });
+                }
+                tokio::time::sleep(Duration::from_secs(self.every)).await;
+            }
+        })
+    }
+
+    fn show(&self, fleet: &Value) -> anyhow::Result<()> {
+        if self.output == Format::Json {
+            let text = if self.watch { fleet.to_string() } else { format!("{fleet:#}") };
+            return output::print(&(text + "\n"));
+        }
+        let colour = output::colour_on_stdout();
+        // Home, show, and clear what an earlier, longer table left.
+        let (home, rest) = if self.watch && colour { ("\x1b[H\x1b[2J", "") } else { ("", "") };
+        let text = table(fleet, output::width(), colour, jiff::Timestamp::now());
+        output::print(&format!("{home}{text}{rest}"))
+    }
+}
+
+/// The board as text: one line that says it all, the groups, the nodes.
+fn table(fleet: &Value, width: usize, colour: bool, now: jiff::Timestamp) -> String {
+    let list = |name: &str| fleet[name].as_array().cloned().unwrap_or_default();
+    let states: Vec<String> =
+        list("states").iter().map(|state| format!("{} {}", state["nodes"], text(&state["state"]))).collect();
+    let total = fleet["total"].as_u64().unwrap_or(0);
+    let mut out = match total {
+        0 => "No node has reported yet\n".to_owned(),
+        1 => format!("1 node: {}\n", states.join(", ")),
+        _ => format!("{total} nodes: {}\n", states.join(", ")),
+    };
+    let groups = list("groups");
+    if !groups.is_empty() {
+        out.push('\n');
+    }
+    for group in groups {
+        let cause = group["cause"].as_str().map(|cause| format!(" ({})", clean(cause))).unwrap_or_default();
+        out += &format!(
+            "{:>6}  {}  {}{cause}\n",
+            group["nodes"].as_u64().unwrap_or(0),
+            painted(&text(&group["state"]), colour, 9),
+            text(&group["title"])
+        );
+    }
+    let nodes = list("nodes");
+    if nodes.is_empty() {
+        return out;
+    }
+    let name_width =
+        nodes.iter().map(|node| text(&node["name"]).chars().count()).max().unwrap_or(4).clamp(4, NAME_WIDTH);
+    let title_width = width.saturating_sub(name_width + 36).max(MIN_TITLE);
+    out += &format!("\n{:<9}  {:<name_width$}  {:<13}  {:>6}  {}\n", "STATE", "NODE", "PHASE", "FOR", "WHAT");
+    for node in &nodes {
+        let since = node["since"].as_str().and_then(|since| since.parse::<jiff::Timestamp>().ok());
+        let age = since.map(|since| age(now.duration_since(since).as_secs())).unwrap_or_default();
+        let name = cut(&text(&node["name"]), name_width);
+        out += &format!(
+            "{}  {name:<name_width$}  {:<13}  {age:>6}  {}\n",
+            painted(&text(&node["state"]), colour, 9),
+            text(&node["phase"]),
+            cut(&text(&node["title"]), title_width),
+        );
+    }
+    let found = fleet["found"].as_u64().unwrap_or(0);
+    let more = found.saturating_sub(nodes.len() as u64);
+    if more > 0 {
+        out += &format!("and {more} more\n");
+    }
+    out
+}
+
+fn text(value: &Value) -> String {
+    clean(value.as_str().unwrap_or_default())
+}
+
+/// Nodes choose what they say; a terminal must not obey it.
+fn clean(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+fn painted(state: &str, colour: bool, width: usize) -> String {
+    let code = match state {
+        "failed" | "hung" => "1;31",
+        "degraded" => "1;33",
+        "succeeded" => "32",
+        _ => "0",
+    };
+    if colour { format!("\x1b[{code}m{state:<width$}\x1b[0m") } else { format!("{state:<width$}") }
+}
+
+fn age(seconds: i64) -> String {
+    match seconds {
+        ..=59 => format!("{}s", seconds.max(0)),
+        60..=3599 => format!("{}m", seconds / 60),
+        3600..=172_799 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+    text.bytes()
+        .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
+}
+
+fn explain(error: ClientError) -> Failure {
+    let (hint, exit) = match &error {
+        ClientError::Address(_) => ("name it with `--hub`, such as `http://127.0.0.1:8700`", Exit::Usage),
+        ClientError::Authority { .. } => ("name the hub's certificate authority with `--ca`", Exit::Failed),
+        ClientError::Refused { status: 401 | 403, .. } => {
+            ("name a token of a viewer or operator with `--token-file`", Exit::NotPermitted)
+        }
+        ClientError::Refused { .. } | ClientError::Answer(_) => ("look into the hub's log", Exit::Failed),
+        ClientError::Reach { .. } | ClientError::Http { .. } | ClientError::Late => {
+            ("is the hub running? name it with `--hub`, and its authority with `--ca`", Exit::Unavailable)
+        }
+    };
+    Failure::new(error, hint).with_exit(exit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_board_says_what_is_wrong_first() {
+        let fleet = serde_json::json!({
+            "total": 41,
+            "found": 41,
+            "states": [{"state": "failed", "nodes": 40}, {"state": "succeeded", "nodes": 1}],
+            "groups": [{"cause": "disk-full", "title": "The disk is full", "state": "failed", "nodes": 40}],
+            "nodes": [{
+                "name": "n1", "state": "failed", "phase": "runtime", "title": "The disk \u{1b}[2Jis full",
+                "since": "2026-01-02T03:04:05Z"
+            }],
+        });
+        let now = "2026-01-02T03:09:05Z".parse().unwrap();
+        insta::assert_snapshot!(table(&fleet, 80, false, now), @r"
+        41 nodes: 40 failed, 1 succeeded
+
+            40  failed     The disk is full (disk-full)
+
+        STATE      NODE  PHASE             FOR  WHAT
+        failed     n1    runtime            5m  The disk �[2Jis full
+        and 40 more
+        ");
+    }
+
+    #[test]
+    fn long_names_are_cut() {
+        assert_eq!(cut("abcdef", 4), "abc…");
+        assert_eq!(cut("abcd", 4), "abcd");
+        assert_eq!(escaped("a b&c"), "a%20b%26c");
+    }
+}

@@ -1,0 +1,146 @@
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use landfall_testkit::{Process, free_port};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::command::Bench;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Nodes that report at once, and how often the hub is killed.
+const NODES: u64 = 8;
+const ROUNDS: u64 = 3;
+/// Acknowledgements waited for before each kill.
+const BEFORE_KILL: usize = 60;
+
+fn start(bench: &Bench, port: u16) -> Process {
+    let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
+    let mut hub = Process::start("hub", program, bench.path(), |command| {
+        command.current_dir(bench.path()).args(["hub", "--listen", &format!("127.0.0.1:{port}")]);
+        command.args(["--store", "sqlite:hub.db", "--objects", "file:bundles"]);
+    })
+    .unwrap();
+    hub.wait_until("it listens", PATIENCE, || {
+        ask(port, "GET", "/readyz", "").filter(|(status, _)| *status == 200)
+    })
+    .unwrap();
+    hub
+}
+
+/// One request; nothing when the hub is gone.
+fn ask(port: u16, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
+    stream.set_read_timeout(Some(PATIENCE)).ok()?;
+    let length = body.len();
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).ok()?;
+    stream.write_all(body.as_bytes()).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+}
+
+fn report(node: u64, sequence: u64, number: u64) -> String {
+    let title = format!("Step {number}");
+    json!({
+        "format": 1,
+        "id": format!("01a1e1d7-cfdd-7000-8000-{number:012x}"),
+        "node": {"hostname": format!("n{node}"), "bootId": "b"},
+        "sequence": sequence,
+        "time": "2026-01-02T03:04:05Z",
+        "report": {
+            "format": 1,
+            "verdict": {"state": "running", "cause": null, "title": title, "component": null, "phase": "join", "confidence": 0.0},
+            "findings": [], "timeline": [], "sources": []
+        }
+    })
+    .to_string()
+}
+
+#[test]
+fn what_a_killed_hub_acknowledged_is_there_when_it_comes_back() {
+    let bench = Bench::new();
+    let port = free_port().unwrap();
+    let acknowledged: Mutex<Vec<String>> = Mutex::default();
+    let numbers = AtomicU64::new(1);
+    let sequences: Vec<AtomicU64> = (0..NODES).map(|_| AtomicU64::new(1)).collect();
+    for round in 1..=ROUNDS {
+        let mut hub = start(&bench, port);
+        let wanted = acknowledged.lock().unwrap().len() + BEFORE_KILL;
+        std::thread::scope(|scope| {
+            for node in 0..NODES {
+                let (acknowledged, numbers, sequences) = (&acknowledged, &numbers, &sequences);
+                scope.spawn(move || {
+                    loop {
+                        let sequence =
+                            sequences[usize::try_from(node).unwrap()].fetch_add(1, Ordering::Relaxed);
+                        let body = report(node, sequence, numbers.fetch_add(1, Ordering::Relaxed));
+                        match ask(port, "POST", "/api/v1/reports", &body) {
+                            Some((200, _)) => acknowledged.lock().unwrap().push(body),
+                            Some(other) => panic!("{other:?}"),
+                            None => return,
+                        }
+                    }
+                });
+            }
+            let enough = || (acknowledged.lock().unwrap().len() >= wanted).then_some(());
+            landfall_testkit::eventually("reports under way", PATIENCE, enough).unwrap();
+            // The process is `landfall` itself: `setpriv` becomes it.
+            hub.signal(Signal::KILL).unwrap();
+            assert_eq!(hub.wait(PATIENCE).unwrap(), None, "round {round}");
+        });
+    }
+    let _hub = start(&bench, port);
+    let acknowledged = acknowledged.into_inner().unwrap();
+    assert!(acknowledged.len() >= BEFORE_KILL * 3);
+    for body in &acknowledged {
+        let (status, answer) = ask(port, "POST", "/api/v1/reports", body).unwrap();
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert_eq!((status, answer["outcome"].as_str()), (200, Some("duplicate")), "{body}");
+    }
+}
+
+#[test]
+fn status_shows_the_board_and_tells_trouble_by_its_exit_code() {
+    let bench = Bench::new();
+    let port = free_port().unwrap();
+    let _hub = start(&bench, port);
+    let address = format!("http://127.0.0.1:{port}");
+    let run = bench.run(&["status", "--hub", &address]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, "No node has reported yet\n"), "{run:?}");
+    let failed = report(1, 1, 1)
+        .replace("\"running\"", "\"failed\"")
+        .replace("\"cause\":null", "\"cause\":\"disk-full\"");
+    assert_eq!(ask(port, "POST", "/api/v1/reports", &failed).unwrap().0, 200);
+    let run = bench.run(&["status", "--hub", &address]);
+    assert_eq!(run.code, 2, "{run:?}");
+    assert!(run.stdout.starts_with("1 node: 1 failed\n\n     1  failed     Step 1 (disk-full)\n"), "{run:?}");
+    let run = bench.run(&["status", "--hub", &address, "--output", "json"]);
+    assert_eq!(run.report()["groups"][0]["cause"], "disk-full");
+}
+
+#[test]
+fn mistakes_are_refused_with_advice() {
+    let bench = Bench::new();
+    let port = free_port().unwrap();
+    bench
+        .run(&["hub", "--listen", "0.0.0.0:0", "--store", "sqlite:x", "--objects", "file:y"])
+        .assert_refused(64, "configuration");
+    bench.run(&["hub", "--store", "mysql://x", "--objects", "file:y"]).assert_refused(64, "mysql");
+    bench.run(&["hub", "--store", "sqlite:no/such/x", "--objects", "file:y"]).assert_refused(1, "store");
+    bench
+        .run(&["status", "--hub", &format!("http://127.0.0.1:{port}")])
+        .assert_refused(69, "cannot reach the hub");
+    bench.run(&["status", "--hub", "nowhere"]).assert_refused(64, "nowhere");
+    let run = bench.run(&["hub", "token", "node", "n1", "--token-key", "key"]);
+    assert!(run.code == 0 && run.stdout.starts_with("landfall."), "{run:?}");
+    bench.run(&["hub", "token", "node", "a/b", "--token-key", "key"]).assert_refused(1, "name");
+}

@@ -1,0 +1,230 @@
+//! The envelope of a report: who says it, when, and which of the same machine's reports it is.
+//!
+//! One report may travel by several carriers (pushed, pulled, through a neighbour, over a serial console). It is put into
+//! its envelope once, where it is made, and every carrier carries that envelope unchanged. So receivers can tell:
+//!
+//! - **Same report, again:** the [`ReportId`] is chosen once per report. Who has an id already keeps the first and
+//!   acknowledges the second without effect. The same id with other content is refused.
+//! - **Old report, late:** [`Envelope::sequence`] counts the reports of one boot from 1, kept on the machine's disk across
+//!   restarts of the agent. Within a boot the highest sequence is the present; a boot seen for the first time is newer
+//!   than all boots known. What is not newer than the present goes into the history only.
+//! - **Another's report:** where envelopes are signed, the signature covers [`signed_bytes`], every field but the
+//!   signature itself, in an order and spelling of their own, so that a carrier may lay out the JSON anew.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::identity::NodeIdentity;
+use crate::report::Report;
+
+/// The version of the envelope format. Fields are added, never changed; readers ignore what they do not know.
+pub const FORMAT: u32 = 1;
+
+/// A report on its way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Envelope {
+    pub format: u32,
+    pub id: ReportId,
+    /// Its `bootId` tells which boot `sequence` counts in.
+    pub node: NodeIdentity,
+    /// Counts the reports of one boot, from 1.
+    pub sequence: u64,
+    /// When the report was made, by the machine's own clock, which may be wrong.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub time: Timestamp,
+    pub report: Report,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<Signature>,
+}
+
+/// Ed25519 over [`signed_bytes`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Signature {
+    /// The public key, 32 bytes in hexadecimal.
+    pub key: String,
+    /// The signature, 64 bytes in hexadecimal.
+    pub value: String,
+}
+
+/// Names one report for ever: a UUID of version 7, so that ids made later sort later.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "Cow<'_, str>", into = "String")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(with = "String"))]
+pub struct ReportId([u8; 16]);
+
+/// A text that is no UUID.
+#[derive(Debug, thiserror::Error)]
+#[error("a report's id is a UUID: 32 lower-case hexadecimal digits with hyphens after 8, 12, 16 and 20")]
+pub struct InvalidReportId;
+
+/// What a signature covers: the envelope without its `signature`, keys sorted, no blanks. Works on the JSON itself, so that
+/// fields this version does not know are covered too.
+pub fn signed_bytes(envelope: &Value) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    canonical(envelope, true, &mut bytes);
+    bytes
+}
+
+fn canonical(value: &Value, outermost: bool, bytes: &mut Vec<u8>) {
+    match value {
+        Value::Object(fields) => {
+            // Sorted here: whether the map itself is depends on features other crates switch on.
+            let mut names: Vec<&String> =
+                fields.keys().filter(|name| !outermost || *name != "signature").collect();
+            names.sort_unstable();
+            bytes.push(b'{');
+            for (number, name) in names.into_iter().enumerate() {
+                if number > 0 {
+                    bytes.push(b',');
+                }
+                bytes.extend(Value::from(name.as_str()).to_string().as_bytes());
+                bytes.push(b':');
+                canonical(&fields[name], false, bytes);
+            }
+            bytes.push(b'}');
+        }
+        Value::Array(items) => {
+            bytes.push(b'[');
+            for (number, item) in items.iter().enumerate() {
+                if number > 0 {
+                    bytes.push(b',');
+                }
+                canonical(item, false, bytes);
+            }
+            bytes.push(b']');
+        }
+        plain => bytes.extend(plain.to_string().as_bytes()),
+    }
+}
+
+// === impl ReportId ===
+
+impl ReportId {
+    /// A new id from the time and ten bytes nobody can guess.
+    pub fn new(now: Timestamp, random: [u8; 10]) -> Self {
+        let milliseconds = u64::try_from(now.as_millisecond()).unwrap_or(0).to_be_bytes();
+        let mut id = [0; 16];
+        id[..6].copy_from_slice(&milliseconds[2..]);
+        id[6..].copy_from_slice(&random);
+        id[6] = id[6] & 0x0f | 0x70;
+        id[8] = id[8] & 0x3f | 0x80;
+        Self(id)
+    }
+
+    pub fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl FromStr for ReportId {
+    type Err = InvalidReportId;
+
+    fn from_str(text: &str) -> Result<Self, InvalidReportId> {
+        let bytes = text.as_bytes();
+        if bytes.len() != 36 || [8, 13, 18, 23].iter().any(|at| bytes[*at] != b'-') {
+            return Err(InvalidReportId);
+        }
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Ok(byte - b'0'),
+            b'a'..=b'f' => Ok(byte - b'a' + 10),
+            _ => Err(InvalidReportId),
+        };
+        let digits: Vec<u8> =
+            bytes.iter().filter(|byte| **byte != b'-').map(|byte| digit(*byte)).collect::<Result<_, _>>()?;
+        let pairs: Vec<u8> = digits.chunks_exact(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+        pairs.try_into().map(Self).map_err(|_| InvalidReportId)
+    }
+}
+
+impl TryFrom<Cow<'_, str>> for ReportId {
+    type Error = InvalidReportId;
+
+    fn try_from(text: Cow<'_, str>) -> Result<Self, InvalidReportId> {
+        text.parse()
+    }
+}
+
+impl From<ReportId> for String {
+    fn from(id: ReportId) -> Self {
+        id.to_string()
+    }
+}
+
+impl fmt::Display for ReportId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, byte) in self.0.iter().enumerate() {
+            if [4, 6, 8, 10].contains(&number) {
+                f.write_str("-")?;
+            }
+            write!(f, "{byte:02x}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for ReportId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_id_is_read_as_it_is_printed_and_later_ids_sort_later() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let id = ReportId::new(at(1_700_000_000), [0xff; 10]);
+        assert_eq!(id.to_string(), "018bcfe5-6800-7fff-bfff-ffffffffffff");
+        assert_eq!(id.to_string().parse::<ReportId>().unwrap(), id);
+        assert!(ReportId::new(at(1_700_000_001), [0; 10]) > id);
+        assert_eq!(serde_json::from_value::<ReportId>(json!(id)).unwrap(), id);
+    }
+
+    #[test]
+    fn what_is_no_uuid_is_refused() {
+        for bad in [
+            "",
+            "018bcfe5-6800-7fff-bfff-fffffffffff",
+            "018BCFE5-6800-7fff-bfff-ffffffffffff",
+            "018bcfe5+6800-7fff-bfff-ffffffffffff",
+            "018bcfe5-6800-7fff-bfff-ffffffffff-f",
+            "ééééééééé-éé",
+        ] {
+            assert!(bad.parse::<ReportId>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_signed_does_not_depend_on_layout() {
+        let one: Value =
+            serde_json::from_str(r#"{"b":[1,{"z":null,"a":"\u00e9"}],"a":0.97,"signature":1}"#).unwrap();
+        let other: Value = serde_json::from_str(
+            "{ \"signature\": 2, \"a\": 0.97, \"b\": [ 1, { \"a\": \"é\", \"z\": null } ] }",
+        )
+        .unwrap();
+        assert_eq!(signed_bytes(&one), signed_bytes(&other));
+        assert_eq!(signed_bytes(&one), r#"{"a":0.97,"b":[1,{"a":"é","z":null}]}"#.as_bytes());
+    }
+
+    #[test]
+    fn an_inner_signature_is_covered() {
+        assert_ne!(signed_bytes(&json!({"node": {"signature": "x"}})), signed_bytes(&json!({"node": {}})));
+    }
+}
