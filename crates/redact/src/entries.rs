@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::block::{Certificates, Context};
+use crate::frames::{FrameField, Frames};
 use crate::hit::{self, Counts, Hit, Length, Style, What};
 use crate::scan::{Engine, Scan};
 use crate::stream::{HOLD_MAX, Options};
@@ -54,14 +55,21 @@ pub(crate) enum Ending {
 pub struct EntryStream {
     engine: Arc<Engine>,
     options: Options,
-    units: HashMap<Vec<u8>, Unit>,
+    /// The number of each unit by its name.
+    numbers: HashMap<Vec<u8>, usize>,
+    units: Vec<Unit>,
+    /// The unit of the last entry: the next one is often of the same.
+    recent: Option<(Vec<u8>, usize)>,
     held: VecDeque<Held>,
+    /// The bytes of all held entries, one behind the other; those before `released` are gone already.
+    bytes: Vec<u8>,
+    released: usize,
     /// The number of the first held entry.
     first: u64,
-    held_bytes: usize,
     /// Units with entries that wait to be searched, in the order they came, and how many bytes of text those have.
-    waiting: Vec<Vec<u8>>,
+    waiting: Vec<usize>,
     waiting_bytes: usize,
+    frames: Frames,
     counts: Counts,
 }
 
@@ -74,11 +82,15 @@ struct Unit {
 }
 
 struct Held {
-    before: Vec<u8>,
-    text: Vec<u8>,
-    after: Vec<u8>,
-    /// Sorted and merged when it is released.
+    /// Where its bytes begin, and the lengths of its parts.
+    start: usize,
+    before: usize,
+    text: usize,
+    after: usize,
+    /// In its text. Sorted and merged when it is released.
     hits: Vec<Hit>,
+    /// In its frame, counted from the start of the entry.
+    frame_hits: Vec<Hit>,
     ending: Ending,
     /// The next entry of its unit is known or does not matter, so nothing can be added to its hits.
     settled: bool,
@@ -91,12 +103,16 @@ impl EntryStream {
         Self {
             engine,
             options,
-            units: HashMap::new(),
+            numbers: HashMap::new(),
+            units: Vec::new(),
+            recent: None,
             held: VecDeque::new(),
+            bytes: Vec::new(),
+            released: 0,
             first: 0,
-            held_bytes: 0,
             waiting: Vec::new(),
             waiting_bytes: 0,
+            frames: Frames::default(),
             counts: Counts::default(),
         }
     }
@@ -112,39 +128,89 @@ impl EntryStream {
 
     /// The same for those who know how the text ends.
     pub(crate) fn push_with(&mut self, entry: &Entry<'_>, ending: Ending, out: &mut Vec<u8>) {
-        let known = self.units.contains_key(entry.unit);
-        let key = if known || self.units.len() < UNITS_MAX { entry.unit } else { b"" };
-        let unit = self.units.entry(key.to_vec()).or_insert_with(|| Unit {
-            context: Context::new(self.options.certificates()),
-            last: None,
-            waiting: Vec::new(),
-        });
-        if unit.waiting.is_empty() {
-            self.waiting.push(key.to_vec());
+        self.push_framed(entry, ending, &[], Vec::new(), out);
+    }
+
+    /// The same with a frame that holds foreign text: `fields` are searched, and `hits` are what was found in the rest.
+    /// Both are counted from the start of the entry.
+    pub(crate) fn push_framed(
+        &mut self,
+        entry: &Entry<'_>,
+        ending: Ending,
+        fields: &[FrameField],
+        hits: Vec<Hit>,
+        out: &mut Vec<u8>,
+    ) {
+        let unit = self.unit(entry.unit);
+        if self.units[unit].waiting.is_empty() {
+            self.waiting.push(unit);
         }
-        unit.waiting.push(self.first + self.held.len() as u64);
+        let number = self.first + self.held.len() as u64;
+        self.units[unit].waiting.push(number);
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(entry.before);
+        self.bytes.extend_from_slice(entry.text);
+        self.bytes.extend_from_slice(entry.after);
+        for field in fields {
+            self.waiting_bytes += self.frames.add(number, unit, &self.bytes[start..], field);
+        }
         self.waiting_bytes += entry.text.len() + 1;
-        self.held_bytes += entry.before.len() + entry.text.len() + entry.after.len();
         self.held.push_back(Held {
-            before: entry.before.to_vec(),
-            text: entry.text.to_vec(),
-            after: entry.after.to_vec(),
+            start,
+            before: entry.before.len(),
+            text: entry.text.len(),
+            after: entry.after.len(),
             hits: Vec::new(),
+            frame_hits: hits,
             ending,
             settled: ending == Ending::Line,
         });
-        let is_full = self.held_bytes > HELD_BYTES_MAX || self.held.len() > HELD_ENTRIES_MAX;
-        if self.waiting_bytes >= SEARCHED_TOGETHER || is_full {
+        if self.waiting_bytes >= SEARCHED_TOGETHER || self.is_full() {
             self.search();
-            while self.held.front().is_some_and(|held| held.settled)
-                || self.held_bytes > HELD_BYTES_MAX
-                || self.held.len() > HELD_ENTRIES_MAX
-            {
+            while self.held.front().is_some_and(|held| held.settled) || self.is_full() {
                 if !self.release(out) {
                     break;
                 }
             }
+            // Moving the rest down costs less than what was released.
+            if self.released > self.bytes.len() / 2 {
+                self.bytes.drain(..self.released);
+                for held in &mut self.held {
+                    held.start -= self.released;
+                }
+                self.released = 0;
+            }
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.len() - self.released > HELD_BYTES_MAX || self.held.len() > HELD_ENTRIES_MAX
+    }
+
+    /// The number of the unit with this name.
+    fn unit(&mut self, name: &[u8]) -> usize {
+        if let Some((recent, number)) = &self.recent
+            && recent == name
+        {
+            return *number;
+        }
+        let key = if self.numbers.contains_key(name) || self.units.len() < UNITS_MAX { name } else { b"" };
+        let number = if let Some(number) = self.numbers.get(key) {
+            *number
+        } else {
+            self.units.push(Unit {
+                context: Context::new(self.options.certificates()),
+                last: None,
+                waiting: Vec::new(),
+            });
+            self.numbers.insert(key.to_vec(), self.units.len() - 1);
+            self.units.len() - 1
+        };
+        let (recent, recent_number) = self.recent.get_or_insert_default();
+        recent.clear();
+        recent.extend_from_slice(name);
+        *recent_number = number;
+        number
     }
 
     /// Appends all entries that are held, decided or not.
@@ -156,7 +222,7 @@ impl EntryStream {
     /// Appends what is still held.
     pub fn finish(mut self, out: &mut Vec<u8>) -> Counts {
         self.flush(out);
-        for unit in self.units.values_mut() {
+        for unit in &mut self.units {
             if let Some(what) = unit.context.finish() {
                 self.counts.note(&what);
             }
@@ -167,37 +233,40 @@ impl EntryStream {
     /// Searches all entries that wait: those of one unit as one text, and the seams between them.
     fn search(&mut self) {
         self.waiting_bytes = 0;
+        for (number, hit) in self.frames.search(&self.engine, self.options.extent()) {
+            self.held[index(number, self.first)].frame_hits.push(hit);
+        }
         let mut seams = Seams::default();
-        for key in std::mem::take(&mut self.waiting) {
-            let Some(unit) = self.units.get_mut(&key) else { continue };
+        for unit in std::mem::take(&mut self.waiting) {
+            let unit = &mut self.units[unit];
             let numbers = std::mem::take(&mut unit.waiting);
-            let mut text = Vec::new();
+            let mut text = Vec::with_capacity(SEARCHED_TOGETHER / 2);
             // Where each entry begins in the text of its unit, and its number.
             let mut starts: Vec<(usize, u64)> = Vec::with_capacity(numbers.len());
             let mut previous = unit.last.filter(|last| *last >= self.first);
             for number in numbers {
-                let held = &self.held[index(number, self.first)];
-                let is_too_long = held.text.len() > HOLD_MAX;
+                let held_text = self.held[index(number, self.first)].text_in(&self.bytes);
+                let is_too_long = held_text.len() > HOLD_MAX;
                 if let Some(previous) = previous
                     && self.held[index(previous, self.first)].ending != Ending::Line
                 {
-                    let before = &self.held[index(previous, self.first)].text;
+                    let before = self.held[index(previous, self.first)].text_in(&self.bytes);
                     if !is_too_long
-                        && header_across(before, &held.text).is_some()
+                        && header_across(before, held_text).is_some()
                         && text.last() == Some(&b'\n')
                     {
                         // A header that is cut opens what follows, as it would in one piece.
                         text.pop();
                     }
-                    seams.add((previous, before), (number, &held.text), self.engine.known.longest_phrase());
+                    seams.add((previous, before), (number, held_text), self.engine.known.longest_phrase());
                 }
                 starts.push((text.len(), number));
                 if is_too_long {
                     let what = What::Withheld("entry");
-                    let end = held.text.len();
+                    let end = held_text.len();
                     self.held[index(number, self.first)].hits.push(Hit { start: 0, end, what });
                 } else {
-                    text.extend_from_slice(&held.text);
+                    text.extend_from_slice(held_text);
                 }
                 text.push(b'\n');
                 if let Some(previous) = previous.replace(number) {
@@ -214,8 +283,8 @@ impl EntryStream {
                     }
                     let held = &mut self.held[index(number, self.first)];
                     let mut part = hit.behind(start);
-                    part.start = part.start.min(held.text.len());
-                    part.end = part.end.min(held.text.len());
+                    part.start = part.start.min(held.text);
+                    part.end = part.end.min(held.text);
                     held.hits.push(part);
                 }
             }
@@ -225,7 +294,7 @@ impl EntryStream {
 
     fn search_seams(&mut self, seams: &Seams) {
         let mut context = Context::new(Certificates::Keep);
-        let found = self.engine.find(&seams.text, &mut context, &mut Scan::over_seams(self.options.extent()));
+        let found = self.engine.find(&seams.text, &mut context, &mut Scan::over_lines(self.options.extent()));
         for hit in found.into_iter().filter(|hit| hit.start < hit.end) {
             let at = seams.seams.partition_point(|seam| seam.start <= hit.start).saturating_sub(1);
             let Some(seam) = seams.seams.get(at) else { continue };
@@ -236,12 +305,12 @@ impl EntryStream {
             if hit.end > tail {
                 let mut part = hit.behind(tail);
                 let held = &mut self.held[index(seam.second, self.first)];
-                part.end = part.end.min(held.text.len());
+                part.end = part.end.min(held.text);
                 held.hits.push(part);
             }
             if hit.start < tail {
                 let held = &mut self.held[index(seam.first, self.first)];
-                let offset = held.text.len() - tail;
+                let offset = held.text - tail;
                 held.hits.push(Hit {
                     start: offset + hit.start,
                     end: offset + hit.end.min(tail),
@@ -254,13 +323,33 @@ impl EntryStream {
     fn release(&mut self, out: &mut Vec<u8>) -> bool {
         let Some(mut held) = self.held.pop_front() else { return false };
         self.first += 1;
-        self.held_bytes -= held.before.len() + held.text.len() + held.after.len();
+        let end = held.start + held.before + held.text + held.after;
+        self.released = end;
         let style = Style { length: self.options.length, after_insert: b' ' };
+        if held.hits.is_empty() && held.frame_hits.is_empty() {
+            out.extend_from_slice(&self.bytes[held.start..end]);
+            return true;
+        }
         hit::merge(&mut held.hits);
-        out.extend_from_slice(&held.before);
-        hit::write_without(&held.text, &held.hits, style, &mut self.counts, out);
-        out.extend_from_slice(&held.after);
+        hit::merge(&mut held.frame_hits);
+        let behind = held.before + held.text;
+        let split = held.frame_hits.partition_point(|hit| hit.start < behind);
+        let before = &self.bytes[held.start..held.start + held.before];
+        let after = &self.bytes[held.start + behind..end];
+        let after_hits: Vec<Hit> = held.frame_hits[split..].iter().map(|hit| hit.behind(behind)).collect();
+        hit::write_without(before, &held.frame_hits[..split], style, &mut self.counts, out);
+        hit::write_without(held.text_in(&self.bytes), &held.hits, style, &mut self.counts, out);
+        hit::write_without(after, &after_hits, style, &mut self.counts, out);
         true
+    }
+}
+
+// === impl Held ===
+
+impl Held {
+    fn text_in<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
+        let start = self.start + self.before;
+        &bytes[start..start + self.text]
     }
 }
 

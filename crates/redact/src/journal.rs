@@ -10,8 +10,9 @@ use std::sync::Arc;
 use memchr::memchr;
 
 use crate::block::{Certificates, Context};
-use crate::entries::{Entry, EntryStream, same_length};
-use crate::hit::{self, Counts, Hit, Length, Style, What};
+use crate::entries::{Ending, Entry, EntryStream, same_length};
+use crate::frames::FrameField;
+use crate::hit::{Counts, Hit, What};
 use crate::scan::{Engine, Scan};
 use crate::stream::{HOLD_MAX, Options};
 
@@ -20,6 +21,9 @@ const ENTRY_MAX: usize = 1 << 20;
 
 /// The longest name of a field that journald accepts.
 const NAME_MAX: usize = 64;
+
+/// The digits of the longest part of an address: an id of 128 bits.
+const ADDRESS_MAX: usize = 32;
 
 /// The length before the bytes of a value.
 const LENGTH_LEN: usize = 8;
@@ -203,56 +207,51 @@ impl JournalStream {
         if raw.is_empty() {
             return;
         }
-        let named = |name: &[u8]| fields.iter().find(|field| &self.entry[field.name.clone()] == name);
-        let value = |name: &[u8]| named(name).map(|field| &self.entry[field.value.clone()]);
-        let unit =
-            value(b"_SYSTEMD_UNIT").or_else(|| value(b"SYSLOG_IDENTIFIER")).or_else(|| value(b"_TRANSPORT"));
-        let message = named(b"MESSAGE").map_or(self.whole..self.whole, |field| field.value.clone());
-        let (mut before, mut after) = (Vec::with_capacity(message.start - start), Vec::new());
-        let mut counts = std::mem::take(&mut self.counts);
-        self.write_fields(&fields, start..message.start, &mut counts, &mut before);
-        self.write_fields(&fields, message.end..self.whole, &mut counts, &mut after);
-        self.counts = counts;
+        let (mut unit, mut identifier, mut transport, mut message) = (None, None, None, None);
+        for field in &fields {
+            let found = match &self.entry[field.name.clone()] {
+                b"MESSAGE" => &mut message,
+                b"_SYSTEMD_UNIT" => &mut unit,
+                b"SYSLOG_IDENTIFIER" => &mut identifier,
+                b"_TRANSPORT" => &mut transport,
+                _ => continue,
+            };
+            if found.is_none() {
+                *found = Some(field.value.clone());
+            }
+        }
+        let message = message.unwrap_or(self.whole..self.whole);
+        let unit = unit.or(identifier).or(transport).unwrap_or(0..0);
         let entry = Entry {
-            unit: unit.unwrap_or_default(),
-            before: &before,
-            text: &self.entry[message],
-            after: &after,
+            unit: &self.entry[unit],
+            before: &self.entry[start..message.start],
+            text: &self.entry[message.clone()],
+            after: &self.entry[message.end..self.whole],
         };
-        self.entries.push(&entry, out);
-    }
-
-    /// Writes a part of an entry without the secrets in its values. Names and lengths are never touched.
-    fn write_fields(&self, fields: &[Field], part: Range<usize>, counts: &mut Counts, out: &mut Vec<u8>) {
-        let inside = |field: &&Field| part.start <= field.value.start && field.value.end <= part.end;
-        let mut hits = Vec::new();
-        let mut find = |range: Range<usize>, fields: &[&Field]| {
+        let (mut lines, mut hits) = (Vec::with_capacity(fields.len()), Vec::new());
+        for field in fields.iter().filter(|field| field.value != message) {
+            let value = field.value.start - start..field.value.end - start;
+            if field.is_text && is_address(&self.entry[field.name.clone()], &self.entry[field.value.clone()])
+            {
+                continue;
+            }
+            if field.is_text {
+                lines.push(FrameField { name: field.name.start - start..field.name.end - start, value });
+                continue;
+            }
             let mut context = Context::new(Certificates::Keep);
             let mut scan = Scan::new(self.options.extent());
-            for hit in self.engine.find(&self.entry[range.clone()], &mut context, &mut scan) {
-                for field in fields {
-                    let start = (range.start + hit.start).max(field.value.start);
-                    let end = (range.start + hit.end).min(field.value.end);
-                    if start < end {
-                        hits.push(Hit {
-                            start: start - part.start,
-                            end: end - part.start,
-                            what: hit.what.clone(),
-                        });
-                    }
-                }
-            }
-        };
-        // Fields that are lines are searched together: most values are a few bytes.
-        let fields: Vec<&Field> = fields.iter().filter(inside).collect();
-        for group in fields.chunk_by(|a, b| a.is_text && b.is_text) {
-            let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
-            let start = if first.is_text { first.name.start } else { first.value.start };
-            find(start..last.value.end, group);
+            let found = self.engine.find(&self.entry[field.value.clone()], &mut context, &mut scan);
+            hits.extend(found.into_iter().map(|hit| Hit {
+                start: value.start + hit.start,
+                end: value.start + hit.end,
+                what: hit.what,
+            }));
         }
-        hit::merge(&mut hits);
-        let style = Style { length: Length::Same, after_insert: b' ' };
-        hit::write_without(&self.entry[part], &hits, style, counts, out);
+        hits.retain(|hit: &Hit| hit.start < hit.end);
+        self.entries.push_framed(&entry, Ending::Unknown, &lines, hits, out);
+        self.fields = fields;
+        self.fields.clear();
     }
 }
 
@@ -269,8 +268,10 @@ fn next(bytes: &[u8]) -> Next {
         return Next::EndOfEntry { end: 1 };
     }
     let line = &bytes[..line_end];
-    if !is_name(line) {
-        let value = value_of(line);
+    let name = line.iter().take_while(|byte| is_in_name(**byte)).count();
+    if name < line_end || name > NAME_MAX {
+        let is_named = (1..=NAME_MAX).contains(&name) && line.get(name) == Some(&b'=');
+        let value = if is_named { name + 1 } else { 0 };
         if line.len() > HOLD_MAX {
             return Next::TooLong { start: value, skipping: Skipping::Line };
         }
@@ -301,7 +302,20 @@ fn value_of(line: &[u8]) -> usize {
     equals.filter(|equals| is_name(&line[..*equals])).map_or(0, |equals| equals + 1)
 }
 
+/// Whether this is a field by which the journal finds the entry again: a time, a number or a cursor. No client can write
+/// these, they are different in every entry, and one that has the form of an address has no room for a secret.
+fn is_address(name: &[u8], value: &[u8]) -> bool {
+    name.starts_with(b"__")
+        && value.split(|byte| *byte == b';').all(|part| {
+            let digits = if let [_, b'=', digits @ ..] = part { digits } else { part };
+            digits.len() <= ADDRESS_MAX && digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+        })
+}
+
 fn is_name(name: &[u8]) -> bool {
-    (1..=NAME_MAX).contains(&name.len())
-        && name.iter().all(|byte| matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_'))
+    (1..=NAME_MAX).contains(&name.len()) && name.iter().all(|byte| is_in_name(*byte))
+}
+
+fn is_in_name(byte: u8) -> bool {
+    matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_')
 }

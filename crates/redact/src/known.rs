@@ -43,11 +43,13 @@ const INDENT_MAX: usize = 64;
 
 /// Bits of the filter before the index. 2²⁰ bits are 128 KiB: they stay in the second-level cache.
 const FILTER_BITS: u32 = 20;
+const FILTER_WORDS: usize = 1 << (FILTER_BITS - 6);
 
 pub(crate) struct Known {
     forms: Vec<Form>,
     needles: Vec<Needle>,
-    filter: Vec<u64>,
+    /// Of fixed size, so that the compiler sees that every slot is inside it.
+    filter: Box<[u64; FILTER_WORDS]>,
     /// Sorted by gram.
     index: Vec<Entry>,
     longest_phrase: usize,
@@ -78,7 +80,8 @@ struct Entry {
 
 impl Known {
     pub(crate) fn new(values: &[(Kind, Secret<Vec<u8>>)], pseudonyms: &Pseudonyms) -> Self {
-        let filter = vec![0; 1 << (FILTER_BITS - 6)];
+        let filter = vec![0; FILTER_WORDS].into_boxed_slice();
+        let filter = filter.try_into().unwrap_or_else(|_| unreachable!("the filter is made with this size"));
         let mut known =
             Self { forms: Vec::new(), needles: Vec::new(), filter, index: Vec::new(), longest_phrase: 0 };
         for (kind, value) in values {

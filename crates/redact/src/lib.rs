@@ -37,6 +37,7 @@ mod encode;
 mod entries;
 mod entropy;
 mod field;
+mod frames;
 mod hit;
 mod identity;
 mod journal;

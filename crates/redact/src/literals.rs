@@ -17,10 +17,12 @@ const STEP: usize = 4 * STRIDE;
 
 /// Bits of the filter before the index: 8 KiB, a part of the first-level cache.
 const FILTER_BITS: u32 = 16;
+const FILTER_WORDS: usize = 1 << (FILTER_BITS - 6);
 
 pub(crate) struct Literals {
     words: Vec<Vec<u8>>,
-    filter: Vec<u64>,
+    /// Of fixed size, so that the compiler sees that every slot is inside it.
+    filter: Box<[u64; FILTER_WORDS]>,
     /// Sorted by slot.
     index: Vec<Entry>,
     /// Where in the index the entries of a slot begin.
@@ -50,7 +52,7 @@ pub(crate) struct Found {
 impl Literals {
     /// Words are in lower case, unless they are shorter than four bytes: those are searched for as they are.
     pub(crate) fn new(words: Vec<Vec<u8>>) -> Self {
-        let mut filter = vec![0; 1 << (FILTER_BITS - 6)];
+        let mut filter = Box::new([0; FILTER_WORDS]);
         let (mut index, mut short) = (Vec::new(), Vec::new());
         for (number, word) in words.iter().enumerate() {
             if word.len() < INDEXED_MIN {

@@ -117,6 +117,15 @@ const MACHINES: [(&str, Trigger); 11] = [
     ("kind\\\":\\\"Secret", Trigger::SecretObject),
 ];
 
+// === impl Trigger ===
+
+impl Trigger {
+    /// Whether it may begin something larger than a value.
+    pub(crate) fn opens(self) -> bool {
+        matches!(self, Self::Pem | Self::IgnitionDump | Self::CloudConfig | Self::SecretObject)
+    }
+}
+
 // === impl Rules ===
 
 impl Rules {

@@ -53,17 +53,26 @@ pub(crate) struct Scan {
     budget: usize,
     /// Where words of high entropy stand that nothing redacts.
     pub(crate) suspicious: Vec<usize>,
+    /// Where something stands, in lines that are apart, that is only understood in a text of its own.
+    pub(crate) opens: Vec<usize>,
 }
 
 // === impl Scan ===
 
 impl Scan {
     pub(crate) fn new(extent: Extent) -> Self {
-        Self { extent, lines: Lines::OneText, depth: 0, budget: DECODED_MAX, suspicious: Vec::new() }
+        Self {
+            extent,
+            lines: Lines::OneText,
+            depth: 0,
+            budget: DECODED_MAX,
+            suspicious: Vec::new(),
+            opens: Vec::new(),
+        }
     }
 
     /// A scan over lines that have nothing to do with each other.
-    pub(crate) fn over_seams(extent: Extent) -> Self {
+    pub(crate) fn over_lines(extent: Extent) -> Self {
         Self { lines: Lines::Apart, ..Self::new(extent) }
     }
 }
@@ -107,6 +116,9 @@ impl Engine {
                 line = line_around(text, found.start);
             }
             for trigger in &self.rules.triggers[found.word] {
+                if is_apart && trigger.opens() {
+                    scan.opens.push(found.start);
+                }
                 match *trigger {
                     Trigger::Pattern(pattern) if pattern_done[pattern] <= found.start => {
                         pattern_done[pattern] = line.1.max(found.start + 1);

@@ -265,6 +265,32 @@ fn a_key_printed_line_by_line_into_a_journal_is_found() {
 }
 
 #[test]
+fn fields_of_a_journal_are_searched_each_on_its_own() {
+    let object = r#"{"kind":"Secret","data":{"psk":"aHVudGVyMjI="}}"#;
+    let fields = [
+        "_CMDLINE=/usr/bin/app --v=2",
+        "_CMDLINE=/usr/bin/app --password=hunter22",
+        "_CMDLINE=/usr/bin/app --v=2",
+        &format!("APPLIED={object}"),
+        r#"DUMP=Full config: {"passwd":{"hash":"hunter22"}}"#,
+        "DB_PASSWORD=hunter22",
+    ];
+    // As many entries as are searched together, and then some: what is clean once must not be taken for clean later.
+    let mut journal = String::new();
+    for number in 0..2000 {
+        let field = fields[number % fields.len()];
+        journal += &format!("_PID={number}\n_SYSTEMD_UNIT=app.service\n{field}\nMESSAGE=ok\n_COMM=app\n\n");
+    }
+    let (out, _) = redactor()
+        .redact(journal.as_bytes(), Options { format: Format::JournalExport, ..Options::default() });
+    let out = String::from_utf8(out).unwrap();
+    assert_eq!(out.len(), journal.len());
+    assert!(!out.contains("hunter22") && !out.contains("aHVudGVyMjI"), "{}", &out[..2000]);
+    assert_eq!(out.matches("_CMDLINE=/usr/bin/app --v=2\n").count(), 667);
+    assert_eq!(out.matches("MESSAGE=ok\n_COMM=app\n\n").count(), 2000);
+}
+
+#[test]
 fn entries_keep_their_frames_and_their_order() {
     let mut entries = redactor().entries(Options::default());
     let mut out = Vec::new();
