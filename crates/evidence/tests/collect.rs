@@ -9,7 +9,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use landfall_evidence::collect::Host;
+use landfall_evidence::collect::{Host, Plan};
 use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_pki::Authority;
 use landfall_testkit::{Need, have};
@@ -340,4 +340,24 @@ fn a_machine_is_named_by_plain_words_or_not_at_all() {
     assert_eq!(node.hostname, "unknown");
     assert_eq!(node.machine_id, None);
     assert_eq!(node.os.as_deref(), Some("Debian GNU/Linux 12 (bookworm)"));
+}
+
+#[test]
+fn logs_from_before_the_time_that_was_asked_for_stay_and_state_comes() {
+    let machine = Machine::new();
+    machine
+        .file("/var/log/cloud-init.log", "old\n")
+        .file("/var/log/cloud-init-output.log", "new\n")
+        .file("/run/cloud-init/status.json", "{}");
+    let root = machine.root.path();
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    for path in ["var/log/cloud-init.log", "run/cloud-init/status.json"] {
+        fs::File::options().write(true).open(root.join(path)).unwrap().set_modified(long_ago).unwrap();
+    }
+    let host = Host::at(root).unwrap();
+    let plan = Plan::of(&host).unwrap().since("2020-01-01T00:00:00Z".parse().unwrap());
+    let bundle = Bundle::with_plan(host, &plan);
+    assert!(matches!(bundle.outcome("/var/log/cloud-init.log"), ItemOutcome::Skipped { .. }));
+    assert_eq!(bundle.outcome("/var/log/cloud-init-output.log"), &ItemOutcome::Collected);
+    assert_eq!(bundle.outcome("/run/cloud-init/status.json"), &ItemOutcome::Collected);
 }

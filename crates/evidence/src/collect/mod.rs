@@ -9,6 +9,7 @@ mod forbidden;
 mod host;
 mod known;
 mod plan;
+mod since;
 mod sink;
 mod source;
 
@@ -19,12 +20,14 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_redact::{BuildError, Redactor};
 
 pub use self::host::Host;
 pub use self::plan::{DROP_INS, Plan, PlanError};
 use self::plan::{Item, Refused};
+pub use self::since::{SinceError, parse_since};
 use self::sink::{Limits, Piece, Sink, Trouble, record};
 use crate::bundle::BundleWriter;
 
@@ -106,7 +109,7 @@ pub fn collect<W: Write>(
         while running.len() < AT_ONCE
             && let Some(item) = waiting.pop_front()
         {
-            running.push_back(start(item, &host, &redactor));
+            running.push_back(start(item, plan.since, &host, &redactor));
         }
         let Some(first) = running.pop_front() else { break };
         tell(Event::Item { id: &first.item.id, number, of });
@@ -143,14 +146,14 @@ fn gather_log(items: &[BundleItem]) -> String {
     text
 }
 
-fn start(item: Item, host: &Arc<Host>, redactor: &Redactor) -> Running {
+fn start(item: Item, since: Option<Timestamp>, host: &Arc<Host>, redactor: &Redactor) -> Running {
     let (sender, pieces) = mpsc::sync_channel(READY);
     let (host, redactor) = (Arc::clone(host), redactor.clone());
     let theirs = item.clone();
-    let Limits { time, bytes } = item.limits();
+    let limits = Limits { since, ..item.limits() };
     // Not joined: a thread that hangs in the kernel is left behind, and one whose pieces nobody takes ends by itself.
     thread::spawn(move || {
-        let mut sink = Sink::new(redactor, sender, Limits { time, bytes });
+        let mut sink = Sink::new(redactor, sender, limits);
         let source = source::of(&theirs);
         if let Err(trouble) = source.collect(&host, &mut sink) {
             let to = if theirs.to.is_empty() { &theirs.id } else { &theirs.to };
@@ -206,8 +209,6 @@ impl Running {
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
-
     use super::*;
     use crate::bundle::Packing;
 

@@ -5,6 +5,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::forbidden;
@@ -34,6 +35,7 @@ pub struct Plan {
     pub(super) items: Vec<Item>,
     /// Drop-ins that are none.
     pub(super) refused: Vec<Refused>,
+    pub(super) since: Option<Timestamp>,
 }
 
 /// A drop-in that is not followed. What is in it is not quoted: anything may have been put there, or linked to.
@@ -171,7 +173,7 @@ impl Plan {
         for text in BUILT_IN {
             items.extend(parse(text)?);
         }
-        Ok(Self { items, refused: Vec::new() })
+        Ok(Self { items, refused: Vec::new(), since: None })
     }
 
     /// What is built in and what the machine's administrator added under [`DROP_INS`]. A drop-in that cannot be followed
@@ -194,6 +196,13 @@ impl Plan {
             }
         }
         Ok(plan)
+    }
+
+    /// The same without what was written before this time: entries of the journal, and logs that nobody wrote to since.
+    /// State, configuration and facts are collected whatever their age.
+    #[must_use]
+    pub fn since(self, since: Timestamp) -> Self {
+        Self { since: Some(since), ..self }
     }
 
     pub fn len(&self) -> usize {
@@ -222,7 +231,7 @@ impl Plan {
 
 impl Item {
     pub(super) fn limits(&self) -> Limits {
-        Limits { time: Duration::from_secs(self.seconds), bytes: self.mebibytes << 20 }
+        Limits { time: Duration::from_secs(self.seconds), bytes: self.mebibytes << 20, since: None }
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use jiff::Timestamp;
 use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_redact::{Counts, Entry, EntryStream, Format, Options, Redactor, Stream};
 
@@ -33,6 +34,8 @@ pub(super) struct Limits {
     pub(super) time: Duration,
     /// Bytes of each file, before packing.
     pub(super) bytes: u64,
+    /// What was written before this is not collected, where that can be told.
+    pub(super) since: Option<Timestamp>,
 }
 
 /// Takes what the source of one item finds.
@@ -127,6 +130,10 @@ impl Sink {
     pub(super) fn time_left(&self) -> Result<Duration, Trouble> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(Trouble::TimedOut) } else { Ok(left) }
+    }
+
+    pub(super) fn since(&self) -> Option<Timestamp> {
+        self.limits.since
     }
 
     /// When the item's time is up.
@@ -539,7 +546,8 @@ mod tests {
     fn collect(bytes: u64, fill: impl FnOnce(&mut FileSink<'_>) -> Result<(), Trouble>) -> Vec<Piece> {
         let redactor = Redactor::builder().build().unwrap();
         let (pieces, received) = mpsc::sync_channel(100);
-        let mut sink = Sink::new(redactor, pieces, Limits { time: Duration::from_secs(60), bytes });
+        let mut sink =
+            Sink::new(redactor, pieces, Limits { time: Duration::from_secs(60), bytes, since: None });
         sink.file("a/b.log", "test", Framing::Lines, fill);
         drop(sink);
         received.into_iter().collect()

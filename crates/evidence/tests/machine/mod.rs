@@ -56,10 +56,14 @@ impl Machine {
 
 impl Bundle {
     pub(crate) fn of(host: Host) -> Self {
-        let started = Timestamp::from_second(1_767_323_045).unwrap();
         let plan = Plan::of(&host).unwrap();
+        Self::with_plan(host, &plan)
+    }
+
+    pub(crate) fn with_plan(host: Host, plan: &Plan) -> Self {
+        let started = Timestamp::from_second(1_767_323_045).unwrap();
         let mut bundle = BundleWriter::new(Vec::new(), Packing::Gzip, "1", host.identity(), started);
-        collect(host, &plan, &mut bundle, &|_| {}).unwrap();
+        collect(host, plan, &mut bundle, &|_| {}).unwrap();
         let finished = bundle.finish(started).unwrap();
         let verified = verify(&finished.out[..]).unwrap();
         assert!(verified.is_complete(), "{:?}", verified.wrong);

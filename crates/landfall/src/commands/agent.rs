@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use landfall_evidence::bundle::{BundleWriter, Finished, Packing, Recipient, Sealed, bundle_id};
-use landfall_evidence::collect::{self, Event};
+use landfall_evidence::collect::{self, Event, Plan, parse_since};
 use landfall_model::bundle::{BundleItem, BundleManifest, ItemOutcome};
 
 use crate::exit::{Exit, Failure};
@@ -25,6 +25,7 @@ const NAMED: usize = 20;
 Examples:
   landfall agent --once
   landfall agent --once -o - | ssh me@elsewhere 'cat > bundle.tar.gz'
+  landfall agent --once --since 2h
   landfall agent --once --root /mnt/dead-disk -o dead.tar.gz
   landfall agent --once --age-recipient age1… -o bundle.tar.gz.age
 
@@ -41,6 +42,10 @@ pub(crate) struct Agent {
     /// The machine's root folder: `/`, a mounted disk, a container's `/host`
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
+
+    /// Leave out journal entries and logs from before this: `2h`, `30m`, or a time like `2026-01-02T03:04:05Z`
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<jiff::Timestamp>,
 
     /// How the bundle is packed
     #[arg(long, value_enum, default_value_t = Format::Gzip)]
@@ -71,6 +76,7 @@ impl Agent {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         debug_assert!(self.once, "the command line demands it");
         let (host, plan) = super::host_and_plan(&self.root)?;
+        let plan = self.since.into_iter().fold(plan, Plan::since);
         let packing = self.format.packing();
         let started = jiff::Timestamp::now();
         let id = bundle_id(started);
@@ -167,6 +173,10 @@ impl Format {
             Self::Zstd => Packing::Zstd,
         }
     }
+}
+
+fn since(text: &str) -> Result<jiff::Timestamp, String> {
+    parse_since(text, jiff::Timestamp::now()).map_err(|error| error.to_string())
 }
 
 /// What was collected, what could not be read and why, and what to do next.

@@ -9,6 +9,7 @@ pub(crate) mod explain;
 pub(crate) mod gateway;
 pub(crate) mod gather;
 pub(crate) mod hub;
+pub(crate) mod gather;
 pub(crate) mod man;
 pub(crate) mod man;
 pub(crate) mod node;

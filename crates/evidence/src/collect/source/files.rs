@@ -6,6 +6,7 @@ use std::io::{self, Read, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use flate2::read::MultiGzDecoder;
+use jiff::Timestamp;
 
 use super::Source;
 use crate::collect::forbidden;
@@ -84,6 +85,10 @@ impl Files {
         if !seen.insert(real) {
             return Ok(());
         }
+        if is_old_log(path, &file, sink.since()) {
+            sink.note(to, &source, &Trouble::Skipped("nobody wrote to it since the time that was asked for"));
+            return Ok(());
+        }
         let framing = match self.lines {
             Lines::Plain => Framing::Lines,
             Lines::Cri => Framing::Cri,
@@ -91,6 +96,13 @@ impl Files {
         sink.file(to, &source, framing, |sink| fill(file, sink));
         Ok(())
     }
+}
+
+/// Whether this is a log, and all of it was written before `since`. State and configuration matter whatever their age.
+fn is_old_log(path: &Path, file: &File, since: Option<Timestamp>) -> bool {
+    let Some(since) = since.filter(|_| path.starts_with("/var/log")) else { return false };
+    let written = file.metadata().and_then(|metadata| metadata.modified()).ok();
+    written.and_then(|written| Timestamp::try_from(written).ok()).is_some_and(|written| written < since)
 }
 
 fn fill(mut file: File, sink: &mut FileSink<'_>) -> Result<(), Trouble> {

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::time::Instant;
 
 use jiff::Timestamp;
-use landfall_journal::{Entry, Filter, Id128, Journal as Files};
+use landfall_journal::{Entry, Filter, Id128, Journal as Files, Seek};
 use landfall_model::chain;
 
 use super::Source;
@@ -119,6 +119,9 @@ fn last_boot(host: &Host, journal: &mut Files) -> Option<Id128> {
 
 fn write(mut journal: Files, filter: Filter, to: &str, source: &str, sink: &mut Sink) {
     journal.set_filter(filter);
+    if let Some(since) = sink.since() {
+        journal.seek(Seek::Time(u64::try_from(since.as_microsecond()).unwrap_or_default()));
+    }
     sink.file(to, source, Framing::Entries, |sink| {
         let mut names = HashMap::new();
         let mut any = false;
