@@ -12,11 +12,12 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::{Response, StatusCode};
+use jiff::Timestamp;
 use landfall_model::chain;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 
 use crate::body::{Body, BoxError};
-use crate::collector::{AskError, BUNDLE_GZIP, BUNDLE_ID, BUNDLE_ZSTD, Collector};
+use crate::collector::{AskError, BUNDLE_ID, Collector};
 
 /// Nobody's logs are larger, and nobody's disk should be filled by them.
 const MAX_BUNDLE: u64 = 4 * 1024 * 1024 * 1024;
@@ -77,6 +78,8 @@ pub(crate) struct Gathers {
 struct Spool {
     id: String,
     packing: Packing,
+    /// What was written before is not in it.
+    since: Option<Timestamp>,
     file: File,
     progress: watch::Receiver<Progress>,
     started: Instant,
@@ -111,6 +114,7 @@ impl Gathers {
     pub(crate) async fn bundle(
         &self,
         packing: Packing,
+        since: Option<Timestamp>,
         resume: Option<&Resume>,
     ) -> Result<(Bundle, bool), GatherError> {
         let turn = Arc::clone(&self.readers).try_acquire_owned().map_err(|_| GatherError::Busy)?;
@@ -119,8 +123,9 @@ impl Gathers {
         }
         let mut current = self.current.lock().await;
         while let Some(spool) = current.as_ref().filter(|spool| spool.is_open()) {
-            // Whoever reads zstd reads gzip; not everybody who reads gzip reads zstd.
-            if spool.packing == packing || spool.packing == Packing::Gzip {
+            // Whoever reads zstd reads gzip; not everybody who reads gzip reads zstd. More than was asked for will do.
+            let enough = spool.since.is_none_or(|from| since.is_some_and(|since| since >= from));
+            if enough && (spool.packing == packing || spool.packing == Packing::Gzip) {
                 let spool = Arc::clone(spool);
                 return Ok((Reading { spool, rest: None }.into_body(turn), false));
             }
@@ -130,12 +135,9 @@ impl Gathers {
         }
         // The kept one makes room before the next is written.
         *current = None;
-        let path = match packing {
-            Packing::Gzip => BUNDLE_GZIP,
-            Packing::Zstd => BUNDLE_ZSTD,
-        };
-        let answer = self.collector.bundle(path).await.map_err(GatherError::Ask)?;
-        let spool = Arc::new(Spool::fill(answer, packing).map_err(GatherError::Place)?);
+        let asked = self.collector.bundle(packing == Packing::Zstd, since).await;
+        let answer = asked.map_err(GatherError::Ask)?;
+        let spool = Arc::new(Spool::fill(answer, packing, since).map_err(GatherError::Place)?);
         *current = Some(Arc::clone(&spool));
         Ok((Reading { spool, rest: None }.into_body(turn), true))
     }
@@ -158,14 +160,14 @@ impl Gathers {
 
 impl Spool {
     /// Begins to write an answer of the collector into a file.
-    fn fill(answer: Response<Incoming>, packing: Packing) -> io::Result<Self> {
+    fn fill(answer: Response<Incoming>, packing: Packing, since: Option<Timestamp>) -> io::Result<Self> {
         let id =
             answer.headers().get(BUNDLE_ID).and_then(|id| id.to_str().ok()).unwrap_or("unknown").to_owned();
         let file = place()?;
         let writer = file.try_clone()?;
         let (sender, progress) = watch::channel(Progress { length: 0, end: End::NotYet });
         tokio::spawn(write(answer.into_body(), writer, sender));
-        Ok(Self { id, packing, file, progress, started: Instant::now() })
+        Ok(Self { id, packing, since, file, progress, started: Instant::now() })
     }
 
     fn is_open(&self) -> bool {

@@ -1,8 +1,10 @@
 //! `/bootstrap` and what is below it.
 
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderMap, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use jiff::Timestamp;
+use landfall_evidence::collect::{SinceError, parse_since};
 use landfall_model::chain;
 use landfall_model::identity::NodeIdentity;
 use serde::Serialize;
@@ -33,8 +35,17 @@ struct Identity {
     node: NodeIdentity,
 }
 
+/// Tells that a gateway answers and no API server, whatever it answers.
+const MARK: HeaderName = HeaderName::from_static("landfall-gateway");
+
 /// Answers a request for one of our own paths.
 pub(crate) async fn answer(connection: &Connection, request: Request<Incoming>) -> Answer {
+    let mut answer = decide(connection, request).await;
+    answer.headers_mut().insert(MARK, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
+    answer
+}
+
+async fn decide(connection: &Connection, request: Request<Incoming>) -> Answer {
     let path = request.uri().path();
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut answer = failure(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are answered here");
@@ -92,8 +103,12 @@ async fn bundle(connection: &Connection, request: &Request<Incoming>) -> Answer 
     if *request.method() == Method::HEAD {
         return headed(Response::new(Body::empty()), packing, None);
     }
+    let since = match since(request.uri().query().unwrap_or_default()) {
+        Ok(since) => since,
+        Err(error) => return failure(StatusCode::BAD_REQUEST, &format!("since: {error}")),
+    };
     let resume = resume(headers);
-    match connection.gateway.gathers.bundle(packing, resume.as_ref()).await {
+    match connection.gateway.gathers.bundle(packing, since, resume.as_ref()).await {
         Ok((Bundle { id, packing, rest, body }, began)) => {
             connection.gateway.metrics.gathers.add(u64::from(began));
             let mut answer = headed(Response::new(body), packing, Some(&id));
@@ -128,6 +143,12 @@ fn headed(mut answer: Answer, packing: Packing, id: Option<&str>) -> Answer {
         }
     }
     answer
+}
+
+/// `?since=2h`, or a time.
+fn since(query: &str) -> Result<Option<Timestamp>, SinceError> {
+    let value = query.split('&').find_map(|part| part.strip_prefix("since="));
+    value.map(|text| parse_since(&text.replace("%3A", ":").replace("%3a", ":"), Timestamp::now())).transpose()
 }
 
 /// What a client that was cut off asks for: `Range: bytes=N-` of the bundle named by `If-Range`. Anything else is a

@@ -199,7 +199,9 @@ fn verify(path: &Path) -> io::Result<Verified> {
         Ok(verified) => Ok(verified),
         Err(VerifyError::Read { source }) => Err(source),
         // Nothing of it can be used: as good as cut before its first file.
-        Err(VerifyError::Packing | VerifyError::TooLarge { .. }) => Ok(Verified { cut: true, ..Verified::default() }),
+        Err(VerifyError::Packing | VerifyError::TooLarge { .. }) => {
+            Ok(Verified { cut: true, ..Verified::default() })
+        }
     }
 }
 

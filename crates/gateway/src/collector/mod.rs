@@ -11,8 +11,10 @@ use std::time::Duration;
 use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
+use hyper::http::uri::InvalidUri;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use jiff::Timestamp;
 use landfall_model::identity::NodeIdentity;
 use tokio::net::UnixStream;
 
@@ -22,8 +24,10 @@ pub use self::serve::{CollectorError, serve};
 pub(crate) use self::start::{Started, start};
 
 /// What a collector answers.
-pub(crate) const BUNDLE_GZIP: &str = "/bundle";
-pub(crate) const BUNDLE_ZSTD: &str = "/bundle?packing=zstd";
+pub(crate) const BUNDLE: &str = "/bundle";
+/// Parameters of a bundle.
+pub(crate) const ZSTD: &str = "packing=zstd";
+pub(crate) const SINCE: &str = "since=";
 pub(crate) const REPORT: &str = "/report";
 pub(crate) const IDENTITY: &str = "/identity";
 /// The header that carries a bundle's id.
@@ -64,8 +68,14 @@ impl Collector {
     }
 
     /// A bundle, as it is collected.
-    pub(crate) async fn bundle(&self, path: &'static str) -> Result<Response<Incoming>, AskError> {
-        self.ask(path, HEAD_LIMIT).await
+    pub(crate) async fn bundle(
+        &self,
+        zstd: bool,
+        since: Option<Timestamp>,
+    ) -> Result<Response<Incoming>, AskError> {
+        let since = since.map(|since| format!("{SINCE}{}", since.as_second()));
+        let parameters: Vec<String> = zstd.then(|| ZSTD.to_owned()).into_iter().chain(since).collect();
+        self.ask(&format!("{BUNDLE}?{}", parameters.join("&")), HEAD_LIMIT).await
     }
 
     /// A report about the machine, as JSON.
@@ -86,7 +96,7 @@ impl Collector {
         Ok(body.to_bytes())
     }
 
-    async fn ask(&self, path: &'static str, within: Duration) -> Result<Response<Incoming>, AskError> {
+    async fn ask(&self, path: &str, within: Duration) -> Result<Response<Incoming>, AskError> {
         let connecting = tokio::time::timeout(CONNECT_LIMIT, UnixStream::connect(&self.socket));
         let stream = connecting
             .await
@@ -99,7 +109,7 @@ impl Collector {
             let _ = connection.await;
         });
         let mut request = Request::new(Empty::<bytes::Bytes>::new());
-        *request.uri_mut() = hyper::Uri::from_static(path);
+        *request.uri_mut() = path.parse().map_err(|error: InvalidUri| AskError::Speak(error.into()))?;
         let sending = tokio::time::timeout(within, sender.send_request(request));
         let answer = sending.await.map_err(|_| AskError::Late)?.map_err(speak)?;
         if answer.status() == StatusCode::OK { Ok(answer) } else { Err(AskError::Refused(answer.status())) }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::http::uri::PathAndQuery;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
@@ -22,7 +21,7 @@ use landfall_model::chain;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, Semaphore, mpsc};
 
-use super::{BUNDLE_GZIP, BUNDLE_ID, BUNDLE_ZSTD, IDENTITY, REPORT};
+use super::{BUNDLE, BUNDLE_ID, IDENTITY, REPORT, SINCE, ZSTD};
 use crate::answer::{Answer, failure, json};
 use crate::body::{Body, BoxError};
 
@@ -144,10 +143,8 @@ fn open(root: &Path) -> Result<(Host, Plan), CollectorError> {
 
 impl Collector {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
-        let asked = request.uri().path_and_query().map(PathAndQuery::as_str).unwrap_or_default();
-        match asked {
-            BUNDLE_GZIP => self.bundle(Packing::Gzip),
-            BUNDLE_ZSTD => self.bundle(Packing::Zstd),
+        match request.uri().path() {
+            BUNDLE => self.bundle(request.uri().query().unwrap_or_default()),
             REPORT => self.report().await,
             IDENTITY => match Host::at(&self.root) {
                 Ok(host) => json(&host.identity()),
@@ -157,13 +154,23 @@ impl Collector {
         }
     }
 
-    fn bundle(&self, packing: Packing) -> Answer {
+    fn bundle(&self, query: &str) -> Answer {
+        let packing = if query.split('&').any(|part| part == ZSTD) { Packing::Zstd } else { Packing::Gzip };
+        let since = query.split('&').find_map(|part| part.strip_prefix(SINCE));
+        let since = since.map(|seconds| seconds.parse().ok().and_then(|at| Timestamp::from_second(at).ok()));
+        if since == Some(None) {
+            return failure(StatusCode::BAD_REQUEST, "`since` is no time");
+        }
         let Ok(turn) = Arc::clone(&self.bundling).try_acquire_owned() else {
             return failure(StatusCode::TOO_MANY_REQUESTS, "a bundle is being made");
         };
         let (host, plan) = match open(&self.root) {
             Ok(opened) => opened,
             Err(error) => return failure(StatusCode::INTERNAL_SERVER_ERROR, &chain(&error).to_string()),
+        };
+        let plan = match since.flatten() {
+            Some(since) => plan.since(since),
+            None => plan,
         };
         let started = Timestamp::now();
         let id = bundle_id(started);
