@@ -1,9 +1,6 @@
 use clap::{Parser, Subcommand};
 
-use crate::commands::{
-    agent, collector, completions, connect, diagnose, explain, gateway, gather, hub, man, node, status,
-    tunnel,
-};
+use crate::commands::{agent, collector, completions, connect, diagnose, explain, gateway, gather, hub, man, node, render, status, tunnel};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done (diagnose: nothing wrong found) · 1 failed · 2 findings present · 64 wrong usage · 69 peer unavailable · \
@@ -34,6 +31,7 @@ pub(crate) enum Command {
     Node(Box<node::Node>),
     Hub(hub::Hub),
     Status(status::Status),
+    Render(render::Render),
     Completions(completions::Completions),
     Man(man::Man),
 }

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
         Command::Node(command) => command.run(),
         Command::Hub(command) => command.run(),
         Command::Status(command) => command.run(),
+        Command::Render(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
     };

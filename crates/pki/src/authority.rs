@@ -51,6 +51,18 @@ impl Authority {
         &self.certificate
     }
 
+    /// The moment after which nothing it signed is believed.
+    pub fn expires(&self) -> Result<OffsetDateTime, PkiError> {
+        let (_, pem) = x509_parser::pem::parse_x509_pem(self.certificate.as_bytes())
+            .map_err(|_| PkiError::Certificate)?;
+        let certificate = pem.parse_x509().map_err(|_| PkiError::Certificate)?;
+        Ok(certificate.validity().not_after.to_datetime())
+    }
+
+    pub fn has_expired(&self) -> Result<bool, PkiError> {
+        Ok(self.expires()? <= OffsetDateTime::now_utc())
+    }
+
     /// The authority's own key. It stays where certificates are issued; only a program that signs, such as
     /// kube-controller-manager, is given it.
     pub fn key(&self) -> &Secret<String> {
@@ -122,6 +134,15 @@ mod tests {
         let (_, root) = X509Certificate::from_der(&root).unwrap();
         assert_eq!(leaf.issuer(), root.subject());
         assert!(root.is_ca());
+    }
+
+    #[test]
+    fn an_authority_knows_when_it_expires() {
+        let authority = Authority::new("test CA", 30).unwrap();
+        let left = authority.expires().unwrap() - OffsetDateTime::now_utc();
+        assert!(left > Duration::days(29) && left <= Duration::days(30), "{left}");
+        assert!(!authority.has_expired().unwrap());
+        assert!(Authority::new("test CA", 0).unwrap().has_expired().unwrap());
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub enum PkiError {
     Sign { subject: String, source: rcgen::Error },
     #[error("cannot read the certificate authority's certificate")]
     ReadAuthority(#[source] rcgen::Error),
+    #[error("the certificate authority's certificate is no certificate")]
+    Certificate,
     #[error("cannot read the certificate authority's private key")]
     ReadKey(#[source] rcgen::Error),
     #[error("a lifetime of {days} days leaves the calendar")]

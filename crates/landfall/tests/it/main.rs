@@ -12,5 +12,6 @@ mod logging;
 mod node_boot;
 mod node_cluster;
 mod node_prepare;
+mod render;
 mod tunnel;
 mod usage;

@@ -1,0 +1,140 @@
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use landfall_model::Secret;
+use landfall_steps::durable::{self, Access, HostDisk};
+
+use crate::RenderError;
+
+/// A private key, or something that holds one: for its owner only.
+const SECRET_MODE: u32 = 0o600;
+
+/// Files to be written below one folder.
+#[derive(Default)]
+#[expect(missing_debug_implementations, reason = "may hold private keys")]
+pub struct Plan {
+    pub files: Vec<File>,
+}
+
+#[expect(missing_debug_implementations, reason = "may hold a private key")]
+pub struct File {
+    /// Below the folder the plan is written to.
+    pub path: PathBuf,
+    pub mode: u32,
+    pub content: Content,
+}
+
+#[expect(missing_debug_implementations, reason = "may hold a private key")]
+pub enum Content {
+    Open(String),
+    Secret(Secret<String>),
+}
+
+// === impl Plan ===
+
+impl Plan {
+    pub fn add(&mut self, path: impl Into<PathBuf>, mode: u32, text: impl Into<String>) {
+        self.files.push(File { path: path.into(), mode, content: Content::Open(text.into()) });
+    }
+
+    pub fn add_secret(&mut self, path: impl Into<PathBuf>, text: impl Into<String>) {
+        let content = Content::Secret(Secret::new(text.into()));
+        self.files.push(File { path: path.into(), mode: SECRET_MODE, content });
+    }
+
+    /// Names and modes of all files, then what is in those that may be seen.
+    pub fn show(&self) -> String {
+        let mut text = String::new();
+        for file in &self.files {
+            let note = if matches!(file.content, Content::Secret(_)) { "  (secret)" } else { "" };
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{:04o} {}{note}", file.mode, file.path.display());
+        }
+        for file in &self.files {
+            if let Content::Open(content) = &file.content {
+                let _ = write!(text, "\n==> {} <==\n{content}", file.path.display());
+            }
+        }
+        text
+    }
+
+    /// Writes all files below `folder`, each of them whole or not at all. Without `force` none is written when one is
+    /// there already.
+    pub fn write(&self, folder: &Path, force: bool) -> Result<(), RenderError> {
+        let targets: Vec<_> = self.files.iter().map(|file| (file, folder.join(&file.path))).collect();
+        // A name that leads nowhere is somebody's file all the same.
+        let taken = targets.iter().find(|(_, path)| path.symlink_metadata().is_ok());
+        if let Some((_, path)) = taken.filter(|_| !force) {
+            return Err(RenderError::Exists { path: path.clone() });
+        }
+        for (file, path) in targets {
+            let parent = path.parent().unwrap_or(folder);
+            fs::create_dir_all(parent)
+                .map_err(|source| RenderError::Folder { path: parent.to_owned(), source })?;
+            let access = Access { mode: file.mode, owner: None };
+            durable::write(&HostDisk, &path, file.content.text().as_bytes(), access)
+                .map_err(RenderError::Write)?;
+        }
+        Ok(())
+    }
+}
+
+// === impl Content ===
+
+impl Content {
+    /// The text, secret or not: for writing only.
+    pub(crate) fn text(&self) -> &str {
+        match self {
+            Self::Open(text) => text,
+            Self::Secret(text) => text.expose(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn plan() -> Plan {
+        let mut plan = Plan::default();
+        plan.add("units/a.service", 0o644, "[Unit]\n");
+        plan.add_secret("pki/a.key", "do not show");
+        plan
+    }
+
+    #[test]
+    fn a_plan_is_shown_without_its_secrets() {
+        let shown = plan().show();
+        assert_eq!(
+            shown,
+            "0644 units/a.service\n0600 pki/a.key  (secret)\n\n==> units/a.service <==\n[Unit]\n"
+        );
+    }
+
+    #[test]
+    fn nothing_is_overwritten_unless_forced_and_then_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let key = folder.path().join("pki/a.key");
+        fs::create_dir(folder.path().join("pki")).unwrap();
+        fs::write(&key, "mine").unwrap();
+        assert!(
+            matches!(plan().write(folder.path(), false), Err(RenderError::Exists { path }) if path == key)
+        );
+        assert_eq!(fs::read_to_string(&key).unwrap(), "mine");
+        assert!(!folder.path().join("units").exists(), "all or nothing");
+
+        plan().write(folder.path(), true).unwrap();
+        assert_eq!(fs::read_to_string(&key).unwrap(), "do not show");
+        assert_eq!(key.metadata().unwrap().permissions().mode() & 0o7777, 0o600);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert!(matches!(plan().write(&file, true), Err(RenderError::Folder { .. } | RenderError::Write(_))));
+    }
+}

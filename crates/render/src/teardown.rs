@@ -1,0 +1,102 @@
+//! Taking the tunnel away again. The order matters: as long as an API server is told to use the tunnel, it has to work.
+
+use crate::tunnel::{EGRESS_FOLDER, HOST_FOLDER, K3S_DROP_IN, STATIC_POD, Settings, Target, UNIT};
+
+/// How long objects may take to go, for `kubectl`.
+const DELETE_LIMIT: &str = "120s";
+
+/// One thing that is removed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    pub what: &'static str,
+    pub why: &'static str,
+    /// Lines of shell, each of them harmless when its work is done already.
+    pub commands: Vec<String>,
+}
+
+/// What is removed, first things first.
+pub fn steps(settings: &Settings) -> Vec<Step> {
+    let namespace = &settings.namespace;
+    let delete = |what: &str| format!("kubectl delete {what} --ignore-not-found --timeout={DELETE_LIMIT}");
+    let agent = format!("landfall-tunnel-agent --namespace={namespace}");
+    vec![
+        Step {
+            what: "the API server's egress configuration",
+            why: "an API server that still uses the tunnel would lose its webhooks with it",
+            commands: egress_commands(settings.target),
+        },
+        Step {
+            what: "the agents",
+            why: "nothing calls through them any more",
+            commands: vec![delete(&format!("daemonset {agent}"))],
+        },
+        Step {
+            what: "the agents' certificate, account and namespace",
+            why: "a credential does not outlive its use",
+            commands: ["secret", "rolebinding", "serviceaccount"]
+                .map(|kind| delete(&format!("{kind} {agent}")))
+                .into_iter()
+                .chain([delete(&format!("namespace {namespace}"))])
+                .collect(),
+        },
+        Step {
+            what: "the server",
+            why: "no agent is left to call it",
+            commands: vec![
+                format!("rm -f {STATIC_POD}"),
+                format!("if systemctl cat {UNIT} >/dev/null 2>&1; then systemctl disable --now {UNIT}; fi"),
+                format!("rm -f /etc/systemd/system/{UNIT}"),
+            ],
+        },
+        Step {
+            what: "the server's certificates and socket",
+            why: "a credential does not outlive its use",
+            commands: vec![format!(
+                "rm -rf {EGRESS_FOLDER} {HOST_FOLDER} {}",
+                settings.target.socket_folder()
+            )],
+        },
+    ]
+}
+
+/// The same as a script that may be run again at any time.
+pub fn script(settings: &Settings) -> String {
+    let mut text =
+        "#!/bin/sh\n# Takes the bootstrap tunnel away. May be run again at any time.\nset -eu\n".to_owned();
+    for (number, step) in steps(settings).iter().enumerate() {
+        text += &format!("\n# {}. {}: {}\n", number + 1, step.what, step.why);
+        for command in &step.commands {
+            text += command;
+            text.push('\n');
+        }
+    }
+    text
+}
+
+fn egress_commands(target: Target) -> Vec<String> {
+    match target {
+        // Its static pod goes at the end of the bootstrap, and with it what it was told.
+        Target::Openshift => vec![
+            "for i in $(seq 240); do [ -e /etc/kubernetes/manifests/kube-apiserver-pod.yaml ] || break; sleep 5; done"
+                .to_owned(),
+            "[ ! -e /etc/kubernetes/manifests/kube-apiserver-pod.yaml ]".to_owned(),
+            "rm -f /opt/openshift/landfall-tunnel-config-override.yaml".to_owned(),
+        ],
+        Target::Kubeadm => vec![
+            "if [ -e /etc/kubernetes/manifests/kube-apiserver.yaml ]; then".to_owned(),
+            format!(
+                "  sed -i '\\|--egress-selector-config-file={EGRESS_FOLDER}/|d' /etc/kubernetes/manifests/kube-apiserver.yaml"
+            ),
+            "fi".to_owned(),
+            wait_for_api(),
+        ],
+        Target::K3s => vec![
+            format!("if [ -e {K3S_DROP_IN} ]; then rm -f {K3S_DROP_IN}; systemctl restart k3s; fi"),
+            wait_for_api(),
+        ],
+    }
+}
+
+fn wait_for_api() -> String {
+    "for i in $(seq 60); do kubectl get --raw /readyz >/dev/null 2>&1 && break; sleep 5; done".to_owned()
+}

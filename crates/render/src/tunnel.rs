@@ -1,0 +1,441 @@
+//! The tunnel into a half-born cluster: what lies on the bootstrap host, and what is applied to the cluster.
+
+use std::net::IpAddr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use landfall_model::Secret;
+use serde_json::{Value, json};
+
+use crate::package::{HostFile, Package, Unit};
+use crate::{Content, Credentials, Format, Plan, RenderError, yaml};
+
+/// Where the server's certificates lie on the bootstrap host.
+pub(crate) const HOST_FOLDER: &str = "/etc/landfall/tunnel";
+/// A folder of its own: kube-apiserver sees it, and has no business with the server's key.
+pub(crate) const EGRESS_FOLDER: &str = "/etc/landfall/egress";
+pub(crate) const UNIT: &str = "landfall-tunnel-server.service";
+pub(crate) const STATIC_POD: &str = "/etc/kubernetes/manifests/landfall-tunnel-server.yaml";
+pub(crate) const K3S_DROP_IN: &str = "/etc/rancher/k3s/config.yaml.d/90-landfall-tunnel.yaml";
+const NAME: &str = "landfall-tunnel-agent";
+const SOCKET: &str = "server.sock";
+const AGENT_FOLDER: &str = "/etc/landfall/tunnel";
+/// What nobody owns; the agent needs no rights on its node.
+const NOBODY: u32 = 65_534;
+/// A label of Kubernetes is at most this long.
+const MAX_LABEL: usize = 63;
+
+/// Which kind of bootstrap host the server is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The bootstrap machine of `openshift-install`.
+    Openshift,
+    /// A control plane of kubeadm.
+    Kubeadm,
+    /// A server of k3s.
+    K3s,
+}
+
+/// How the server runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunAs {
+    Pod,
+    Unit,
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub target: Target,
+    pub run_as: RunAs,
+    /// Where agents reach the server.
+    pub server: String,
+    pub agent_port: u16,
+    pub health_port: u16,
+    pub admin_port: u16,
+    pub namespace: String,
+    pub image: String,
+}
+
+/// All files of the tunnel.
+pub fn plan(settings: &Settings, credentials: &Credentials, format: Format) -> Result<Plan, RenderError> {
+    settings.check()?;
+    package(settings, credentials)?.plan(format)
+}
+
+/// What `landfall` is started with on the bootstrap host.
+pub fn server_arguments(settings: &Settings) -> Vec<String> {
+    [
+        "tunnel".to_owned(),
+        "server".to_owned(),
+        "--mode=http-connect".to_owned(),
+        format!("--uds-name={}/{SOCKET}", settings.target.socket_folder()),
+        "--server-port=0".to_owned(),
+        format!("--agent-port={}", settings.agent_port),
+        format!("--cluster-cert={HOST_FOLDER}/server.crt"),
+        format!("--cluster-key={HOST_FOLDER}/server.key"),
+        format!("--cluster-ca-cert={HOST_FOLDER}/ca.crt"),
+        "--health-bind-address=127.0.0.1".to_owned(),
+        format!("--health-port={}", settings.health_port),
+        format!("--admin-port={}", settings.admin_port),
+    ]
+    .into()
+}
+
+/// What `landfall` is started with in the agents' pods.
+pub fn agent_arguments(settings: &Settings) -> Vec<String> {
+    [
+        "tunnel".to_owned(),
+        "agent".to_owned(),
+        format!("--proxy-server-host={}", settings.server),
+        format!("--proxy-server-port={}", settings.agent_port),
+        format!("--ca-cert={AGENT_FOLDER}/ca.crt"),
+        format!("--agent-cert={AGENT_FOLDER}/tls.crt"),
+        format!("--agent-key={AGENT_FOLDER}/tls.key"),
+        "--agent-identifiers=default-route=true".to_owned(),
+        "--health-server-host=127.0.0.1".to_owned(),
+    ]
+    .into()
+}
+
+/// The file for kube-apiserver's `--egress-selector-config-file`.
+pub fn egress(target: Target) -> Value {
+    json!({
+        "apiVersion": "apiserver.k8s.io/v1beta1",
+        "kind": "EgressSelectorConfiguration",
+        "egressSelections": selections(target),
+    })
+}
+
+/// Only traffic into the cluster goes through the tunnel: etcd and the control plane stay in reach as they were.
+fn selections(target: Target) -> Value {
+    json!([{
+        "name": "cluster",
+        "connection": {
+            "proxyProtocol": "HTTPConnect",
+            "transport": {"uds": {"udsName": format!("{}/{SOCKET}", target.socket_folder_of_api_server())}},
+        },
+    }])
+}
+
+fn package(settings: &Settings, credentials: &Credentials) -> Result<Package, RenderError> {
+    let target = settings.target;
+    let open = |path: String, text: String| HostFile { path, mode: 0o644, content: Content::Open(text) };
+    let mut files = vec![
+        open(format!("{HOST_FOLDER}/ca.crt"), credentials.authority.clone()),
+        open(format!("{HOST_FOLDER}/server.crt"), credentials.server.certificate.clone()),
+        HostFile {
+            path: format!("{HOST_FOLDER}/server.key"),
+            mode: 0o600,
+            content: Content::Secret(Secret::new(credentials.server.key.expose().clone())),
+        },
+        open(format!("{EGRESS_FOLDER}/egress-selector.yaml"), yaml::documents(&[egress(target)])?),
+    ];
+    let (path, value) = api_server_settings(target);
+    files.push(open(path, yaml::documents(&[value])?));
+    let mut units = Vec::new();
+    match settings.run_as {
+        RunAs::Pod => files.push(open(STATIC_POD.to_owned(), yaml::documents(&[static_pod(settings)])?)),
+        RunAs::Unit => units.push(Unit { name: UNIT, text: unit(settings) }),
+    }
+    Ok(Package { name: "landfall-tunnel", target, files, units, objects: objects(settings, credentials) })
+}
+
+/// What makes this kind of API server read the egress configuration: path on the host, and content.
+fn api_server_settings(target: Target) -> (String, Value) {
+    let file = format!("{EGRESS_FOLDER}/egress-selector.yaml");
+    match target {
+        Target::Openshift => (
+            "/opt/openshift/landfall-tunnel-config-override.yaml".to_owned(),
+            json!({
+                "apiVersion": "kubecontrolplane.config.openshift.io/v1",
+                "kind": "KubeAPIServerConfig",
+                "egressSelectorConfiguration": {"egressSelections": selections(target)},
+            }),
+        ),
+        Target::Kubeadm => (
+            format!("{HOST_FOLDER}/kubeadm-cluster-configuration.yaml"),
+            json!({
+                "apiVersion": "kubeadm.k8s.io/v1beta4",
+                "kind": "ClusterConfiguration",
+                "apiServer": {
+                    "extraArgs": [{"name": "egress-selector-config-file", "value": file}],
+                    // Folders that are made when they are missing: the mounts may outlive the tunnel.
+                    "extraVolumes": [
+                        {
+                            "name": "landfall-egress",
+                            "hostPath": EGRESS_FOLDER,
+                            "mountPath": EGRESS_FOLDER,
+                            "readOnly": true,
+                            "pathType": "DirectoryOrCreate",
+                        },
+                        {
+                            "name": "landfall-tunnel",
+                            "hostPath": target.socket_folder(),
+                            "mountPath": target.socket_folder_of_api_server(),
+                            "readOnly": true,
+                            "pathType": "DirectoryOrCreate",
+                        },
+                    ],
+                },
+            }),
+        ),
+        Target::K3s => (
+            K3S_DROP_IN.to_owned(),
+            json!({"kube-apiserver-arg+": [format!("egress-selector-config-file={file}")]}),
+        ),
+    }
+}
+
+fn static_pod(settings: &Settings) -> Value {
+    let security = match settings.target {
+        // SELinux lets no other container make a socket below /etc/kubernetes.
+        Target::Openshift => json!({"privileged": true, "readOnlyRootFilesystem": true}),
+        _ => json!({
+            "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
+        }),
+    };
+    let (name, folder) = ("landfall-tunnel-server", settings.target.socket_folder());
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "kube-system", "labels": labels(name)},
+        "spec": {
+            "hostNetwork": true,
+            "priorityClassName": "system-node-critical",
+            "containers": [{
+                "name": "server",
+                "image": settings.image,
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["/landfall"],
+                "args": server_arguments(settings),
+                "livenessProbe": probe("/healthz", settings.health_port),
+                "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+                "securityContext": security,
+                "volumeMounts": [
+                    {"name": "pki", "mountPath": HOST_FOLDER, "readOnly": true},
+                    {"name": "socket", "mountPath": folder},
+                ],
+            }],
+            "volumes": [
+                {"name": "pki", "hostPath": {"path": HOST_FOLDER, "type": "Directory"}},
+                {"name": "socket", "hostPath": {"path": folder, "type": "DirectoryOrCreate"}},
+            ],
+        },
+    })
+}
+
+fn unit(settings: &Settings) -> String {
+    let folder = settings.target.socket_folder();
+    let arguments = server_arguments(settings).join(" \\\n  ");
+    format!(
+        "[Unit]\n\
+         Description=Landfall tunnel server: the API server's way into the cluster\n\
+         Wants=network-online.target\n\
+         After=network-online.target\n\
+         Before=k3s.service kubelet.service\n\
+         StartLimitIntervalSec=0\n\n\
+         [Service]\n\
+         Type=notify\n\
+         NotifyAccess=main\n\
+         ExecStartPre=/usr/bin/mkdir -p {folder}\n\
+         ExecStart=/usr/local/bin/landfall {arguments}\n\
+         Restart=always\n\
+         RestartSec=2\n\
+         LimitNOFILE=1048576\n\
+         NoNewPrivileges=yes\n\
+         CapabilityBoundingSet=CAP_DAC_OVERRIDE\n\
+         ProtectSystem=full\n\
+         ProtectHome=yes\n\
+         PrivateTmp=yes\n\
+         ProtectKernelTunables=yes\n\
+         ProtectKernelModules=yes\n\
+         MemoryDenyWriteExecute=yes\n\
+         RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX\n\
+         SystemCallArchitectures=native\n\n\
+         [Install]\n\
+         WantedBy=multi-user.target\n"
+    )
+}
+
+/// In the order they are applied.
+fn objects(settings: &Settings, credentials: &Credentials) -> Vec<(&'static str, Value)> {
+    let namespace = &settings.namespace;
+    let metadata = || json!({"name": NAME, "namespace": namespace, "labels": labels(NAME)});
+    let mut objects = vec![
+        (
+            "namespace",
+            json!({
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": namespace, "labels": {
+                    "app.kubernetes.io/part-of": "landfall",
+                    // The agents are on their nodes' own network, which no stricter level allows.
+                    "pod-security.kubernetes.io/enforce": "privileged",
+                }},
+            }),
+        ),
+        (
+            "service-account",
+            // The agents ask the API nothing: their certificate is all they have.
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(), "automountServiceAccountToken": false}),
+        ),
+        (
+            "secret",
+            json!({
+                "apiVersion": "v1",
+                "kind": "Secret",
+                "type": "kubernetes.io/tls",
+                "metadata": metadata(),
+                "data": {
+                    "ca.crt": STANDARD.encode(&credentials.authority),
+                    "tls.crt": STANDARD.encode(&credentials.agent.certificate),
+                    "tls.key": STANDARD.encode(credentials.agent.key.expose()),
+                },
+            }),
+        ),
+        ("daemon-set", daemon_set(settings, &metadata())),
+    ];
+    if settings.target == Target::Openshift {
+        let binding = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata(),
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "system:openshift:scc:hostnetwork-v2",
+            },
+            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
+        });
+        objects.insert(2, ("role-binding", binding));
+    }
+    objects
+}
+
+fn daemon_set(settings: &Settings, metadata: &Value) -> Value {
+    // OpenShift chooses users itself, from the namespace's range.
+    let user = match settings.target {
+        Target::Openshift => json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}),
+        _ => json!({
+            "runAsNonRoot": true, "runAsUser": NOBODY, "runAsGroup": NOBODY, "fsGroup": NOBODY,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }),
+    };
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata,
+        "spec": {
+            "selector": {"matchLabels": {"app.kubernetes.io/name": NAME}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
+            "template": {
+                "metadata": {"labels": labels(NAME)},
+                "spec": {
+                    // It must run before the cluster's network does, and reach services as the node does.
+                    "hostNetwork": true,
+                    "dnsPolicy": "Default",
+                    "priorityClassName": "system-node-critical",
+                    "serviceAccountName": NAME,
+                    "automountServiceAccountToken": false,
+                    "tolerations": [{"operator": "Exists"}],
+                    "terminationGracePeriodSeconds": 30,
+                    "securityContext": user,
+                    "containers": [{
+                        "name": "agent",
+                        "image": settings.image,
+                        "imagePullPolicy": "IfNotPresent",
+                        "command": ["/landfall"],
+                        "args": agent_arguments(settings),
+                        "env": [{"name": "PROXY_AGENT_ID", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+                        "livenessProbe": probe("/healthz", 8093),
+                        "readinessProbe": probe("/readyz", 8093),
+                        "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
+                        "securityContext": {
+                            "allowPrivilegeEscalation": false,
+                            "readOnlyRootFilesystem": true,
+                            "capabilities": {"drop": ["ALL"]},
+                        },
+                        "volumeMounts": [{"name": "pki", "mountPath": AGENT_FOLDER, "readOnly": true}],
+                    }],
+                    "volumes": [{"name": "pki", "secret": {"secretName": NAME, "defaultMode": 0o440}}],
+                },
+            },
+        },
+    })
+}
+
+fn labels(name: &str) -> Value {
+    json!({"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "landfall"})
+}
+
+fn probe(path: &str, port: u16) -> Value {
+    json!({"httpGet": {"host": "127.0.0.1", "path": path, "port": port}, "periodSeconds": 10, "timeoutSeconds": 5})
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// What the target is usually run with.
+    pub fn new(target: Target, server: impl Into<String>, image: impl Into<String>) -> Self {
+        Self {
+            target,
+            run_as: if target == Target::K3s { RunAs::Unit } else { RunAs::Pod },
+            server: server.into(),
+            agent_port: 8091,
+            health_port: 8092,
+            admin_port: 8095,
+            namespace: "landfall-bootstrap".to_owned(),
+            image: image.into(),
+        }
+    }
+
+    pub fn check(&self) -> Result<(), RenderError> {
+        if !is_label(&self.namespace) {
+            return Err(RenderError::Namespace { namespace: self.namespace.clone() });
+        }
+        if self.image.is_empty() || self.image.chars().any(|c| !c.is_ascii_graphic()) {
+            return Err(RenderError::Image { image: self.image.clone() });
+        }
+        let address = self.server.parse::<IpAddr>().is_ok();
+        let name = self.server.len() <= 253 && self.server.split('.').all(is_label);
+        if !address && !name {
+            return Err(RenderError::Address { address: self.server.clone() });
+        }
+        let mut ports = [self.agent_port, self.health_port, self.admin_port];
+        ports.sort_unstable();
+        if ports[0] == 0 || ports[0] == ports[1] || ports[1] == ports[2] {
+            return Err(RenderError::Ports { ports: ports.map(|port| port.to_string()).join(", ") });
+        }
+        Ok(())
+    }
+}
+
+/// As RFC 1123 has it, in lower case.
+fn is_label(text: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=MAX_LABEL).contains(&text.len())
+        && text.chars().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+// === impl Target ===
+
+impl Target {
+    /// Where the server's socket is on the host.
+    pub(crate) fn socket_folder(self) -> &'static str {
+        match self {
+            // The bootstrap API server's pod is rendered by its operator, which mounts this folder and no other of ours.
+            Self::Openshift => "/etc/kubernetes/bootstrap-configs/landfall-tunnel",
+            Self::Kubeadm | Self::K3s => "/run/landfall/tunnel",
+        }
+    }
+
+    /// The same folder as the API server sees it.
+    fn socket_folder_of_api_server(self) -> &'static str {
+        match self {
+            Self::Openshift => "/etc/kubernetes/config/landfall-tunnel",
+            Self::Kubeadm | Self::K3s => self.socket_folder(),
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! What is rendered for the tunnel, by eye and by those who read it: kube-apiserver, kubectl, kubeadm, Ignition.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use landfall_model::Secret;
+use landfall_pki::KeyedCertificate;
+use landfall_render::tunnel::{self, RunAs, Settings, Target};
+use landfall_render::{Credentials, Format, RenderError, authority, credentials, script};
+use landfall_testkit::{ApiServer, ApiServerSpec, Binary, Need, have};
+use serde_json::json;
+
+const TARGETS: [Target; 3] = [Target::Openshift, Target::Kubeadm, Target::K3s];
+
+fn settings(target: Target) -> Settings {
+    Settings::new(target, "10.0.0.5", "registry.example/landfall:0.1.0")
+}
+
+fn real() -> Credentials {
+    let authority = authority(None, 7).unwrap();
+    credentials(&authority, &["10.0.0.5".to_owned()], 7).unwrap()
+}
+
+/// Certificates that are the same in every run.
+fn fixed() -> Credentials {
+    let pair = |name: &str| KeyedCertificate {
+        certificate: format!("certificate of the {name}\n"),
+        key: Secret::new(format!("key of the {name}\n")),
+    };
+    Credentials { authority: "authority\n".to_owned(), server: pair("server"), agent: pair("agent") }
+}
+
+#[test]
+fn every_target_is_rendered_as_reviewed() {
+    for target in TARGETS {
+        let plan = tunnel::plan(&settings(target), &fixed(), Format::Yaml).unwrap();
+        insta::assert_snapshot!(format!("tunnel-{target:?}"), plan.show());
+        insta::assert_snapshot!(format!("teardown-{target:?}"), script(&settings(target)));
+    }
+    for format in [Format::Kustomize, Format::Helm] {
+        let plan = tunnel::plan(&settings(Target::Kubeadm), &fixed(), format).unwrap();
+        let names: Vec<String> =
+            plan.files.iter().map(|file| format!("{:04o} {}", file.mode, file.path.display())).collect();
+        insta::assert_snapshot!(format!("files-{format:?}"), names.join("\n"));
+    }
+}
+
+#[test]
+fn the_api_server_takes_every_manifest() {
+    if !have(ApiServer::NEEDS) {
+        return;
+    }
+    let arguments = vec!["--allow-privileged=true".to_owned()];
+    let cluster = ApiServer::start_with(&ApiServerSpec { arguments, ..ApiServerSpec::default() }).unwrap();
+    // A dry run makes nothing that what follows could stand on.
+    for namespace in ["landfall-bootstrap", "kube-system"] {
+        cluster
+            .apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
+            .unwrap();
+    }
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "kube-system"}});
+    cluster.apply(&account).unwrap();
+    for target in TARGETS {
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings { run_as: RunAs::Pod, ..settings(target) };
+        tunnel::plan(&settings, &real(), Format::Kustomize).unwrap().write(folder.path(), false).unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        let pod = path("host/etc/kubernetes/manifests/landfall-tunnel-server.yaml");
+        let taken = cluster.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", &pod]).unwrap();
+        assert!(taken.contains("landfall-tunnel-server created"), "{taken}");
+        let taken = cluster
+            .kubectl(&["apply", "--dry-run=server", "--validate=strict", "-k", &path("manifests")])
+            .unwrap();
+        assert!(taken.contains("daemonset.apps/landfall-tunnel-agent created"), "{taken}");
+        assert!(taken.contains("secret/landfall-tunnel-agent created"), "{taken}");
+    }
+}
+
+#[test]
+fn kubeadm_takes_its_configuration() {
+    if !have(&[Need::Built(Binary::Kubeadm)]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    tunnel::plan(&settings(Target::Kubeadm), &fixed(), Format::Yaml)
+        .unwrap()
+        .write(folder.path(), false)
+        .unwrap();
+    let output = Command::new(Binary::Kubeadm.path().unwrap())
+        .args(["config", "validate", "--config"])
+        .arg(folder.path().join("host/etc/landfall/tunnel/kubeadm-cluster-configuration.yaml"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn ignition_takes_its_configuration() {
+    for target in TARGETS {
+        let folder = tempfile::tempdir().unwrap();
+        tunnel::plan(&settings(target), &fixed(), Format::Ignition)
+            .unwrap()
+            .write(folder.path(), false)
+            .unwrap();
+        let text = fs::read_to_string(folder.path().join("landfall-tunnel.ign")).unwrap();
+        let (config, warnings) = ignition_config::Config::parse_str(&text).unwrap();
+        assert!(warnings.is_empty(), "{warnings:?}");
+        assert!(matches!(config, ignition_config::Config::V3_2(_)), "{config:?}");
+        let manifests_beside = Path::new(&folder.path().join("manifests")).exists();
+        assert_eq!(manifests_beside, target != Target::Openshift);
+    }
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused() {
+    let good = settings(Target::Kubeadm);
+    let refused = |settings: Settings| tunnel::plan(&settings, &fixed(), Format::Yaml).err().unwrap();
+    let long = "n".repeat(64);
+    for namespace in ["", "Upper", "a b", "-a", long.as_str()] {
+        let error = refused(Settings { namespace: namespace.to_owned(), ..good.clone() });
+        assert!(matches!(error, RenderError::Namespace { .. }), "{error}");
+    }
+    for server in ["", "10.0.0.0/24", "a b", "https://x"] {
+        let error = refused(Settings { server: server.to_owned(), ..good.clone() });
+        assert!(matches!(error, RenderError::Address { .. }), "{error}");
+    }
+    let error = refused(Settings { image: "a b".to_owned(), ..good.clone() });
+    assert!(matches!(error, RenderError::Image { .. }));
+    let error = refused(Settings { health_port: good.agent_port, ..good });
+    assert!(matches!(error, RenderError::Ports { .. }));
+}
