@@ -1,6 +1,9 @@
 use clap::{Parser, Subcommand};
 
-use crate::commands::{agent, collector, completions, connect, diagnose, explain, gateway, gather, hub, man, node, render, status, tunnel};
+use crate::commands::{
+    agent, collector, completions, connect, diagnose, explain, gateway, gather, hub, man, node, render,
+    status, tunnel,
+};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done (diagnose: nothing wrong found) · 1 failed · 2 findings present · 64 wrong usage · 69 peer unavailable · \

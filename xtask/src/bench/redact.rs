@@ -102,7 +102,7 @@ fn framed_logs(
 
 /// A line as the container runtimes write it.
 fn container_frame(out: &mut Vec<u8>, number: u64, line: &str) {
-    let stream = if number % 7 == 0 { "stdout" } else { "stderr" };
+    let stream = if number.is_multiple_of(7) { "stdout" } else { "stderr" };
     let (minute, second) = (number / 6000 % 60, number / 100 % 60);
     let nano = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 1_000_000_000;
     let frame = format!("2026-01-02T03:{minute:02}:{second:02}.{nano:09}Z {stream} F {line}\n");

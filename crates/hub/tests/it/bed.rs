@@ -230,18 +230,21 @@ pub(crate) fn running() -> Report {
                 started: Some(at(0)),
                 ended: Some(at(15)),
                 outcome: PhaseOutcome::Ok,
+                boot: None,
             },
             TimelineEntry {
                 phase: Phase::CloudInit,
                 started: Some(at(15)),
                 ended: Some(at(90)),
                 outcome: PhaseOutcome::Ok,
+                boot: None,
             },
             TimelineEntry {
                 phase: Phase::Join,
                 started: Some(at(90)),
                 ended: None,
                 outcome: PhaseOutcome::Open,
+                boot: None,
             },
         ],
         sources: vec![Source {
@@ -253,6 +256,9 @@ pub(crate) fn running() -> Report {
             last: None,
             error: None,
         }],
+        last_seen: None,
+        next_steps: Vec::new(),
+        reasoning: None,
     }
 }
 
@@ -290,7 +296,13 @@ pub(crate) fn failed(cause: &str, title: &str, line: &str) -> Report {
             line: 42,
             time: Some(at(100)),
             text: line.to_owned(),
+            focus: String::new(),
+            before: Vec::new(),
+            after: Vec::new(),
+            count: 1,
         }],
+        nodes: Vec::new(),
+        ruled_out: None,
         fix: "Correct `/etc/resolv.conf`.".to_owned(),
         reference: format!("docs/causes/{cause}.md"),
     }];

@@ -161,7 +161,7 @@ impl Serve {
     }
 
     fn config(self) -> Result<Config, Failure> {
-        let usage = |error: anyhow::Error, hint| Failure::new(error, hint).with_exit(Exit::Usage);
+        let usage = |error: anyhow::Error, hint| Failure::new(error, hint).exit(Exit::Usage);
         let place =
             "name a place such as `sqlite:/var/lib/landfall/hub.db` and `file:/var/lib/landfall/bundles`";
         let store = match self.store {
@@ -279,5 +279,5 @@ fn explain(error: HubError) -> Failure {
         }
         HubError::Catalogue(_) => ("this is a defect of the program: please report it", Exit::Failed),
     };
-    Failure::new(error, hint).with_exit(exit)
+    Failure::new(error, hint).exit(exit)
 }

@@ -8,15 +8,12 @@ pub(crate) mod diagnose;
 pub(crate) mod explain;
 pub(crate) mod gateway;
 pub(crate) mod gather;
-pub(crate) mod gather;
 pub(crate) mod hub;
-pub(crate) mod gather;
-pub(crate) mod man;
 pub(crate) mod man;
 pub(crate) mod node;
 mod reach;
-pub(crate) mod status;
 pub(crate) mod render;
+pub(crate) mod status;
 pub(crate) mod tunnel;
 
 use std::path::Path;

@@ -118,7 +118,7 @@ impl Status {
         let colour = output::colour_on_stdout();
         // Home, show, and clear what an earlier, longer table left.
         let (home, rest) = if self.watch && colour { ("\x1b[H\x1b[2J", "") } else { ("", "") };
-        let text = table(fleet, output::width(), colour, jiff::Timestamp::now());
+        let text = table(fleet, output::size().width, colour, jiff::Timestamp::now());
         output::print(&format!("{home}{text}{rest}"))
     }
 }
@@ -228,7 +228,7 @@ fn explain(error: ClientError) -> Failure {
             ("is the hub running? name it with `--hub`, and its authority with `--ca`", Exit::Unavailable)
         }
     };
-    Failure::new(error, hint).with_exit(exit)
+    Failure::new(error, hint).exit(exit)
 }
 
 #[cfg(test)]

@@ -71,6 +71,14 @@ impl Run {
         assert!(lines.get(1).is_none_or(|line| line.starts_with("hint: ")), "{self:?}");
     }
 
+    /// The run said how far it came, and then one error with advice.
+    #[track_caller]
+    pub(crate) fn assert_refused_after_words(&self, code: i32, error: &str) {
+        assert_eq!((self.code, self.stdout.as_str()), (code, ""), "{self:?}");
+        let errors: Vec<&str> = self.stderr.lines().filter(|line| line.starts_with("error: ")).collect();
+        assert!(errors.len() == 1 && errors[0].contains(error), "{self:?}");
+    }
+
     #[track_caller]
     pub(crate) fn report(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error} in {self:?}"))

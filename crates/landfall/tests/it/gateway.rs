@@ -13,7 +13,7 @@ use crate::command::Bench;
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// A machine that looks like a kubeadm control plane whose API server never came.
-fn kubeadm(bench: &Bench) {
+fn kubeadm(bench: &Bench) -> Authority {
     let authority = Authority::new("kubernetes", 2).unwrap();
     let front = Authority::new("front-proxy", 2).unwrap();
     bench.file("root/etc/kubernetes/pki/ca.crt", authority.certificate());
@@ -39,6 +39,7 @@ fn kubeadm(bench: &Bench) {
     }
     bench.file("root/etc/hostname", "control-plane-0\n");
     bench.file("root/var/log/cloud-init-output.log", "a line\n");
+    authority
 }
 
 fn processes_with(text: &str) -> usize {
@@ -127,4 +128,49 @@ fn a_machine_without_a_control_plane_is_told_so() {
     let settings = bench.file("gateway.toml", "modus = \"splice\"\n");
     let run = bench.run(&["gateway", "--config", settings.to_str().unwrap()]);
     run.assert_refused(1, "gateway.toml");
+}
+
+/// The whole way of an operator: find the machine, fetch, verify, be told the cause; and be told when it says no.
+#[test]
+fn gather_names_the_cause_through_the_gateway() {
+    const CAUSE: &str = "error execution phase preflight: couldn't validate the identity of the API Server: \
+        Get \"https://api.corp:6443/api/v1/namespaces/kube-public/configmaps/cluster-info\": dial tcp: \
+        lookup api.corp on 10.0.0.2:53: no such host\n";
+    let bench = Bench::new();
+    let authority = kubeadm(&bench);
+    bench.file("root/var/log/cloud-init-output.log", CAUSE);
+    let sailor = authority.issue(&Leaf::new("sailor", Purpose::Call)).unwrap();
+    bench.file("sailor.crt", &sailor.certificate);
+    bench.file("sailor.key", sailor.key.expose());
+    let (port, upstream) = (free_port().unwrap(), free_port().unwrap());
+    let root = bench.path().join("root").display().to_string();
+    let mut gateway =
+        Process::start("gateway", Path::new(env!("CARGO_BIN_EXE_landfall")), bench.path(), |command| {
+            command.args(["gateway", "--root", &root, "--listen", &format!("127.0.0.1:{port}")]);
+            command.args(["--upstream", &format!("127.0.0.1:{upstream}")]);
+        })
+        .unwrap();
+    let url = format!("https://localhost:{port}");
+    let gather = |user: &str, further: &[&str]| {
+        let (certificate, key) = (format!("{user}.crt"), format!("{user}.key"));
+        let mut arguments = vec!["gather", url.as_str(), "--output", "json", "-o", "gathered.tar.gz"];
+        arguments.extend(["--certificate-authority", "root/etc/kubernetes/pki/ca.crt"]);
+        arguments.extend(["--client-certificate", &certificate, "--client-key", &key]);
+        arguments.extend(further);
+        bench.run(&arguments)
+    };
+    let run = gather("admin", &["--wait", "90"]);
+    assert_eq!(run.code, 2, "{run:?} {}", gateway.log());
+    assert_eq!(run.report()["verdict"]["cause"], "dns-resolution-failure", "{run:?}");
+    assert!(run.stderr.contains("bootstrap machine control-plane-0 (phase no-api)"), "{run:?}");
+    assert!(bench.path().join("gathered.tar.gz").is_file());
+    assert!(!bench.path().join("gathered.tar.gz.partial").exists());
+
+    let run = gather("admin", &["--since", "never"]);
+    run.assert_refused_after_words(1, "since: this is neither how long ago");
+
+    let run = gather("sailor", &[]);
+    run.assert_refused_after_words(77, "403 Forbidden");
+    gateway.signal(Signal::TERM).unwrap();
+    assert_eq!(gateway.wait(LIMIT).unwrap(), Some(0), "{}", gateway.log());
 }
