@@ -82,21 +82,37 @@ fn egress_commands(target: Target) -> Vec<String> {
             "[ ! -e /etc/kubernetes/manifests/kube-apiserver-pod.yaml ]".to_owned(),
             "rm -f /opt/openshift/landfall-tunnel-config-override.yaml".to_owned(),
         ],
-        Target::Kubeadm => vec![
+        Target::Kubeadm => [
             "if [ -e /etc/kubernetes/manifests/kube-apiserver.yaml ]; then".to_owned(),
+            "  umask 077".to_owned(),
+            // Beside the folder: kubelet would run a second API server from a temporary file in it.
             format!(
-                "  sed -i '\\|--egress-selector-config-file={EGRESS_FOLDER}/|d' /etc/kubernetes/manifests/kube-apiserver.yaml"
+                "  sed '\\|--egress-selector-config-file={EGRESS_FOLDER}/|d' \\\n    \
+                 /etc/kubernetes/manifests/kube-apiserver.yaml >/etc/kubernetes/kube-apiserver.yaml.new"
             ),
+            "  mv /etc/kubernetes/kube-apiserver.yaml.new /etc/kubernetes/manifests/kube-apiserver.yaml".to_owned(),
             "fi".to_owned(),
-            wait_for_api(),
-        ],
-        Target::K3s => vec![
-            format!("if [ -e {K3S_DROP_IN} ]; then rm -f {K3S_DROP_IN}; systemctl restart k3s; fi"),
-            wait_for_api(),
-        ],
+        ]
+        .into_iter()
+        .chain(wait_for_api())
+        .collect(),
+        Target::K3s => {
+            [format!("if [ -e {K3S_DROP_IN} ]; then rm -f {K3S_DROP_IN}; systemctl restart k3s; fi")]
+                .into_iter()
+                .chain(wait_for_api())
+                .collect()
+        }
     }
 }
 
-fn wait_for_api() -> String {
-    "for i in $(seq 60); do kubectl get --raw /readyz >/dev/null 2>&1 && break; sleep 5; done".to_owned()
+/// Until the old API server is gone and a new one answers. Without that, nothing further is removed.
+fn wait_for_api() -> Vec<String> {
+    let old = format!("pgrep -f -- '--egress-selector-config-file={EGRESS_FOLDER}/' >/dev/null");
+    let ready = "kubectl get --raw /readyz >/dev/null 2>&1";
+    vec![
+        format!("for i in $(seq 60); do {old} || break; sleep 5; done"),
+        format!("! {old} || {{ echo 'the API server still uses the tunnel' >&2; exit 1; }}"),
+        format!("for i in $(seq 60); do {ready} && break; sleep 5; done"),
+        format!("{ready} || {{ echo 'the API server does not answer' >&2; exit 1; }}"),
+    ]
 }
