@@ -2,18 +2,15 @@
 
 #[path = "../../../fuzz/bodies/dbus.rs"]
 mod bodies;
+#[path = "../../../fuzz/bodies/inputs.rs"]
+mod inputs;
 
-use std::path::Path;
+use inputs::inputs;
 
 fn run(target: &str, body: fn(&[u8])) {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let mut count = 0;
-    for entry in std::fs::read_dir(directory).expect("the corpus is part of the repository") {
-        let path = entry.expect("a readable folder").path();
-        body(&std::fs::read(&path).expect("a readable file"));
-        count += 1;
+    for input in inputs(target) {
+        body(&input);
     }
-    assert!(count > 0, "no inputs for `{target}`");
 }
 
 #[test]
