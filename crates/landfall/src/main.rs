@@ -4,6 +4,7 @@ mod cli;
 mod commands;
 mod exit;
 mod logging;
+mod notify;
 mod output;
 mod torcx_names;
 

@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use landfall_gateway::GatewayError;
 use landfall_gateway::config::{self, ConfigError, Settings};
 use landfall_gateway::layout::{self, Chosen};
-use landfall_gateway::{GatewayError, notify};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
+use crate::notify::Notify;
 
 /// Serve the API endpoint: `/bootstrap` here, everything else to the API server
 ///
@@ -114,11 +115,12 @@ impl Gateway {
             for address in bound.addresses() {
                 let _ = writeln!(std::io::stderr(), "listening on {address}");
             }
-            notify("READY=1");
+            let manager = Notify::from_environment();
+            manager.ready();
             bound
                 .run(async {
                     stop.await;
-                    notify("STOPPING=1");
+                    manager.stopping();
                 })
                 .await;
             Ok::<_, Failure>(())

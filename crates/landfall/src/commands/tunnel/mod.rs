@@ -2,7 +2,6 @@
 
 mod agent;
 mod klog;
-mod notify;
 mod pflag;
 mod server;
 mod status;
@@ -19,8 +18,8 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use self::notify::Notify;
 use crate::exit::{Exit, Failure};
+use crate::notify::Notify;
 
 /// Carry the API server's traffic into the cluster, compatible with Konnectivity
 ///

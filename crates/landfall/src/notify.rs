@@ -7,12 +7,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Whoever started us and wants to know; nobody outside of systemd.
-pub(super) struct Notify(Option<(UnixDatagram, SocketAddr)>);
+pub(crate) struct Notify(Option<(UnixDatagram, SocketAddr)>);
 
 // === impl Notify ===
 
 impl Notify {
-    pub(super) fn from_environment() -> Self {
+    pub(crate) fn from_environment() -> Self {
         let Some(name) = std::env::var_os("NOTIFY_SOCKET").filter(|name| !name.is_empty()) else {
             return Self(None);
         };
@@ -25,11 +25,11 @@ impl Notify {
         }
     }
 
-    pub(super) fn ready(&self) {
+    pub(crate) fn ready(&self) {
         self.send("READY=1");
     }
 
-    pub(super) fn stopping(&self) {
+    pub(crate) fn stopping(&self) {
         self.send("STOPPING=1");
     }
 
