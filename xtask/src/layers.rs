@@ -21,6 +21,7 @@ enum Level {
 const ROOMS: &[(&str, Level)] = &[
     ("landfall-model", Level::Noun),
     ("landfall-journal", Level::Noun),
+    ("landfall-hpack", Level::Noun),
     ("landfall-pki", Level::Mechanism),
     ("landfall-cri", Level::Mechanism),
     ("landfall-dbus", Level::Mechanism),

@@ -4,7 +4,6 @@
 
 mod connection;
 mod header;
-mod huffman;
 mod protobuf;
 mod reply;
 mod runtime;
@@ -21,6 +20,11 @@ pub enum CriError {
     Io {
         #[source]
         source: io::Error,
+    },
+    #[error("the container runtime sent malformed headers")]
+    Headers {
+        #[source]
+        source: landfall_hpack::HpackError,
     },
     #[error("the container runtime sent something malformed: {what}")]
     Malformed { what: &'static str },

@@ -1,7 +1,9 @@
 //! The answer to one call: bytes of the connection in, the answer's message out. No I/O.
 
+use landfall_hpack::Decoder;
+
 use crate::CriError;
-use crate::header::{self, Fields};
+use crate::header::{self, Fields, MAX_FIELDS};
 
 /// The longest message that is taken. A busy node lists a few hundred containers of about a kilobyte each.
 const MAX_MESSAGE: usize = 8 << 20;
@@ -36,7 +38,7 @@ const PRIORITY: u8 = 0x20;
 const STREAM: u32 = 1;
 
 /// An answer as far as it has come.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Reply {
     /// What is not a whole frame yet.
     input: Vec<u8>,
@@ -44,6 +46,7 @@ pub struct Reply {
     /// The stream ends with the header block that is being read.
     last_block: bool,
     in_block: bool,
+    decoder: Decoder,
     fields: Fields,
     body: Vec<u8>,
     frames: usize,
@@ -60,10 +63,10 @@ pub enum Progress {
 /// The bytes that make a call.
 pub(crate) fn call(path: &str, message: &[u8]) -> Vec<u8> {
     let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    // No table of headers, no pushes, and room for the whole answer at once.
+    // No pushes, and room for the whole answer at once.
     let window = u32::try_from(MAX_MESSAGE + MAX_FRAME).unwrap_or(u32::MAX >> 1);
     let mut settings = Vec::new();
-    for (name, value) in [(1_u16, 0_u32), (2, 0), (4, window)] {
+    for (name, value) in [(2_u16, 0_u32), (4, window)] {
         settings.extend(name.to_be_bytes());
         settings.extend(value.to_be_bytes());
     }
@@ -91,6 +94,22 @@ fn malformed<T>(what: &'static str) -> Result<T, CriError> {
 }
 
 // === impl Reply ===
+
+impl Default for Reply {
+    fn default() -> Self {
+        Self {
+            input: Vec::new(),
+            block: Vec::new(),
+            last_block: false,
+            in_block: false,
+            decoder: Decoder::new(MAX_FIELDS),
+            fields: Fields::default(),
+            body: Vec::new(),
+            frames: 0,
+            ended: false,
+        }
+    }
+}
 
 impl Reply {
     /// Takes bytes of the connection; what has to be sent because of them is added to `answer`.
@@ -199,7 +218,8 @@ impl Reply {
         self.in_block = flags & END_HEADERS == 0;
         if !self.in_block {
             let block = std::mem::take(&mut self.block);
-            self.fields.read(&block)?;
+            let headers = self.decoder.decode(&block).map_err(|source| CriError::Headers { source })?;
+            self.fields.take(&headers);
             self.ended |= self.last_block;
         }
         Ok(())

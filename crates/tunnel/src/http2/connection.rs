@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 use bytes::{BufMut as _, BytesMut};
 
 use super::frame::{self, DEFAULT_MAX_FRAME, DEFAULT_WINDOW, Head};
-use super::hpack::{Decoder, Encoder};
 use super::output::Output;
 use super::stream::Stream;
 use super::window::{Inbound, Outbound};
 use super::{ErrorCode, Event, Http2Error, StreamId};
+use landfall_hpack::{Decoder, Encoder};
 
 /// The largest frame we accept: one tunnel packet of ours fits, so that its payload need not be copied together.
 pub(super) const MAX_FRAME: u32 = 128 * 1024;

@@ -7,7 +7,6 @@
 
 mod connection;
 mod frame;
-mod hpack;
 mod output;
 mod receive;
 mod send;
@@ -19,7 +18,7 @@ mod tests;
 
 pub use connection::{Connection, Limits, Role};
 pub use frame::ErrorCode;
-pub use hpack::{Field, Headers, HpackError};
+pub use landfall_hpack::{Field, Headers, HpackError};
 pub use output::Output;
 
 use bytes::Bytes;

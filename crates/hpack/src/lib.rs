@@ -1,13 +1,13 @@
-//! Header compression (RFC 7541), as much as two gRPC methods need: a complete decoder, and an encoder that never
-//! refers to what it sent before, so that it has no state to keep or to get wrong.
+//! Header compression (RFC 7541), as much as gRPC needs: a complete decoder, and an encoder that never refers
+//! to what it sent before, so that it has no state to keep or to get wrong.
 
 mod decoder;
 mod encoder;
 mod huffman;
 mod table;
 
-pub(super) use decoder::Decoder;
-pub(super) use encoder::Encoder;
+pub use decoder::Decoder;
+pub use encoder::Encoder;
 
 use std::fmt;
 

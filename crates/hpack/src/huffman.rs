@@ -4,7 +4,7 @@
 
 use std::sync::LazyLock;
 
-use super::HpackError;
+use crate::HpackError;
 
 const MIN_LENGTH: usize = 5;
 const MAX_LENGTH: usize = 30;
@@ -40,7 +40,7 @@ struct Code {
 }
 
 /// Decodes a whole string, refusing what would make it longer than `limit`.
-pub(super) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>, HpackError> {
+pub(crate) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>, HpackError> {
     let code = &*CODE;
     let mut output = Vec::with_capacity((input.len() * 8 / MIN_LENGTH).min(limit));
     let (mut bits, mut length) = (0_u32, 0_usize);

@@ -1,12 +1,12 @@
-use super::table::Table;
-use super::{Field, Headers, HpackError, huffman};
+use crate::table::Table;
+use crate::{Field, Headers, HpackError, huffman};
 
 /// Larger integers than this describe nothing that would be accepted anyway.
 const MAX_INTEGER: usize = 1 << 24;
 
 /// Reads header blocks. An error leaves the table out of step with the peer's: the connection is lost with it.
 #[derive(Debug)]
-pub(crate) struct Decoder {
+pub struct Decoder {
     table: Table,
     limit: usize,
 }
@@ -19,11 +19,11 @@ struct Reader<'a> {
 
 impl Decoder {
     /// A decoder that refuses header lists larger than `limit`.
-    pub(crate) fn new(limit: usize) -> Self {
+    pub fn new(limit: usize) -> Self {
         Self { table: Table::new(), limit }
     }
 
-    pub(crate) fn decode(&mut self, block: &[u8]) -> Result<Headers, HpackError> {
+    pub fn decode(&mut self, block: &[u8]) -> Result<Headers, HpackError> {
         let mut reader = Reader { bytes: block };
         let mut headers = Headers::new();
         let mut left = self.limit;

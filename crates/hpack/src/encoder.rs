@@ -1,11 +1,11 @@
 use bytes::{BufMut as _, BytesMut};
 
-use super::Headers;
-use super::table::STATIC;
+use crate::Headers;
+use crate::table::STATIC;
 
 /// Writes header blocks without referring to earlier ones.
 #[derive(Debug, Default)]
-pub(crate) struct Encoder {
+pub struct Encoder {
     /// The peer made its table smaller than the default and must be told that none of it is used (RFC 7541, 4.2).
     announce_empty_table: bool,
 }
@@ -13,11 +13,11 @@ pub(crate) struct Encoder {
 // === impl Encoder ===
 
 impl Encoder {
-    pub(crate) fn peer_table_size(&mut self, size: u32) {
-        self.announce_empty_table = size < super::table::DEFAULT_SIZE;
+    pub fn peer_table_size(&mut self, size: u32) {
+        self.announce_empty_table = size < crate::table::DEFAULT_SIZE;
     }
 
-    pub(crate) fn encode(&mut self, headers: &Headers, output: &mut BytesMut) {
+    pub fn encode(&mut self, headers: &Headers, output: &mut BytesMut) {
         if std::mem::take(&mut self.announce_empty_table) {
             output.put_u8(0x20);
         }
@@ -69,8 +69,8 @@ fn integer(output: &mut BytesMut, flags: u8, prefix: u32, mut value: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Decoder;
     use super::*;
+    use crate::Decoder;
     use proptest::prelude::*;
 
     #[test]
