@@ -8,6 +8,7 @@ use std::process::Command;
 
 use landfall_diagnose::{Engine, RuleSet};
 use landfall_evidence::read::{self, Input, ReadError};
+use landfall_model::Phase;
 use landfall_model::report::Report;
 use landfall_testkit::{Need, have};
 use tempfile::TempDir;
@@ -190,17 +191,7 @@ fn a_journal_is_read_in_all_its_forms() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let mut export = String::new();
-    for number in 1..=3 {
-        export += &format!(
-            "__CURSOR=s={number:032x};i={number};b={1:032x};m={number};t={number};x={number}\n\
-             __REALTIME_TIMESTAMP={}\n__MONOTONIC_TIMESTAMP={number}\n_BOOT_ID={1:032x}\n\
-             _HOSTNAME=n1\nSYSLOG_IDENTIFIER=kubelet\n_PID=7\n_SYSTEMD_UNIT=kubelet.service\nMESSAGE={2}\n",
-            1_767_323_045_000_000_u64 + number,
-            1,
-            LOG,
-        );
-    }
+    let export: String = (1..=3).map(|number| exported(number, 1, LOG)).collect();
     fs::write(folder.path().join("a.export"), export).unwrap();
     let remote = "/usr/lib/systemd/systemd-journal-remote -o a.journal a.export >/dev/null 2>&1";
     for (script, made) in [
@@ -215,4 +206,34 @@ fn a_journal_is_read_in_all_its_forms() {
         assert!(evidence.time.unwrap().to_string().starts_with("2026-01-02T03:04:05.00000"), "{made}");
         let _ = fs::remove_file(folder.path().join("a.journal"));
     }
+}
+
+#[test]
+fn the_boots_of_a_journal_are_told_apart() {
+    if !have(&[Need::Program("/usr/lib/systemd/systemd-journal-remote")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut export = exported(1, 1, LOG);
+    for number in 2..40 {
+        export += &exported(number, 1, "still here");
+    }
+    export += &exported(40, 2, "Successfully registered node n1");
+    fs::write(folder.path().join("a.export"), export).unwrap();
+    let remote = "/usr/lib/systemd/systemd-journal-remote -o a.journal a.export >/dev/null 2>&1";
+    for (script, made) in [("true", "a.export"), (remote, "a.journal")] {
+        let report = diagnose(&pack(&folder, script, made)).unwrap();
+        let boots: Vec<_> = report.timeline.iter().map(|entry| (entry.phase, entry.boot)).collect();
+        assert!(boots.contains(&(Phase::Kubelet, Some(2))), "{made}: {boots:?}");
+    }
+}
+
+/// An entry of kubelet's as `journalctl -o export` prints it.
+fn exported(number: u64, boot: u64, message: &str) -> String {
+    format!(
+        "__CURSOR=s={number:032x};i={number};b={boot:032x};m={number};t={number};x={number}\n\
+         __REALTIME_TIMESTAMP={}\n__MONOTONIC_TIMESTAMP={number}\n_BOOT_ID={boot:032x}\n\
+         _HOSTNAME=n1\nSYSLOG_IDENTIFIER=kubelet\n_PID=7\n_SYSTEMD_UNIT=kubelet.service\nMESSAGE={message}\n\n",
+        1_767_323_045_000_000_u64 + number
+    )
 }

@@ -6,26 +6,31 @@ use std::io::{self, Read};
 use jiff::Timestamp;
 use landfall_journal::{Entry, ExportReader, JournalFile, JsonReader, Record};
 
+/// Length of a boot id in hex.
+const BOOT_ID: usize = 32;
+
 /// What a line needs of an entry.
 #[derive(Default)]
-struct Parts {
+pub(super) struct Parts {
     time: Option<u64>,
     host: Vec<u8>,
     process: Vec<u8>,
     unit: Vec<u8>,
     pid: Vec<u8>,
     message: Vec<u8>,
+    boot: Vec<u8>,
 }
 
 /// Where entries come from.
 pub(super) trait Entries {
-    /// Appends the lines of the next entry; `false` at the end.
-    fn next_lines(&mut self, out: &mut Vec<u8>) -> io::Result<bool>;
+    fn next_parts(&mut self) -> io::Result<Option<Parts>>;
 }
 
 /// A reader of the lines of all entries.
 pub(super) struct JournalText<E> {
     entries: E,
+    /// Of the last entry that named its boot.
+    boot: Vec<u8>,
     buffer: Vec<u8>,
     given: usize,
 }
@@ -34,7 +39,20 @@ pub(super) struct JournalText<E> {
 
 impl<E: Entries> JournalText<E> {
     pub(super) fn new(entries: E) -> Self {
-        Self { entries, buffer: Vec::new(), given: 0 }
+        Self { entries, boot: Vec::new(), buffer: Vec::new(), given: 0 }
+    }
+
+    /// A line of its own where another boot begins, as `journalctl` has it.
+    fn mark_boot(&mut self, parts: &Parts) {
+        if parts.boot.len() != BOOT_ID || parts.boot == self.boot {
+            return;
+        }
+        if !self.boot.is_empty() && parts.boot.iter().all(u8::is_ascii_hexdigit) {
+            self.buffer.extend_from_slice(b"-- Boot ");
+            self.buffer.extend_from_slice(&parts.boot);
+            self.buffer.extend_from_slice(b" --\n");
+        }
+        self.boot.clone_from(&parts.boot);
     }
 }
 
@@ -43,9 +61,9 @@ impl<E: Entries> Read for JournalText<E> {
         while self.given == self.buffer.len() {
             self.buffer.clear();
             self.given = 0;
-            if !self.entries.next_lines(&mut self.buffer)? {
-                return Ok(0);
-            }
+            let Some(parts) = self.entries.next_parts()? else { return Ok(0) };
+            self.mark_boot(&parts);
+            parts.write(&mut self.buffer);
         }
         let count = out.len().min(self.buffer.len() - self.given);
         out[..count].copy_from_slice(&self.buffer[self.given..self.given + count]);
@@ -57,25 +75,21 @@ impl<E: Entries> Read for JournalText<E> {
 // === impl Entries ===
 
 impl Entries for JournalFile<File> {
-    fn next_lines(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
+    fn next_parts(&mut self) -> io::Result<Option<Parts>> {
         let entry = self.next().map_err(io::Error::other)?;
-        let Some(entry) = entry else { return Ok(false) };
-        parts_of_entry(entry)?.write(out);
-        Ok(true)
+        entry.map(parts_of_entry).transpose()
     }
 }
 
 impl<R: io::BufRead> Entries for ExportReader<R> {
-    fn next_lines(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
-        let record = self.next()?;
-        Ok(record.map(|record| parts_of_record(record).write(out)).is_some())
+    fn next_parts(&mut self) -> io::Result<Option<Parts>> {
+        Ok(self.next()?.map(parts_of_record))
     }
 }
 
 impl<R: io::BufRead> Entries for JsonReader<R> {
-    fn next_lines(&mut self, out: &mut Vec<u8>) -> io::Result<bool> {
-        let record = self.next()?;
-        Ok(record.map(|record| parts_of_record(record).write(out)).is_some())
+    fn next_parts(&mut self) -> io::Result<Option<Parts>> {
+        Ok(self.next()?.map(parts_of_record))
     }
 }
 
@@ -107,6 +121,7 @@ impl Parts {
             "_COMM" if self.process.is_empty() => &mut self.process,
             "_SYSTEMD_UNIT" => &mut self.unit,
             "_PID" => &mut self.pid,
+            "_BOOT_ID" => &mut self.boot,
             _ => return,
         };
         part.clear();
