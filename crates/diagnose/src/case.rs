@@ -134,7 +134,9 @@ fn node_of(name: &str) -> &str {
         ["control-plane", "control-planes", "master", "masters", "node", "nodes", "worker", "workers"];
     let mut segments = name.split('/').peekable();
     while let Some(segment) = segments.next() {
-        if FOLDERS.contains(&segment)
+        // An archive's own folders follow its name after a colon; a node's name may be an address with colons.
+        let folder = segment.rsplit_once(':').map_or(segment, |(_, folder)| folder);
+        if FOLDERS.contains(&folder)
             && let Some(node) = segments.next()
             && segments.peek().is_some()
         {
@@ -179,6 +181,24 @@ impl SourceEntry {
             first: self.first.and_then(Time::timestamp),
             last: self.last.and_then(Time::timestamp),
             error: self.error.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::node_of;
+
+    #[test]
+    fn the_node_is_told_by_the_folder_it_is_in() {
+        for (name, node) in [
+            ("log-bundle/control-plane/10.0.0.5/journals/kubelet.log", "10.0.0.5"),
+            ("logs.tgz:nodes/worker-1/kubelet.log", "worker-1"),
+            ("a.tar:b.tgz:control-plane/fd00::5/kubelet.log", "fd00::5"),
+            ("nodes/worker-1", ""),
+            ("kubelet.log", ""),
+        ] {
+            assert_eq!(node_of(name), node, "{name}");
         }
     }
 }
