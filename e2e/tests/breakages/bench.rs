@@ -115,6 +115,7 @@ impl Bench {
             .args(["-eu", "-c", commands])
             .env("PATH", path_with_components()?)
             .env("KUBECONFIG", self.cluster.admin_kubeconfig())
+            .env("KUBECACHEDIR", self.cluster.directory().join("kubectl-cache"))
             .env("NODE", NODE_NAME)
             .env("TOKEN_ID", &self.invitation.token.id)
             .current_dir(self.cluster.directory())

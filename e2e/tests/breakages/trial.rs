@@ -45,28 +45,30 @@ impl Trials {
         let _ = writeln!(stderr, "{took:6.1} s  {verdict}  {} ({})", breakage.name, breakage.cause);
         if let Some(failure) = failure {
             let _ = writeln!(stderr, "{failure}");
-            self.failures.push(format!("## {}: expected `{}`\n{failure}", breakage.name, breakage.cause));
+            let first = failure.lines().next().unwrap_or_default();
+            self.failures.push(format!("{}: expected `{}`: {first}", breakage.name, breakage.cause));
         } else if let Ok(Aftermath { log, .. }) = outcome
             && std::env::var_os("LANDFALL_SAVE_FIXTURES").is_some()
             && let Err(error) = fixture::save(breakage, &log)
         {
-            self.failures.push(format!("## {}: not saved\n{error:#}", breakage.name));
+            self.failures.push(format!("{}: not saved: {error:#}", breakage.name));
         }
     }
 
     pub(crate) fn expect_health(&mut self, what: &str, report: &Report) {
         if report.verdict.cause.is_some() || report.findings.iter().any(|finding| finding.root) {
-            self.failures.push(format!("## {what}: not found healthy\n{}", told(report)));
+            self.failures.push(format!("{what}: not found healthy: {}", told(report)));
         }
     }
 
+    /// What went wrong, a line each: the whole of it was told when it happened.
     pub(crate) fn finish(self) {
         assert!(
             self.failures.is_empty(),
-            "{} of {} breakages:\n\n{}",
+            "{} of {} breakages:\n{}",
             self.failures.len(),
             self.count,
-            self.failures.join("\n\n")
+            self.failures.join("\n")
         );
     }
 }
