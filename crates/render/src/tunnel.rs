@@ -19,6 +19,7 @@ pub(crate) const STATIC_POD: &str = "/etc/kubernetes/manifests/landfall-tunnel-s
 pub(crate) const K3S_DROP_IN: &str = "/etc/rancher/k3s/config.yaml.d/90-landfall-tunnel.yaml";
 const NAME: &str = "landfall-tunnel-agent";
 const SOCKET: &str = "server.sock";
+const EGRESS_FILE: &str = "egress-selector.yaml";
 const AGENT_FOLDER: &str = "/etc/landfall/tunnel";
 /// What nobody owns; the agent needs no rights on its node.
 const NOBODY: u32 = 65_534;
@@ -97,24 +98,20 @@ pub fn agent_arguments(settings: &Settings) -> Vec<String> {
     .into()
 }
 
-/// The file for kube-apiserver's `--egress-selector-config-file`.
+/// The file for kube-apiserver's `--egress-selector-config-file`. Only traffic into the cluster goes through the tunnel:
+/// etcd and the control plane stay in reach as they were.
 pub fn egress(target: Target) -> Value {
     json!({
         "apiVersion": "apiserver.k8s.io/v1beta1",
         "kind": "EgressSelectorConfiguration",
-        "egressSelections": selections(target),
+        "egressSelections": [{
+            "name": "cluster",
+            "connection": {
+                "proxyProtocol": "HTTPConnect",
+                "transport": {"uds": {"udsName": format!("{}/{SOCKET}", target.socket_folder_of_api_server())}},
+            },
+        }],
     })
-}
-
-/// Only traffic into the cluster goes through the tunnel: etcd and the control plane stay in reach as they were.
-fn selections(target: Target) -> Value {
-    json!([{
-        "name": "cluster",
-        "connection": {
-            "proxyProtocol": "HTTPConnect",
-            "transport": {"uds": {"udsName": format!("{}/{SOCKET}", target.socket_folder_of_api_server())}},
-        },
-    }])
 }
 
 fn package(settings: &Settings, credentials: &Credentials) -> Result<Package, RenderError> {
@@ -128,7 +125,7 @@ fn package(settings: &Settings, credentials: &Credentials) -> Result<Package, Re
             mode: 0o600,
             content: Content::Secret(Secret::new(credentials.server.key.expose().clone())),
         },
-        open(format!("{EGRESS_FOLDER}/egress-selector.yaml"), yaml::documents(&[egress(target)])?),
+        open(format!("{}/{EGRESS_FILE}", target.egress_folder()), yaml::documents(&[egress(target)])?),
     ];
     let (path, value) = api_server_settings(target);
     files.push(open(path, yaml::documents(&[value])?));
@@ -142,14 +139,18 @@ fn package(settings: &Settings, credentials: &Credentials) -> Result<Package, Re
 
 /// What makes this kind of API server read the egress configuration: path on the host, and content.
 fn api_server_settings(target: Target) -> (String, Value) {
-    let file = format!("{EGRESS_FOLDER}/egress-selector.yaml");
+    let file = format!("{}/{EGRESS_FILE}", target.egress_folder());
     match target {
+        // `KubeAPIServerConfig` has no field for the egress configuration itself: it would be dropped in silence.
         Target::Openshift => (
             "/opt/openshift/landfall-tunnel-config-override.yaml".to_owned(),
             json!({
                 "apiVersion": "kubecontrolplane.config.openshift.io/v1",
                 "kind": "KubeAPIServerConfig",
-                "egressSelectorConfiguration": {"egressSelections": selections(target)},
+                "apiServerArguments": {
+                    "egress-selector-config-file":
+                        [format!("{}/{EGRESS_FILE}", target.socket_folder_of_api_server())],
+                },
             }),
         ),
         Target::Kubeadm => (
@@ -431,7 +432,15 @@ impl Target {
         }
     }
 
-    /// The same folder as the API server sees it.
+    /// Where the egress configuration is on the host.
+    fn egress_folder(self) -> &'static str {
+        match self {
+            Self::Openshift => self.socket_folder(),
+            Self::Kubeadm | Self::K3s => EGRESS_FOLDER,
+        }
+    }
+
+    /// The socket's folder as the API server sees it.
     fn socket_folder_of_api_server(self) -> &'static str {
         match self {
             Self::Openshift => "/etc/kubernetes/config/landfall-tunnel",
