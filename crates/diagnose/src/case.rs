@@ -9,8 +9,9 @@ use crate::reason;
 use crate::scan::{Engine, Hits, PatternId, Scan, TIME_LINES, comes_from};
 use crate::scope;
 
-/// A diagnosis in the making: sources are added, then [`Case::finish`] gives the report.
-#[derive(Debug)]
+/// A diagnosis in the making: sources are added, then [`Case::finish`] gives the report. Who goes on reading afterwards
+/// finishes a copy: of each kind of line only the first and the last are held, so a copy is small.
+#[derive(Clone, Debug)]
 pub struct Case<'e> {
     engine: &'e Engine,
     sources: Vec<SourceEntry>,
@@ -20,7 +21,7 @@ pub struct Case<'e> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceId(usize);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct SourceEntry {
     pub(crate) name: String,
     /// The machine it comes from, where a bundle of several tells; empty otherwise.

@@ -93,6 +93,12 @@ impl<R: io::BufRead> Entries for JsonReader<R> {
     }
 }
 
+/// Appends the lines of one entry, as the engine reads them.
+pub fn entry_lines(entry: Entry<'_, File>, out: &mut Vec<u8>) -> io::Result<()> {
+    parts_of_entry(entry)?.write(out);
+    Ok(())
+}
+
 fn parts_of_entry(mut entry: Entry<'_, File>) -> io::Result<Parts> {
     let mut parts = Parts { time: Some(entry.cursor().realtime), ..Parts::default() };
     while let Some(field) = entry.next_field().map_err(io::Error::other)? {

@@ -28,7 +28,9 @@ use landfall_model::report::Report;
 use self::budget::Budget;
 use self::opener::{Opener, Outcome};
 
+pub use self::journal_text::entry_lines;
 pub use self::machine::machine;
+pub use self::withhold::clean;
 
 /// Something to read.
 pub enum Input {

@@ -5,7 +5,7 @@ use landfall_model::report::{Evidence, Report};
 use landfall_redact::{BuildError, Options, Redactor};
 
 /// Cleans every text of a report that comes from what was read.
-pub(super) fn clean(report: &mut Report) -> Result<(), BuildError> {
+pub fn clean(report: &mut Report) -> Result<(), BuildError> {
     let redactor = Redactor::builder().build()?;
     let clean = |text: &mut String| {
         let (redacted, _) = redactor.redact(text.as_bytes(), Options::default());

@@ -10,19 +10,23 @@ use landfall_evidence::bundle::{BundleWriter, Finished, Packing, Recipient, Seal
 use landfall_evidence::collect::{self, Event, Plan, parse_since};
 use landfall_model::bundle::{BundleItem, BundleManifest, ItemOutcome};
 
+use super::agent_daemon::Daemon;
 use crate::exit::{Exit, Failure};
 use crate::output::Progress;
 
 /// Things that could not be read, named one by one; more are counted.
 const NAMED: usize = 20;
 
-/// Collect this machine's evidence into a bundle
+/// Follow this machine's bootstrap and report on it, or collect a bundle with `--once`
 ///
-/// The bundle is written while it is collected, with all secrets replaced. `landfall diagnose` reads it, and so does
-/// everything that reads an OpenShift log bundle.
+/// Without `--once` it follows the journal and cloud-init's logs of this boot until it is stopped, keeps the last report in
+/// `--state`, and brings reports to where it is told. With `--once` it collects the machine's evidence into a bundle, written
+/// while it is collected, with all secrets replaced. `landfall diagnose` reads it, and so does everything that reads an
+/// OpenShift log bundle.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
+  landfall agent --hub https://hub.corp:8700 --hub-ca ca.crt --hub-token /etc/landfall/hub.token
   landfall agent --once
   landfall agent --once -o - | ssh me@elsewhere 'cat > bundle.tar.gz'
   landfall agent --once --since 2h
@@ -32,11 +36,11 @@ Examples:
 Exit codes: 0 a bundle was made, whatever could not be read · 1 no bundle was made")]
 pub(crate) struct Agent {
     /// Make one bundle and end
-    #[arg(long, required = true)]
+    #[arg(long)]
     once: bool,
 
     /// Where the bundle goes; `-` is standard output [default: log-bundle-TIME.tar.gz here]
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", requires = "once")]
     output: Option<PathBuf>,
 
     /// The machine's root folder: `/`, a mounted disk, a container's `/host`
@@ -52,8 +56,11 @@ pub(crate) struct Agent {
     format: Format,
 
     /// Encrypt the bundle to this recipient of `age`: only the holder of the identity can read it
-    #[arg(long, value_name = "age1…")]
+    #[arg(long, value_name = "age1…", requires = "once")]
     age_recipient: Option<Recipient>,
+
+    #[command(flatten)]
+    daemon: Daemon,
 }
 
 /// Where the bundle goes.
@@ -74,7 +81,9 @@ enum Format {
 
 impl Agent {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        debug_assert!(self.once, "the command line demands it");
+        if !self.once {
+            return self.daemon.run(&self.root);
+        }
         let (host, plan) = super::host_and_plan(&self.root)?;
         let plan = self.since.into_iter().fold(plan, Plan::since);
         let packing = self.format.packing();

@@ -1,6 +1,7 @@
 //! One file per subcommand: its arguments and what it joins.
 
 pub(crate) mod agent;
+mod agent_daemon;
 pub(crate) mod collector;
 pub(crate) mod completions;
 pub(crate) mod connect;

@@ -18,7 +18,7 @@ const ROUNDS: u64 = 3;
 /// Acknowledgements waited for before each kill.
 const BEFORE_KILL: usize = 60;
 
-fn start(bench: &Bench, port: u16) -> Process {
+pub(crate) fn start(bench: &Bench, port: u16) -> Process {
     let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
     let mut hub = Process::start("hub", program, bench.path(), |command| {
         command.current_dir(bench.path()).args(["hub", "--listen", &format!("127.0.0.1:{port}")]);
@@ -33,7 +33,7 @@ fn start(bench: &Bench, port: u16) -> Process {
 }
 
 /// One request; nothing when the hub is gone.
-fn ask(port: u16, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
+pub(crate) fn ask(port: u16, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
     let length = body.len();

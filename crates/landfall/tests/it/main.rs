@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agent;
+mod agent_hub;
+mod agent_node;
 mod bad_input;
 mod command;
 mod diagnose;

@@ -1,0 +1,109 @@
+//! Ways out of the machine. All of them carry the same signed envelope, unchanged, and may carry it twice.
+
+mod folder;
+mod hub;
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use landfall_model::chain;
+use landfall_model::envelope::ReportId;
+use landfall_steps::{Backoff, InvalidBackoff};
+
+pub use folder::Folder;
+pub use hub::{Hub, HubError};
+
+use crate::spool::{Spool, SpoolError};
+
+/// Pauses after failures: long enough not to press a hub that a whole fleet tries to reach, short enough that a hub that
+/// is back knows within a minute.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Doublings after which the pause grows no more.
+const PAUSE_STEPS: u32 = 10;
+/// A report that is never told of is looked for all the same.
+const LOOK: Duration = Duration::from_secs(30);
+
+/// One way out. To carry is to be told that the other side has it safely; until then the report stays in the spool.
+pub trait Carrier: Send {
+    /// For logs and metrics, and the name of the spool's folder.
+    fn name(&self) -> &'static str;
+    /// Brings one envelope, as JSON. Bringing what is there already is success.
+    fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError>;
+}
+
+/// Why an envelope was not brought.
+#[derive(Debug, thiserror::Error)]
+pub enum CarryError {
+    /// The other side cannot be reached or has no time.
+    #[error("it will be tried again")]
+    Later(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The other side will never take this one.
+    #[error("the report was refused for good")]
+    Never(#[source] Box<dyn std::error::Error + Send + Sync>),
+}
+
+/// Empties the spool whenever there is something in it; returns when nobody is left to fill it.
+pub(crate) fn carry(carrier: &mut dyn Carrier, spool: &Spool<'_>, news: &Receiver<()>) {
+    let mut failed = 0;
+    loop {
+        let pause = match deliver(carrier, spool) {
+            Ok(()) => {
+                failed = 0;
+                LOOK
+            }
+            Err(error) => {
+                failed += 1;
+                let pause = pause_after(failed);
+                tracing::warn!(carrier = carrier.name(), failed, error = %chain(&error), "A report was not brought.");
+                pause
+            }
+        };
+        // News does not shorten the pause after a failure: a machine in trouble has much to say.
+        let until = Instant::now() + pause;
+        loop {
+            match news.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Err(RecvTimeoutError::Disconnected) => return,
+                Ok(()) if failed > 0 => {}
+                Ok(()) | Err(RecvTimeoutError::Timeout) => break,
+            }
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum DeliverError {
+    #[error("cannot use the spool")]
+    Spool(#[source] SpoolError),
+    #[error("cannot bring report {id}")]
+    Carry {
+        id: ReportId,
+        #[source]
+        source: CarryError,
+    },
+}
+
+/// Brings what waits, oldest first.
+fn deliver(carrier: &mut dyn Carrier, spool: &Spool<'_>) -> Result<(), DeliverError> {
+    for id in spool.waiting().map_err(DeliverError::Spool)? {
+        let Some(envelope) = spool.read(id) else { continue };
+        match carrier.carry(id, &envelope) {
+            Ok(()) => {}
+            Err(error @ CarryError::Never(_)) => {
+                tracing::error!(carrier = carrier.name(), report = %id, error = %chain(&error), "A report is given up.");
+            }
+            Err(source) => return Err(DeliverError::Carry { id, source }),
+        }
+        spool.remove(id).map_err(DeliverError::Spool)?;
+    }
+    Ok(())
+}
+
+fn pause_after(failed: u32) -> Duration {
+    let backoff: Result<Backoff, InvalidBackoff> = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, PAUSE_STEPS + 1);
+    let pause = backoff.ok().and_then(|backoff| backoff.pause_after(failed.min(PAUSE_STEPS)));
+    pause.unwrap_or(LONGEST_PAUSE)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,142 @@
+//! The last report, on the disk: whole or not at all, with the boot it is about.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use landfall_model::Secret;
+use landfall_model::envelope::{Envelope, FORMAT, ReportId, Signature, signed_bytes};
+use landfall_model::identity::NodeIdentity;
+use landfall_model::report::Report;
+use landfall_pki::{PkiError, SigningKey};
+use landfall_steps::durable::{self, Access, Disk};
+
+/// The last report, below the state folder.
+pub const REPORT: &str = "report.json";
+/// The last report of the boot before, for as long as this boot lasts.
+const PREVIOUS: &str = "previous-report.json";
+/// The key that signs reports; it never leaves the machine.
+const KEY: &str = "signing.key";
+/// A report is below 100 KiB; more is not one of ours.
+const MAX_REPORT: u64 = 4 << 20;
+const MAX_KEY: u64 = 4096;
+
+/// Puts reports into envelopes and keeps the last one.
+#[expect(missing_debug_implementations, reason = "holds a private key")]
+pub struct Keeper<'d> {
+    disk: &'d dyn Disk,
+    folder: PathBuf,
+    key: SigningKey,
+    last: Option<Envelope>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum KeepError {
+    #[error("cannot keep reports in `{}`", folder.display())]
+    Write {
+        folder: PathBuf,
+        #[source]
+        source: durable::Error,
+    },
+    #[error("cannot read `{}`", path.display())]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot use the key that signs reports")]
+    Key(#[source] PkiError),
+    #[error("cannot put the report into its envelope")]
+    Envelope(#[source] serde_json::Error),
+    #[error("cannot draw a new id")]
+    Random(#[source] getrandom::Error),
+}
+
+// === impl Keeper ===
+
+impl<'d> Keeper<'d> {
+    /// Takes up what an earlier process or an earlier boot left in the folder.
+    pub fn open(disk: &'d dyn Disk, folder: &Path) -> Result<Self, KeepError> {
+        let key = signing_key(disk, folder)?;
+        let path = folder.join(REPORT);
+        let last = match disk.read(&path, MAX_REPORT) {
+            // What cannot be understood is replaced by the next report.
+            Ok(bytes) => serde_json::from_slice(&bytes).ok(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(source) => return Err(KeepError::Read { path, source }),
+        };
+        Ok(Self { disk, folder: folder.to_owned(), key, last })
+    }
+
+    pub fn last(&self) -> Option<&Envelope> {
+        self.last.as_ref()
+    }
+
+    /// Whether this says something the last report does not.
+    pub fn is_news(&self, node: &NodeIdentity, report: &Report) -> bool {
+        self.last.as_ref().is_none_or(|last| {
+            let causes = |report: &Report| -> Vec<_> {
+                report.findings.iter().map(|finding| (finding.cause.clone(), finding.root)).collect()
+            };
+            last.node.boot_id != node.boot_id
+                || last.report.verdict != report.verdict
+                || causes(&last.report) != causes(report)
+                || last.report.timeline != report.timeline
+        })
+    }
+
+    /// Signs the report and writes it to the disk. When this returns, no crash loses it.
+    pub fn keep(
+        &mut self,
+        node: NodeIdentity,
+        report: Report,
+        now: Timestamp,
+    ) -> Result<&Envelope, KeepError> {
+        let mut random = [0; 10];
+        getrandom::fill(&mut random).map_err(KeepError::Random)?;
+        let same_boot = self.last.as_ref().filter(|last| last.node.boot_id == node.boot_id);
+        let sequence = same_boot.map_or(1, |last| last.sequence + 1);
+        let mut envelope = Envelope {
+            format: FORMAT,
+            id: ReportId::new(now, random),
+            node,
+            sequence,
+            time: now,
+            report,
+            signature: None,
+        };
+        let value = serde_json::to_value(&envelope).map_err(KeepError::Envelope)?;
+        let value = hexadecimal(&self.key.sign(&signed_bytes(&value)));
+        envelope.signature = Some(Signature { key: hexadecimal(&self.key.public_key()), value });
+        let bytes = serde_json::to_vec(&envelope).map_err(KeepError::Envelope)?;
+        // A reboot must not take with it what the boot before had come to.
+        if let Some(previous) = self.last.as_ref().filter(|last| last.node.boot_id != envelope.node.boot_id) {
+            self.write(PREVIOUS, &serde_json::to_vec(previous).map_err(KeepError::Envelope)?)?;
+        }
+        self.write(REPORT, &bytes)?;
+        Ok(self.last.insert(envelope))
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> Result<(), KeepError> {
+        durable::write(self.disk, &self.folder.join(name), bytes, Access::PRIVATE)
+            .map_err(|source| KeepError::Write { folder: self.folder.clone(), source })
+    }
+}
+
+fn signing_key(disk: &dyn Disk, folder: &Path) -> Result<SigningKey, KeepError> {
+    let path = folder.join(KEY);
+    match disk.read(&path, MAX_KEY) {
+        Ok(bytes) => SigningKey::from_pkcs8(&Secret::new(bytes)).map_err(KeepError::Key),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let (key, document) = SigningKey::generate().map_err(KeepError::Key)?;
+            durable::write(disk, &path, document.expose(), Access::PRIVATE)
+                .map_err(|source| KeepError::Write { folder: folder.to_owned(), source })?;
+            Ok(key)
+        }
+        Err(source) => Err(KeepError::Read { path, source }),
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,26 @@
+//! The node agent: it follows a machine's bootstrap from the first boot on, keeps what it makes of it on the disk, and
+//! brings it to those who ask.
+//!
+//! ```text
+//! journal ─┐                                   ┌─► state folder: last report, with the boot it is about
+//! logs ────┼─► Watch ──► Case ──► Report ──► Keeper
+//!          │   new lines only                  └─► a spool per carrier ──► Carrier ──► hub, folder
+//! ```
+//!
+//! - **Incremental.** Every line is read and matched once. The engine holds of each kind of line the first and the last,
+//!   so memory does not grow with the logs.
+//! - **Nothing acknowledged is lost.** A report is on the disk before anybody hears of it, and stays in a carrier's spool
+//!   until the other side has said that it has it. The other side knows a report by its id, so sending twice is harmless.
+//! - **Never in the way.** Nothing waits for the agent; whatever fails is logged and tried again later.
+
+pub mod carrier;
+
+mod agent;
+mod keeper;
+mod spool;
+mod watch;
+
+pub use agent::{Agent, AgentError, Config};
+pub use keeper::{KeepError, Keeper, REPORT};
+pub use spool::{Spool, SpoolError};
+pub use watch::Watch;

@@ -1,0 +1,88 @@
+//! The agent and a real hub: what the machine suffers is on the board, whatever is killed in between.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use landfall_testkit::{Process, eventually, free_port};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::command::Bench;
+use crate::hub::{ask, start};
+
+const LIMIT: Duration = Duration::from_secs(60);
+const LOG: &str = "machine/var/log/cloud-init-output.log";
+
+/// A machine's root with nothing but a name and the log `kubeadm` speaks in.
+fn machine(bench: &Bench) {
+    for folder in ["machine/etc", "machine/var/log"] {
+        fs::create_dir_all(bench.path().join(folder)).unwrap();
+    }
+    fs::write(bench.path().join("machine/etc/hostname"), "castaway\n").unwrap();
+    say(
+        bench,
+        "Cloud-init v. 24.1 running 'modules:final' at Mon, 16 Nov 2026 02:43:00 +0000. Up 21.10 seconds.",
+    );
+}
+
+fn say(bench: &Bench, line: &str) {
+    let mut log = fs::OpenOptions::new().create(true).append(true).open(bench.path().join(LOG)).unwrap();
+    writeln!(log, "{line}").unwrap();
+}
+
+fn follow(bench: &Bench, port: u16) -> Process {
+    let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
+    Process::start("agent", program, bench.path(), |command| {
+        command.current_dir(bench.path());
+        command.args(["agent", "--root", "machine", "--state", "state"]);
+        command.args(["--hub", &format!("http://127.0.0.1:{port}")]);
+    })
+    .unwrap()
+}
+
+/// The cause the hub's board shows for the machine, once it shows this one.
+fn board_shows(port: u16, cause: &str) -> Option<()> {
+    let (status, body) = ask(port, "GET", "/api/v1/fleet", "")?;
+    let fleet: Value = (status == 200).then(|| serde_json::from_str(&body).ok())??;
+    let nodes = fleet["nodes"].as_array()?;
+    let node = nodes.iter().find(|node| node["name"] == "castaway" || node["hostname"] == "castaway")?;
+    (node["cause"] == cause).then_some(())
+}
+
+#[test]
+fn what_a_machine_suffers_is_on_the_board_though_hub_and_agent_are_killed() {
+    let bench = Bench::new();
+    machine(&bench);
+    let port = free_port().unwrap();
+    let mut hub = start(&bench, port);
+    let mut agent = follow(&bench, port);
+    say(&bench, "[preflight] Running pre-flight checks");
+    say(&bench, "error execution phase preflight: [preflight] Some fatal errors occurred:");
+    say(&bench, "\t[ERROR Swap]: running with swap on is not supported. Please disable swap");
+    eventually("the first cause on the board", LIMIT, || board_shows(port, "swap-enabled")).unwrap_or_else(
+        |error| panic!("{error}\n{}\n{:?}", agent.log(), ask(port, "GET", "/api/v1/fleet", "")),
+    );
+
+    // While the hub is away, the machine is mended and fails anew; and then the agent dies too.
+    hub.signal(Signal::KILL).unwrap();
+    hub.wait(LIMIT).unwrap();
+    fs::remove_file(bench.path().join(LOG)).unwrap();
+    machine(&bench);
+    say(&bench, "[ERROR FileExisting-conntrack]: conntrack not found in system path");
+    let waits = || {
+        let spool = fs::read_dir(bench.path().join("state/spool/hub")).ok()?;
+        spool.flatten().any(|entry| entry.path().extension().is_some()).then_some(())
+    };
+    eventually("a report that waits for the hub", LIMIT, waits).unwrap();
+    agent.signal(Signal::KILL).unwrap();
+    agent.wait(LIMIT).unwrap();
+
+    let _hub = start(&bench, port);
+    let agent = follow(&bench, port);
+    eventually("the second cause on the board", LIMIT, || board_shows(port, "missing-host-binary"))
+        .unwrap_or_else(|error| {
+            panic!("{error}\n{}\n{:?}", agent.log(), ask(port, "GET", "/api/v1/fleet", ""))
+        });
+}
