@@ -16,6 +16,7 @@ use landfall_steps::durable::{self, Access, HostDisk};
 
 use crate::carrier::{Carrier, carry};
 use crate::keeper::{KeepError, Keeper};
+use crate::processes::Processes;
 use crate::spool::{Spool, SpoolError};
 use crate::watch::Watch;
 
@@ -27,6 +28,8 @@ const LOOK_WHEN_DONE: Duration = Duration::from_secs(5);
 const BETWEEN_REPORTS: Duration = Duration::from_millis(500);
 /// Told once is enough: the spool holds the rest.
 const QUEUED_NEWS: usize = 1;
+/// Ends of programs nobody has looked at yet; those beyond are not told.
+const QUEUED_ENDS: usize = 64;
 
 static DISK: HostDisk = HostDisk;
 
@@ -132,12 +135,24 @@ impl Agent {
                     .map_err(AgentError::Thread)?;
                 spools.push((spool, tell));
             }
+            let (tell, ends) = sync_channel(QUEUED_ENDS);
+            match Processes::listen() {
+                Ok(processes) => {
+                    let thread = thread::Builder::new().name("processes".to_owned());
+                    thread.spawn(move || processes.follow(&tell)).map_err(AgentError::Thread)?;
+                }
+                Err(error) => tracing::info!(%error, "The kernel does not tell of processes; the logs do."),
+            }
             tracing::info!(node = node.hostname, "Following this boot.");
             let mut unsaid = true;
             let mut made = Instant::now().checked_sub(BETWEEN_REPORTS).unwrap_or_else(Instant::now);
             let mut look = LOOK;
             loop {
                 unsaid |= watch.read();
+                for ended in ends.try_iter() {
+                    watch.ended(&ended, Timestamp::now());
+                    unsaid = true;
+                }
                 if unsaid && made.elapsed() >= BETWEEN_REPORTS {
                     made = Instant::now();
                     match turn(&watch, &mut keeper, &node, &spools) {

@@ -4,7 +4,7 @@
 //! ```text
 //! journal ─┐                                   ┌─► state folder: last report, with the boot it is about
 //! logs ────┼─► Watch ──► Case ──► Report ──► Keeper
-//!          │   new lines only                  └─► a spool per carrier ──► Carrier ──► hub, folder
+//! kernel ──┘   new lines only                  └─► a spool per carrier ──► Carrier ──► hub, folder
 //! ```
 //!
 //! - **Incremental.** Every line is read and matched once. The engine holds of each kind of line the first and the last,
@@ -17,6 +17,7 @@ pub mod carrier;
 
 mod agent;
 mod keeper;
+mod processes;
 mod spool;
 mod watch;
 

@@ -5,11 +5,14 @@ use std::io::{self, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use landfall_diagnose::{Case, Engine, SourceId, Stream};
 use landfall_evidence::collect::Host;
 use landfall_evidence::read;
 use landfall_journal::{Filter, Id128, Journal};
 use landfall_model::report::Report;
+
+use crate::processes::Ended;
 
 /// Where journald writes: in memory until the disk can be written to, then there.
 const JOURNALS: [&str; 2] = ["run/log/journal", "var/log/journal"];
@@ -36,6 +39,8 @@ pub struct Watch<'e> {
     journal_source: SourceId,
     journal_lines: u64,
     tails: Vec<Tail>,
+    /// What the kernel says of processes, and how many lines of it there are.
+    ends: Option<(SourceId, u64)>,
 }
 
 /// A log that grows.
@@ -64,7 +69,7 @@ impl<'e> Watch<'e> {
         let journal_source = case.add_source("journal", "journal-text");
         let tail = |path| Tail { path, source: None, inode: 0, read: 0, lines: 0, rest: Vec::new() };
         let tails = LOGS.map(tail).into();
-        Self { engine, case, host, journal, journal_source, journal_lines: 0, tails }
+        Self { engine, case, host, journal, journal_source, journal_lines: 0, tails, ends: None }
     }
 
     /// Waits until the journal grows, at most this long.
@@ -81,6 +86,16 @@ impl<'e> Watch<'e> {
         }
         self.tails = tails;
         new
+    }
+
+    /// Takes the kernel's word for a line of the program's own.
+    pub(crate) fn ended(&mut self, ended: &Ended, at: Timestamp) {
+        let (source, lines) =
+            self.ends.get_or_insert_with(|| (self.case.add_source("processes", "journal-text"), 0));
+        let Ended { name, pid, end } = ended;
+        let line = format!("{at:.6} localhost {name}[{pid}]: the process ended with {end}\n");
+        let stream = Stream::sniff("processes", b"");
+        *lines += scan(self.engine, &mut self.case, *source, &stream, *lines, line.as_bytes());
     }
 
     /// What to make of everything read so far. Secrets are taken out.

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use landfall_testkit::{Process, eventually, free_port};
+use landfall_testkit::{Need, Process, eventually, free_port, have};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -85,4 +85,26 @@ fn what_a_machine_suffers_is_on_the_board_though_hub_and_agent_are_killed() {
         .unwrap_or_else(|error| {
             panic!("{error}\n{}\n{:?}", agent.log(), ask(port, "GET", "/api/v1/fleet", ""))
         });
+}
+
+/// The kernel tells, whatever the script makes of it and whatever was written.
+#[test]
+fn a_kubeadm_that_fails_without_a_word_is_noticed() {
+    // The kernel tells only those who administer the machine.
+    if !have(&[Need::Root]) {
+        return;
+    }
+    let bench = Bench::new();
+    machine(&bench);
+    let port = free_port().unwrap();
+    let _hub = start(&bench, port);
+    let mut agent = follow(&bench, port);
+    let kubeadm = bench.path().join("kubeadm");
+    fs::copy("/bin/false", &kubeadm).unwrap();
+    agent
+        .wait_until("the cause on the board", LIMIT, || {
+            std::process::Command::new(&kubeadm).status().ok()?;
+            board_shows(port, "kubeadm-failed-silently")
+        })
+        .unwrap();
 }

@@ -1,0 +1,212 @@
+//! The kernel's word on how programs ended. A script may swallow an exit code, and a pipe may hold back the last words; the
+//! kernel does neither.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::mpsc::{SyncSender, TrySendError};
+
+use rustix::io::Errno;
+use rustix::net::netlink::{self, SocketAddrNetlink};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+};
+
+/// Programs whose end decides a bootstrap, by the name the kernel has for them.
+const WATCHED: [&str; 2] = ["kubeadm", "nodeadm"];
+/// Running at once; more is a loop gone wrong, and the first are enough to tell of it.
+const MAX_RUNNING: usize = 256;
+/// One event is 76 bytes.
+const BUFFER: usize = 1024;
+
+// From the kernel's `linux/connector.h` and `linux/cn_proc.h`.
+const CN_IDX_PROC: u32 = 1;
+const CN_VAL_PROC: u32 = 1;
+const PROC_CN_MCAST_LISTEN: u32 = 1;
+const NLMSG_DONE: u16 = 3;
+const NETLINK_HEAD: usize = 16;
+const CONNECTOR_HEAD: usize = 20;
+const EVENT_HEAD: usize = 16;
+const EXEC: u32 = 0x2;
+const EXIT: u32 = 0x8000_0000;
+
+/// A watched program is no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ended {
+    pub(crate) name: &'static str,
+    pub(crate) pid: u32,
+    pub(crate) end: End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Code(u32),
+    Signal(u32),
+}
+
+/// The kernel's events of processes, as far as they concern this machine's own.
+#[derive(Debug)]
+pub(crate) struct Processes {
+    socket: OwnedFd,
+    /// Which processes are this machine's: a host also hears of those in its containers.
+    namespace: Option<PathBuf>,
+    running: HashMap<u32, &'static str>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Event {
+    Exec { pid: u32 },
+    Exit { pid: u32, end: End },
+}
+
+// === impl Processes ===
+
+impl Processes {
+    /// Asks the kernel for its events. Needs `CAP_NET_ADMIN`, and is not there inside a container.
+    pub(crate) fn listen() -> io::Result<Self> {
+        let socket = socket_with(
+            AddressFamily::NETLINK,
+            SocketType::DGRAM,
+            SocketFlags::CLOEXEC,
+            Some(netlink::CONNECTOR),
+        )?;
+        bind(&socket, &SocketAddrNetlink::new(0, CN_IDX_PROC))?;
+        send(&socket, &request(), SendFlags::empty())?;
+        Ok(Self { socket, namespace: fs::read_link("/proc/self/ns/pid").ok(), running: HashMap::new() })
+    }
+
+    /// Tells of every end until nobody listens any more.
+    pub(crate) fn follow(mut self, tell: &SyncSender<Ended>) {
+        let mut buffer = [0; BUFFER];
+        loop {
+            let received = match recv(&self.socket, &mut buffer, RecvFlags::empty()) {
+                Ok((length, _)) => length,
+                // Some events were lost in a storm of them; those to come are not.
+                Err(Errno::NOBUFS | Errno::INTR) => continue,
+                Err(error) => {
+                    tracing::warn!(%error, "The kernel tells no more of processes.");
+                    return;
+                }
+            };
+            let ended = match parse(&buffer[..received]) {
+                Some(Event::Exec { pid }) => {
+                    self.began(pid);
+                    continue;
+                }
+                Some(Event::Exit { pid, end }) => {
+                    self.running.remove(&pid).map(|name| Ended { name, pid, end })
+                }
+                None => continue,
+            };
+            // Nobody has time for a queue full of ends: one is enough to look at the logs.
+            if let Some(ended) = ended
+                && let Err(TrySendError::Disconnected(_)) = tell.try_send(ended)
+            {
+                return;
+            }
+        }
+    }
+
+    fn began(&mut self, pid: u32) {
+        // It may have become another program.
+        self.running.remove(&pid);
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let Some(name) = WATCHED.into_iter().find(|watched| *watched == name.trim_end()) else { return };
+        let namespace = fs::read_link(format!("/proc/{pid}/ns/pid"));
+        let elsewhere = namespace.is_ok_and(|namespace| self.namespace.as_ref() != Some(&namespace));
+        if !elsewhere && self.running.len() < MAX_RUNNING {
+            self.running.insert(pid, name);
+        }
+    }
+}
+
+/// The message that subscribes.
+fn request() -> Vec<u8> {
+    let operation = PROC_CN_MCAST_LISTEN.to_ne_bytes();
+    let length = NETLINK_HEAD + CONNECTOR_HEAD + operation.len();
+    let mut message = Vec::with_capacity(length);
+    message.extend(u32::try_from(length).unwrap_or_default().to_ne_bytes());
+    message.extend(NLMSG_DONE.to_ne_bytes());
+    // No flags, no sequence, and our own port is the kernel's to choose.
+    message.extend([0; 10]);
+    message.extend(CN_IDX_PROC.to_ne_bytes());
+    message.extend(CN_VAL_PROC.to_ne_bytes());
+    message.extend([0; 8]);
+    message.extend(u16::try_from(operation.len()).unwrap_or_default().to_ne_bytes());
+    message.extend([0; 2]);
+    message.extend(operation);
+    message
+}
+
+/// An event of a whole process; threads come and go.
+fn parse(datagram: &[u8]) -> Option<Event> {
+    let number = |at: usize| Some(u32::from_ne_bytes(datagram.get(at..at + 4)?.try_into().ok()?));
+    let event = NETLINK_HEAD + CONNECTOR_HEAD;
+    if (number(NETLINK_HEAD)?, number(NETLINK_HEAD + 4)?) != (CN_IDX_PROC, CN_VAL_PROC) {
+        return None;
+    }
+    let data = event + EVENT_HEAD;
+    let (thread, pid) = (number(data)?, number(data + 4)?);
+    match number(event)? {
+        EXEC if thread == pid => Some(Event::Exec { pid }),
+        EXIT if thread == pid => {
+            let status = number(data + 8)?;
+            // As `wait` has it: a signal in the low seven bits, else the code above them.
+            let end = match status & 0x7f {
+                0 => End::Code(status >> 8 & 0xff),
+                signal => End::Signal(signal),
+            };
+            Some(Event::Exit { pid, end })
+        }
+        _ => None,
+    }
+}
+
+// === impl End ===
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn datagram(what: u32, data: &[u32]) -> Vec<u8> {
+        let mut bytes = vec![0; NETLINK_HEAD];
+        bytes.extend(CN_IDX_PROC.to_ne_bytes());
+        bytes.extend(CN_VAL_PROC.to_ne_bytes());
+        bytes.extend([0; 12]);
+        bytes.extend(what.to_ne_bytes());
+        bytes.extend([0; 12]);
+        bytes.extend(data.iter().flat_map(|number| number.to_ne_bytes()));
+        bytes
+    }
+
+    #[test]
+    fn events_of_processes_are_read_and_those_of_threads_are_not() {
+        assert_eq!(parse(&datagram(EXEC, &[7, 7])), Some(Event::Exec { pid: 7 }));
+        let exit = |status| parse(&datagram(EXIT, &[7, 7, status, 17, 1, 1]));
+        assert_eq!(exit(1 << 8), Some(Event::Exit { pid: 7, end: End::Code(1) }));
+        assert_eq!(exit(9), Some(Event::Exit { pid: 7, end: End::Signal(9) }));
+        assert_eq!(parse(&datagram(EXIT, &[8, 7, 0, 17, 1, 1])), None);
+        assert_eq!(parse(&datagram(0x1, &[7, 7])), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_the_parser(bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let _ = parse(&bytes);
+        }
+    }
+}
