@@ -19,6 +19,9 @@ const MAX_REDIRECTS: usize = 5;
 /// So that a server that says nothing cannot hold a connection for longer than anybody's idle limit.
 const CONNECT_LIMIT: Duration = Duration::from_secs(30);
 
+/// What a server has to say about what it was told is a sentence or two.
+const MAX_ANSWER_BYTES: usize = 16 * 1024;
+
 /// Gets things. Proxies come from the environment (`https_proxy`, `no_proxy` and their likes), trust from the machine.
 #[derive(Clone, Debug)]
 pub struct Fetcher {
@@ -66,7 +69,7 @@ impl Fetcher {
         }
     }
 
-    /// The same thing over HTTP, with the answer's code instead of its body.
+    /// Says something to a server; the answer's code.
     pub async fn post_json(
         &self,
         url: &str,
@@ -74,14 +77,38 @@ impl Fetcher {
         body: String,
         within: Duration,
     ) -> Result<u16, FetchError> {
+        self.ask_json(url, headers, body, within).await.map(|(status, _)| status)
+    }
+
+    /// Says something to a server; the answer's code and its words, as far as they are short.
+    pub async fn ask_json(
+        &self,
+        url: &str,
+        headers: &[(&'static str, &'static str)],
+        body: String,
+        within: Duration,
+    ) -> Result<(u16, Vec<u8>), FetchError> {
         let mut request = self.client.post(url).header("content-type", "application/json").body(body);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let response = tokio::time::timeout(within, request.send()).await;
-        let response =
-            response.map_err(|_| FetchError::Idle { url: url.to_owned(), seconds: within.as_secs() })?;
-        Ok(response.map_err(|source| transport(url, source))?.status().as_u16())
+        let answered = async {
+            let mut response = request.send().await?;
+            let status = response.status().as_u16();
+            let mut words = Vec::new();
+            while let Some(chunk) = response.chunk().await? {
+                let room = MAX_ANSWER_BYTES.saturating_sub(words.len());
+                words.extend_from_slice(&chunk[..chunk.len().min(room)]);
+                if room <= chunk.len() {
+                    break;
+                }
+            }
+            Ok((status, words))
+        };
+        let answered = tokio::time::timeout(within, answered).await;
+        let answered =
+            answered.map_err(|_| FetchError::Idle { url: url.to_owned(), seconds: within.as_secs() })?;
+        answered.map_err(|source| transport(url, source))
     }
 }
 

@@ -85,7 +85,7 @@ impl Part {
         self.hasher = Hasher::new(self.hasher.algorithm());
         match validator {
             // Only a hint for the next try, and checked by the hash in the end: no need to be durable.
-            Some(validator) => std::fs::write(&self.note, format!("{url}\n{validator}\n")),
+            Some(validator) => write_note(&self.note, &format!("{url}\n{validator}\n")),
             None => remove(&self.note),
         }
         .map_err(failed)
@@ -129,6 +129,14 @@ impl Part {
         let _ = remove(&self.path);
         let _ = remove(&self.note);
     }
+}
+
+/// Like the file itself, never through a link that somebody planted.
+fn write_note(path: &Path, text: &str) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
+    options.open(path)?.write_all(text.as_bytes())
 }
 
 fn remove(path: &Path) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! Data to standard output, everything else to standard error.
 
+use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
@@ -72,7 +73,7 @@ pub(crate) fn size() -> Size {
 // === impl Progress ===
 
 impl Progress {
-    pub(crate) fn start(doing: &'static str, total: Option<u64>) -> Self {
+    pub(crate) fn start(doing: impl Into<Cow<'static, str>>, total: Option<u64>) -> Self {
         let bar = if io::stderr().is_terminal() {
             ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr())
         } else {
@@ -106,6 +107,15 @@ impl Progress {
         let full = (number.saturating_sub(1) * CELLS).checked_div(of).unwrap_or(0);
         let bar: String = (0..CELLS).map(|cell| if cell < full { '█' } else { '░' }).collect();
         self.bar.set_message(format!("{bar} {number}/{of} {name}"));
+    }
+
+    /// How much there is of it, if that is known.
+    pub(crate) fn total(&self) -> Option<u64> {
+        self.bar.length()
+    }
+
+    pub(crate) fn reach(&self, bytes: u64) {
+        self.bar.set_position(bytes);
     }
 
     pub(crate) fn add(&self, bytes: u64) {

@@ -14,6 +14,7 @@ use landfall_node::prepare::decision::Backend;
 use landfall_node::prepare::os_release::Architecture;
 use landfall_node::prepare::request::{Request, Trust};
 use landfall_node::prepare::run::{Other, Prepared, prepare};
+use landfall_node::prepare::sysext::squashfs::Squashfs;
 use landfall_node::prepare::world::HostWorld;
 use landfall_steps::events::EventStream;
 use landfall_testkit::FileServer;
@@ -81,9 +82,18 @@ impl Node {
 }
 
 fn image(release: &str, release_name: &str, extra: Option<&str>) -> Vec<u8> {
-    let mut writer = FilesystemWriter::default();
     let gzip = CompressionOptions::Gzip(Gzip { compression_level: 6, window_size: 15, strategies: 0 });
-    writer.set_compressor(FilesystemCompressor::new(Compressor::Gzip, Some(gzip)).unwrap());
+    image_with(FilesystemCompressor::new(Compressor::Gzip, Some(gzip)).unwrap(), release, release_name, extra)
+}
+
+fn image_with(
+    compressor: FilesystemCompressor,
+    release: &str,
+    release_name: &str,
+    extra: Option<&str>,
+) -> Vec<u8> {
+    let mut writer = FilesystemWriter::default();
+    writer.set_compressor(compressor);
     let header = NodeHeader::new(0o755, 0, 0, 0);
     writer.push_dir_all("/usr/lib/extension-release.d", header).unwrap();
     writer.push_dir_all("/usr/bin", header).unwrap();
@@ -153,4 +163,61 @@ async fn an_image_of_somebody_else_that_blocks_all_is_found() {
     std::fs::remove_file(node.path("var/lib/extensions/broken.raw")).unwrap();
     std::os::unix::fs::symlink("/dev/null", node.path("var/lib/extensions/masked.raw")).unwrap();
     assert_eq!(node.prepare().await, Prepared::Run(Outcome::Done));
+}
+
+/// Images of somebody else's making, with each compression, with many names, and with a file that spans blocks.
+#[test]
+fn images_of_another_maker_open() {
+    let zstd = FilesystemCompressor::new(Compressor::Zstd, None).unwrap();
+    let small = image_with(zstd, "ID=_any\n", "x", None);
+    let mut opened = Squashfs::open(Cursor::new(&small)).unwrap();
+    assert_eq!(opened.top().unwrap(), ["usr"]);
+    let release = "/usr/lib/extension-release.d/extension-release.x";
+    assert_eq!(opened.file(release, 100).unwrap().as_deref(), Some(&b"ID=_any\n"[..]));
+    assert_eq!(opened.file("/usr/lib/none", 100).unwrap(), None);
+    assert_eq!(opened.file("/usr/lib", 100).unwrap(), None, "a folder is no file");
+    assert!(opened.file(release, 3).is_err(), "longer than anybody wants");
+
+    let mut writer = FilesystemWriter::default();
+    writer.set_compressor(FilesystemCompressor::new(Compressor::Zstd, None).unwrap());
+    let header = NodeHeader::new(0o644, 0, 0, 0);
+    let long: Vec<u8> = (0..150_000_u32).flat_map(u32::to_le_bytes).collect();
+    writer.push_dir_all("/usr/lib/many", header).unwrap();
+    for number in 0..3000 {
+        let content = Cursor::new(format!("{number}").into_bytes());
+        writer
+            .push_file(content, format!("/usr/lib/many/file-with-a-rather-long-name-{number}"), header)
+            .unwrap();
+    }
+    writer.push_file(Cursor::new(long.clone()), "/usr/long", header).unwrap();
+    let mut bytes = Cursor::new(Vec::new());
+    writer.write(&mut bytes).unwrap();
+    let mut opened = Squashfs::open(bytes).unwrap();
+    let found = opened.file("/usr/lib/many/file-with-a-rather-long-name-2999", 100).unwrap();
+    assert_eq!(found.as_deref(), Some(&b"2999"[..]));
+    assert_eq!(opened.file("/usr/long", 1 << 20).unwrap().as_deref(), Some(&long[..]));
+}
+
+/// A byte of it changed, or its end gone: an error or the same answer, and never a panic or a hang.
+#[test]
+fn a_damaged_image_is_an_error_or_the_same() {
+    let whole = image("ID=_any\n", "x", None);
+    let look = |bytes: &[u8]| {
+        let mut opened = Squashfs::open(Cursor::new(bytes)).ok()?;
+        opened.top().ok()?;
+        opened.file("/usr/lib/extension-release.d/extension-release.x", 4096).ok()?
+    };
+    assert!(look(&whole).is_some());
+    // Behind what its superblock counts there is only padding.
+    let used = usize::try_from(u64::from_le_bytes(whole[40..48].try_into().unwrap())).unwrap();
+    for length in 0..used {
+        assert_eq!(look(&whole[..length]), None, "{length} bytes of it");
+    }
+    for at in 0..used {
+        for flip in [0x01, 0x80, 0xff] {
+            let mut damaged = whole.clone();
+            damaged[at] ^= flip;
+            let _ = look(&damaged);
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! slow takes the events from a [`queue`], which forgets progress first and never loses a state: what does not fit is
 //! read again from the ledger.
 
+mod file;
 mod journal;
 mod notify;
 mod queue;
@@ -15,6 +16,7 @@ use std::sync::{Mutex, PoisonError};
 use jiff::Timestamp;
 use landfall_model::step::{Event, FORMAT, Happening, Unit};
 
+pub use file::EventFile;
 pub use journal::Journal;
 pub use notify::{InvalidSocket, Notify};
 pub use queue::{Delivery, Queue, Receiver, queue};

@@ -35,6 +35,8 @@ pub enum Serve {
     Drip {
         claimed: u64,
     },
+    /// Whole, but nobody is told how long it is.
+    Unmeasured(Vec<u8>),
     /// Claims this length and sends nothing.
     Claim {
         claimed: u64,
@@ -198,6 +200,11 @@ async fn respond(stream: &mut TlsStream<TcpStream>, state: &Mutex<State>) -> Res
         }
         Some(Serve::Cut { bytes, after, .. }) => {
             body(stream, &bytes, from, header("if-range").as_deref(), after).await
+        }
+        Some(Serve::Unmeasured(bytes)) => {
+            stream.write_all(b"HTTP/1.1 200 x\r\nconnection: close\r\n\r\n").await?;
+            stream.write_all(&bytes).await?;
+            Ok(stream.flush().await?)
         }
         Some(Serve::Claim { claimed }) => {
             let answer = format!("HTTP/1.1 200 x\r\ncontent-length: {claimed}\r\n\r\n");

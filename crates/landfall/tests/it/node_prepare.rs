@@ -8,19 +8,19 @@ use serde_json::json;
 
 use crate::command::{Bench, Run};
 
-const OS: &str = "2000.0.0";
-const IMAGE: &str = "root/var/lib/torcx/store/2000.0.0/docker:17.03.torcx.tgz";
-const ENV: &str = "root/etc/kubernetes/kubelet.env";
+pub(crate) const OS: &str = "2000.0.0";
+pub(crate) const IMAGE: &str = "root/var/lib/torcx/store/2000.0.0/docker:17.03.torcx.tgz";
+pub(crate) const ENV: &str = "root/etc/kubernetes/kubelet.env";
 
 /// A node and its bucket.
-struct Node {
-    bench: Bench,
-    bucket: FileServer,
-    image: Vec<u8>,
+pub(crate) struct Node {
+    pub(crate) bench: Bench,
+    pub(crate) bucket: FileServer,
+    pub(crate) image: Vec<u8>,
 }
 
 impl Node {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let bench = Bench::new();
         bench
             .file("root/usr/lib/os-release", format!("ID=coreos\nVERSION_ID={OS}\nCOREOS_BOARD=amd64-usr\n"));
@@ -37,46 +37,58 @@ impl Node {
         node
     }
 
-    fn hash(&self) -> String {
+    pub(crate) fn hash(&self) -> String {
         let path = self.bench.file("image", &self.image);
         let output = Command::new("sha512sum").arg(path).output().unwrap();
         String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap().to_owned()
     }
 
-    fn manifest(&self, hash: &str) {
+    pub(crate) fn manifest(&self, hash: &str) {
         let manifest = json!({"kind": "torcx-package-list-v0", "value": {"packages": [{"name": "docker", "versions": [
             {"version": "17.03", "hash": format!("sha512-{hash}"), "locations": [{"url": self.bucket.url("/docker.tgz")}]},
         ]}]}});
         self.bucket.file(&format!("/amd64-usr/{OS}/m.json"), manifest.to_string());
     }
 
-    fn run(&self, more: &[&str]) -> Run {
-        let url = format!("--torcx-manifest-url={}", self.bucket.url("/{{.Board}}/{{.OSVersion}}/m.json"));
-        let mut arguments =
-            vec!["node", "prepare", "--root", "root", "--ca-file", "ca.crt", "--upgrade-os=false"];
-        arguments.extend(more);
-        arguments.push(&url);
-        self.bench.run(&arguments)
+    pub(crate) fn run(&self, more: &[&str]) -> Run {
+        self.command(&["prepare"], more).output().unwrap().into()
     }
 
-    fn text(&self, path: &str) -> Option<String> {
+    /// `landfall node` with the flags that belong to this node.
+    pub(crate) fn command(&self, words: &[&str], more: &[&str]) -> Command {
+        let url = format!("--torcx-manifest-url={}", self.bucket.url("/{{.Board}}/{{.OSVersion}}/m.json"));
+        let mut arguments = vec!["node"];
+        arguments.extend(words);
+        arguments.extend(["--root", "root", "--ca-file", "ca.crt", "--upgrade-os=false"]);
+        arguments.extend(more);
+        arguments.push(&url);
+        self.bench.command(&arguments)
+    }
+
+    pub(crate) fn status(&self) -> serde_json::Value {
+        self.bench.run(&["node", "status", "--root", "root", "--output", "json"]).report()
+    }
+
+    pub(crate) fn text(&self, path: &str) -> Option<String> {
         std::fs::read_to_string(self.bench.path().join(path)).ok()
     }
 
-    fn has(&self, path: &str) -> bool {
+    pub(crate) fn has(&self, path: &str) -> bool {
         self.bench.path().join(path).exists()
     }
 
-    /// The machine has booted: the ledger's steps think it is another boot.
-    fn boot(&self) {
+    /// The ledger as if it had been written with another word, and whole.
+    pub(crate) fn rewrite_ledger(&self, from: &str, to: &str) {
         let runs = self.bench.path().join("root/var/lib/landfall/node-prepare");
-        let here = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-        let script = format!(
-            "import sys,json,hashlib,pathlib\nfor p in pathlib.Path(sys.argv[1]).glob('*/ledger-*.jsonl'):\n h,b=p.read_text().rstrip('\\n').split('\\n')\n b=b.replace('{}','00000000-0000-0000-0000-000000000000')\n h=json.loads(h);h['bytes']=len(b);h['sha256']=hashlib.sha256(b.encode()).hexdigest()\n p.write_text(json.dumps(h)+'\\n'+b+'\\n')\n",
-            here.trim()
-        );
-        let done = Command::new("python3").args(["-c", &script]).arg(runs).status().unwrap();
+        let script = "import sys,json,hashlib,pathlib\nfor p in pathlib.Path(sys.argv[1]).glob('*/ledger-*.jsonl'):\n h,b=p.read_text().rstrip('\\n').split('\\n')\n b=b.replace(sys.argv[2],sys.argv[3])\n h=json.loads(h);h['bytes']=len(b);h['sha256']=hashlib.sha256(b.encode()).hexdigest()\n p.write_text(json.dumps(h)+'\\n'+b+'\\n')\n";
+        let done = Command::new("python3").args(["-c", script]).arg(runs).args([from, to]).status().unwrap();
         assert!(done.success());
+    }
+
+    /// The machine has booted: the ledger's steps think it is another boot.
+    pub(crate) fn boot(&self) {
+        let here = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        self.rewrite_ledger(here.trim(), "00000000-0000-0000-0000-000000000000");
         let profile = self.text("root/etc/torcx/profiles/tectonic.json").unwrap();
         self.bench.file("root/run/torcx/profile.json", profile);
     }
@@ -154,23 +166,25 @@ fn without_runtime_setup_only_the_environment_is_written() {
 fn whatever_the_bucket_does_nothing_is_half_done() {
     type Break = fn(&Node, &str);
     let hash = Node::new().hash();
-    let cases: [(&str, Break); 6] = [
-        ("answered 404", |node, _| node.bucket.serve(&format!("/amd64-usr/{OS}/m.json"), Serve::Status(404))),
-        ("is not JSON", |node, _| node.bucket.file(&format!("/amd64-usr/{OS}/m.json"), "{\"kind\":")),
-        ("its sha512 is", |node, _| node.bucket.file("/docker.tgz", "something else")),
-        ("its sha512 is", |node, _| node.manifest(&"0e".repeat(64))),
-        ("answered 403", |node, _| node.bucket.serve("/docker.tgz", Serve::Status(403))),
-        ("no suitable version", |node, hash| {
+    let cases: [(&str, i32, Break); 6] = [
+        ("answered 404", 69, |node, _| {
+            node.bucket.serve(&format!("/amd64-usr/{OS}/m.json"), Serve::Status(404));
+        }),
+        ("is not JSON", 1, |node, _| node.bucket.file(&format!("/amd64-usr/{OS}/m.json"), "{\"kind\":")),
+        ("its sha512 is", 1, |node, _| node.bucket.file("/docker.tgz", "something else")),
+        ("its sha512 is", 1, |node, _| node.manifest(&"0e".repeat(64))),
+        ("answered 403", 1, |node, _| node.bucket.serve("/docker.tgz", Serve::Status(403))),
+        ("no suitable version", 1, |node, hash| {
             let text = json!({"kind": "torcx-package-list-v0", "value": {"packages": [{"name": "docker", "versions": [
                 {"version": "9", "hash": format!("sha512-{hash}"), "locations": [{"url": "https://h/"}]}]}]}});
             node.bucket.file(&format!("/amd64-usr/{OS}/m.json"), text.to_string());
         }),
     ];
-    for (told, break_it) in cases {
+    for (told, code, break_it) in cases {
         let node = Node::new();
         break_it(&node, &hash);
         let run = node.run(&["--no-verify-signatures"]);
-        assert_eq!(run.code, 1, "{told}: {run:?}");
+        assert_eq!(run.code, code, "{told}: {run:?}");
         let error = run.stderr.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
         assert!(error.contains(told), "{told}: {run:?}");
         assert!(run.stderr.contains("hint: "), "{run:?}");

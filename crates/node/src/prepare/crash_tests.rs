@@ -1,13 +1,13 @@
 //! The whole run on a machine in memory, whose power goes before every operation of every step.
 
-mod world;
+pub(crate) mod world;
 
 use landfall_model::step::Outcome;
 use tokio::runtime::{Builder, Runtime};
 
 use world::{Crash, Machine, Scenario};
 
-fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     // Time stands still and jumps to the next timer.
     Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
 }
@@ -37,7 +37,7 @@ fn crash_everywhere(scenario: Scenario) -> usize {
 }
 
 #[test]
-fn a_calm_run_boots_once_and_writes_the_environment_last() {
+fn defect_04_a_calm_run_boots_once_and_writes_the_environment_last() {
     let machine = Machine::new(Scenario::UpdateAndRuntime);
     let end = machine.run(&runtime(), None).unwrap();
     assert_eq!(end.outcome, Outcome::Done);

@@ -4,18 +4,24 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use landfall_cluster::Cluster;
 use landfall_model::chain;
 use landfall_steps::StepError;
+use tokio_util::sync::CancellationToken;
 
 use super::decision::{Backend, Decision};
+use super::operator::{Moment, REBOOT_REQUIRED};
 use super::planner::STORE;
 use super::request::Request;
+use super::status::cluster;
 use super::steps::images::{bring, missing};
-use super::steps::select::{is_written, write};
+use super::steps::select::{is_written, left_out, write};
+use super::update_engine::Pending;
 use super::version::OsVersion;
-use super::world::World;
-use super::{DecideError, decide, gather};
+use super::world::{World, read};
+use super::{DecideError, decide};
+
+/// A mark's content does not matter.
+const MAX_MARK_BYTES: u64 = 64 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HookError {
@@ -27,6 +33,12 @@ pub enum HookError {
     Clear { reason: String },
     #[error("cannot write `{key}` on node `{node}`")]
     Annotate { node: String, key: String, source: Box<landfall_cluster::Error> },
+    #[error("cannot read what is written on node `{node}`")]
+    Notes { node: String, source: Box<landfall_cluster::Error> },
+    #[error("the cluster has no node `{node}`")]
+    NoNode { node: String },
+    #[error("cannot tell whether a reboot is due")]
+    Mark(#[source] std::io::Error),
     #[error("this boot is not what it was to be: {reason}")]
     Wrong { reason: String },
 }
@@ -61,8 +73,76 @@ pub async fn after_reboot<W: World>(world: &W, request: &Request) -> Result<Deci
     if let Some(artefact) = missing(world, &decision).await.map_err(HookError::Stage)?.first() {
         return Err(wrong(format!("`{}` is missing or damaged", artefact.path.display())));
     }
-    gather::current_os(world).map_err(|error| wrong(chain(&error).to_string()))?;
+    for file in &decision.files {
+        if !is_written(world, file).map_err(HookError::Stage)? {
+            return Err(wrong(format!("`{}` does not say what it should", file.path.display())));
+        }
+    }
+    if decision.backend == Backend::Sysext {
+        let left_out = left_out(world, &decision).await.map_err(HookError::Stage)?;
+        if !left_out.is_empty() {
+            return Err(wrong(format!("it left out {}", left_out.join(", "))));
+        }
+    }
     Ok(decision)
+}
+
+/// Whether a reboot is due here, by the file that distributions leave. If so, what the next boot needs is laid down
+/// first: who asks reboots when this says yes.
+pub async fn reboot_required<W: World>(world: &W, request: &Request) -> Result<Option<Decision>, HookError> {
+    match read(world, Path::new(REBOOT_REQUIRED), MAX_MARK_BYTES) {
+        Ok(None) => Ok(None),
+        Ok(Some(_)) => before_reboot(world, request).await.map(Some),
+        Err(error) => Err(HookError::Mark(error)),
+    }
+}
+
+/// Lays down what the next boot needs as soon as an update is pending, until it is asked to stop. A reboot that no operator
+/// announces, by hand or by a power cut, then finds its runtime, too.
+pub async fn keep_staged<W: World>(
+    world: &W,
+    request: &Request,
+    every: Duration,
+    cancel: &CancellationToken,
+) {
+    let mut staged = Pending::Nothing;
+    loop {
+        match world.update_status().await.map(|status| status.pending()) {
+            Ok(pending) if pending != staged && pending != Pending::Nothing => {
+                match before_reboot(world, request).await {
+                    Ok(decision) => {
+                        let next = decision.inputs.next_os.value.as_ref().map(ToString::to_string);
+                        tracing::info!(next, "What the next boot needs is laid down.");
+                        staged = pending;
+                    }
+                    Err(error) => {
+                        tracing::error!(error = %chain(&error), "The next boot would lack its runtime.");
+                    }
+                }
+            }
+            Ok(pending) => staged = pending,
+            Err(error) => {
+                tracing::warn!(error = %chain(&error), "Cannot ask whether an update is pending.");
+            }
+        }
+        tokio::select! {
+            () = cancel.cancelled() => return,
+            () = tokio::time::sleep(every) => {}
+        }
+    }
+}
+
+/// Whether an operator asks for the hook of this moment.
+pub async fn is_asked_for(
+    world: &impl World,
+    kubeconfig: &Path,
+    node: &str,
+    moment: Moment,
+) -> Result<bool, HookError> {
+    let failed = |source| HookError::Notes { node: node.to_owned(), source: Box::new(source) };
+    let notes = cluster(world, kubeconfig).await.map_err(failed)?.node_notes(node).await.map_err(failed)?;
+    let notes = notes.ok_or_else(|| HookError::NoNode { node: node.to_owned() })?;
+    Ok(moment.is_asked_for(&notes.labels))
 }
 
 /// Tells the operator that the hook is done.
@@ -76,13 +156,8 @@ pub async fn annotate(
 ) -> Result<(), HookError> {
     let mut tried = 1;
     loop {
-        let annotated = async {
-            let path = world.place(kubeconfig);
-            // In a pod there is no such file, but an account.
-            let cluster =
-                if path.exists() { Cluster::from_kubeconfig(&path).await? } else { Cluster::infer().await? };
-            cluster.annotate_node(node, key, Some("true")).await
-        };
+        let annotated =
+            async { cluster(world, kubeconfig).await?.annotate_node(node, key, Some("true")).await };
         match annotated.await {
             Ok(()) => return Ok(()),
             Err(source) if tried >= tries || source.is_denied() => {
@@ -113,15 +188,18 @@ pub fn outdated<'a>(names: impl Iterator<Item = &'a str>, keep_from: &OsVersion)
 }
 
 fn clear(world: &impl World, current: &OsVersion) -> Result<(), HookError> {
-    let store = world.place(Path::new(STORE));
-    let Ok(names) = world.disk().names(&store) else { return Ok(()) };
+    let disk = world.disk();
+    let Ok(names) = disk.names(&world.place(Path::new(STORE))) else { return Ok(()) };
     let names: Vec<&str> = names.iter().filter_map(|name| name.to_str()).collect();
     for name in outdated(names.into_iter(), current) {
-        let path: PathBuf = store.join(name);
-        if path.is_dir() {
-            std::fs::remove_dir_all(&path)
-                .map_err(|error| HookError::Clear { reason: format!("`{}`: {error}", path.display()) })?;
+        let path: PathBuf = Path::new(STORE).join(name);
+        // Not a folder: not a store, and not ours.
+        if disk.names(&world.place(&path)).is_err() {
+            continue;
         }
+        world
+            .remove_folder(&path)
+            .map_err(|error| HookError::Clear { reason: format!("`{}`: {error}", path.display()) })?;
     }
     Ok(())
 }

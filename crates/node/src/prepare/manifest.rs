@@ -295,7 +295,7 @@ pub(crate) mod tests {
 
     /// The sixth defect of the original: a signed list of another board, version or year was as good as the right one.
     #[test]
-    fn a_list_for_something_else_is_refused() {
+    fn defect_06_a_list_for_something_else_is_refused() {
         let bound = |board: &str, system: &str, issued: &str, expires: &str| {
             let text = format!(
                 r#"{{"kind":"{BOUND_KIND}","value":{{"board":"{board}","osVersion":"{system}","issued":"{issued}","expires":"{expires}","packages":[]}}}}"#

@@ -9,6 +9,12 @@ use super::version::KubeVersion;
 /// The table of all versions there ever were has two kilobytes.
 pub const MAX_BYTES: usize = 256 * 1024;
 
+/// Of the parser: some for each of ten thousand versions.
+const MAX_EVENTS: usize = 100_000;
+const MAX_REPEATED: usize = 10_000;
+/// The table has four levels.
+const MAX_DEPTH: usize = 16;
+
 const KIND: &str = "VersionManifestV1";
 const KUBERNETES: &str = "k8s";
 const EMBEDDED: &str = include_str!("embedded-mappings.yaml");
@@ -41,7 +47,19 @@ impl Mappings {
         if text.len() > MAX_BYTES {
             return Err(MappingsError::TooLong { bytes: text.len() });
         }
-        let mappings: Self = serde_saphyr::from_str(text).map_err(|error| {
+        // A table is short; what repeats itself by reference is repeated a few times, and not a million.
+        let options = serde_saphyr::options! {
+            budget: serde_saphyr::budget! {
+                max_events: MAX_EVENTS,
+                max_nodes: MAX_EVENTS,
+                max_recorded_anchor_events: MAX_REPEATED,
+                max_depth: MAX_DEPTH,
+            },
+            // Only the first line of a complaint is told.
+            with_snippet: false,
+            alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPEATED },
+        };
+        let mappings: Self = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
             let reason = error.to_string();
             MappingsError::Syntax { reason: reason.lines().next().unwrap_or_default().to_owned() }
         })?;

@@ -16,6 +16,7 @@ pub mod kubelet_env;
 pub mod manifest;
 pub mod mappings;
 pub mod next_os;
+pub mod operator;
 pub mod os_release;
 pub mod planner;
 pub mod profile;
@@ -23,6 +24,7 @@ pub mod request;
 pub mod run;
 pub mod show;
 pub mod skew;
+pub mod status;
 pub mod steps;
 pub mod sysext;
 pub mod systemd;
@@ -30,12 +32,17 @@ pub mod template;
 pub mod update_engine;
 pub mod verify;
 pub mod version;
+pub mod why;
 pub mod world;
 
 #[cfg(test)]
+mod bucket_tests;
+#[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod defects;
 
-use decision::Decision;
+use decision::{Decision, Inputs};
 use request::Request;
 use world::World;
 
@@ -45,11 +52,17 @@ pub enum DecideError {
     #[error("cannot find out what this node needs")]
     Gather(#[source] gather::GatherError),
     #[error("cannot decide what this node gets")]
-    Plan(#[source] planner::PlanError),
+    Plan {
+        source: planner::PlanError,
+        /// What was known.
+        inputs: Box<Inputs>,
+    },
 }
 
 /// Looks around and decides; changes nothing.
 pub async fn decide<W: World>(world: &W, request: &Request) -> Result<Decision, DecideError> {
     let facts = gather::gather(world, request).await.map_err(DecideError::Gather)?;
-    planner::plan(request, facts).map_err(DecideError::Plan)
+    // A refusal without what it rests on could not be understood.
+    let inputs = facts.inputs();
+    planner::plan(request, facts).map_err(|source| DecideError::Plan { source, inputs: Box::new(inputs) })
 }

@@ -248,6 +248,27 @@ fn torcx_part(request: &Request, facts: &Facts, torcx: &TorcxFacts) -> Result<Ru
     Ok(part)
 }
 
+// === impl Facts ===
+
+impl Facts {
+    /// What is known before anything follows from it.
+    pub fn inputs(&self) -> Inputs {
+        let indexes = match &self.runtime {
+            RuntimeFacts::None | RuntimeFacts::TooOld => Vec::new(),
+            RuntimeFacts::Torcx(torcx) => torcx.manifests.iter().map(|fact| fact.index.clone()).collect(),
+            RuntimeFacts::Sysext(facts) => facts.indexes.iter().map(|entry| entry.index.clone()).collect(),
+        };
+        Inputs {
+            cluster_version: self.cluster_version.clone(),
+            api_servers: self.api_servers.clone(),
+            runtime_mappings: None,
+            current_os: self.current_os.clone(),
+            next_os: self.next_os.clone(),
+            indexes,
+        }
+    }
+}
+
 // === impl ManifestFact ===
 
 impl ManifestFact {

@@ -14,10 +14,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::decision::Decision;
 use super::request::Request;
+use super::status;
 use super::steps::{self, DECISION, REQUEST, RUN};
+use super::why::{TroubleBox, Why};
 use super::world::{World, make_dir};
 
 pub const STATE: &str = "/var/lib/landfall";
+/// What happened, line by line, for those who only collect files.
+pub const EVENTS: &str = "/var/lib/landfall/node-prepare.events.jsonl";
 /// A node is prepared a few times in its life.
 const MAX_RUNS: u32 = 1000;
 
@@ -27,6 +31,11 @@ pub enum Prepared {
     /// `kubelet.env` was there before we came, and no run of ours is open.
     Before,
     Run(Outcome),
+    /// The run came to no decision, and this kind of trouble is why.
+    Undecided {
+        outcome: Outcome,
+        why: Why,
+    },
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -74,7 +83,8 @@ pub async fn prepare<W: World>(
     }
     let boot = world.boot().map_err(RunError::Boot)?;
     for number in 0..MAX_RUNS {
-        let plan = steps::plan(world, request, number).map_err(RunError::Plan)?;
+        let trouble = TroubleBox::default();
+        let plan = steps::plan(world, request, number, &trouble).map_err(RunError::Plan)?;
         let earlier = records.iter().find(|record| record.attempt() == plan.attempt());
         if earlier.is_some_and(|record| record.ended().is_some()) {
             continue;
@@ -88,7 +98,16 @@ pub async fn prepare<W: World>(
         }
         let mut ledger = Ledger::open(world.disk(), &state, &plan, boot).map_err(RunError::Ledger)?;
         let outcome = run_steps(&plan, &mut ledger, events, cancel).await.map_err(RunError::Ledger)?;
-        return Ok(Prepared::Run(outcome));
+        let trouble = trouble.take().filter(|_| {
+            // An earlier try may have failed where a later one did not.
+            matches!(&outcome, Outcome::Failed { step, .. } if step == steps::DECIDE)
+        });
+        let why = trouble.as_ref().map(|trouble| trouble.why);
+        status::leave(&**world, ledger.record(), &outcome, trouble);
+        return Ok(match why {
+            Some(why) => Prepared::Undecided { outcome, why },
+            None => Prepared::Run(outcome),
+        });
     }
     Err(RunError::TooMany)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::decision::{Action, Content, Decision, PassedOver, Resolved, Signature};
+use super::decision::{Action, Content, Decision, Inputs, PassedOver, Resolved, Signature};
 use super::skew::Skew;
 
 /// The decision as text: what is known and from where, what follows, what will be done.
@@ -13,8 +13,15 @@ pub fn text(decision: &Decision) -> String {
     out
 }
 
-fn write(decision: &Decision, out: &mut String) -> std::fmt::Result {
-    let inputs = &decision.inputs;
+/// What was known, when nothing could be decided.
+pub fn inputs(inputs: &Inputs) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = write_inputs(inputs, &mut out);
+    out
+}
+
+fn write_inputs(inputs: &Inputs, out: &mut String) -> std::fmt::Result {
     resolved(out, "Cluster version", &inputs.cluster_version, &inputs.cluster_version.value)?;
     for server in &inputs.api_servers {
         match (&server.version, &server.error) {
@@ -50,6 +57,11 @@ fn write(decision: &Decision, out: &mut String) -> std::fmt::Result {
             }
         }
     }
+    Ok(())
+}
+
+fn write(decision: &Decision, out: &mut String) -> std::fmt::Result {
+    write_inputs(&decision.inputs, out)?;
     writeln!(out)?;
     writeln!(out, "Back end          {}", decision.backend)?;
     for runtime in &decision.runtimes {

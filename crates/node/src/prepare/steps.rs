@@ -23,9 +23,12 @@ use landfall_steps::{Key, Plan, PlanError, StepError};
 
 use super::decision::Decision;
 use super::request::Request;
+use super::why::TroubleBox;
 use super::world::World;
 
 pub const RUN: &str = "node-prepare";
+/// The step that comes to a decision.
+pub(crate) const DECIDE: &str = "decide";
 
 pub(crate) const REQUEST: Key<Request> = Key::new("request");
 /// Counts runs with the same request: a node whose `kubelet.env` was taken away is prepared again.
@@ -38,12 +41,17 @@ pub(crate) const SELECTED_IN: Key<String> = Key::new("selected-in");
 pub(crate) const PUBLIC_DIR: Access = Access { mode: 0o755, owner: None };
 
 /// The steps for a request.
-pub fn plan<W: World>(world: &Arc<W>, request: &Request, number: u32) -> Result<Plan, PlanError> {
+pub(crate) fn plan<W: World>(
+    world: &Arc<W>,
+    request: &Request,
+    number: u32,
+    trouble: &TroubleBox,
+) -> Result<Plan, PlanError> {
     Plan::of(RUN)
         .input(&REQUEST, request)
         .input(&NUMBER, &number)
         .step(update::UpdateOs { world: world.clone() })
-        .step(update::Decide { world: world.clone() })
+        .step(update::Decide { world: world.clone(), trouble: trouble.clone() })
         .step(images::Fetch { world: world.clone() })
         .step(images::Check { world: world.clone() })
         .step(select::Select { world: world.clone() })

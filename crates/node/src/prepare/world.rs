@@ -44,6 +44,16 @@ pub enum LockAsk {
     SteadyState,
 }
 
+/// What the lock server says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockAnswer {
+    Granted,
+    /// Not now, and why.
+    Refused {
+        reason: String,
+    },
+}
+
 /// Progress of a download: bytes so far, bytes in all.
 pub type Progress<'a> = &'a (dyn Fn(u64, Option<u64>) + Sync);
 
@@ -115,12 +125,15 @@ pub trait World: Send + Sync + 'static {
     /// Lets systemd see unit files that changed.
     fn reload_units(&self) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// Asks for the right to reboot, or gives it back. `false`: not now.
+    /// Removes a folder with everything in it; links in it are not followed.
+    fn remove_folder(&self, path: &Path) -> io::Result<()>;
+
+    /// Asks for the right to reboot, or gives it back.
     fn fleet_lock(
         &self,
         lock: &FleetLock,
         ask: LockAsk,
-    ) -> impl Future<Output = Result<bool, FetchError>> + Send;
+    ) -> impl Future<Output = Result<LockAnswer, FetchError>> + Send;
 }
 
 /// Makes a folder of the node and those it is in.

@@ -175,3 +175,33 @@ fn a_renderer_is_told_numbers_and_titles() {
     terminal.take(&event(3, 0, Happening::Ended { outcome: Outcome::Done }));
     assert_eq!(*lines.0.lock().unwrap(), ["1/2 Fetch the manifest applying", "1 5 of Some(200)", "Done"]);
 }
+
+#[test]
+fn state_events_are_lines_of_a_file_within_bounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("events.jsonl");
+    let mut file = EventFile::at(&path);
+    file.take(&opened());
+    file.take(&progress(1, 1, 5));
+    file.take(&state(2, StepState::Done));
+    let text = std::fs::read_to_string(&path).unwrap();
+    let sequences: Vec<u64> =
+        text.lines().map(|line| serde_json::from_str::<Event>(line).unwrap().sequence).collect();
+    assert_eq!(sequences, [1, 2], "state events only");
+    // Another process goes on where this one ended.
+    let mut again = EventFile::at(&path);
+    let long = StepState::Failed { reason: "x".repeat(2000), retry: landfall_model::step::Retry::Now };
+    for sequence in 3..1200 {
+        again.take(&state(sequence, long.clone()));
+    }
+    for name in ["events.jsonl", "events.jsonl.1"] {
+        let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert!(text.len() <= 1024 * 1024 && text.ends_with('\n'), "{name} has {} bytes", text.len());
+        assert!(text.lines().all(|line| serde_json::from_str::<Event>(line).is_ok()), "{name}");
+    }
+    // A planted link is not followed, and stops nobody.
+    let planted = folder.path().join("planted.jsonl");
+    std::os::unix::fs::symlink(folder.path().join("elsewhere"), &planted).unwrap();
+    EventFile::at(&planted).take(&opened());
+    assert!(!folder.path().join("elsewhere").exists());
+}

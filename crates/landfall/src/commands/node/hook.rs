@@ -3,12 +3,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
-use landfall_node::prepare::hook;
-use landfall_node::prepare::request;
+use landfall_node::prepare::decision::Decision;
+use landfall_node::prepare::hook::{self, HookError};
+use landfall_node::prepare::operator::Moment;
+use landfall_node::prepare::request::{self, Request};
+use landfall_node::prepare::status::{self, StatusDocument};
 use landfall_node::prepare::world::HostWorld;
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
 
 use super::prepare::Flags;
-use super::work::runtime;
+use super::work::{self, runtime};
 use crate::exit::{Exit, Failure};
 
 /// Where the hook's own container has its mappings.
@@ -16,12 +21,22 @@ const MAPPINGS: &str = "/etc/runtime-mappings.yaml";
 /// How often the API server is asked to take the annotation, and how far apart.
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_secs(60);
+/// How often update_engine is asked whether an update is pending: a machine does not boot sooner by itself.
+const LOOK_EVERY: Duration = Duration::from_secs(20);
 
 /// Be a reboot operator's hook: lay down what the next boot needs, or see that this boot is right
 ///
 /// Asks only this node and the lists of images. When all is well, the annotation is set to `true`; when not, it stays
 /// away, and the operator goes no further.
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  landfall node hook before-reboot --node-annotation example.com/runtime-ready --node-name n1
+  landfall node hook after-reboot --only-when-labelled --node-annotation example.com/runtime-right --node-name n1
+  kured --reboot-sentinel-command='landfall node hook reboot-required'
+
+Exit codes: 0 all is well, and for `reboot-required` a reboot may come · 1 not: the annotation stays away · 69 a server did not \
+answer · 75 nobody asks for this hook now")]
 pub(crate) struct Hook {
     /// Which hook
     #[arg(value_enum)]
@@ -37,6 +52,10 @@ pub(crate) struct Hook {
     /// The name of this node
     #[arg(long, value_name = "NAME", env = "NODE")]
     node_name: Option<String>,
+
+    /// Do nothing unless a label of CLUO or FLUO on the node asks for this hook
+    #[arg(long, requires = "node_name")]
+    only_when_labelled: bool,
 
     /// Then stay, and wake up every so many seconds: a DaemonSet's pod must not end
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
@@ -56,8 +75,14 @@ async fn stay(every: Duration) -> ! {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum When {
+    /// Lay down what the next boot needs
     BeforeReboot,
+    /// See that this boot has what was selected for it
     AfterReboot,
+    /// As `before-reboot`, if `/run/reboot-required` is there
+    RebootRequired,
+    /// Stay, and do as `before-reboot` whenever an update of the operating system is pending
+    WatchUpdates,
 }
 
 // === impl Hook ===
@@ -73,30 +98,83 @@ impl Hook {
         let world =
             HostWorld::new(&self.root, request.authority.as_deref()).context("prepare to look around")?;
         let runtime = runtime()?;
+        if !self.is_asked_for(&runtime, &world, &request)? {
+            tracing::info!("Nobody asks for this hook now.");
+            return Ok(Exit::TryLater);
+        }
         let done = runtime.block_on(async {
             match self.when {
-                When::BeforeReboot => hook::before_reboot(&world, &request).await,
-                When::AfterReboot => hook::after_reboot(&world, &request).await,
+                When::BeforeReboot => hook::before_reboot(&world, &request).await.map(Some),
+                When::AfterReboot => hook::after_reboot(&world, &request).await.map(Some),
+                When::RebootRequired => hook::reboot_required(&world, &request).await,
+                When::WatchUpdates => {
+                    watch(&world, &request).await;
+                    Ok(None)
+                }
             }
         });
         let hint = "the annotation stays away, so that nothing reboots; `landfall node prepare --dry-run` shows the plan";
-        done.map_err(|error| Failure::new(error, hint))?;
-        if let Some(key) = &self.node_annotation {
-            let name = self
-                .node_name
-                .as_deref()
-                .ok_or_else(|| anyhow!("`--node-annotation` needs `--node-name`"))?;
-            runtime.block_on(hook::annotate(&world, &request.kubeconfig, name, key, TRIES, PAUSE)).map_err(
-                |error| {
-                    Failure::new(error, "give this account `get` and `patch` on nodes")
-                        .exit(Exit::Unavailable)
-                },
-            )?;
-        }
+        let decision = done.map_err(|error| Failure::new(error, hint))?;
+        let Some(decision) = decision else {
+            let watched = self.when == When::WatchUpdates;
+            return Ok(if watched { Exit::Done } else { Exit::TryLater });
+        };
+        self.tell_the_cluster(&runtime, &world, &request, decision)?;
         tracing::info!("The hook is done.");
         if self.sleep > 0 {
             runtime.block_on(stay(Duration::from_secs(self.sleep)));
         }
         Ok(Exit::Done)
+    }
+
+    /// Whether the label is there, if only that counts.
+    fn is_asked_for(&self, runtime: &Runtime, world: &HostWorld, request: &Request) -> Result<bool, Failure> {
+        let moment = match self.when {
+            When::BeforeReboot => Moment::BeforeReboot,
+            When::AfterReboot => Moment::AfterReboot,
+            When::RebootRequired | When::WatchUpdates => return Ok(true),
+        };
+        let Some(name) = self.node_name.as_deref().filter(|_| self.only_when_labelled) else {
+            return Ok(true);
+        };
+        let asked = runtime.block_on(hook::is_asked_for(world, &request.kubeconfig, name, moment));
+        asked.map_err(|error| {
+            let exit =
+                if matches!(error, HookError::NoNode { .. }) { Exit::Failed } else { Exit::Unavailable };
+            Failure::new(error, "see the name of the node, and whether this account has `get` on nodes")
+                .exit(exit)
+        })
+    }
+
+    /// The plan for whoever looks at the node, and the word the operator waits for, last.
+    fn tell_the_cluster(
+        &self,
+        runtime: &Runtime,
+        world: &HostWorld,
+        request: &Request,
+        decision: Decision,
+    ) -> Result<(), Failure> {
+        let Some(key) = &self.node_annotation else { return Ok(()) };
+        let name =
+            self.node_name.as_deref().ok_or_else(|| anyhow!("`--node-annotation` needs `--node-name`"))?;
+        let document = StatusDocument::of_decision(decision);
+        let published = runtime.block_on(status::publish(world, &request.kubeconfig, name, &document));
+        if let Err(error) = published {
+            tracing::warn!(error = %landfall_model::chain(&error), "The plan was not written on the node.");
+        }
+        let told = hook::annotate(world, &request.kubeconfig, name, key, TRIES, PAUSE);
+        runtime.block_on(told).map_err(|error| {
+            Failure::new(error, "give this account `get` and `patch` on nodes").exit(Exit::Unavailable)
+        })
+    }
+}
+
+/// Until the process is asked to end.
+async fn watch(world: &HostWorld, request: &Request) {
+    let cancel = CancellationToken::new();
+    let ended = work::asked_to_end();
+    tokio::select! {
+        () = hook::keep_staged(world, request, LOOK_EVERY, &cancel) => {}
+        () = ended => {}
     }
 }

@@ -2,12 +2,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use landfall_node::prepare::decision::{Backend, Decision};
-use landfall_node::prepare::gather::GatherError;
-use landfall_node::prepare::planner::PlanError;
 use landfall_node::prepare::request::{self, FleetLock, Request, Trust};
 use landfall_node::prepare::run::Other;
+use landfall_node::prepare::why::Why;
 use landfall_node::prepare::world::HostWorld;
 use landfall_node::prepare::{DecideError, decide, show, template};
 
@@ -48,6 +48,10 @@ pub(crate) struct Prepare {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     output: Format,
 
+    /// Write how it stands on this node of the cluster, if the cluster has it already
+    #[arg(long, value_name = "NAME", env = "NODE")]
+    node_name: Option<String>,
+
     /// The node's root folder
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
@@ -67,6 +71,8 @@ pub(super) enum RebootBy {
     Exit,
     /// Ask systemd for it
     Systemd,
+    /// Leave `/run/reboot-required` for whoever reboots machines here, such as kured, and exit with code 100
+    Required,
 }
 
 /// What decides what is done.
@@ -78,15 +84,15 @@ pub(super) struct Flags {
     kubeconfig: PathBuf,
 
     /// Ask for an update of the operating system first, and wait for it
-    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value_t = true, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     upgrade_os: bool,
 
     /// Leave the runtime alone; only write `kubelet.env`
-    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     torcx_skip_setup: bool,
 
     /// Trust lists of images without looking at their signatures
-    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set)]
+    #[arg(long, value_name = "BOOL", default_value_t = false, default_missing_value = "true", num_args = 0..=1, require_equals = true, action = ArgAction::Set, value_parser = BoolishValueParser::new())]
     no_verify_signatures: bool,
 
     /// Take this Kubernetes version instead of the cluster's
@@ -182,7 +188,12 @@ impl Prepare {
             return Ok(Exit::Done);
         }
         let other = if self.start_over { Other::Abandon } else { Other::Respect };
-        work::carry_out(&runtime, &Arc::new(world), &request, other, self.reboot)
+        let world = Arc::new(world);
+        let done = work::carry_out(&runtime, &world, &request, other, self.reboot);
+        if let Some(name) = &self.node_name {
+            work::publish(&runtime, &world, &request.kubeconfig, name);
+        }
+        done
     }
 
     fn print(&self, decision: &Decision) -> Result<(), Failure> {
@@ -199,29 +210,44 @@ impl Prepare {
 
 /// Why there is no decision, with advice.
 fn failure(error: DecideError) -> Failure {
-    let (hint, exit) = match &error {
-        DecideError::Plan(PlanError::Skew(_)) => (
+    let (hint, exit) = advice((&error).into());
+    Failure::new(error, hint).exit(exit)
+}
+
+/// What to do about each kind of trouble, and the exit code that tells it to scripts.
+pub(super) fn advice(why: Why) -> (&'static str, Exit) {
+    match why {
+        Why::VersionSkew => (
             "let the control plane be upgraded first, name a fitting version with `--force-kube-version`, or insist with `--allow-skew`",
             Exit::NotPermitted,
         ),
-        DecideError::Gather(GatherError::Fetch { .. }) => (
+        Why::Fetch => (
             "see whether the place can be reached from here: proxies are taken from `https_proxy` and `no_proxy`",
             Exit::Unavailable,
         ),
-        DecideError::Gather(GatherError::Verify { .. }) => (
+        Why::Signature => (
             "a wrong key, or somebody in between: compare the fingerprint; `--no-verify-signatures` trusts blindly",
             Exit::Failed,
         ),
-        DecideError::Gather(GatherError::NoClusterVersion { .. }) => {
+        Why::NotForThis => (
+            "the list is old or of another system: see what the place serves, and whether this machine's clock is right",
+            Exit::Failed,
+        ),
+        Why::ClusterVersion => {
             ("give `--kubeconfig`, or name the version with `--force-kube-version`", Exit::Failed)
         }
-        DecideError::Gather(GatherError::NextOs(_)) => (
+        Why::NoRuntime => (
+            "give runtime mappings for this version in the ConfigMap or with `--version-manifest`, or leave the runtime alone with `--torcx-skip-setup`",
+            Exit::Failed,
+        ),
+        Why::NextOs => (
             "see `journalctl -u update-engine`, or leave the operating system alone with `--upgrade-os=false`",
             Exit::Unavailable,
         ),
-        _ => ("`landfall node prepare --dry-run` shows where every value comes from", Exit::Failed),
-    };
-    Failure::new(error, hint).exit(exit)
+        Why::Unusable => {
+            ("mend what the line names; `--dry-run` tries again and changes nothing", Exit::Failed)
+        }
+    }
 }
 
 // === impl Flags ===

@@ -1,30 +1,38 @@
 //! Running the steps of a node: what is shown on the way, and how it ends.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::Write as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use landfall_model::chain;
 use landfall_model::step::{Outcome, StepState, Unit};
+use landfall_node::prepare::operator::REBOOT_REQUIRED;
 use landfall_node::prepare::request::Request;
 use landfall_node::prepare::run::{self, Other, Prepared, RunError};
+use landfall_node::prepare::status::{self, Published};
 use landfall_node::prepare::systemd;
-use landfall_node::prepare::world::HostWorld;
+use landfall_node::prepare::world::{HostWorld, World as _};
 use landfall_steps::LedgerError;
-use landfall_steps::events::{EventStream, Journal, Notify, Renderer, Sink, Terminal};
+use landfall_steps::events::{EventFile, EventStream, Journal, Notify, Renderer, Sink, Terminal};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use super::prepare::RebootBy;
+use super::prepare::{RebootBy, advice};
 use crate::exit::{Exit, Failure};
+use crate::output::Progress;
 
 /// How long to stay after systemd was asked to reboot: it ends us.
 const REBOOT_PATIENCE: Duration = Duration::from_mins(10);
 
-/// One line per step; a download's share of the way on a terminal.
+/// For one annotation: nobody waits for it.
+const PUBLISH_LIMIT: Duration = Duration::from_secs(15);
+
+/// One line per step; a bar while something is on its way, on a terminal.
+#[derive(Default)]
 struct Lines {
-    is_terminal: bool,
-    percent: Option<u64>,
+    bar: Option<Progress>,
 }
 
 pub(super) fn runtime() -> Result<Runtime, Failure> {
@@ -40,8 +48,9 @@ pub(super) fn carry_out(
     reboot: RebootBy,
 ) -> Result<Exit, Failure> {
     let mut sinks: Vec<Box<dyn Sink>> = vec![
-        Box::new(Terminal::new(Lines { is_terminal: std::io::stderr().is_terminal(), percent: None })),
+        Box::new(Terminal::new(Lines::default())),
         Box::new(Journal),
+        Box::new(EventFile::at(world.place(Path::new(run::EVENTS)))),
     ];
     match std::env::var_os("NOTIFY_SOCKET").map(|socket| Notify::new(&socket)) {
         Some(Ok(notify)) => sinks.push(Box::new(notify)),
@@ -65,40 +74,89 @@ pub(super) fn carry_out(
             say("This node is prepared: its `kubelet.env` is there.");
             Ok(Exit::Done)
         }
-        Prepared::Run(outcome) => end(runtime, &outcome, reboot),
+        Prepared::Undecided { outcome: Outcome::Failed { step, reason, .. }, why } => {
+            let (hint, exit) = advice(why);
+            Err(Failure::new(step_failed(&step, &reason), hint).exit(exit))
+        }
+        Prepared::Run(outcome) | Prepared::Undecided { outcome, .. } => end(runtime, world, &outcome, reboot),
     }
 }
 
 /// Asks for a stop when the process is asked to stop.
 async fn cancel_on_signal(cancel: &CancellationToken) {
+    asked_to_end().await;
+    cancel.cancel();
+    std::future::pending::<()>().await;
+}
+
+/// Listens from now on; comes when the process is asked to end. Within a runtime.
+pub(super) fn asked_to_end() -> impl Future<Output = ()> {
     use tokio::signal::unix::{SignalKind, signal};
-    if let (Ok(mut end), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    {
+    let listening =
+        signal(SignalKind::terminate()).and_then(|end| Ok((end, signal(SignalKind::interrupt())?)));
+    async move {
+        let Ok((mut end, mut interrupt)) = listening else {
+            // Then the signal itself ends the process.
+            return std::future::pending().await;
+        };
         tokio::select! {
             _ = end.recv() => {}
             _ = interrupt.recv() => {}
         }
-        cancel.cancel();
     }
-    std::future::pending::<()>().await;
 }
 
-fn end(runtime: &Runtime, outcome: &Outcome, reboot: RebootBy) -> Result<Exit, Failure> {
+/// Writes how the node stands on the node itself. It may not be there yet, and the work does not depend on it.
+pub(super) fn publish(runtime: &Runtime, world: &HostWorld, kubeconfig: &Path, node: &str) {
+    let published = match status::status(world) {
+        Ok(document) => {
+            let publish = status::publish(world, kubeconfig, node, &document);
+            runtime.block_on(async { tokio::time::timeout(PUBLISH_LIMIT, publish).await })
+        }
+        Err(error) => return tracing::warn!(error = %chain(&error), "The node's status cannot be read."),
+    };
+    match published {
+        Ok(Ok(Published::Written)) => {}
+        Ok(Ok(Published::NoSuchNode)) => tracing::info!(node, "The cluster does not know this node yet."),
+        Ok(Err(error)) => tracing::warn!(error = %chain(&error), "The status was not written on the node."),
+        Err(_) => tracing::warn!("The status was not written on the node in time."),
+    }
+}
+
+fn step_failed(step: &str, reason: &str) -> anyhow::Error {
+    anyhow!("{reason}").context(format!("step `{step}` failed"))
+}
+
+fn end(runtime: &Runtime, world: &HostWorld, outcome: &Outcome, reboot: RebootBy) -> Result<Exit, Failure> {
     match outcome {
         Outcome::Done => Ok(Exit::Done),
         Outcome::RebootNeeded { .. } if reboot == RebootBy::Exit => {
             say("Reboot this machine, then run `landfall node resume`.");
             Ok(Exit::Reboot)
         }
+        Outcome::RebootNeeded { .. } if reboot == RebootBy::Required => {
+            let path = world.place(Path::new(REBOOT_REQUIRED));
+            std::fs::write(&path, "landfall node prepare\n").map_err(|error| {
+                let error = anyhow!(error).context(format!("write `{}`", path.display()));
+                Failure::new(error, "reboot by hand; the run goes on after it").exit(Exit::Reboot)
+            })?;
+            say(&format!("`{REBOOT_REQUIRED}` asks for a reboot; `landfall node resume` goes on after it."));
+            Ok(Exit::Reboot)
+        }
         Outcome::RebootNeeded { .. } => {
             say("Rebooting.");
+            let _within = runtime.enter();
+            let ended = asked_to_end();
             systemd::reboot().map_err(|reason| {
                 let error = anyhow!(reason).context("ask for a reboot");
                 Failure::new(error, "reboot by hand; the run goes on after it").exit(Exit::Reboot)
             })?;
-            // systemd ends this process; its unit must not end before that as if the work were done.
-            runtime.block_on(tokio::time::sleep(REBOOT_PATIENCE));
+            // systemd ends this process; its unit must not end before that as if the work were done. That end is what was
+            // asked for, and no failure.
+            let ended = runtime.block_on(async { tokio::time::timeout(REBOOT_PATIENCE, ended).await });
+            if ended.is_ok() {
+                return Ok(Exit::Done);
+            }
             Err(Failure::new(anyhow!("systemd was asked to reboot and did not"), "see `systemctl list-jobs`"))
         }
         Outcome::Waiting { on, .. } => {
@@ -110,14 +168,12 @@ fn end(runtime: &Runtime, outcome: &Outcome, reboot: RebootBy) -> Result<Exit, F
             Ok(Exit::TryLater)
         }
         Outcome::Failed { step, reason, .. } => {
-            let error = anyhow!("{reason}").context(format!("step `{step}` failed"));
-            let exit = if reason.contains("version-skew policy") { Exit::NotPermitted } else { Exit::Failed };
             let hint =
                 "`landfall node status` shows the plan; mend what is wrong, then `landfall node resume`";
-            Err(Failure::new(error, hint).exit(exit))
+            Err(Failure::new(step_failed(step, reason), hint))
         }
         Outcome::RolledBack { step, reason } | Outcome::RollbackFailed { step, reason, .. } => {
-            Err(anyhow!("{reason}").context(format!("step `{step}` failed")).into())
+            Err(step_failed(step, reason).into())
         }
         Outcome::Abandoned { reason } => Err(anyhow!("the run was given up: {reason}").into()),
     }
@@ -134,7 +190,9 @@ pub(super) fn failure(error: RunError) -> Failure {
         RunError::NothingOpen => "`landfall node prepare` begins one",
         _ => "run it as root, on a disk that can be written",
     };
-    Failure::new(error, hint)
+    // Somebody else is at it: no fault, and over by itself.
+    let busy = matches!(error, RunError::Ledger(LedgerError::Busy { .. }));
+    Failure::new(error, hint).exit(if busy { Exit::TryLater } else { Exit::Failed })
 }
 
 fn say(line: &str) {
@@ -144,9 +202,17 @@ fn say(line: &str) {
 
 // === impl Lines ===
 
+impl Lines {
+    fn clear(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish();
+        }
+    }
+}
+
 impl Renderer for Lines {
     fn step(&mut self, number: usize, count: usize, title: &str, state: &StepState) {
-        self.percent = None;
+        self.clear();
         let tail = match state {
             StepState::Pending | StepState::Applying => "…".to_owned(),
             StepState::Done => ": done".to_owned(),
@@ -160,16 +226,16 @@ impl Renderer for Lines {
     }
 
     fn progress(&mut self, number: usize, count: usize, title: &str, done: u64, total: Option<u64>, _: Unit) {
-        let Some(percent) = total.filter(|total| *total > 0).map(|total| done.saturating_mul(100) / total)
-        else {
-            return;
-        };
-        if self.is_terminal && self.percent != Some(percent) {
-            self.percent = Some(percent);
-            let end = if percent >= 100 { "\n" } else { "" };
-            let _ = write!(std::io::stderr().lock(), "\r[{number}/{count}] {title}: {percent} %{end}");
+        // Several things may come one after the other, each with a length of its own.
+        if self.bar.as_ref().is_some_and(|bar| bar.total() != total) {
+            self.clear();
         }
+        let bar =
+            self.bar.get_or_insert_with(|| Progress::start(format!("[{number}/{count}] {title}"), total));
+        bar.reach(done);
     }
 
-    fn ended(&mut self, _: &Outcome) {}
+    fn ended(&mut self, _: &Outcome) {
+        self.clear();
+    }
 }

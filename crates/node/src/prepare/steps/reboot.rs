@@ -4,13 +4,13 @@ use std::sync::Arc;
 use landfall_model::chain;
 use landfall_steps::{Applied, Confirmed, Context, Found, Outputs, Slot, Step, StepError};
 
-use super::select::{Merge, write};
+use super::select::{left_out, write};
 use super::{DECISION, REQUEST, SELECTED_IN};
 use crate::prepare::decision::{Backend, Content, Decision, PlannedFile};
 use crate::prepare::gather;
 use crate::prepare::planner::DOCKER;
 use crate::prepare::profile;
-use crate::prepare::world::{LockAsk, World, read};
+use crate::prepare::world::{LockAnswer, LockAsk, World, read};
 
 const CLEANUP: &str = "torcx-docker-cleanup.service";
 const UNITS: &str = "/run/systemd/system";
@@ -96,9 +96,11 @@ impl<W: World> Step for Reboot<W> {
     async fn apply(&self, context: &Context<'_>) -> Result<Applied, StepError> {
         if let Some(lock) = &context.get(&REQUEST)?.fleet_lock {
             match self.world.fleet_lock(lock, LockAsk::PreReboot).await {
-                Ok(true) => {}
-                Ok(false) => {
-                    return Ok(Applied::Waiting { on: format!("the reboot lock at `{}`", lock.url) });
+                Ok(LockAnswer::Granted) => {}
+                Ok(LockAnswer::Refused { reason }) => {
+                    return Ok(Applied::Waiting {
+                        on: format!("the reboot lock at `{}`: {reason}", lock.url),
+                    });
                 }
                 Err(error) => {
                     let why = chain(&error).to_string();
@@ -145,7 +147,7 @@ impl<W: World> Verify<W> {
             }
         }
         if decision.backend == Backend::Sysext {
-            let left_out = Merge::left_out(&*self.world, decision).await?;
+            let left_out = left_out(&*self.world, decision).await?;
             if !left_out.is_empty() {
                 return Err(StepError::later(format!("the boot left out {}", left_out.join(", "))));
             }
@@ -180,9 +182,10 @@ impl<W: World> Step for Verify<W> {
     async fn apply(&self, context: &Context<'_>) -> Result<Applied, StepError> {
         if let Some(lock) = &context.get(&REQUEST)?.fleet_lock {
             match self.world.fleet_lock(lock, LockAsk::SteadyState).await {
-                Ok(true) => {}
-                Ok(false) => {
-                    return Err(StepError::now("the lock server does not take the reboot lock back"));
+                Ok(LockAnswer::Granted) => {}
+                Ok(LockAnswer::Refused { reason }) => {
+                    let told = format!("the lock server does not take the reboot lock back: {reason}");
+                    return Err(StepError::now(told));
                 }
                 Err(error) => return Err(StepError::now(chain(&error).to_string())),
             }

@@ -51,6 +51,15 @@ pub(crate) fn write(world: &impl World, file: &PlannedFile) -> Result<(), StepEr
     }
 }
 
+/// The extensions that should be part of the system and are not. Not an exit code but a look tells: systemd skips what
+/// does not fit without a word.
+pub(crate) async fn left_out(world: &impl World, decision: &Decision) -> Result<Vec<String>, StepError> {
+    let merged = world.merged().await.map_err(StepError::later)?;
+    let Some(merged) = merged else { return Ok(Vec::new()) };
+    let wanted = decision.artefacts.iter().map(|artefact| &artefact.name);
+    Ok(wanted.filter(|name| !merged.contains(name)).cloned().collect())
+}
+
 // === impl Select ===
 
 impl<W: World> Select<W> {
@@ -112,17 +121,6 @@ impl<W: World> Step for Select<W> {
 
 // === impl Merge ===
 
-impl<W: World> Merge<W> {
-    /// The extensions that should be part of the system and are not. Not an exit code but a look tells: systemd skips
-    /// what does not fit without a word.
-    pub(super) async fn left_out(world: &W, decision: &Decision) -> Result<Vec<String>, StepError> {
-        let merged = world.merged().await.map_err(StepError::later)?;
-        let Some(merged) = merged else { return Ok(Vec::new()) };
-        let wanted = decision.artefacts.iter().map(|artefact| &artefact.name);
-        Ok(wanted.filter(|name| !merged.contains(name)).cloned().collect())
-    }
-}
-
 impl<W: World> Step for Merge<W> {
     fn name(&self) -> &'static str {
         "merge-extensions"
@@ -155,7 +153,7 @@ impl<W: World> Step for Merge<W> {
     }
 
     async fn confirm(&self, context: &Context<'_>) -> Result<Confirmed, StepError> {
-        let left_out = Self::left_out(&self.world, &context.get(&DECISION)?).await?;
+        let left_out = left_out(&*self.world, &context.get(&DECISION)?).await?;
         if left_out.is_empty() {
             return Ok(Confirmed::Holds);
         }

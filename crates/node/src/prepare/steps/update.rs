@@ -6,6 +6,7 @@ use landfall_steps::{Applied, Backoff, Confirmed, Context, Found, Limits, Output
 
 use super::{DECISION, REQUEST};
 use crate::prepare::update_engine::{Pending, UpdateError};
+use crate::prepare::why::TroubleBox;
 use crate::prepare::world::World;
 use crate::prepare::{DecideError, decide, gather};
 
@@ -22,6 +23,8 @@ pub(super) struct UpdateOs<W> {
 /// Finds out what the node needs.
 pub(super) struct Decide<W> {
     pub(super) world: Arc<W>,
+    /// Where it says why it came to none.
+    pub(super) trouble: TroubleBox,
 }
 
 // === impl UpdateOs ===
@@ -85,7 +88,7 @@ impl<W: World> Step for UpdateOs<W> {
 
 impl<W: World> Step for Decide<W> {
     fn name(&self) -> &'static str {
-        "decide"
+        super::DECIDE
     }
 
     fn title(&self) -> String {
@@ -111,9 +114,10 @@ impl<W: World> Step for Decide<W> {
     async fn apply(&self, context: &Context<'_>) -> Result<Applied, StepError> {
         let decision = decide(&*self.world, &context.get(&REQUEST)?).await;
         let decision = decision.map_err(|error| {
+            self.trouble.put(&error);
             let retry = match &error {
                 DecideError::Gather(error) => error.retry(),
-                DecideError::Plan(_) => Retry::Later,
+                DecideError::Plan { .. } => Retry::Later,
             };
             StepError::caused(&error, retry)
         })?;

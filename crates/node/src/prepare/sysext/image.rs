@@ -1,17 +1,16 @@
 //! Opening an extension image without mounting it: squashfs, as the field makes them.
 
 use std::fs::File;
-use std::io::{BufReader, Read as _};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
-use backhand::{FilesystemReader, InnerNode};
+use landfall_model::chain;
 
 use super::release::ExtensionRelease;
+use super::squashfs::{MAGIC, Squashfs, SquashfsError};
 
 /// A real `extension-release` has a hundred bytes.
-const MAX_RELEASE_BYTES: u64 = 64 * 1024;
-/// squashfs, little-endian.
-const MAGIC: &[u8; 4] = b"hsqs";
+const MAX_RELEASE_BYTES: u32 = 64 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
@@ -30,39 +29,32 @@ pub enum ImageError {
 /// What the image says it is made for.
 pub fn release(path: &Path, name: &str) -> Result<ExtensionRelease, ImageError> {
     let read = |source| ImageError::Read { path: path.to_owned(), source };
-    let broken = |reason: String| ImageError::Broken { path: path.to_owned(), reason };
-    let mut magic = [0; 4];
+    let broken = |error: SquashfsError| match error {
+        SquashfsError::Read(source) => ImageError::Read { path: path.to_owned(), source },
+        error => ImageError::Broken { path: path.to_owned(), reason: chain(&error).to_string() },
+    };
     let mut file = File::open(path).map_err(read)?;
-    match file.read_exact(&mut magic) {
-        Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {}
-        result => result.map_err(read)?,
-    }
-    if magic != *MAGIC {
+    if !begins_with(&mut file, &MAGIC).map_err(read)? {
         return Err(ImageError::NotSquashfs { path: path.to_owned() });
     }
-    let file = BufReader::new(File::open(path).map_err(read)?);
-    let image = FilesystemReader::from_reader(file).map_err(|error| broken(error.to_string()))?;
-    let wanted = format!("/usr/lib/extension-release.d/extension-release.{name}");
-    let mut found = None;
-    for node in image.files() {
-        let path_in_image = node.fullpath.to_string_lossy();
-        let top = path_in_image.trim_start_matches('/').split('/').next().unwrap_or_default();
-        if !matches!(top, "" | "usr" | "opt") {
-            return Err(ImageError::Foreign { path: path.to_owned(), foreign: top.to_owned() });
-        }
-        if path_in_image == wanted
-            && let InnerNode::File(file) = &node.inner
-        {
-            found = Some(file);
-        }
+    let mut image = Squashfs::open(BufReader::new(file)).map_err(broken)?;
+    let mut top = image.top().map_err(broken)?.into_iter();
+    if let Some(foreign) = top.find(|name| !matches!(name.as_str(), "usr" | "opt")) {
+        return Err(ImageError::Foreign { path: path.to_owned(), foreign });
     }
-    let file = found.ok_or_else(|| ImageError::NoRelease {
+    let wanted = format!("/usr/lib/extension-release.d/extension-release.{name}");
+    let content = image.file(&wanted, MAX_RELEASE_BYTES).map_err(broken)?;
+    let content = content.ok_or_else(|| ImageError::NoRelease {
         path: path.to_owned(),
         release: wanted,
         name: name.to_owned(),
     })?;
-    let mut text = String::new();
-    let mut content = image.file(file).reader().take(MAX_RELEASE_BYTES);
-    content.read_to_string(&mut text).map_err(|error| broken(error.to_string()))?;
-    Ok(ExtensionRelease::parse(&text))
+    Ok(ExtensionRelease::parse(&String::from_utf8_lossy(&content)))
+}
+
+fn begins_with(file: &mut File, magic: &[u8]) -> std::io::Result<bool> {
+    use std::io::Read as _;
+    let mut found = Vec::new();
+    file.take(magic.len() as u64).read_to_end(&mut found)?;
+    Ok(found == magic)
 }

@@ -7,6 +7,7 @@
 
 pub mod image;
 pub mod release;
+pub mod squashfs;
 mod sums;
 
 use std::collections::{BTreeMap, BTreeSet};

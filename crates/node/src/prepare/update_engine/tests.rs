@@ -56,7 +56,7 @@ fn no_update_is_no_failure() {
 
 /// The first defect of the original: it took the idle state after an error for "no update".
 #[test]
-fn a_failed_update_does_not_look_like_none() {
+fn defect_01_a_failed_update_does_not_look_like_none() {
     let seen = [
         status(Operation::Idle, 1, ZERO),
         status(Operation::Checking, 1, ZERO),
@@ -75,7 +75,7 @@ fn a_failed_update_does_not_look_like_none() {
 
 /// The first defect's other half: the original waited for ever for an update_engine that had restarted.
 #[test]
-fn a_restart_is_seen_and_the_update_asked_for_again() {
+fn defect_01_a_restart_is_seen_and_the_update_asked_for_again() {
     let seen = [
         status(Operation::Idle, 1, ZERO),
         status(Operation::Downloading, 2, "2001.0.0"),
@@ -132,7 +132,7 @@ fn every_wait_has_an_end() {
 
 /// The second defect of the original: `0.0.0` was taken for an operating system too old to need anything.
 #[test]
-fn a_pending_update_without_a_version_is_not_an_old_system() {
+fn defect_02_a_pending_update_without_a_version_is_not_an_old_system() {
     for version in [ZERO, "0.0.0.0", "", "rubbish"] {
         let Seen::Status(status) = status(Operation::NeedReboot, 1, version) else { unreachable!() };
         assert_eq!(status.pending(), Pending::Unknown, "{version}");

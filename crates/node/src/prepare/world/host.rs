@@ -10,10 +10,10 @@ use std::time::Duration;
 use landfall_cluster::{Cluster, Error, ServerProbe};
 use landfall_fetch::{FetchError, Fetcher, Order, Patience};
 use landfall_model::chain;
-use landfall_steps::BootId;
 use landfall_steps::durable::{Disk, HostDisk};
+use landfall_steps::{Backoff, BootId};
 
-use super::{ApiPatience, LockAsk, NoAnswer, Progress, World};
+use super::{ApiPatience, LockAnswer, LockAsk, NoAnswer, Progress, World};
 use crate::prepare::decision::ServerAnswer;
 use crate::prepare::digest::Digest;
 use crate::prepare::request::FleetLock;
@@ -26,6 +26,8 @@ use crate::prepare::update_engine::{Engine, Pending, SYSTEM_BUS, Status, UpdateE
 const MERGE_LIMIT: Duration = Duration::from_secs(120);
 /// A lock server answers from memory.
 const LOCK_LIMIT: Duration = Duration::from_secs(30);
+/// A sentence for a person.
+const MAX_REFUSAL_CHARS: usize = 200;
 /// What `systemd-sysext` prints about a few extensions.
 const MAX_OUTPUT: usize = 1024 * 1024;
 
@@ -36,6 +38,8 @@ pub struct HostWorld {
     fetcher: Fetcher,
     engine: Engine,
     patience: ApiPatience,
+    documents: Patience,
+    images: Option<Patience>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +59,16 @@ impl HostWorld {
             fetcher,
             engine: Engine::at(bus_address(root)),
             patience: ApiPatience { tries: 3, pause: Duration::from_secs(5) },
+            documents: Patience::DOCUMENT,
+            images: None,
         })
+    }
+
+    /// For documents and images, when the usual limits are not wanted.
+    #[must_use]
+    pub fn download_patience(mut self, documents: Patience, images: Patience) -> Self {
+        (self.documents, self.images) = (documents, Some(images));
+        self
     }
 
     #[must_use]
@@ -71,11 +84,14 @@ impl HostWorld {
     /// Whether to ask again, after a pause. What the API server forbids and what this machine lacks is not asked again.
     async fn again(&self, tried: u32, error: &Error) -> Result<(), NoAnswer> {
         let passes = matches!(error, Error::Refused { .. } | Error::Late { .. }) && !error.is_denied();
-        if tried >= self.patience.tries || !passes {
+        // Half of it by chance: a whole fleet asks after a power cut.
+        let ApiPatience { tries, pause } = self.patience;
+        let pause = Backoff::new(pause, pause, tries).ok().and_then(|backoff| backoff.pause_after(tried));
+        let Some(pause) = pause.filter(|_| passes) else {
             return Err(NoAnswer { reason: chain(error).to_string() });
-        }
+        };
         tracing::info!(error = %chain(error), tried, "The API server gave no answer.");
-        tokio::time::sleep(self.patience.pause).await;
+        tokio::time::sleep(pause).await;
         Ok(())
     }
 }
@@ -163,11 +179,14 @@ impl World for HostWorld {
     }
 
     async fn document(&self, urls: &[String], limit: u64) -> Result<Vec<u8>, FetchError> {
-        self.fetcher.document(urls, limit, &Patience::DOCUMENT).await
+        self.fetcher.document(urls, limit, &self.documents).await
     }
 
     async fn fetch(&self, order: &Order, progress: Progress<'_>) -> Result<(), FetchError> {
-        self.fetcher.file(order, progress).await
+        match self.images {
+            Some(patience) => self.fetcher.file(&Order { patience, ..order.clone() }, progress).await,
+            None => self.fetcher.file(order, progress).await,
+        }
     }
 
     async fn is_file(&self, path: &Path, digest: &Digest) -> io::Result<bool> {
@@ -259,7 +278,11 @@ impl World for HostWorld {
         blocking(|| systemd::call("Reload", &[])).await.map_err(|error| error.to_string())?
     }
 
-    async fn fleet_lock(&self, lock: &FleetLock, ask: LockAsk) -> Result<bool, FetchError> {
+    fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_dir_all(self.place(path))
+    }
+
+    async fn fleet_lock(&self, lock: &FleetLock, ask: LockAsk) -> Result<LockAnswer, FetchError> {
         let path = match ask {
             LockAsk::PreReboot => "pre-reboot",
             LockAsk::SteadyState => "steady-state",
@@ -267,7 +290,26 @@ impl World for HostWorld {
         let url = format!("{}/v1/{path}", lock.url.trim_end_matches('/'));
         let body = serde_json::json!({"client_params": {"id": lock.id, "group": lock.group}}).to_string();
         let header = [("fleet-lock-protocol", "true")];
-        Ok(self.fetcher.post_json(&url, &header, body, LOCK_LIMIT).await? == 200)
+        match self.fetcher.ask_json(&url, &header, body, LOCK_LIMIT).await? {
+            (200, _) => Ok(LockAnswer::Granted),
+            (status, words) => Ok(LockAnswer::Refused { reason: refusal(status, &words) }),
+        }
+    }
+}
+
+/// What a lock server says with its refusal: `{"kind": "…", "value": "…"}`, if it keeps to the protocol.
+fn refusal(status: u16, words: &[u8]) -> String {
+    #[derive(serde::Deserialize)]
+    struct Refusal {
+        kind: String,
+        value: String,
+    }
+    match serde_json::from_slice::<Refusal>(words) {
+        Ok(Refusal { kind, value }) => {
+            let text: String = format!("{kind}: {value}").chars().filter(|c| !c.is_control()).collect();
+            text.chars().take(MAX_REFUSAL_CHARS).collect()
+        }
+        Err(_) => format!("it answered {status}"),
     }
 }
 

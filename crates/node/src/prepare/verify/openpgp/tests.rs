@@ -53,6 +53,22 @@ impl Gpg {
         (primary, self.fingerprints(user)[1].clone())
     }
 
+    /// What a person would type into `gpg --edit-key`.
+    fn edit(&self, user: &str, commands: &str) {
+        use std::io::Write as _;
+        let mut child = Command::new("gpg")
+            .args(["--yes", "--quiet", "--no-tty", "--pinentry-mode", "loopback", "--passphrase", ""])
+            .args(["--command-fd", "0", "--edit-key", user])
+            .env("GNUPGHOME", self.0.path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(commands.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success(), "gpg --edit-key {user}: {commands:?}");
+    }
+
     fn fingerprints(&self, user: &str) -> Vec<String> {
         let listed = String::from_utf8(self.run(&["--with-colons", "--list-keys", user], b"")).unwrap();
         let lines = listed.lines().filter_map(|line| line.strip_prefix("fpr:"));
@@ -157,8 +173,9 @@ fn a_good_signature_counts_and_anything_else_does_not() {
     assert_eq!(verifier.verify(CONTENT, &[signature, by_curve].concat()).unwrap(), expected);
 }
 
+/// The seventh defect of the original: any key of the keyring counted, whatever had become of it.
 #[test]
-fn keys_that_expired_or_were_revoked_are_told_apart() {
+fn defect_07_keys_that_expired_or_were_revoked_are_told_apart() {
     if !have(&[Need::Program("gpg")]) {
         return;
     }
@@ -205,12 +222,124 @@ fn a_key_that_may_not_sign_does_not_sign() {
     let told = objection(&gpg.keyring(true), &Trust::default(), CONTENT, &signature);
     assert!(told.contains("shorter than 2048 bits"), "{told}");
 
-    // The same key material, first allowed to sign, then not.
+    // A subkey that signed while it was meant to, in a keyring that says it is not.
     let gpg = Gpg::new();
-    gpg.run(&["--quick-generate-key", "plain@example.com", "ed25519", "sign", "never"], b"");
-    let signature = gpg.sign(&["plain@example.com"], &[]);
+    gpg.with_subkey("once@example.com", "rsa2048", "20260101T000000", "never");
+    let signature = gpg.sign(&["once@example.com"], &[]);
     let trust = Trust::default();
     assert!(OpenPgp::new(&gpg.keyring(true), policy(&trust)).unwrap().verify(CONTENT, &signature).is_ok());
+    gpg.edit("once@example.com", "key 1\nchange-usage\ns\ne\nq\nsave\n");
+    let told = objection(&gpg.keyring(true), &trust, CONTENT, &signature);
+    assert!(told.contains("its subkey is not meant for signing"), "{told}");
+}
+
+#[test]
+fn a_revoked_subkey_signs_nothing_and_its_sister_does() {
+    if !have(&[Need::Program("gpg")]) {
+        return;
+    }
+    let trust = Trust::default();
+    let gpg = Gpg::new();
+    let (primary, first) = gpg.with_subkey("two@example.com", "rsa2048", "20260101T000000", "never");
+    gpg.run(
+        &["--faked-system-time=20260102T000000", "--quick-add-key", &primary, "rsa2048", "sign", "never"],
+        b"",
+    );
+    let second = gpg.fingerprints("two@example.com")[2].clone();
+    // With `!` gpg takes exactly this key.
+    let (by_first, by_second) =
+        (gpg.sign(&[&format!("{first}!")], &[]), gpg.sign(&[&format!("{second}!")], &[]));
+    let verifier = OpenPgp::new(&gpg.keyring(true), policy(&trust)).unwrap();
+    for signature in [&by_first, &by_second] {
+        assert_eq!(verifier.verify(CONTENT, signature).unwrap(), std::slice::from_ref(&primary));
+    }
+    gpg.edit("two@example.com", "key 1\nrevkey\ny\n0\n\ny\nsave\n");
+    let keyring = gpg.keyring(true);
+    let told = objection(&keyring, &trust, CONTENT, &by_first);
+    assert!(told.contains("its subkey was revoked"), "{told}");
+    let verifier = OpenPgp::new(&keyring, policy(&trust)).unwrap();
+    assert_eq!(verifier.verify(CONTENT, &by_second).unwrap(), std::slice::from_ref(&primary));
+    // The revoked one does not count towards two of them either.
+    let both = Trust { threshold: 2, ..Trust::default() };
+    let told = objection(&keyring, &both, CONTENT, &[by_first, by_second].concat());
+    assert!(told.starts_with("1 of 2 signatures"), "{told}");
+}
+
+#[test]
+fn a_key_that_had_expired_or_is_held_together_by_sha1_does_not_count() {
+    if !have(&[Need::Program("gpg")]) {
+        return;
+    }
+    let trust = Trust::default();
+    let gpg = Gpg::new();
+    let at = |time: &str| format!("--faked-system-time={time}");
+    gpg.run(
+        &[&at("20160101T000000"), "--quick-generate-key", "old@example.com", "rsa2048", "sign", "1y"],
+        b"",
+    );
+    let then = gpg.sign(&["old@example.com"], &[&at("20160601T000000")]);
+    let primary = gpg.fingerprints("old@example.com")[0].clone();
+    assert!(OpenPgp::new(&gpg.keyring(true), policy(&trust)).unwrap().verify(CONTENT, &then).is_ok());
+    // The owner says afterwards that it had ended before.
+    gpg.run(&[&at("20160701T000000"), "--quick-set-expire", &primary, "20160301T000000"], b"");
+    let told = objection(&gpg.keyring(true), &trust, CONTENT, &then);
+    assert!(told.contains("had expired when it signed"), "{told}");
+
+    let gpg = Gpg::new();
+    gpg.run(
+        &[
+            "--cert-digest-algo",
+            "SHA1",
+            "--quick-generate-key",
+            "weak@example.com",
+            "rsa2048",
+            "sign",
+            "never",
+        ],
+        b"",
+    );
+    let signature = gpg.sign(&["weak@example.com"], &["--digest-algo", "SHA512"]);
+    let told = objection(&gpg.keyring(true), &trust, CONTENT, &signature);
+    assert!(told.contains("nothing it signed itself says what it is for"), "{told}");
+}
+
+/// The sixth defect of the original, with the real thing: the signature is good, and the list is of another system, of
+/// another board, or of last year.
+#[test]
+fn defect_06_a_replayed_index_is_refused_whoever_signed_it() {
+    use crate::prepare::manifest::{Manifest, NotForThis, Unbound};
+
+    if !have(&[Need::Program("gpg")]) {
+        return;
+    }
+    let gpg = Gpg::new();
+    gpg.with_subkey("release@example.com", "ed25519", "20260101T000000", "never");
+    let verifier = OpenPgp::new(&gpg.keyring(true), policy(&Trust::default())).unwrap();
+    let index = |board: &str, system: &str, issued: &str, expires: &str| {
+        format!(
+            r#"{{"kind":"landfall-package-index-v1","value":{{"board":"{board}","osVersion":"{system}","issued":"{issued}","expires":"{expires}","packages":[]}}}}"#
+        )
+    };
+    let (day, later) = ("2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z");
+    // 2026-02-15
+    let now = 1_771_113_600;
+    let judge = |text: &str| {
+        let signature = gpg.run(&["--armor", "--detach-sign"], text.as_bytes());
+        verifier.verify(text.as_bytes(), &signature).unwrap();
+        // What was signed is exactly this and nothing else.
+        let other = text.replace("2000.0.0", "2000.0.1");
+        assert_eq!(other == text, verifier.verify(other.as_bytes(), &signature).is_ok());
+        let manifest = Manifest::parse(text.as_bytes()).unwrap();
+        manifest.check_binding("amd64-usr", &"2000.0.0".parse().unwrap(), now, Unbound::Refused)
+    };
+    assert_eq!(judge(&index("amd64-usr", "2000.0.0", day, later)), Ok(()));
+    let replayed = judge(&index("amd64-usr", "1999.0.0", day, later));
+    assert!(matches!(replayed, Err(NotForThis::System { .. })), "{replayed:?}");
+    let replayed = judge(&index("arm64-usr", "2000.0.0", day, later));
+    assert!(matches!(replayed, Err(NotForThis::Board { .. })), "{replayed:?}");
+    assert_eq!(judge(&index("amd64-usr", "2000.0.0", "2025-02-01T00:00:00Z", day)), Err(NotForThis::Expired));
+    let old = r#"{"kind":"torcx-package-list-v0","value":{"packages":[]}}"#;
+    assert_eq!(judge(old), Err(NotForThis::Unbound));
 }
 
 #[test]

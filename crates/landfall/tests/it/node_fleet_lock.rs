@@ -1,0 +1,184 @@
+//! Reboots by leave of a FleetLock server: one that keeps to the protocol and insists that its clients do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use serde_json::{Value, json};
+
+use crate::node_prepare::{ENV, Node};
+
+/// The server: so many machines of a group may reboot at a time.
+struct LockServer {
+    address: SocketAddr,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    slots: usize,
+    holders: BTreeMap<String, BTreeSet<String>>,
+    asked: Vec<String>,
+    /// What clients did against the protocol.
+    breaches: Vec<String>,
+    /// So many questions are answered with 500 first.
+    trouble: usize,
+}
+
+impl LockServer {
+    fn start(slots: usize) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = Arc::new(Mutex::new(State { slots, ..State::default() }));
+        let shared = Arc::clone(&state);
+        // Ends with the test's process.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let _ = serve(stream, &shared);
+            }
+        });
+        Self { address, state }
+    }
+
+    fn flag(&self) -> String {
+        format!("--fleet-lock=http://{}/", self.address)
+    }
+
+    fn asked(&self) -> Vec<String> {
+        let state = self.state.lock().unwrap();
+        assert_eq!(state.breaches, [""; 0], "the protocol was broken");
+        state.asked.clone()
+    }
+}
+
+fn serve(stream: TcpStream, state: &Mutex<State>) -> std::io::Result<()> {
+    let mut reader = BufReader::new(stream);
+    let mut head = Vec::new();
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line)?;
+        match line.trim_end() {
+            "" => break,
+            line => head.push(line.to_owned()),
+        }
+    }
+    let header = |name: &str| {
+        let lines = head.iter().filter_map(|line| line.split_once(':'));
+        lines.into_iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
+    };
+    let length = header("content-length").and_then(|text| text.parse().ok()).unwrap_or(0);
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body)?;
+    let request = head.first().cloned().unwrap_or_default();
+    let (status, answer) = judge(&request, header("fleet-lock-protocol"), &body, &mut state.lock().unwrap());
+    let text = answer.map(|answer| answer.to_string()).unwrap_or_default();
+    let reply =
+        format!("HTTP/1.1 {status} x\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}", text.len());
+    reader.get_mut().write_all(reply.as_bytes())
+}
+
+fn judge(request: &str, protocol: Option<&str>, body: &[u8], state: &mut State) -> (u16, Option<Value>) {
+    let refuse = |status, kind: &str, value: &str| (status, Some(json!({"kind": kind, "value": value})));
+    let mut breach = |what: String| {
+        state.breaches.push(what);
+        refuse(400, "bad_request", "see the protocol")
+    };
+    let mut words = request.split(' ');
+    let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    if method != "POST" || protocol != Some("true") {
+        return breach(format!("{request}, protocol {protocol:?}"));
+    }
+    let Ok(body) = serde_json::from_slice::<Value>(body) else { return breach("no JSON".to_owned()) };
+    let (id, group) = (&body["client_params"]["id"], &body["client_params"]["group"]);
+    let (Some(id), Some(group)) = (id.as_str(), group.as_str()) else { return breach(body.to_string()) };
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '.' || c == '-';
+    if id.is_empty() || group.is_empty() || !group.chars().all(is_name) {
+        return breach(body.to_string());
+    }
+    state.asked.push(format!("{path} {group} {id}"));
+    if state.trouble > 0 {
+        state.trouble -= 1;
+        return (500, None);
+    }
+    let slots = state.slots;
+    let holders = state.holders.entry(group.to_owned()).or_default();
+    match path {
+        "/v1/pre-reboot" => {
+            if holders.contains(id) || holders.len() < slots {
+                holders.insert(id.to_owned());
+                return (200, None);
+            }
+            refuse(409, "all_slots_taken", "another machine of the group reboots")
+        }
+        // Giving back what one does not hold is no error.
+        "/v1/steady-state" => {
+            holders.remove(id);
+            (200, None)
+        }
+        _ => {
+            state.breaches.push(request.to_owned());
+            refuse(404, "not_found", path)
+        }
+    }
+}
+
+fn flags<'a>(lock: &'a str, id: &'a str) -> [&'a str; 4] {
+    ["--no-verify-signatures", lock, "--fleet-lock-group=workers", id]
+}
+
+#[test]
+fn one_machine_after_the_other_reboots_and_gives_the_lock_back() {
+    let server = LockServer::start(1);
+    let lock = server.flag();
+    let (first, second) = (Node::new(), Node::new());
+    let run = first.run(&flags(&lock, "--fleet-lock-id=first"));
+    assert_eq!(run.code, 100, "{run:?}");
+    // The other one has to wait, says for what, and has changed nothing about the reboot.
+    let run = second.run(&flags(&lock, "--fleet-lock-id=second"));
+    assert_eq!(run.code, 75, "{run:?}");
+    assert!(run.stderr.contains("all_slots_taken: another machine of the group reboots"), "{run:?}");
+    assert!(!second.has("root/run/systemd/system/torcx-docker-cleanup.service"));
+    assert_eq!(second.status()["outcome"]["is"], "waiting");
+
+    first.boot();
+    // The lock server itself may be in trouble when the machine is back.
+    server.state.lock().unwrap().trouble = 1;
+    let run = first.bench.run(&["node", "resume", "--root", "root"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert!(first.has(ENV));
+    let run = second.run(&flags(&lock, "--fleet-lock-id=second"));
+    assert_eq!(run.code, 100, "{run:?}");
+    assert_eq!(
+        server.asked(),
+        [
+            "/v1/pre-reboot workers first",
+            "/v1/pre-reboot workers second",
+            "/v1/steady-state workers first",
+            "/v1/steady-state workers first",
+            "/v1/pre-reboot workers second",
+        ]
+    );
+}
+
+#[test]
+fn without_its_lock_server_a_machine_waits_and_without_a_reboot_nobody_is_asked() {
+    let node = Node::new();
+    // A port nobody listens at.
+    let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let lock = format!("--fleet-lock=http://{gone}");
+    let run = node.run(&flags(&lock, "--fleet-lock-id=n"));
+    assert_eq!(run.code, 75, "{run:?}");
+    assert!(run.stderr.contains("Waiting for the reboot lock"), "{run:?}");
+    assert!(!node.has(ENV));
+
+    let server = LockServer::start(0);
+    let lock = server.flag();
+    let calm = Node::new();
+    let run = calm.run(&["--torcx-skip-setup", &lock, "--fleet-lock-id=n"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    assert_eq!(server.asked(), [""; 0]);
+    // Without an id it is the machine's own.
+    let run = calm.run(&["--torcx-skip-setup", &lock, "--start-over"]);
+    run.assert_refused(1, "machine-id");
+}
