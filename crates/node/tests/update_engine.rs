@@ -5,8 +5,13 @@
 mod bus;
 
 use bus::{Act, Bus, status};
+use landfall_fetch::{Algorithm, Digest};
+use landfall_node::prepare::hook::{self, HookError};
+use landfall_node::prepare::request::{Request, Trust};
 use landfall_node::prepare::update_engine::{Engine, Operation, Pending, UpdateError};
-use landfall_testkit::{Need, have};
+use landfall_node::prepare::world::HostWorld;
+use landfall_testkit::{FileServer, Need, have};
+use serde_json::json;
 
 const NEEDS: &[Need] = &[Need::Program("dbus-daemon")];
 const ZERO: &str = "0.0.0";
@@ -100,4 +105,49 @@ fn without_an_updater_the_answer_is_clear() {
     let _service = bus.engine(status("IDLE", ZERO), vec![Act::Tell(status("DOWNLOADING", NEW))]);
     let stopped = engine.update(&mut |status| status.operation != Operation::Downloading);
     assert!(matches!(stopped, Err(UpdateError::Stopped)), "{stopped:?}");
+}
+
+/// From the bus to the plan: what is pending there gets its runtime, and so does the system that runs.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pending_system_on_the_bus_gets_its_runtime_too() {
+    if !have(NEEDS) {
+        return;
+    }
+    let bus = Bus::start();
+    let _engine = bus.engine(status("UPDATED_NEED_REBOOT", NEW), Vec::new());
+    let root = tempfile::tempdir().unwrap();
+    let put = |path: &str, text: &str| {
+        let path = root.path().join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    };
+    let bucket = FileServer::start().unwrap();
+    let image = Digest::of(Algorithm::Sha512, b"image");
+    for (system, versions) in [(NEW, &["17.03"][..]), ("2000.0.0", &["17.03", "1.12"])] {
+        let entry = |version: &&str| json!({"version": version, "hash": format!("sha512-{}", image.hex()), "locations": [{"url": bucket.url("/i")}]});
+        let versions: Vec<_> = versions.iter().map(entry).collect();
+        let manifest = json!({"kind": "torcx-package-list-v0", "value": {"packages": [{"name": "docker", "versions": versions}]}});
+        bucket.file(&format!("/{system}.json"), manifest.to_string());
+    }
+    bucket.file("/i", b"image".to_vec());
+    put("ca.crt", bucket.authority());
+    put("usr/lib/os-release", "ID=coreos\nVERSION_ID=2000.0.0\nCOREOS_BOARD=amd64-usr\n");
+    put("etc/kubernetes/kubelet.env", "KUBELET_IMAGE_TAG=v1.9.3\n");
+    put("run/dbus/here", "");
+    std::os::unix::fs::symlink(bus.socket(), root.path().join("run/dbus/system_bus_socket")).unwrap();
+    let world = HostWorld::new(root.path(), Some(&root.path().join("ca.crt"))).unwrap();
+    let request = Request {
+        manifest_urls: vec![bucket.url("/{{.OSVersion}}.json")],
+        trust: Trust { verify: false, ..Trust::default() },
+        ..Request::default()
+    };
+    let decision = hook::before_reboot(&world, &request).await.unwrap();
+    assert_eq!(decision.inputs.next_os.value.unwrap().as_str(), NEW);
+    for system in [NEW, "2000.0.0"] {
+        let image = root.path().join(format!("var/lib/torcx/store/{system}/docker:17.03.torcx.tgz"));
+        assert_eq!(std::fs::read(image).unwrap(), b"image", "{system}");
+    }
+    // Until it has booted, the machine is not what it was meant to become.
+    let early = hook::after_reboot(&world, &request).await;
+    assert!(matches!(&early, Err(HookError::Wrong { reason }) if reason.contains(NEW)), "{early:?}");
 }
