@@ -161,7 +161,9 @@ impl StatusDocument {
         }
         for artefact in self.decision.iter_mut().flat_map(|decision| &mut decision.artefacts) {
             if let Action::Fetch { urls } = &mut artefact.action {
-                urls.iter_mut().for_each(|url| *url = masked(url));
+                for url in urls {
+                    *url = masked(url);
+                }
             }
         }
         self
