@@ -390,11 +390,22 @@ fn index(number: u64, first: u64) -> usize {
 fn header_across(previous: &[u8], text: &[u8]) -> Option<usize> {
     let tail_start = previous.len().saturating_sub(PEM_HEADER_MAX);
     let seam = previous.len() - tail_start;
+    if !may_begin_header(&previous[tail_start..]) {
+        return None;
+    }
     let joined = [&previous[tail_start..], &text[..text.len().min(PEM_HEADER_MAX)]].concat();
     let start = memchr::memmem::rfind(&joined[..(seam + PEM_BEGIN.len()).min(joined.len())], PEM_BEGIN)?;
     let label = start + PEM_BEGIN.len();
     let end = memchr::memmem::find(joined.get(label..)?, b"-----")? + label + 5;
     (start < seam && seam < end).then_some(tail_start + start)
+}
+
+/// Whether a header of PEM, or the beginning of one, stands in the end of a text. Nearly always not, and then nothing
+/// need be joined.
+fn may_begin_header(tail: &[u8]) -> bool {
+    memchr::memchr(PEM_BEGIN[0], tail).is_some()
+        && ((1..PEM_BEGIN.len()).any(|len| tail.ends_with(&PEM_BEGIN[..len]))
+            || memchr::memmem::find(tail, PEM_BEGIN).is_some())
 }
 
 /// Where the words begin that may be cut at the end of `text`, if secrets of several words have up to `phrase` bytes.

@@ -28,6 +28,17 @@ const ADDRESS_MAX: usize = 32;
 /// The length before the bytes of a value.
 const LENGTH_LEN: usize = 8;
 
+/// The characters that names of fields are made of: one look-up each, since every field begins with some.
+const IN_NAME: [bool; 256] = {
+    let mut table = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        table[byte as usize] = byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+        byte += 1;
+    }
+    table
+};
+
 pub(crate) struct JournalStream {
     engine: Arc<Engine>,
     options: Options,
@@ -35,6 +46,8 @@ pub(crate) struct JournalStream {
     /// The entry so far, whole fields only, and then a part of a field.
     entry: Vec<u8>,
     fields: Vec<Field>,
+    /// Room for the fields of an entry that are lines, kept from one entry to the next.
+    lines: Vec<FrameField>,
     /// Where in `entry` the part of a field begins.
     whole: usize,
     skipping: Option<Skipping>,
@@ -72,6 +85,7 @@ impl JournalStream {
             options,
             entry: Vec::new(),
             fields: Vec::new(),
+            lines: Vec::new(),
             whole: 0,
             skipping: None,
             counts: Counts::default(),
@@ -208,35 +222,27 @@ impl JournalStream {
             return;
         }
         let (mut unit, mut identifier, mut transport, mut message) = (None, None, None, None);
+        let (mut lines, mut hits) = (std::mem::take(&mut self.lines), Vec::new());
         for field in &fields {
-            let found = match &self.entry[field.name.clone()] {
-                b"MESSAGE" => &mut message,
+            let name = &self.entry[field.name.clone()];
+            let said = match name {
                 b"_SYSTEMD_UNIT" => &mut unit,
                 b"SYSLOG_IDENTIFIER" => &mut identifier,
                 b"_TRANSPORT" => &mut transport,
-                _ => continue,
+                b"MESSAGE" if message.is_none() => {
+                    message = Some(field.value.clone());
+                    continue;
+                }
+                _ => &mut None,
             };
-            if found.is_none() {
-                *found = Some(field.value.clone());
+            if said.is_none() {
+                *said = Some(field.value.clone());
             }
-        }
-        let message = message.unwrap_or(self.whole..self.whole);
-        let unit = unit.or(identifier).or(transport).unwrap_or(0..0);
-        let entry = Entry {
-            unit: &self.entry[unit],
-            before: &self.entry[start..message.start],
-            text: &self.entry[message.clone()],
-            after: &self.entry[message.end..self.whole],
-        };
-        let (mut lines, mut hits) = (Vec::with_capacity(fields.len()), Vec::new());
-        for field in fields.iter().filter(|field| field.value != message) {
             let value = field.value.start - start..field.value.end - start;
-            if field.is_text && is_address(&self.entry[field.name.clone()], &self.entry[field.value.clone()])
-            {
-                continue;
-            }
             if field.is_text {
-                lines.push(FrameField { name: field.name.start - start..field.name.end - start, value });
+                if !is_address(name, &self.entry[field.value.clone()]) {
+                    lines.push(FrameField { name: field.name.start - start..field.name.end - start, value });
+                }
                 continue;
             }
             let mut context = Context::new(Certificates::Keep);
@@ -248,8 +254,18 @@ impl JournalStream {
                 what: hit.what,
             }));
         }
+        let message = message.unwrap_or(self.whole..self.whole);
+        let unit = unit.or(identifier).or(transport).unwrap_or(0..0);
+        let entry = Entry {
+            unit: &self.entry[unit],
+            before: &self.entry[start..message.start],
+            text: &self.entry[message.clone()],
+            after: &self.entry[message.end..self.whole],
+        };
         hits.retain(|hit: &Hit| hit.start < hit.end);
         self.entries.push_framed(&entry, Ending::Unknown, &lines, hits, out);
+        lines.clear();
+        self.lines = lines;
         self.fields = fields;
         self.fields.clear();
     }
@@ -304,12 +320,25 @@ fn value_of(line: &[u8]) -> usize {
 
 /// Whether this is a field by which the journal finds the entry again: a time, a number or a cursor. No client can write
 /// these, they are different in every entry, and one that has the form of an address has no room for a secret.
-fn is_address(name: &[u8], value: &[u8]) -> bool {
-    name.starts_with(b"__")
-        && value.split(|byte| *byte == b';').all(|part| {
-            let digits = if let [_, b'=', digits @ ..] = part { digits } else { part };
-            digits.len() <= ADDRESS_MAX && digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
-        })
+fn is_address(name: &[u8], mut value: &[u8]) -> bool {
+    if !name.starts_with(b"__") {
+        return false;
+    }
+    loop {
+        let end = memchr(b';', value);
+        let part = &value[..end.unwrap_or(value.len())];
+        let digits = if let [_, b'=', digits @ ..] = part { digits } else { part };
+        if digits.len() > ADDRESS_MAX || !are_digits(digits) {
+            return false;
+        }
+        let Some(end) = end else { return true };
+        value = &value[end + 1..];
+    }
+}
+
+/// Whether all are digits of an address. Looks at all of them without a branch, which is many at once.
+fn are_digits(digits: &[u8]) -> bool {
+    digits.iter().fold(true, |all, byte| all & (byte.is_ascii_digit() | matches!(byte, b'a'..=b'f')))
 }
 
 fn is_name(name: &[u8]) -> bool {
@@ -317,5 +346,5 @@ fn is_name(name: &[u8]) -> bool {
 }
 
 fn is_in_name(byte: u8) -> bool {
-    matches!(byte, b'A'..=b'Z' | b'0'..=b'9' | b'_')
+    IN_NAME[usize::from(byte)]
 }

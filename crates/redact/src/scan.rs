@@ -45,13 +45,21 @@ enum Lines {
     Apart,
 }
 
+/// Whether words of high entropy are looked for. Only those who have lines to count can tell where they stand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Entropy {
+    Unwanted,
+    Wanted,
+}
+
 /// The state of one scan, handed down into decoded texts.
 pub(crate) struct Scan {
     extent: Extent,
     lines: Lines,
     depth: u32,
     budget: usize,
-    /// Where words of high entropy stand that nothing redacts.
+    entropy: Entropy,
+    /// Where words of high entropy stand that nothing redacts, if that is asked for.
     pub(crate) suspicious: Vec<usize>,
     /// Where something stands, in lines that are apart, that is only understood in a text of its own.
     pub(crate) opens: Vec<usize>,
@@ -66,9 +74,15 @@ impl Scan {
             lines: Lines::OneText,
             depth: 0,
             budget: DECODED_MAX,
+            entropy: Entropy::Unwanted,
             suspicious: Vec::new(),
             opens: Vec::new(),
         }
+    }
+
+    /// A scan that also looks for words of high entropy.
+    pub(crate) fn with_entropy(extent: Extent) -> Self {
+        Self { entropy: Entropy::Wanted, ..Self::new(extent) }
     }
 
     /// A scan over lines that have nothing to do with each other.
@@ -298,7 +312,10 @@ impl Engine {
                     let padding = text[end..].iter().take(2).take_while(|byte| **byte == b'=').count();
                     hits.push(Hit { start: run.start, end: end + padding, what });
                 }
-                None if scan.depth == 0 && entropy::is_suspicious(text, run) => {
+                None if scan.depth == 0
+                    && scan.entropy == Entropy::Wanted
+                    && entropy::is_suspicious(text, run) =>
+                {
                     scan.suspicious.push(run.start);
                 }
                 None => {}

@@ -201,7 +201,7 @@ impl LineStream {
         };
         if end > 0 {
             let text = &held[..end];
-            let mut scan = Scan::new(self.options.extent());
+            let mut scan = Scan::with_entropy(self.options.extent());
             let hits = self.engine.find(text, &mut self.context, &mut scan);
             let style = Style { length: self.options.length, after_insert: b'\n' };
             hit::write_without(text, &hits, style, &mut self.counts, out);
