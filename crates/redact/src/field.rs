@@ -1,6 +1,6 @@
 //! A field: a name that gives its value away, in any notation that evidence is written in.
 
-use crate::rules::{Field, NameMatch, Place};
+use crate::rules::{self, Field, NameMatch, Place};
 
 /// Where a field's value stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -198,7 +198,9 @@ fn in_tags(text: &[u8], mut at: usize, line_end: usize, field: &Field) -> Option
 
 fn accept(text: &[u8], start: usize, end: usize, field: &Field) -> Option<Value> {
     let value = &text[start..end];
-    let fits = value.len() >= field.min && field.value.as_ref().is_none_or(|regex| regex.is_match(value));
+    let fits = value.len() >= field.min
+        && (!field.mixed || rules::is_mixed(value))
+        && field.value.as_ref().is_none_or(|regex| regex.is_match(value));
     (fits && !is_harmless(value)).then_some(Value::Inline { start, end })
 }
 

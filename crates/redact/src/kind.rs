@@ -30,6 +30,7 @@ impl Kind {
     pub const REGISTRY_AUTH: Self = Self::of("REGAUTH");
 
     pub(crate) const BASE64: Self = Self::of("BASE64");
+    pub(crate) const ENVIRONMENT: Self = Self::of("ENVVAR");
     pub(crate) const FILE: Self = Self::of("FILE");
     pub(crate) const HARDWARE_ADDRESS: Self = Self::of("MAC");
     pub(crate) const HOST_NAME: Self = Self::of("HOST");

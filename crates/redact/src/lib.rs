@@ -44,6 +44,7 @@ mod journal;
 mod kind;
 mod known;
 mod literals;
+mod named_value;
 mod pseudonym;
 mod redactor;
 mod rules;

@@ -53,7 +53,9 @@ pub(crate) struct Found {
 impl Literals {
     /// Words are in lower case, unless they are shorter than four bytes: those are searched for as they are.
     pub(crate) fn new(words: Vec<Vec<u8>>) -> Self {
-        let mut filter = Box::new([false; SLOTS]);
+        let filter = vec![false; SLOTS].into_boxed_slice();
+        let mut filter: Box<[bool; SLOTS]> =
+            filter.try_into().unwrap_or_else(|_| unreachable!("the filter is made with this size"));
         let (mut index, mut short) = (Vec::new(), Vec::new());
         for (number, word) in words.iter().enumerate() {
             if word.len() < INDEXED_MIN {

@@ -22,6 +22,8 @@ pub(crate) struct Rules {
 pub(crate) struct Pattern {
     pub(crate) kind: Kind,
     pub(crate) regex: Regex,
+    pub(crate) min: usize,
+    pub(crate) mixed: bool,
 }
 
 pub(crate) struct Field {
@@ -30,6 +32,7 @@ pub(crate) struct Field {
     pub(crate) place: Place,
     pub(crate) value: Option<Regex>,
     pub(crate) min: usize,
+    pub(crate) mixed: bool,
 }
 
 /// What to look for where a literal was found.
@@ -49,6 +52,8 @@ pub(crate) enum Trigger {
     Escape,
     /// The kind of a Secret object.
     SecretObject,
+    /// A field named `value`, which belongs to the name before it.
+    NamedValue,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -80,6 +85,10 @@ struct PatternEntry {
     kind: String,
     literals: Vec<String>,
     regex: String,
+    #[serde(default = "one")]
+    min: usize,
+    #[serde(default)]
+    mixed: bool,
     #[cfg_attr(not(test), expect(dead_code, reason = "the examples are tests"))]
     redacts: Vec<(String, String)>,
     #[cfg_attr(not(test), expect(dead_code, reason = "the examples are tests"))]
@@ -97,13 +106,15 @@ struct FieldEntry {
     value: Option<String>,
     #[serde(default = "one")]
     min: usize,
+    #[serde(default)]
+    mixed: bool,
     #[cfg_attr(not(test), expect(dead_code, reason = "the examples are tests"))]
     redacts: Vec<(String, String)>,
     #[cfg_attr(not(test), expect(dead_code, reason = "the examples are tests"))]
     keeps: Vec<String>,
 }
 
-const MACHINES: [(&str, Trigger); 11] = [
+const MACHINES: [(&str, Trigger); 15] = [
     ("-----BEGIN ", Trigger::Pem),
     ("Full config:", Trigger::IgnitionDump),
     ("#cloud-config", Trigger::CloudConfig),
@@ -111,6 +122,10 @@ const MACHINES: [(&str, Trigger); 11] = [
     ("\\u00", Trigger::Escape),
     ("\\x", Trigger::Escape),
     ("\\/", Trigger::Escape),
+    ("value\"", Trigger::NamedValue),
+    ("value\\\"", Trigger::NamedValue),
+    ("value:", Trigger::NamedValue),
+    ("value=", Trigger::NamedValue),
     ("kind: Secret", Trigger::SecretObject),
     ("kind\": \"Secret", Trigger::SecretObject),
     ("kind\":\"Secret", Trigger::SecretObject),
@@ -144,6 +159,8 @@ impl Rules {
             patterns.push(Pattern {
                 kind: kind(&entry.name, &entry.kind)?,
                 regex: regex(&entry.name, &entry.regex)?,
+                min: entry.min,
+                mixed: entry.mixed,
             });
         }
         let mut fields = Vec::new();
@@ -160,6 +177,7 @@ impl Rules {
                 place: entry.place,
                 value,
                 min: entry.min,
+                mixed: entry.mixed,
             });
         }
         // One entry per distinct literal, so that a place in the text is reported once for all rules that share it.
@@ -181,6 +199,12 @@ impl Rules {
         let literals = Literals::new(words);
         Ok(Self { patterns, fields, literals, triggers })
     }
+}
+
+/// Whether a word has capital and small letters and digits.
+pub(crate) fn is_mixed(word: &[u8]) -> bool {
+    let has = |test: fn(&u8) -> bool| word.iter().any(test);
+    has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_digit)
 }
 
 fn parse(text: &str) -> Result<File, BuildError> {

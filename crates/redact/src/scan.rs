@@ -11,8 +11,9 @@ use crate::field::{self, Value};
 use crate::hit::{self, Hit, What};
 use crate::identity::Identities;
 use crate::known::Known;
+use crate::named_value;
 use crate::pseudonym::Pseudonyms;
-use crate::rules::{Rules, Trigger};
+use crate::rules::{self, Rules, Trigger};
 use crate::secret_object;
 
 /// Encodings inside encodings that are followed: a gzip in Base64 in a percent-encoded URL, and one more.
@@ -203,6 +204,11 @@ impl Engine {
                             opened_until = dropped_until;
                         }
                     }
+                    Trigger::NamedValue => {
+                        if let Some((start, end)) = named_value::find(text, line, (found.start, found.end)) {
+                            self.mark(text, start, end, Kind::ENVIRONMENT, hits);
+                        }
+                    }
                     Trigger::SecretObject if !is_apart => {
                         secret_object::find(text, line, found.end, &self.pseudonyms, hits);
                     }
@@ -215,7 +221,10 @@ impl Engine {
     fn find_pattern(&self, text: &[u8], (start, end): (usize, usize), pattern: usize, hits: &mut Vec<Hit>) {
         let pattern = &self.rules.patterns[pattern];
         for captures in pattern.regex.captures_iter(&text[start..end]) {
-            if let Some(secret) = captures.name("s").or_else(|| captures.name("t")) {
+            let secret = captures.name("s").or_else(|| captures.name("t"));
+            let counts =
+                |secret: &[u8]| secret.len() >= pattern.min && (!pattern.mixed || rules::is_mixed(secret));
+            if let Some(secret) = secret.filter(|secret| counts(secret.as_bytes())) {
                 self.mark(text, start + secret.start(), start + secret.end(), pattern.kind, hits);
             }
         }

@@ -9,7 +9,7 @@ static REDACTOR: LazyLock<Redactor> = LazyLock::new(|| Redactor::builder().build
 
 const CANARY: &str = "c4nAry-9Zq4w8xT";
 
-const PHRASINGS: [&str; 44] = [
+const PHRASINGS: [&str; 71] = [
     "sshpass -p {} ssh core@10.0.0.5",
     "sshpass -p{} ssh core@10.0.0.5",
     "sshpass -v -p '{}' ssh core@10.0.0.5",
@@ -54,6 +54,33 @@ const PHRASINGS: [&str; 44] = [
     "skopeo copy --src-creds=robot:{} docker://a docker://b",
     "openssl pkcs12 -passin pass:{} -in a.p12",
     "redis-cli -h cache -a {} ping",
+    "got token {} from the metadata service",
+    "received token \"{}\"",
+    "token {} accepted",
+    "\"token\" => \"{}\"",
+    "password {} rejected",
+    "with password '{}'",
+    "Password for core: {}",
+    "password (root): {}",
+    "client secret {}",
+    "secret={}",
+    "API key: {}",
+    "X-Auth-Token: {}",
+    "> X-Vault-Token: {}",
+    "Cookie: session={}",
+    "vault login {}",
+    "useradd -p {} core",
+    "net user Administrator {}",
+    "kubectl create secret generic x --from-literal=pw={}",
+    "machine git.example login robot password {}",
+    "{\"user\":\"admin\",\"pass\":\"{}\"}",
+    "{\"name\":\"DB_PASSWORD\",\"value\":\"{}\"}",
+    "user=admin pw={}",
+    "--agent-token {}",
+    "token_secret: {}",
+    "The initial admin password has been set to {}",
+    "Generated password {}",
+    "credentials: admin / {}",
 ];
 
 const INNOCENT: [&str; 22] = [
