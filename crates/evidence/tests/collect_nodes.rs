@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use flate2::read::MultiGzDecoder;
-use landfall_evidence::collect::Host;
+use landfall_evidence::collect::{Host, Plan};
 use landfall_testkit::{
     ApiServer, ControllerManager, Invitation, Node, NodeSpec, POD_IMAGE, eventually, have,
 };
@@ -182,6 +182,21 @@ fn a_real_node_tells_of_its_failed_unit_and_of_kubeadms_silent_failure() {
     assert!(!journal.contains("plum-Jam-und-Zimt-77"));
     let named = journal.lines().find(|line| line.ends_with(": said under a secret name")).unwrap();
     assert!(named.contains(" join_token_abcdef.") && !journal.contains("0f1e2d3c4b5a6978"), "{named}");
+
+    // From a time on, only what was said later comes, in whichever file it was rotated to.
+    let since = jiff::Timestamp::now();
+    node.output(&["systemd-cat", "-t", "later", "echo", "said later"]).unwrap();
+    node.output(&["journalctl", "--sync"]).unwrap();
+    node.output(&["journalctl", "--rotate"]).unwrap();
+    let host = Host::at(Path::new(&root)).unwrap();
+    let plan = Plan::of(&host).unwrap().since(since);
+    let bundle = Bundle::with_plan(host, &plan);
+    let mut journal = String::new();
+    MultiGzDecoder::new(&bundle.files["bootstrap/journals/journal.log.gz"][..])
+        .read_to_string(&mut journal)
+        .unwrap();
+    assert_eq!(journal.matches(": said later").count(), 1, "{journal}");
+    assert!(!journal.contains("the reason is on this line"), "{journal}");
 
     // Without its private socket, systemd is asked over the bus.
     node.output(&["mv", "/run/systemd/private", "/run/systemd/hidden"]).unwrap();

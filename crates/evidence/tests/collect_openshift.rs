@@ -74,7 +74,14 @@ fn assets_are_listed_and_their_keys_stay() {
         .file(
             "ostree/deploy/rhcos/deploy/abc.0.origin",
             "[origin]\ncontainer-image-reference=ostree-unverified-registry:r.example/os\n",
-        );
+        )
+        .file(
+            "ostree/deploy/rhcos/deploy/abc.0/usr/lib/os-release",
+            "VERSION=\"9.6\"\nOSTREE_VERSION='9.6.2026-1'\n",
+        )
+        .file("ostree/deploy/rhcos/deploy/def.1/usr/lib/os-release", "VERSION=\"9.4\"\n")
+        .link("ostree/boot.1/rhcos/0123/0", "../../../deploy/rhcos/deploy/abc.0")
+        .file("proc/cmdline", "root=UUID=1 ostree=/ostree/boot.1/rhcos/0123/0 rw\n");
     let bundle = machine.collect();
     let listing = bundle.text("rendered-assets/listing.txt");
     assert!(listing.contains(" /opt/openshift/manifests/cvo.yaml\n"), "{listing}");
@@ -89,6 +96,10 @@ fn assets_are_listed_and_their_keys_stay() {
             .keys()
             .any(|path| path.starts_with("bootstrap/rpm-ostree/") && path.ends_with("abc.0.origin"))
     );
+    let status = bundle.text("bootstrap/rpm-ostree/status");
+    let expected = "Deployments:\n● ostree-unverified-registry:r.example/os\n     System: rhcos\n    Version: 9.6.2026-1\n     \
+                    Commit: abc\n     Serial: 0\n  origin unknown\n     System: rhcos\n    Version: 9.4\n     Commit: def\n     Serial: 1\n";
+    assert_eq!(status, expected);
     let log = bundle.text("gather.log");
     assert!(log.contains("listing -> rendered-assets/listing.txt: collected, "), "{log}");
     assert!(

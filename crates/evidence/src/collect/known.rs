@@ -36,14 +36,15 @@ const KEYS: [&str; 8] = [
 ];
 
 /// Where configurations with secrets in fields lie.
-const FIELDS: [&str; 17] = [
+const FIELDS: [&str; 18] = [
     "/etc/containerd/**/*.toml",
     "/etc/crio/*.conf",
     "/etc/kubeadm.yml",
     "/etc/kubernetes/*.conf",
     "/etc/kubernetes/azure.json",
+    "/etc/kubernetes/bootstrap-secrets/kubeconfig*",
     "/etc/kubernetes/cloud-config",
-    "/etc/rancher/*/config.yaml",
+    "/etc/rancher/*/*.yaml",
     "/etc/secret-userdata.txt",
     "/opt/openshift/auth/kubeconfig*",
     "/root/.docker/config.json",

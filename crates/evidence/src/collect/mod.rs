@@ -73,6 +73,8 @@ pub enum Event<'a> {
 struct Running {
     item: Item,
     pieces: Receiver<Piece>,
+    /// For what is recorded here: ids and places come from drop-ins, too.
+    redactor: Redactor,
 }
 
 /// Collects everything the plan names into the bundle. Fails only when nothing can be made safe or the bundle cannot be
@@ -148,7 +150,7 @@ fn gather_log(items: &[BundleItem]) -> String {
 
 fn start(item: Item, since: Option<Timestamp>, host: &Arc<Host>, redactor: &Redactor) -> Running {
     let (sender, pieces) = mpsc::sync_channel(READY);
-    let (host, redactor) = (Arc::clone(host), redactor.clone());
+    let (host, kept, redactor) = (Arc::clone(host), redactor.clone(), redactor.clone());
     let theirs = item.clone();
     let limits = Limits { since, ..item.limits() };
     // Not joined: a thread that hangs in the kernel is left behind, and one whose pieces nobody takes ends by itself.
@@ -160,7 +162,7 @@ fn start(item: Item, since: Option<Timestamp>, host: &Arc<Host>, redactor: &Reda
             sink.note(to, &theirs.id, &trouble);
         }
     });
-    Running { item, pieces }
+    Running { item, pieces, redactor: kept }
 }
 
 // === impl Running ===
@@ -184,24 +186,24 @@ impl Running {
                 // The machine may not live much longer: what it has said so far is safe elsewhere.
                 Err(RecvTimeoutError::Timeout) if silent_since.elapsed() < patience => bundle.flush()?,
                 Err(RecvTimeoutError::Timeout) => {
-                    self.note(bundle, ItemOutcome::TimedOut, tell);
+                    self.note(bundle, &Trouble::TimedOut, tell);
                     return Ok(());
                 }
                 Err(RecvTimeoutError::Disconnected) if recorded => return Ok(()),
                 // The thread ended without a word: it panicked, or its source forgot to speak.
                 Err(RecvTimeoutError::Disconnected) => {
                     let error = "the collector ended without a result".to_owned();
-                    self.note(bundle, ItemOutcome::Failed { error }, tell);
+                    self.note(bundle, &Trouble::Failed(error), tell);
                     return Ok(());
                 }
             }
         }
     }
 
-    fn note<W: Write>(&self, bundle: &mut BundleWriter<W>, outcome: ItemOutcome, tell: &dyn Fn(Event<'_>)) {
+    fn note<W: Write>(&self, bundle: &mut BundleWriter<W>, trouble: &Trouble, tell: &dyn Fn(Event<'_>)) {
         let duration_ms = u64::try_from(self.item.limits().time.as_millis()).unwrap_or(u64::MAX);
-        let (path, source) = (self.item.to.clone(), self.item.id.clone());
-        let item = BundleItem { duration_ms, ..BundleItem::without_file(path, source, outcome) };
+        let item = record(&self.redactor, &self.item.to, &self.item.id, trouble);
+        let item = BundleItem { duration_ms, ..item };
         tell(Event::Recorded(&item));
         bundle.note(item);
     }
@@ -225,7 +227,8 @@ mod tests {
         run(sender);
         let mut bundle =
             BundleWriter::new(Vec::new(), Packing::Gzip, "1", host.identity(), Timestamp::UNIX_EPOCH);
-        Running { item, pieces }.drain(&mut bundle, &|_| {}).unwrap();
+        let redactor = Redactor::builder().build().unwrap();
+        Running { item, pieces, redactor }.drain(&mut bundle, &|_| {}).unwrap();
         let manifest = bundle.finish(Timestamp::UNIX_EPOCH).unwrap().manifest;
         let [item] = &manifest.items[..] else { panic!("{:?}", manifest.items) };
         assert_eq!((item.path.as_str(), item.source.as_str()), ("x.log", "x"));

@@ -98,6 +98,8 @@ pub(super) enum Spec {
     Units { names: Vec<String> },
     /// Services by their state, on OpenRC.
     Openrc {},
+    /// Images of the operating system on an ostree machine.
+    Ostree {},
     /// The public facts of certificates in files.
     Certificates { paths: Vec<String> },
     /// What the container runtime behind a socket runs.
@@ -117,6 +119,8 @@ pub(super) enum Spec {
         #[serde(default)]
         names: Vec<String>,
     },
+    /// What the API server knows, with the first of these kubeconfigs that is answered.
+    Resources { kubeconfigs: Vec<String> },
     /// TCP, TLS and HTTP to the API endpoints this machine was told of.
     Api { path: String },
     /// The same to the registries the machine is configured for, and to these.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use landfall_journal::{Cursor, ExportReader, Filter, JournalFile, Seek};
+use landfall_journal::{Cursor, ExportReader, Filter, JournalFile, Seek, Source};
 use landfall_testkit::{Need, have};
 
 use crate::workshop::{
@@ -241,5 +241,40 @@ fn pack(field: &[u8], packing: Packing) -> Vec<u8> {
             writer.finish().unwrap()
         }
         Packing::Lz4 => [&(field.len() as u64).to_le_bytes()[..], &lz4_flex::block::compress(field)].concat(),
+    }
+}
+
+/// Bytes in memory that count how many of them are read.
+struct Counted {
+    bytes: Vec<u8>,
+    read: std::cell::Cell<usize>,
+}
+
+impl Source for &Counted {
+    fn size(&self) -> std::io::Result<u64> {
+        self.bytes.as_slice().size()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        let count = self.bytes.as_slice().read_at(buffer, offset)?;
+        self.read.set(self.read.get() + count);
+        Ok(count)
+    }
+}
+
+#[test]
+fn seeking_by_time_reads_a_small_part_of_the_file() {
+    let Some(workshop) = Workshop::open() else { return };
+    let path = workshop.journal("large.journal", USUAL, &sample(30_000, 17, START));
+    let counted = Counted { bytes: read(&path), read: std::cell::Cell::default() };
+    let mut file = JournalFile::new(&counted).unwrap();
+    let last = file.header().last_realtime;
+    for time in [START + (last - START) / 2, last - 1, last] {
+        counted.read.set(0);
+        file.seek(Seek::Time(time)).unwrap();
+        let found = file.next().unwrap().unwrap().cursor().realtime;
+        assert!(found >= time, "{found} {time}");
+        let (read, size) = (counted.read.get(), counted.bytes.len());
+        assert!(read < size / 4, "read {read} of {size} bytes to find one entry");
     }
 }

@@ -1,5 +1,6 @@
 //! The kinds of sources, one file each.
 
+mod api_server;
 mod certificates;
 mod cri;
 mod disks;
@@ -11,8 +12,11 @@ mod https;
 mod journal;
 mod listing;
 mod name_servers;
+mod neighbours;
 mod network;
 mod openrc;
+mod ostree;
+mod resources;
 mod shapes;
 mod trust;
 mod units;
@@ -39,6 +43,7 @@ pub(super) fn of(item: &Item) -> Box<dyn Source> {
         Spec::Journals { services } => Box::new(journal::Journals { to, services }),
         Spec::Units { names } => Box::new(units::Units { to, names }),
         Spec::Openrc {} => Box::new(openrc::Openrc { to }),
+        Spec::Ostree {} => Box::new(ostree::Ostree { to }),
         Spec::Certificates { paths } => Box::new(certificates::Certificates { to, paths }),
         Spec::Cri { sockets, inspect } => Box::new(cri::Cri { to, sockets, inspect }),
         Spec::Disks {} => Box::new(disks::Disks { to }),
@@ -47,6 +52,7 @@ pub(super) fn of(item: &Item) -> Box<dyn Source> {
         Spec::Network {} => Box::new(network::Network { to }),
         Spec::Http { address, path } => Box::new(http::Http { to, address, path }),
         Spec::Dns { names } => Box::new(name_servers::NameServers { to, names }),
+        Spec::Resources { kubeconfigs } => Box::new(resources::Resources { to, kubeconfigs }),
         Spec::Api { path } => Box::new(https::Https { to, path, whom: https::Whom::ApiEndpoints }),
         Spec::Registry { hosts, path } => {
             Box::new(https::Https { to, path, whom: https::Whom::Registries(hosts) })

@@ -5,7 +5,7 @@ use std::io::Read as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-use super::Source;
+use super::{Source, neighbours};
 use crate::collect::forbidden;
 use crate::collect::host::Host;
 use crate::collect::sink::{Sink, Trouble, shown};
@@ -39,8 +39,25 @@ impl Source for Network {
                 sink.text(&format!("{}{to}.txt", self.to), &format!("/proc/net/{name}"), &text);
             }
         }
+        // The kernel is asked about its own network, which is the machine's unless we are in a container.
+        if host.is_this_machine() {
+            let to = format!("{}ip-neigh.txt", self.to);
+            match neighbours::told(|number| link_name(host, number)) {
+                Ok(text) => sink.text(&to, "netlink", &text),
+                Err(error) => sink.note(&to, "netlink", &error.into()),
+            }
+        }
         Ok(())
     }
+}
+
+fn link_name(host: &Host, number: u32) -> Option<String> {
+    let links = host.list("/sys/class/net").unwrap_or_default().into_iter().take(MAX_LINKS);
+    let mut names = links.map(|name| name.to_string_lossy().into_owned());
+    let number = number.to_string();
+    names.find(|name| {
+        forbidden::fact(host, format!("/sys/class/net/{name}/ifindex")).as_ref() == Some(&number)
+    })
 }
 
 /// A table of the machine's own network: that of process 1, which is not ours in a container.
