@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use landfall_wire::Pair;
 use serde::Deserialize;
@@ -59,6 +60,10 @@ pub struct Settings {
     pub audit_log: Option<PathBuf>,
     /// Connections served at the same time.
     pub max_connections: Option<usize>,
+    /// Seconds for load balancers to notice that this gateway goes; `Patience` has the default.
+    pub shutdown_delay: Option<u64>,
+    /// Threads that serve connections; as many as there are processors unless told.
+    pub threads: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -149,8 +154,23 @@ pub struct Config {
     pub admin: Option<SocketAddr>,
     pub audit_log: Option<PathBuf>,
     pub max_connections: usize,
+    pub threads: usize,
+    pub patience: Patience,
     /// Files that say that the permanent control plane has taken over.
     pub finished_markers: Vec<PathBuf>,
+}
+
+/// How long is waited for others.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// For a client to say what it wants, and to shake hands.
+    pub first: Duration,
+    /// For the next request of a client, and for the head of one. An answer may be silent for ever: watches are.
+    pub idle: Duration,
+    /// For load balancers to notice, at the end, that this machine should get no more connections.
+    pub notice: Duration,
+    /// For requests to finish after that.
+    pub finish: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -230,6 +250,21 @@ fn merge(into: &mut toml::Table, from: toml::Table) {
             (_, value) => {
                 into.insert(key, value);
             }
+        }
+    }
+}
+
+// === impl Patience ===
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            first: Duration::from_secs(10),
+            // kube-apiserver closes what is idle for 90 s.
+            idle: Duration::from_secs(95),
+            // The slowest balancer of the field looks every ten seconds and believes the third look.
+            notice: Duration::from_secs(30),
+            finish: Duration::from_secs(25),
         }
     }
 }

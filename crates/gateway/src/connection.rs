@@ -27,10 +27,6 @@ use crate::{Gateway, forward, health, own, tunnel};
 
 /// Asked for by clients that want this gateway and no API server.
 pub const OWN_NAME: &str = "bootstrap.landfall.dev";
-/// How long a client may take to say what it wants, and to shake hands.
-const FIRST_LIMIT: Duration = Duration::from_secs(10);
-/// How long a client may take between requests and for the head of one. kube-apiserver closes what is idle for 90 s.
-const IDLE_LIMIT: Duration = Duration::from_secs(95);
 /// How long a server that is spliced to may take to be there.
 const DIAL_LIMIT: Duration = Duration::from_secs(5);
 /// Certificates are judged anew after this, so that none is believed long beyond its end.
@@ -48,6 +44,8 @@ const SPEAK_TLS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP r
 /// A client whose requests are answered here.
 pub(crate) struct Connection {
     pub(crate) gateway: Arc<Gateway>,
+    /// The thread that serves it.
+    pub(crate) lane: usize,
     pub(crate) client: SocketAddr,
     chain: Option<Vec<CertificateDer<'static>>>,
     judged: Mutex<Option<Judged>>,
@@ -61,54 +59,71 @@ struct Judged {
     peer: Peer,
 }
 
-/// Serves a connection to its end.
-pub(crate) async fn serve(gateway: Arc<Gateway>, mut stream: TcpStream, peer: SocketAddr) {
-    let mut first = BytesMut::new();
-    let mut client = peer;
-    if gateway.config.proxy_protocol_from.iter().any(|network| network.contains(peer.ip())) {
-        let header =
-            read_first(&mut stream, &mut first, FIRST_LIMIT, |bytes| proxy_header(bytes).transpose()).await;
-        match header {
-            Ok(Ok(header)) => {
-                first.advance(header.length);
-                client = header.client.unwrap_or(peer);
-            }
-            Ok(Err(error)) => return gateway.refuse(peer, &error),
-            Err(error) => return gateway.refuse(peer, &error),
-        }
-    }
-    let protocol = match read_first(&mut stream, &mut first, FIRST_LIMIT, classify).await {
-        Ok(protocol) => protocol,
-        // Probes that open and close a connection are nothing to speak of.
-        Err(landfall_wire::FirstError::Silent) => return,
-        Err(error) => return gateway.refuse(client, &error),
+/// Serves a connection to its end. What only its beginning needs stands in boxes that go when it is over: an idle
+/// connection must not hold room for it.
+pub(crate) async fn serve(gateway: Arc<Gateway>, lane: usize, stream: TcpStream, peer: SocketAddr) {
+    let Some((stream, first, client, protocol)) = Box::pin(greet(&gateway, stream, peer)).await else {
+        return;
     };
     match protocol {
         Protocol::Tls(hello) => {
             let situation = gateway.outlook.now();
             if splices(gateway.config.mode, &situation) && !is_ours(&hello) {
+                drop(hello);
                 gateway.metrics.spliced.add(1);
-                splice(&gateway, stream, first, &situation).await;
+                splice(&gateway, stream, first, situation).await;
             } else {
                 gateway.metrics.terminated.add(1);
-                // In a box: a spliced connection must not hold room for what only a terminated one needs.
-                Box::pin(terminate(gateway, stream, first, client)).await;
+                Box::pin(terminate(gateway, lane, stream, first, client)).await;
             }
         }
         Protocol::Ssh => match gateway.config.ssh {
             Some(target) => {
                 gateway.metrics.ssh.add(1);
-                tunnel::ssh(&gateway, stream, first, client, target).await;
+                Box::pin(tunnel::ssh(&gateway, stream, first, client, target)).await;
             }
             None => gateway.metrics.refused.add(1),
         },
         Protocol::Http => {
             gateway.metrics.refused.add(1);
-            // The client may be gone; then it need not be told.
-            let _ = tokio::time::timeout(FIRST_LIMIT, stream.write_all(SPEAK_TLS)).await;
+            Box::pin(speak_tls(stream, gateway.config.patience.first)).await;
         }
         Protocol::Unknown => gateway.metrics.refused.add(1),
     }
+}
+
+/// Hears who the client is and what it speaks; `None` when it is not served.
+async fn greet(
+    gateway: &Gateway,
+    mut stream: TcpStream,
+    peer: SocketAddr,
+) -> Option<(TcpStream, BytesMut, SocketAddr, Protocol)> {
+    let limit = gateway.config.patience.first;
+    let refused = |error: &dyn std::error::Error| gateway.refuse(peer, error);
+    let mut first = BytesMut::new();
+    let mut client = peer;
+    if gateway.config.proxy_protocol_from.iter().any(|network| network.contains(peer.ip())) {
+        let header =
+            read_first(&mut stream, &mut first, limit, |bytes| proxy_header(bytes).transpose()).await;
+        let header = header.inspect_err(|error| refused(error)).ok()?;
+        let header = header.inspect_err(|error| refused(error)).ok()?;
+        first.advance(header.length);
+        client = header.client.unwrap_or(peer);
+    }
+    match read_first(&mut stream, &mut first, limit, classify).await {
+        Ok(protocol) => Some((stream, first, client, protocol)),
+        // Probes that open and close a connection are nothing to speak of.
+        Err(landfall_wire::FirstError::Silent) => None,
+        Err(error) => {
+            gateway.refuse(client, &error);
+            None
+        }
+    }
+}
+
+async fn speak_tls(mut stream: TcpStream, within: Duration) {
+    // The client may be gone; then it need not be told.
+    let _ = tokio::time::timeout(within, stream.write_all(SPEAK_TLS)).await;
 }
 
 fn is_ours(hello: &ClientHello) -> bool {
@@ -117,19 +132,22 @@ fn is_ours(hello: &ClientHello) -> bool {
 }
 
 /// Passes the client's own TLS on to an API server, untouched.
-async fn splice(gateway: &Gateway, client: TcpStream, first: BytesMut, situation: &Situation) {
-    for target in gateway.outlook.targets(situation, gateway.config.upstream.local) {
-        let Some(mut server) = dial(target).await else { continue };
-        if server.write_all(&first).await.is_err() {
-            return;
-        }
-        drop(first);
-        // How it ended is for the two ends to say.
-        if let Ok(carried) = carry(&gateway.pipes, &client, &server).await {
-            gateway.metrics.spliced_bytes.add(carried.up + carried.down);
-        }
-        return;
+async fn splice(gateway: &Gateway, mut client: TcpStream, first: BytesMut, situation: Arc<Situation>) {
+    let Some(mut server) = Box::pin(reach(gateway, first, situation)).await else { return };
+    // How it ended is for the two ends to say.
+    if let Ok(carried) = carry(&gateway.pipes, &mut client, &mut server).await {
+        gateway.metrics.spliced_bytes.add(carried.up + carried.down);
     }
+}
+
+/// A connection to the first API server that takes one, with what the client has said already.
+async fn reach(gateway: &Gateway, first: BytesMut, situation: Arc<Situation>) -> Option<TcpStream> {
+    for target in gateway.outlook.targets(&situation, gateway.config.upstream.local) {
+        let Some(mut server) = dial(target).await else { continue };
+        let saying = tokio::time::timeout(DIAL_LIMIT, server.write_all(&first)).await;
+        return matches!(saying, Ok(Ok(()))).then_some(server);
+    }
+    None
 }
 
 pub(crate) async fn dial(target: SocketAddr) -> Option<TcpStream> {
@@ -146,10 +164,16 @@ pub(crate) async fn dial(target: SocketAddr) -> Option<TcpStream> {
 }
 
 /// Shakes hands with the API server's own certificates and answers requests.
-async fn terminate(gateway: Arc<Gateway>, stream: TcpStream, first: BytesMut, client: SocketAddr) {
+async fn terminate(
+    gateway: Arc<Gateway>,
+    lane: usize,
+    stream: TcpStream,
+    first: BytesMut,
+    client: SocketAddr,
+) {
     let acceptor = TlsAcceptor::from(Arc::clone(&gateway.credentials.get().server));
     let shaking = acceptor.accept(Prefixed::new(first, stream));
-    let stream = match tokio::time::timeout(FIRST_LIMIT, shaking).await {
+    let stream = match tokio::time::timeout(gateway.config.patience.first, shaking).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             gateway.metrics.failed_handshakes.add(1);
@@ -163,6 +187,7 @@ async fn terminate(gateway: Arc<Gateway>, stream: TcpStream, first: BytesMut, cl
     let chain = tls.peer_certificates().map(<[_]>::to_vec);
     let connection = Arc::new(Connection {
         gateway,
+        lane,
         client,
         chain,
         judged: Mutex::default(),
@@ -178,11 +203,12 @@ async fn serve_1(
     connection: Arc<Connection>,
     stream: TlsStream<Prefixed<TcpStream>>,
 ) -> Result<(), BoxError> {
-    let asked = away(&connection);
+    let (asked, idle) = (away(&connection), connection.gateway.config.patience.idle);
     let service = service_fn(move |request| answer(Arc::clone(&connection), request));
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(IDLE_LIMIT)
+        .header_read_timeout(idle)
+        .max_buf_size(MAX_HEAD as usize)
         .serve_connection(TokioIo::new(stream), service)
         .with_upgrades();
     let mut serving = std::pin::pin!(serving);
@@ -220,6 +246,7 @@ async fn serve_2(
 fn away(connection: &Connection) -> impl Future<Output = ()> + Send + use<> {
     let gateway = &connection.gateway;
     let (drained, policy) = (gateway.drain.asked(), gateway.config.readiness);
+    let first = gateway.config.patience.first;
     let mut situations = gateway.outlook.subscribe();
     let begun = connection.begun.clone();
     async move {
@@ -228,7 +255,7 @@ fn away(connection: &Connection) -> impl Future<Output = ()> + Send + use<> {
             _ = situations.wait_for(|situation| situation.sends_clients_away(policy)) => {}
         }
         // Who has just come is answered once.
-        let _ = tokio::time::timeout(FIRST_LIMIT, begun.cancelled()).await;
+        let _ = tokio::time::timeout(first, begun.cancelled()).await;
     }
 }
 

@@ -98,7 +98,12 @@ impl Credentials {
             clients: verifier(files, &config.client_authority)?,
             front,
             gather_token,
-            pools: Pools::new(both(&plain), fronted.as_ref().map(both), config.upstream.name.clone()),
+            pools: Pools::new(
+                &both(&plain),
+                fronted.as_ref().map(both).as_ref(),
+                &config.upstream.name,
+                config.threads,
+            ),
         })
     }
 

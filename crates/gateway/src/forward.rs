@@ -108,7 +108,7 @@ async fn plainly(
     situation: &Situation,
     mut request: Request<Body>,
 ) -> Answer {
-    let Some(pool) = credentials.pools.get(who) else { return nobody_speaks() };
+    let Some(pool) = credentials.pools.of_lane(connection.lane, who) else { return nobody_speaks() };
     let watches = is_watch(&request);
     let local = connection.gateway.config.upstream.local;
     let version = request.version();
@@ -164,7 +164,7 @@ impl Upgrade {
         targets: &[std::net::SocketAddr],
         mut request: Request<Body>,
     ) -> Answer {
-        let Some(pool) = credentials.pools.get(who) else { return nobody_speaks() };
+        let Some(pool) = credentials.pools.of_lane(connection.lane, who) else { return nobody_speaks() };
         request.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
         if let Some(protocol) = self.protocol.clone() {
             request.headers_mut().insert(header::UPGRADE, protocol);

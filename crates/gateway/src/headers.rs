@@ -146,8 +146,8 @@ impl Believed {
     fn claims(&self, name: &HeaderName) -> bool {
         let name = name.as_str();
         // kube-apiserver reads header names as Go does, where `_` and `-` differ; others in between may not.
-        let dashed = name.replace('_', "-");
-        dashed.starts_with(REMOTE)
+        let dashed = name.bytes().map(|byte| if byte == b'_' { b'-' } else { byte });
+        dashed.take(REMOTE.len()).eq(REMOTE.bytes())
             || self.names.iter().any(|own| own == name)
             || self.prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
     }

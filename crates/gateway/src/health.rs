@@ -61,6 +61,7 @@ impl Question {
         let situation = gateway.outlook.now();
         let mut checks = vec![Check { name: "ping", good: true }];
         if self.what != What::Livez {
+            gateway.probed();
             checks.push(Check { name: "upstream", good: situation.is_ready(gateway.config.readiness) });
             checks.push(Check { name: "shutdown", good: !gateway.is_leaving() });
         }

@@ -2,11 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use landfall_wire::Pair;
 
 use crate::config::{
-    Collector, Config, ConfigError, FrontProxy, Mode, Readiness, Settings, Tunnel, Upstream,
+    Collector, Config, ConfigError, FrontProxy, Mode, Patience, Readiness, Settings, Tunnel, Upstream,
 };
 
 const DEFAULT_PORT: u16 = 6444;
@@ -18,6 +19,8 @@ const SSH_PORT: u16 = 22;
 const API_NAME: &str = "kubernetes.default.svc";
 const DEFAULT_GATHER_TOKEN: &str = "etc/landfall/gather-token";
 const MAX_CONNECTIONS: usize = 20_000;
+/// More than any machine has processors.
+const MAX_THREADS: usize = 1024;
 const MAX_TUNNELS: usize = 16;
 
 /// A complete configuration, and what was chosen and why, one sentence each.
@@ -225,6 +228,11 @@ pub fn choose(settings: Settings, program: PathBuf) -> Result<Chosen, ConfigErro
         admin: settings.admin,
         audit_log: settings.audit_log,
         max_connections: settings.max_connections.unwrap_or(MAX_CONNECTIONS),
+        patience: Patience {
+            notice: settings.shutdown_delay.map_or(Patience::default().notice, Duration::from_secs),
+            ..Patience::default()
+        },
+        threads: settings.threads.unwrap_or_else(processors).clamp(1, MAX_THREADS),
         finished_markers: layout
             .map(|layout| layout.finished.iter().map(|file| root.join(file)).collect())
             .unwrap_or_default(),
@@ -235,6 +243,10 @@ pub fn choose(settings: Settings, program: PathBuf) -> Result<Chosen, ConfigErro
 
 fn pair(root: &Path, base: &str) -> Pair {
     Pair { certificate: root.join(format!("{base}.crt")), key: root.join(format!("{base}.key")) }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// Both families where there are both; a machine without IPv6 has no such socket.

@@ -31,13 +31,14 @@ mod websocket;
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use landfall_model::chain;
-use landfall_wire::{Drain, Listener, Live, Pipes, TlsError};
+use landfall_wire::{Drain, Lanes, Listener, Live, Pipes, TlsError};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::net::TcpStream;
 
 pub use self::connection::OWN_NAME;
 pub use self::credentials::OWN_PROTOCOL;
@@ -54,8 +55,8 @@ use crate::situation::{Lookout, Outlook};
 
 /// Enough for `max_connections` of the default, with two sockets and a pipe each.
 const DESCRIPTORS: u64 = 100_000;
-/// How long requests may go on after a request to stop.
-const DRAIN_LIMIT: Duration = Duration::from_secs(25);
+/// Who has asked for readiness within this is a load balancer that watches us.
+const WATCHED_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
@@ -67,6 +68,10 @@ pub enum GatewayError {
     Audit { path: PathBuf, source: io::Error },
     #[error("make a place for the collector's socket")]
     Collector(#[source] io::Error),
+    #[error("redirect connections of the API port")]
+    Redirect(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("start the threads that serve connections")]
+    Threads(#[source] io::Error),
 }
 
 /// What all connections share.
@@ -82,6 +87,8 @@ pub(crate) struct Gateway {
     pub(crate) drain: Drain,
     pub(crate) pipes: Pipes,
     leaving: AtomicBool,
+    /// When somebody last asked whether this gateway is ready.
+    probed: Mutex<Option<Instant>>,
 }
 
 /// A gateway that listens.
@@ -91,6 +98,7 @@ pub struct Bound {
     listeners: Vec<Listener>,
     admin: Option<Listener>,
     lookout: Lookout,
+    lanes: Lanes,
     collector: Option<collector::Started>,
 }
 
@@ -114,6 +122,7 @@ pub fn bind(config: Config) -> Result<Bound, GatewayError> {
             (Some(started), socket)
         }
     };
+    let lanes = Lanes::start(config.threads).map_err(GatewayError::Threads)?;
     let outlook = Outlook::new();
     let reviewer = Arc::new(Reviewer::new(config.kubeconfig.clone()));
     let lookout =
@@ -129,9 +138,10 @@ pub fn bind(config: Config) -> Result<Bound, GatewayError> {
         drain: Drain::default(),
         pipes: Pipes::default(),
         leaving: AtomicBool::new(false),
+        probed: Mutex::default(),
         config,
     });
-    Ok(Bound { gateway, listeners, admin, lookout, collector: started })
+    Ok(Bound { gateway, listeners, admin, lookout, lanes, collector: started })
 }
 
 // === impl Bound ===
@@ -141,16 +151,34 @@ impl Bound {
         self.listeners.iter().map(Listener::address).collect()
     }
 
+    /// Whether what was asked for can be done on this machine.
+    pub async fn check(&self) -> Result<(), GatewayError> {
+        match self.gateway.config.redirect {
+            Some(_) => redirect::check().await.map_err(GatewayError::Redirect),
+            None => Ok(()),
+        }
+    }
+
     /// Serves until `stop`, then lets requests finish.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         raise_descriptor_limit();
-        let Self { gateway, listeners, admin, lookout, collector } = self;
+        let Self { gateway, listeners, admin, lookout, lanes, collector } = self;
+        let lanes = Arc::new(lanes);
         let background = Drain::default();
         let own_port = listeners.first().map(|listener| listener.address().port());
         background.spawn(lookout.run());
         background.spawn(Arc::clone(&gateway.credentials).watch());
-        for listener in listeners {
-            background.spawn(accept(Arc::clone(&gateway), listener));
+        for listener in &listeners {
+            lanes.on_each(&background, |lane| {
+                let (gateway, lanes, shared) = (Arc::clone(&gateway), Arc::clone(&lanes), listener.share());
+                async move {
+                    match shared.and_then(Listener::adopt) {
+                        Ok(listener) => accept(gateway, lanes, lane, listener).await,
+                        Err(error) => tracing::error!(lane, %error, "one thread accepts no connections"),
+                    }
+                }
+            });
+            tracing::info!(address = %listener.address(), "serving");
         }
         if let Some(admin) = admin {
             background.spawn(admin::serve(Arc::clone(&gateway), admin));
@@ -161,11 +189,20 @@ impl Bound {
         }
         stop.await;
         gateway.leaving.store(true, Ordering::Relaxed);
-        let left = gateway.drain.finish(DRAIN_LIMIT).await;
+        if redirected.is_some() {
+            // From now on connections go past us; those that are here stay.
+            redirect::clear().await;
+        } else if gateway.is_watched() {
+            let notice = gateway.config.patience.notice;
+            tracing::info!(seconds = notice.as_secs(), "serving until load balancers have noticed");
+            tokio::time::sleep(notice).await;
+        }
+        let left = gateway.drain.finish(gateway.config.patience.finish).await;
         if left > 0 {
             tracing::warn!(left, "connections were cut");
         }
         background.finish(Duration::ZERO).await;
+        drop(listeners);
         if redirected.is_some() {
             redirect::clear().await;
         }
@@ -185,19 +222,37 @@ fn raise_descriptor_limit() {
     tracing::debug!("the limit of descriptors stays");
 }
 
-async fn accept(gateway: Arc<Gateway>, mut listener: Listener) {
-    tracing::info!(address = %listener.address(), "serving");
+/// Accepts connections on one lane and serves each where the fewest are.
+async fn accept(gateway: Arc<Gateway>, lanes: Arc<Lanes>, here: usize, mut listener: Listener) {
     loop {
         let (stream, peer) = listener.accept().await;
         if gateway.metrics.connections.get() >= gateway.config.max_connections as u64 {
             gateway.refuse(peer, &TooMany);
             continue;
         }
-        let held = gateway.metrics.connections.hold();
-        let shared = Arc::clone(&gateway);
-        gateway.drain.spawn(async move {
+        let (held, shared) = (gateway.metrics.connections.hold(), Arc::clone(&gateway));
+        let lane = lanes.least(here);
+        if lane == here {
+            lanes.spawn(&gateway.drain, lane, async move {
+                let _held = held;
+                connection::serve(shared, lane, stream, peer).await;
+            });
+            continue;
+        }
+        // This lane's runtime has to let go of it before another one can have it.
+        let stream = match stream.into_std() {
+            Ok(stream) => stream,
+            Err(error) => {
+                gateway.refuse(peer, &error);
+                continue;
+            }
+        };
+        lanes.spawn(&gateway.drain, lane, async move {
             let _held = held;
-            connection::serve(shared, stream, peer).await;
+            match TcpStream::from_std(stream) {
+                Ok(stream) => connection::serve(shared, lane, stream, peer).await,
+                Err(error) => shared.refuse(peer, &error),
+            }
         });
     }
 }
@@ -217,5 +272,15 @@ impl Gateway {
 
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving.load(Ordering::Relaxed)
+    }
+
+    /// Somebody wants to know whether new connections should come here.
+    pub(crate) fn probed(&self) {
+        *self.probed.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    fn is_watched(&self) -> bool {
+        let probed = *self.probed.lock().unwrap_or_else(PoisonError::into_inner);
+        probed.is_some_and(|at| at.elapsed() < WATCHED_WITHIN)
     }
 }

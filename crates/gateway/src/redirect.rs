@@ -14,7 +14,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 
 use crate::Gateway;
-use crate::body::Body;
+use crate::body::{Body, BoxError};
 use crate::phase::Steady;
 use crate::upstream::As;
 
@@ -49,11 +49,14 @@ enum RedirectError {
     Refused(String),
 }
 
+/// Whether rules can be changed at all. What somebody who was killed has left behind goes by this.
+pub(crate) async fn check() -> Result<(), BoxError> {
+    Ok(run(&remove()).await?)
+}
+
 /// Keeps the redirection of `from` to our own `port` right, for ever.
 pub(crate) async fn keep(gateway: Arc<Gateway>, from: u16, port: u16) {
     let mut wanted = Steady::new(RISE, FALL);
-    // What somebody who was killed has left behind is not ours to trust.
-    let _ = run(&remove()).await;
     let mut installed = false;
     loop {
         let before = installed;
@@ -92,7 +95,7 @@ async fn look(gateway: &Gateway, port: u16) -> Ways {
 /// Whether somebody answers with more than "not available".
 async fn answers(gateway: &Gateway, target: SocketAddr, path: &'static str) -> bool {
     let credentials = gateway.credentials.get();
-    let Some(pool) = credentials.pools.get(As::Plain) else { return false };
+    let Some(pool) = credentials.pools.own(As::Plain) else { return false };
     let mut request = Request::new(Body::empty());
     *request.uri_mut() = Uri::from_static(path);
     let asking = tokio::time::timeout(ANSWER_LIMIT, pool.send(target, request)).await;

@@ -275,7 +275,7 @@ impl Lookout {
 
 /// Whether an API server is ready. One that knows nobody without a name still answers.
 pub(crate) async fn answers(credentials: &Credentials, target: SocketAddr) -> bool {
-    let Some(pool) = credentials.pools.get(As::Plain) else { return false };
+    let Some(pool) = credentials.pools.own(As::Plain) else { return false };
     let mut request = Request::new(Body::empty());
     *request.method_mut() = Method::GET;
     *request.uri_mut() = hyper::Uri::from_static("/readyz");

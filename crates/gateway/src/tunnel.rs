@@ -98,7 +98,7 @@ pub(crate) async fn websocket(connection: &Connection, mut request: Request<Inco
 /// Raw SSH on the API port goes to one place, which asks for its own keys.
 pub(crate) async fn ssh(
     gateway: &Gateway,
-    client: TcpStream,
+    mut client: TcpStream,
     first: BytesMut,
     from: SocketAddr,
     target: SocketAddr,
@@ -109,7 +109,7 @@ pub(crate) async fn ssh(
     }
     let event = Event::new(from, "SSH", &target.to_string());
     // How it ended is for the two ends to say.
-    if let Ok(carried) = carry(&gateway.pipes, &client, &server).await {
+    if let Ok(carried) = carry(&gateway.pipes, &mut client, &mut server).await {
         gateway.audit.ended(&event, "ssh", carried.up, carried.down);
     }
 }

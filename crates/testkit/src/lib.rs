@@ -24,6 +24,7 @@ mod bootstrap;
 mod cache;
 mod controller_manager;
 mod file_server;
+pub mod isolated;
 mod need;
 mod node;
 mod port;

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tokio_util::task::TaskTracker;
 
@@ -16,13 +17,21 @@ pub struct Drain {
 impl Drain {
     /// Runs a task until it ends by itself or its time is over.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let over = self.over.clone();
-        self.tasks.spawn(async move {
-            tokio::select! {
-                () = task => {}
-                () = over.cancelled() => {}
-            }
-        });
+        self.spawn_on(&Handle::current(), task);
+    }
+
+    /// The same on another runtime than the one this is called on.
+    pub fn spawn_on(&self, runtime: &Handle, task: impl Future<Output = ()> + Send + 'static) {
+        let over = self.over.clone().cancelled_owned();
+        self.tasks.spawn_on(
+            async move {
+                tokio::select! {
+                    () = task => {}
+                    () = over => {}
+                }
+            },
+            runtime,
+        );
     }
 
     /// Resolves when tasks are asked to finish what they do and begin nothing new.

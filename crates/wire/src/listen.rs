@@ -1,5 +1,6 @@
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -36,7 +37,20 @@ impl Listener {
         // A restart must not wait for the connections of the process before.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        let socket = socket.listen(BACKLOG)?;
+        Self::new(socket.listen(BACKLOG)?)
+    }
+
+    /// The same port for another runtime: whoever has time accepts.
+    pub fn share(&self) -> io::Result<std::net::TcpListener> {
+        self.socket.as_fd().try_clone_to_owned().map(Into::into)
+    }
+
+    /// Takes what was shared over into the runtime this is called on.
+    pub fn adopt(shared: std::net::TcpListener) -> io::Result<Self> {
+        Self::new(TcpListener::from_std(shared)?)
+    }
+
+    fn new(socket: TcpListener) -> io::Result<Self> {
         let address = socket.local_addr()?;
         let backoff = Backoff::new(Duration::from_millis(5), Duration::from_secs(1));
         Ok(Self { socket, address, backoff })

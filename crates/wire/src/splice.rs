@@ -1,14 +1,20 @@
-//! Bytes between two TCP sockets without passing through this process: `splice` through a pipe.
+//! Bytes between two TCP sockets. A little is copied, which for little is the fastest; much goes by `splice` through a pipe,
+//! without passing through this process.
 //!
 //! A connection holds a pipe only while bytes are in it, so idle connections cost their two sockets and nothing else.
 
+use std::future::poll_fn;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, ready};
 
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice};
-use tokio::io::Interest;
+use tokio::io::{AsyncRead as _, AsyncWriteExt as _, Interest, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 
 /// What a pipe may hold; a system that grants less works too.
 const PIPE_SIZE: usize = 256 * 1024;
@@ -18,8 +24,8 @@ const POOLED: usize = 64;
 const AT_ONCE: usize = PIPE_SIZE;
 /// Rounds of one direction before other tasks have their turn.
 const MAX_ROUNDS: usize = 16;
-/// Copied at once where nothing can be spliced.
-const COPY_BUFFER: usize = 16 * 1024;
+/// Copied at once, on the stack. Where so much waits, more follows, and a pipe is worth its calls.
+const LITTLE: usize = 16 * 1024;
 
 /// Empty pipes in stock.
 #[derive(Clone, Debug, Default)]
@@ -38,37 +44,82 @@ pub struct Carried {
     pub down: u64,
 }
 
-/// How one direction ended without an error.
-enum Ended {
-    Finished(u64),
+/// What became of a flow of many bytes.
+enum Flow {
+    /// So many went, and no more are there now.
+    Dry(u64),
+    Ended(u64),
     /// The kernel cannot splice these sockets; nothing is lost.
     Unspliceable,
 }
 
 /// Carries bytes both ways until both peers have said all they had to say, or one is gone.
-pub async fn carry(pipes: &Pipes, client: &TcpStream, server: &TcpStream) -> io::Result<Carried> {
-    let up = one_way(pipes, client, server);
-    let down = one_way(pipes, server, client);
+pub async fn carry(pipes: &Pipes, client: &mut TcpStream, server: &mut TcpStream) -> io::Result<Carried> {
+    let ((from_client, to_client), (from_server, to_server)) = (client.split(), server.split());
+    let up = one_way(pipes, from_client, to_server);
+    let down = one_way(pipes, from_server, to_client);
     let (up, down) = tokio::try_join!(up, down)?;
     Ok(Carried { up, down })
 }
 
-async fn one_way(pipes: &Pipes, from: &TcpStream, to: &TcpStream) -> io::Result<u64> {
-    let total = match spliced(pipes, from, to).await? {
-        Ended::Finished(total) => total,
-        Ended::Unspliceable => copied(from, to).await?,
-    };
+async fn one_way(pipes: &Pipes, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> io::Result<u64> {
+    let (mut total, mut spliceable) = (0, true);
+    loop {
+        let count = copied(&mut from, &mut to).await?;
+        total += count as u64;
+        if count == 0 {
+            break;
+        }
+        if count < LITTLE || !spliceable {
+            continue;
+        }
+        match spliced(pipes, from.as_ref(), to.as_ref()).await? {
+            Flow::Dry(count) => total += count,
+            Flow::Ended(count) => {
+                total += count;
+                break;
+            }
+            Flow::Unspliceable => spliceable = false,
+        }
+    }
     // The peer may be gone already, which its own direction finds out.
-    let _ = rustix::net::shutdown(to, rustix::net::Shutdown::Write);
+    let _ = rustix::net::shutdown(to.as_ref(), rustix::net::Shutdown::Write);
     Ok(total)
 }
 
-async fn spliced(pipes: &Pipes, from: &TcpStream, to: &TcpStream) -> io::Result<Ended> {
+/// Copies what is there, up to a little. Nothing: the peer has finished.
+async fn copied(from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>) -> io::Result<usize> {
+    let mut rest = Vec::new();
+    let count = poll_fn(|cx| {
+        let mut room = [MaybeUninit::uninit(); LITTLE];
+        let mut read = ReadBuf::uninit(&mut room);
+        ready!(Pin::new(&mut *from).poll_read(cx, &mut read))?;
+        let read = read.filled();
+        if !read.is_empty() {
+            // Only what the other side does not take at once outlives this call.
+            match to.try_write(read) {
+                Ok(written) => rest.extend_from_slice(&read[written..]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => rest.extend_from_slice(read),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(read.len()))
+    })
+    .await?;
+    if !rest.is_empty() {
+        to.write_all(&rest).await?;
+    }
+    Ok(count)
+}
+
+/// Splices for as long as much comes.
+async fn spliced(pipes: &Pipes, from: &TcpStream, to: &TcpStream) -> io::Result<Flow> {
     let flags = SpliceFlags::MOVE | SpliceFlags::NONBLOCK;
     let mut total = 0;
     loop {
-        from.readable().await?;
-        let pipe = pipes.take()?;
+        // Without descriptors for a pipe it goes on by copying.
+        let Ok(pipe) = pipes.take() else { return Ok(Flow::Dry(total)) };
+        let before = total;
         for round in 0.. {
             let filled = from.try_io(Interest::READABLE, || {
                 splice(from, None, &pipe.writer, None, AT_ONCE, flags).map_err(io::Error::from)
@@ -76,12 +127,12 @@ async fn spliced(pipes: &Pipes, from: &TcpStream, to: &TcpStream) -> io::Result<
             let mut inside = match filled {
                 Ok(0) => {
                     pipes.put(pipe);
-                    return Ok(Ended::Finished(total));
+                    return Ok(Flow::Ended(total));
                 }
                 Ok(count) => count,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::InvalidInput && total == 0 => {
-                    return Ok(Ended::Unspliceable);
+                    return Ok(Flow::Unspliceable);
                 }
                 Err(error) => return Err(error),
             };
@@ -103,31 +154,10 @@ async fn spliced(pipes: &Pipes, from: &TcpStream, to: &TcpStream) -> io::Result<
             }
         }
         pipes.put(pipe);
-    }
-}
-
-async fn copied(from: &TcpStream, to: &TcpStream) -> io::Result<u64> {
-    let mut buffer = vec![0; COPY_BUFFER];
-    let mut total = 0;
-    loop {
-        from.readable().await?;
-        let count = match from.try_read(&mut buffer) {
-            Ok(0) => return Ok(total),
-            Ok(count) => count,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(error) => return Err(error),
-        };
-        total += count as u64;
-        let mut rest = &buffer[..count];
-        while !rest.is_empty() {
-            to.writable().await?;
-            match to.try_write(rest) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => rest = &rest[written..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
+        if total - before < LITTLE as u64 {
+            return Ok(Flow::Dry(total));
         }
+        from.readable().await?;
     }
 }
 
@@ -170,10 +200,10 @@ mod tests {
     #[tokio::test]
     async fn bytes_and_half_closes_go_both_ways() {
         let pipes = Pipes::default();
-        let ((mut client, near), (far, mut server)) = (connection().await, connection().await);
+        let ((mut client, mut near), (mut far, mut server)) = (connection().await, connection().await);
         let carried = tokio::spawn({
             let pipes = pipes.clone();
-            async move { carry(&pipes, &near, &far).await }
+            async move { carry(&pipes, &mut near, &mut far).await }
         });
         let sent: Vec<u8> = (0..3_000_000_u32).map(|number| (number % 251) as u8).collect();
         let expected = sent.clone();
@@ -197,24 +227,41 @@ mod tests {
 
     #[tokio::test]
     async fn a_peer_that_is_gone_ends_it() {
-        let ((client, near), (far, mut server)) = (connection().await, connection().await);
+        let ((client, mut near), (mut far, mut server)) = (connection().await, connection().await);
         rustix::net::sockopt::set_socket_linger(&client, Some(std::time::Duration::ZERO)).unwrap();
         drop(client);
-        let ended = carry(&Pipes::default(), &near, &far).await;
+        let ended = carry(&Pipes::default(), &mut near, &mut far).await;
         assert_eq!(ended.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
         drop((near, far));
         assert_eq!(server.read(&mut [0]).await.unwrap(), 0);
     }
 
     #[tokio::test]
-    async fn where_nothing_can_be_spliced_bytes_are_copied() {
-        let ((mut client, near), (far, mut server)) = (connection().await, connection().await);
+    async fn a_little_is_copied_and_a_slow_reader_gets_all() {
+        let pipes = Pipes::default();
+        let ((mut client, mut near), (mut far, mut server)) = (connection().await, connection().await);
+        // Small enough that the reader holds up the writer.
+        rustix::net::sockopt::set_socket_send_buffer_size(&far, 64 * 1024).unwrap();
+        let carrying = tokio::spawn({
+            let pipes = pipes.clone();
+            async move { carry(&pipes, &mut near, &mut far).await }
+        });
         client.write_all(b"hello").await.unwrap();
-        drop(client);
-        assert_eq!(copied(&near, &far).await.unwrap(), 5);
-        drop((near, far));
-        let mut received = String::new();
-        server.read_to_string(&mut received).await.unwrap();
-        assert_eq!(received, "hello");
+        let mut piece = [0; 5];
+        server.read_exact(&mut piece).await.unwrap();
+        assert_eq!((&piece, pipes.0.lock().unwrap().len()), (b"hello", 0), "a little needs no pipe");
+        let sent: Vec<u8> = (0..2_000_000_u32).map(|number| (number % 249) as u8).collect();
+        let writing = tokio::spawn({
+            let sent = sent.clone();
+            async move {
+                client.write_all(&sent).await.unwrap();
+                client
+            }
+        });
+        let mut received = vec![0; sent.len()];
+        server.read_exact(&mut received).await.unwrap();
+        assert!(received == sent);
+        drop((writing.await.unwrap(), server));
+        assert_eq!(carrying.await.unwrap().unwrap().up, 2_000_005);
     }
 }

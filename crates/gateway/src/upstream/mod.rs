@@ -49,7 +49,13 @@ pub(crate) enum As {
     FrontProxy,
 }
 
+/// Each lane has pools of its own: what serves a connection upstream then runs on the same thread as the connection.
 pub(crate) struct Pools {
+    own: Pair,
+    lanes: Vec<Pair>,
+}
+
+struct Pair {
     plain: Pool,
     fronted: Option<Pool>,
 }
@@ -58,14 +64,33 @@ pub(crate) struct Pools {
 
 impl Pools {
     pub(crate) fn new(
-        plain: [Arc<ClientConfig>; 2],
-        fronted: Option<[Arc<ClientConfig>; 2]>,
-        name: String,
+        plain: &[Arc<ClientConfig>; 2],
+        fronted: Option<&[Arc<ClientConfig>; 2]>,
+        name: &str,
+        lanes: usize,
     ) -> Self {
-        Self { plain: Pool::new(plain, name.clone()), fronted: fronted.map(|tls| Pool::new(tls, name)) }
+        let pair = || Pair {
+            plain: Pool::new(plain.clone(), name.to_owned()),
+            fronted: fronted.map(|tls| Pool::new(tls.clone(), name.to_owned())),
+        };
+        Self { own: pair(), lanes: (0..lanes).map(|_| pair()).collect() }
     }
 
-    pub(crate) fn get(&self, who: As) -> Option<&Pool> {
+    /// For the gateway's own requests.
+    pub(crate) fn own(&self, who: As) -> Option<&Pool> {
+        self.own.get(who)
+    }
+
+    /// For requests of connections on this lane.
+    pub(crate) fn of_lane(&self, lane: usize, who: As) -> Option<&Pool> {
+        self.lanes.get(lane).unwrap_or(&self.own).get(who)
+    }
+}
+
+// === impl Pair ===
+
+impl Pair {
+    fn get(&self, who: As) -> Option<&Pool> {
         match who {
             As::Plain => Some(&self.plain),
             As::FrontProxy => self.fronted.as_ref(),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use landfall_gateway::collector;
 use landfall_gateway::config::{
-    AccessSettings, Collector, Config, FrontProxy, Mode, Readiness, Tunnel, Upstream,
+    AccessSettings, Collector, Config, FrontProxy, Mode, Patience, Readiness, Tunnel, Upstream,
 };
 use landfall_pki::{Authority, Leaf, Purpose};
 use landfall_testkit::{ApiServer, free_port};
@@ -137,10 +137,13 @@ impl Bed {
         stops.push(stop);
         let authority_pem = authority.certificate().to_owned();
         let bound = runtime.block_on(async { landfall_gateway::bind(config) }).unwrap();
+        runtime.block_on(bound.check()).unwrap();
         let address = bound.addresses()[0];
         let serving = runtime.spawn(bound.run(async { drop(stopped.await) }));
-        landfall_testkit::eventually("the collector to listen", LIMIT, || socket.exists().then_some(()))
-            .unwrap();
+        landfall_testkit::eventually("the collector to listen", LIMIT, || {
+            std::os::unix::net::UnixStream::connect(&socket).ok().map(drop)
+        })
+        .unwrap();
         Self {
             runtime,
             address,
@@ -191,6 +194,22 @@ impl Bed {
         .unwrap();
     }
 
+    /// The page of the admin port.
+    pub(crate) fn metrics(&self) -> String {
+        use std::io::{Read as _, Write as _};
+        let mut stream = std::net::TcpStream::connect(self.admin).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut page = String::new();
+        stream.read_to_string(&mut page).unwrap();
+        page
+    }
+
+    /// Asks the gateway to stop, and leaves it its collector.
+    pub(crate) fn ask_to_stop(&mut self) {
+        self.stops.pop();
+    }
+
     /// Asks the gateway to stop and waits for it.
     pub(crate) fn stop(&mut self) {
         self.stops.clear();
@@ -239,6 +258,8 @@ fn config(
         admin: Some(SocketAddr::new(Ipv4Addr::LOCALHOST.into(), free_port().unwrap())),
         audit_log: Some(folder.join("audit.log")),
         max_connections: 1000,
+        threads: 2,
+        patience: Patience::default(),
         finished_markers: vec![folder.join("finished")],
     }
 }

@@ -86,6 +86,11 @@ impl Client {
         self.header("Authorization", &format!("Bearer {token}"))
     }
 
+    /// How it speaks TLS.
+    pub(crate) fn tls(&self) -> ClientConfig {
+        self.tls.clone()
+    }
+
     pub(crate) async fn connect(&self, protocol: &[u8]) -> TlsStream<TcpStream> {
         self.try_connect(protocol).await.unwrap()
     }

@@ -5,9 +5,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 
 use http_body_util::BodyExt as _;
-use hyper::Method;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
+use hyper::client::conn::{http1, http2};
+use hyper::{Method, Version};
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use landfall_gateway::config::Readiness;
 use landfall_testkit::{ApiServer, Sibling, eventually, have};
 use rustix::process::Signal;
@@ -17,7 +17,7 @@ use crate::bed::{Bed, LIMIT};
 use crate::client::{Client, Identity};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
-const WATCHERS: usize = 20;
+const WATCHERS: usize = 100;
 
 fn address(sibling: &Sibling) -> SocketAddr {
     SocketAddr::new(Ipv4Addr::LOCALHOST.into(), sibling.port())
@@ -123,7 +123,7 @@ fn a_gateway_that_leaves_says_so() {
     });
     let client = bed.client(Identity::None);
     assert_eq!(client.get(&bed.runtime, "/readyz").status, 200);
-    // A connection that is open when the handover begins is closed in order.
+    // Connections that are open when the handover begins are closed in order: by `Connection: close`, by GOAWAY.
     let (closed, asking) = bed.runtime.block_on(async {
         let stream = client.connect(b"http/1.1").await;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -132,9 +132,33 @@ fn a_gateway_that_leaves_says_so() {
         answer.into_body().collect().await.unwrap();
         (closed, sender)
     });
+    let by_2 = client.clone().version(Version::HTTP_2);
+    let (closed_2, asking_2, watching) = bed.runtime.block_on(async {
+        let stream = TokioIo::new(by_2.connect(b"h2").await);
+        let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+        let closed = tokio::spawn(connection);
+        let admin = bed.client(bed.user("admin", "system:masters")).version(Version::HTTP_2);
+        let answer = sender.send_request(by_2.request(Method::GET, "/version", "")).await.unwrap();
+        answer.into_body().collect().await.unwrap();
+        // A watch in the middle of it all, on a connection of its own.
+        let stream = TokioIo::new(admin.connect(b"h2").await);
+        let (mut watcher, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
+        tokio::spawn(connection);
+        let path = format!("{MAPS}?watch=true");
+        let answer = watcher.send_request(admin.request(Method::GET, &path, "")).await.unwrap();
+        assert_eq!(answer.status(), 200);
+        (closed, sender, (watcher, answer))
+    });
     std::fs::write(bed.folder.path().join("finished"), "").unwrap();
-    bed.runtime.block_on(async { tokio::time::timeout(LIMIT, closed).await }).unwrap().unwrap().unwrap();
-    drop(asking);
+    bed.runtime.block_on(async {
+        tokio::time::timeout(LIMIT, closed).await.unwrap().unwrap().unwrap();
+        tokio::time::timeout(LIMIT, closed_2).await.unwrap().unwrap().unwrap();
+        let (mut watcher, watched) = watching;
+        // The watch goes on after GOAWAY and is ended in order; nothing new is begun on its connection.
+        tokio::time::timeout(LIMIT, watched.into_body().collect()).await.unwrap().unwrap();
+        assert!(watcher.ready().await.is_err(), "told to go away");
+    });
+    drop((asking, asking_2));
     assert_eq!(client.get(&bed.runtime, "/readyz").status, 500);
     assert_eq!(client.get(&bed.runtime, "/livez").status, 200, "it is alive whatever it leaves");
     assert_eq!(client.get(&bed.runtime, "/version").status, 200, "and still serves who comes");

@@ -1,14 +1,17 @@
 //! The gateway as its clients see it, before real API servers and without any.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod attacks;
 mod balancer;
 mod bed;
 mod client;
 mod handover;
 mod kubectl;
-mod network;
 mod no_api;
 mod redirect;
+mod rotation;
 mod splice;
+mod stand_in;
+mod traffic;
 mod truth;
 mod tunnel;

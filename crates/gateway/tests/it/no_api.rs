@@ -127,20 +127,11 @@ fn clients_at_the_same_time_share_one_collection() {
             .collect();
         readers.into_iter().map(|reader| reader.join().unwrap()).collect()
     });
-    let metrics = bed.runtime.block_on(async { metrics(bed.admin).await });
+    let metrics = bed.metrics();
     let line = metrics.lines().find(|line| line.starts_with("landfall_gateway_gathers_total")).unwrap();
     let begun: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
     assert!(tags.iter().all(|tag| !tag.is_empty()));
     assert!((1..6).contains(&begun), "{begun} collections for six clients");
-}
-
-async fn metrics(admin: std::net::SocketAddr) -> String {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let mut stream = tokio::net::TcpStream::connect(admin).await.unwrap();
-    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.unwrap();
-    let mut page = String::new();
-    tokio::time::timeout(LIMIT, stream.read_to_string(&mut page)).await.unwrap().unwrap();
-    page
 }
 
 #[test]
@@ -182,10 +173,41 @@ fn who_speaks_no_tls_is_told_or_dropped() {
 }
 
 #[test]
-fn a_gateway_that_stops_lets_requests_finish_and_turns_red() {
-    let mut bed = Bed::without_api(|_| {});
+fn a_gateway_that_nobody_watches_stops_at_once() {
+    let mut bed = Bed::without_api(|config| config.patience.notice = LIMIT * 10);
+    assert_eq!(bed.client(Identity::None).get(&bed.runtime, "/livez").status, 200);
+    bed.stop();
+    assert!(std::net::TcpStream::connect(bed.address).is_err(), "nothing listens any more");
+}
+
+#[test]
+fn a_gateway_that_is_watched_turns_red_serves_on_and_then_sends_clients_away() {
+    let mut bed = Bed::without_api(|config| config.patience.notice = std::time::Duration::from_secs(8));
     let client = bed.client(Identity::None).bearer(GATHER_TOKEN);
     assert_eq!(client.get(&bed.runtime, "/readyz").status, 200);
+    let kept = bed.runtime.block_on(async {
+        let stream = client.connect(b"http/1.1").await;
+        let (mut sender, connection) =
+            hyper::client::conn::http1::handshake(hyper_util::rt::TokioIo::new(stream)).await.unwrap();
+        let closed = tokio::spawn(connection);
+        let answer = sender.send_request(client.request(Method::GET, "/livez", "")).await.unwrap();
+        http_body_util::BodyExt::collect(answer.into_body()).await.unwrap();
+        (sender, closed)
+    });
+    bed.ask_to_stop();
+    landfall_testkit::eventually("it to turn red", LIMIT, || {
+        (client.get(&bed.runtime, "/readyz").status == 500).then_some(())
+    })
+    .unwrap();
+    // Until balancers have noticed, clients that come are served, and clients that are there stay.
+    assert_eq!(client.get(&bed.runtime, "/bootstrap/identity").status, 200);
+    let (mut sender, closed) = kept;
+    bed.runtime.block_on(async {
+        let answer = sender.send_request(client.request(Method::GET, "/livez", "")).await.unwrap();
+        assert_eq!((answer.status().as_u16(), answer.headers().get("connection")), (200, None));
+        http_body_util::BodyExt::collect(answer.into_body()).await.unwrap();
+        tokio::time::timeout(LIMIT, closed).await.unwrap().unwrap().unwrap();
+    });
     bed.stop();
     assert!(std::net::TcpStream::connect(bed.address).is_err(), "nothing listens any more");
 }

@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
+use landfall_testkit::isolated::{HOST, NEEDS, in_network};
 use landfall_testkit::{ApiServer, Need, eventually, have};
 use rustix::process::Signal;
 
 use crate::bed::{Bed, GATHER_TOKEN, LIMIT};
-use crate::network::{HOST, NEEDS, in_network};
 
 #[test]
 fn connections_come_here_only_while_that_does_good() {

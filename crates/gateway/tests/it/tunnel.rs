@@ -4,12 +4,12 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use landfall_testkit::isolated::{HOST, NEEDS, in_network, shell};
 use landfall_testkit::{Need, Process, eventually, free_port, have};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::bed::{Bed, GATHER_TOKEN, LIMIT};
 use crate::client::Identity;
-use crate::network::{HOST, NEEDS, in_network, shell};
 
 /// Standard input and output through `CONNECT`; the token comes in a file.
 const CONNECT: &str = r#"
@@ -53,24 +53,7 @@ fn inside() {
     std::fs::write(folder.join("connect.py"), CONNECT).unwrap();
     let host_key = std::fs::read_to_string(folder.join("host.pub")).unwrap();
     std::fs::write(folder.join("known"), format!("[{HOST}]:{port} {host_key}")).unwrap();
-    let options = [
-        format!("Port={port}"),
-        format!("ListenAddress={HOST}"),
-        format!("HostKey={}", file("host")),
-        format!("AuthorizedKeysFile={}", file("user.pub")),
-        "PermitRootLogin=yes".to_owned(),
-        "StrictModes=no".to_owned(),
-        "UsePAM=no".to_owned(),
-        "PidFile=none".to_owned(),
-    ];
-    let mut sshd = Process::start("sshd", Path::new("/usr/sbin/sshd"), folder, |command| {
-        command.args(["-D", "-e", "-f", "/dev/null"]);
-        for option in &options {
-            command.args(["-o", option]);
-        }
-    })
-    .unwrap();
-    sshd.wait_until("sshd to listen", LIMIT, || std::net::TcpStream::connect((HOST, port)).ok()).unwrap();
+    let _sshd = sshd(folder, HOST, port);
 
     let ssh = |known: &str| {
         let through =
@@ -115,6 +98,65 @@ fn inside() {
         tokio::time::timeout(Duration::from_secs(60), websocket(&bed, port)).await.unwrap()
     });
     assert!(banner.starts_with("SSH-2.0-OpenSSH"), "{banner:?}");
+}
+
+/// A real sshd with the keys that lie in the folder.
+fn sshd(folder: &Path, address: &str, port: u16) -> Process {
+    let file = |name: &str| folder.join(name).display().to_string();
+    let options = [
+        format!("Port={port}"),
+        format!("ListenAddress={address}"),
+        format!("HostKey={}", file("host")),
+        format!("AuthorizedKeysFile={}", file("user.pub")),
+        "PermitRootLogin=yes".to_owned(),
+        "StrictModes=no".to_owned(),
+        "UsePAM=no".to_owned(),
+        "PidFile=none".to_owned(),
+    ];
+    let mut sshd = Process::start("sshd", Path::new("/usr/sbin/sshd"), folder, |command| {
+        command.args(["-D", "-e", "-f", "/dev/null"]);
+        for option in &options {
+            command.args(["-o", option]);
+        }
+    })
+    .unwrap();
+    sshd.wait_until("sshd to listen", LIMIT, || std::net::TcpStream::connect((address, port)).ok()).unwrap();
+    sshd
+}
+
+/// Two clients that share a port: one speaks TLS, the other SSH.
+#[test]
+fn raw_ssh_on_the_api_port_reaches_sshd() {
+    let programs = ["/usr/sbin/sshd", "ssh", "ssh-keygen"].map(Need::Program);
+    if have(&[NEEDS, &programs].concat()) {
+        in_network("tunnel::raw_ssh_on_the_api_port_reaches_sshd", raw_inside);
+    }
+}
+
+fn raw_inside() {
+    let port = free_port().unwrap();
+    let bed = Bed::without_api(|config| config.ssh = Some(([127, 0, 0, 1], port).into()));
+    let folder = bed.folder.path();
+    let file = |name: &str| folder.join(name).display().to_string();
+    for name in ["host", "user"] {
+        shell(&format!("ssh-keygen -q -t ed25519 -N '' -f {}", file(name)));
+    }
+    let _sshd = sshd(folder, "127.0.0.1", port);
+    let host_key = std::fs::read_to_string(folder.join("host.pub")).unwrap();
+    std::fs::write(folder.join("known"), format!("[127.0.0.1]:{} {host_key}", bed.address.port())).unwrap();
+    let mut command = Command::new("ssh");
+    command.args(["-F", "/dev/null", "-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=yes"]);
+    command.args(["-o", &format!("UserKnownHostsFile={}", file("known")), "-i", &file("user")]);
+    command.args(["-p", &bed.address.port().to_string(), "root@127.0.0.1", "head -c 3000000 /dev/zero"]);
+    let said = command.output().unwrap();
+    assert_eq!(said.stdout.len(), 3_000_000, "{}", String::from_utf8_lossy(&said.stderr));
+    assert_eq!(bed.client(Identity::None).get(&bed.runtime, "/livez").status, 200, "and TLS is TLS");
+    eventually("its end in the audit log", LIMIT, || {
+        let audit = std::fs::read_to_string(folder.join("audit.log")).unwrap();
+        (audit.contains("\"SSH\"") && audit.contains("\"decision\":\"ended\"")).then_some(())
+    })
+    .unwrap();
+    assert!(bed.metrics().contains("landfall_gateway_connections_total{way=\"ssh\"} 1"));
 }
 
 /// What a node says first, in the first frame of a WebSocket.

@@ -7,10 +7,12 @@ use clap::{Args, ValueEnum};
 use landfall_gateway::GatewayError;
 use landfall_gateway::config::{self, ConfigError, Settings};
 use landfall_gateway::layout::{self, Chosen};
-use tokio::signal::unix::{SignalKind, signal};
 
+use super::tunnel::until_told;
 use crate::exit::{Exit, Failure};
-use crate::notify::Notify;
+
+/// Looking at API servers, collecting, reviewing: none of it keeps a processor busy.
+const OWN_THREADS: usize = 2;
 
 /// Serve the API endpoint: `/bootstrap` here, everything else to the API server
 ///
@@ -108,21 +110,16 @@ impl Gateway {
         if check {
             return Ok(Exit::Done);
         }
-        let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
-        runtime.block_on(async {
-            let stop = stop().context("listen for signals")?;
+        // Connections are served on threads of their own; this is for everything else.
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(OWN_THREADS).enable_all().build();
+        runtime.context("start the runtime")?.block_on(async {
             let bound = landfall_gateway::bind(config).map_err(explain)?;
+            bound.check().await.map_err(explain)?;
             for address in bound.addresses() {
                 let _ = writeln!(std::io::stderr(), "listening on {address}");
             }
-            let manager = Notify::from_environment();
-            manager.ready();
-            bound
-                .run(async {
-                    stop.await;
-                    manager.stopping();
-                })
-                .await;
+            until_told(|stop| bound.run(async move { stop.cancelled().await })).await?;
             Ok::<_, Failure>(())
         })?;
         Ok(Exit::Done)
@@ -146,17 +143,6 @@ impl Gateway {
     }
 }
 
-fn stop() -> std::io::Result<impl Future<Output = ()>> {
-    let (mut terminated, mut interrupted) =
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-    Ok(async move {
-        tokio::select! {
-            _ = terminated.recv() => {}
-            _ = interrupted.recv() => {}
-        }
-    })
-}
-
 fn explain_settings(error: ConfigError) -> Failure {
     let hint = match &error {
         ConfigError::Incomplete(_) => "run it on a control plane host, or name the files in the settings",
@@ -169,6 +155,10 @@ fn explain(error: GatewayError) -> Failure {
     let hint = match &error {
         GatewayError::Credentials(_) => "run as root, and check the files named above",
         GatewayError::Listen { .. } => "choose another address with `--listen`",
+        GatewayError::Redirect(_) => {
+            "run as root with the package `nftables` installed, or leave out `--redirect`"
+        }
+        GatewayError::Threads(_) => "set `threads` lower, or allow this user more processes",
         GatewayError::Audit { .. } => "choose another file with `--audit-log`",
         GatewayError::Collector(_) => {
             "run `landfall collector` yourself and name its socket with `--collector`"

@@ -86,7 +86,9 @@ fn runtime() -> anyhow::Result<Runtime> {
 }
 
 /// Runs `role` until it has ended by itself. The first signal asks it to end, the second does not wait.
-async fn until_told<R: Future<Output = ()>>(role: impl FnOnce(CancellationToken) -> R) -> anyhow::Result<()> {
+pub(super) async fn until_told<R: Future<Output = ()>>(
+    role: impl FnOnce(CancellationToken) -> R,
+) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let notify = Notify::from_environment();
     let stop = CancellationToken::new();

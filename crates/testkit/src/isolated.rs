@@ -1,18 +1,18 @@
-//! A network of the test's own. The test runs itself a second time inside it.
+//! A network of the test's own, for what would change the machine's. The test runs itself a second time inside it.
 
 use std::process::Command;
 
-use landfall_testkit::Need;
+use crate::Need;
 
-pub(crate) const NEEDS: &[Need] = &[Need::Root, Need::Program("ip"), Need::Program("unshare")];
+pub const NEEDS: &[Need] = &[Need::Root, Need::Program("ip"), Need::Program("unshare")];
 /// This machine, in that network.
-pub(crate) const HOST: &str = "192.0.2.1";
+pub const HOST: &str = "192.0.2.1";
 /// Another one, in the network namespace `client`.
 const CLIENT: &str = "192.0.2.2";
 const INSIDE: &str = "LANDFALL_TEST_INSIDE_NETWORK";
 
 /// Runs `body` of the named test in a network with two machines, joined by a cable.
-pub(crate) fn in_network(test: &str, body: fn()) {
+pub fn in_network(test: &str, body: fn()) {
     if std::env::var_os(INSIDE).is_some() {
         // Mounts made here are seen here only, and so is the other network's name.
         shell("mount --make-rprivate / && mount -t tmpfs none /run && mkdir -p /run/netns /run/sshd");
@@ -25,19 +25,26 @@ pub(crate) fn in_network(test: &str, body: fn()) {
         body();
         return;
     }
-    let run = Command::new("unshare")
-        .args(["--net", "--mount", "--fork", "--kill-child", "--"])
-        .arg(std::env::current_exe().unwrap())
-        .args(["--exact", test, "--nocapture"])
-        .env(INSIDE, "1")
-        .output()
-        .unwrap();
+    let run = std::env::current_exe().and_then(|test_binary| {
+        Command::new("unshare")
+            .args(["--net", "--mount", "--fork", "--kill-child", "--"])
+            .arg(test_binary)
+            .args(["--exact", test, "--nocapture"])
+            .env(INSIDE, "1")
+            .output()
+    });
+    let run = run.unwrap_or_else(|error| panic!("run the test in a network of its own: {error}"));
     let (said, wrote) = (String::from_utf8_lossy(&run.stderr), String::from_utf8_lossy(&run.stdout));
     assert!(run.status.success() && wrote.contains("1 passed"), "{wrote}\n{said}");
 }
 
+/// Runs a command that must succeed.
 #[track_caller]
-pub(crate) fn shell(command: &str) {
-    let output = Command::new("sh").args(["-ec", command]).output().unwrap();
-    assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+pub fn shell(command: &str) {
+    match Command::new("sh").args(["-ec", command]).output() {
+        Ok(output) => {
+            assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Err(error) => panic!("{command}: {error}"),
+    }
 }
