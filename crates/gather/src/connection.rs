@@ -22,7 +22,7 @@ use crate::{Access, Endpoint, Error, tls};
 const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 
 /// Until the head of an answer is there.
-const ANSWER_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
 /// A proxy's answer to CONNECT is a few lines.
 const MAX_PROXY_ANSWER: usize = 16 << 10;
@@ -39,6 +39,13 @@ pub(crate) struct Dialer<'a> {
     server_name: ServerName<'static>,
 }
 
+/// Whom a connection is for, where both are behind one address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    Gateway,
+    ApiServer,
+}
+
 /// A connection that speaks HTTP/1.1.
 pub(crate) struct Connection {
     sender: SendRequest<Empty<Bytes>>,
@@ -49,9 +56,9 @@ pub(crate) struct Connection {
 // === impl Dialer ===
 
 impl<'a> Dialer<'a> {
-    pub(crate) fn new(endpoint: &'a Endpoint, access: &'a Access) -> Result<Self, Error> {
+    pub(crate) fn new(endpoint: &'a Endpoint, access: &'a Access, speaks: Speaks) -> Result<Self, Error> {
         let proxy = proxy::choose(access.proxy.as_deref(), endpoint.host(), |name| std::env::var(name).ok())?;
-        let connector = TlsConnector::from(Arc::new(tls::client(access)?));
+        let connector = TlsConnector::from(Arc::new(tls::client(access, speaks)?));
         let name = access.server_name.as_deref().unwrap_or(endpoint.host());
         let server_name = ServerName::try_from(name.to_owned())
             .map_err(|_| Error::Credentials { what: format!("`{name}` is no server name") })?;

@@ -24,6 +24,8 @@ pub enum Error {
     NotFound { endpoint: String, tries: usize, seconds: u64, reached: String },
     #[error("ask the bootstrap machine for {path}: {status}{said}")]
     Refused { path: &'static str, status: u16, said: String },
+    #[error("ask the API server for {path}: {status}{said}")]
+    List { path: &'static str, status: u16, said: String },
     #[error("write `{path}`")]
     Write { path: PathBuf, source: io::Error },
     #[error("reach {target} through {endpoint}: {status}{said}")]

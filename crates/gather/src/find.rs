@@ -9,7 +9,7 @@ use landfall_model::identity::NodeIdentity;
 use serde::Deserialize;
 use tokio::time::Instant;
 
-use crate::connection::{Connection, Dialer, small_body};
+use crate::connection::{Connection, Dialer, Speaks, small_body};
 use crate::{Access, Endpoint, Error};
 
 /// Between two tries; grows to the longest.
@@ -43,7 +43,7 @@ pub struct Found {
 
 /// Opens connections until the bootstrap machine answers.
 pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> Result<Found, Error> {
-    let dialer = Dialer::new(endpoint, access)?;
+    let dialer = Dialer::new(endpoint, access, Speaks::Gateway)?;
     let started = Instant::now();
     let mut pause = FIRST_PAUSE;
     let mut reached: BTreeMap<String, usize> = BTreeMap::new();

@@ -1,6 +1,7 @@
 //! The operator's side of the gateway: finds the bootstrap machine behind a load balancer, fetches its bundle, opens
 //! tunnels to other nodes through it, and names machines that never became nodes.
 
+mod census;
 mod connection;
 mod endpoint;
 mod error;
@@ -12,6 +13,7 @@ mod strangers;
 mod tls;
 mod tunnel;
 
+pub use census::{Census, census};
 pub use endpoint::{Access, Endpoint};
 pub use error::Error;
 pub use fetch::{Fetched, Route, Wanted, fetch};

@@ -7,7 +7,12 @@ use std::io::{self, BufRead as _, BufReader, Read};
 use std::net::IpAddr;
 use std::path::Path;
 
+use base64::Engine as _;
 use serde_json::Value;
+use x509_parser::certification_request::X509CertificationRequest;
+use x509_parser::prelude::FromDer as _;
+
+use crate::Census;
 
 /// What is read of one file in a bundle; a machine that asks shows itself more than once.
 const MAX_FILE: u64 = 64 << 20;
@@ -27,6 +32,10 @@ pub struct Stranger {
     pub seen: Vec<&'static str>,
 }
 
+const NODE_USER: &str = "system:node:";
+/// `ATF_COM`: the neighbour has answered.
+const ARP_COMPLETE: u32 = 0x2;
+
 const ASKED_CONFIGURATION: &str = "asked the machine-config server for its configuration";
 const ASKED_CERTIFICATE: &str = "asked for a node's certificate";
 const NEIGHBOUR: &str = "answers on the bootstrap machine's network";
@@ -39,8 +48,8 @@ struct Sightings {
     known: BTreeSet<String>,
 }
 
-/// The strangers of one bundle.
-pub fn strangers(bundle: &Path) -> io::Result<Vec<Stranger>> {
+/// The strangers of one bundle. An API server that could be asked knows more nodes, and more of who asked to become one.
+pub fn strangers(bundle: &Path, census: Option<&Census>) -> io::Result<Vec<Stranger>> {
     let mut reader = BufReader::new(File::open(bundle)?);
     let is_zstd = reader.fill_buf()?.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
     let unpacked: Box<dyn Read> = if is_zstd {
@@ -49,6 +58,10 @@ pub fn strangers(bundle: &Path) -> io::Result<Vec<Stranger>> {
         Box::new(flate2::bufread::MultiGzDecoder::new(reader))
     };
     let mut sightings = Sightings::default();
+    if let Some(census) = census {
+        sightings.nodes(&census.nodes);
+        sightings.requests(&census.requests);
+    }
     let mut archive = tar::Archive::new(unpacked);
     for entry in archive.entries()? {
         // A cut bundle ends here; what was seen so far counts.
@@ -65,8 +78,8 @@ impl Sightings {
     fn file(&mut self, path: &str, content: impl Read) {
         let name = path.rsplit('/').next().unwrap_or(path);
         match name {
-            "nodes.json" => self.nodes(content),
-            "csr.json" => self.requests(content),
+            "nodes.json" => self.nodes(&list(content)),
+            "csr.json" => self.requests(&list(content)),
             "ip-addr.txt" => each_line(content, |line| self.own_address(line)),
             "ip-neigh.txt" | "neighbours.txt" => each_line(content, |line| self.neighbour(line)),
             _ if path.contains("/journals/") || path.contains("/containers/") || path.contains("/pods/") => {
@@ -76,8 +89,8 @@ impl Sightings {
         }
     }
 
-    fn nodes(&mut self, content: impl Read) {
-        for node in items(content) {
+    fn nodes(&mut self, list: &Value) {
+        for node in items(list) {
             if let Some(name) = node.pointer("/metadata/name").and_then(Value::as_str) {
                 self.known.insert(name.to_owned());
             }
@@ -90,13 +103,16 @@ impl Sightings {
         }
     }
 
-    /// Requests of machines that have no identity yet are made by a bootstrap account and name the node inside; those of
-    /// nodes are made by the node itself.
-    fn requests(&mut self, content: impl Read) {
-        for request in items(content) {
+    /// Nodes ask in their own name; machines that are none yet ask with a bootstrap account, and name the node they want
+    /// to be inside the request.
+    fn requests(&mut self, list: &Value) {
+        for request in items(list) {
             let user = request.pointer("/spec/username").and_then(Value::as_str).unwrap_or_default();
-            if let Some(name) = user.strip_prefix("system:node:") {
-                self.see(name, ASKED_CERTIFICATE);
+            let inside = request.pointer("/spec/request").and_then(Value::as_str).and_then(requested_name);
+            for name in [Some(user), inside.as_deref()].into_iter().flatten() {
+                if let Some(name) = name.strip_prefix(NODE_USER) {
+                    self.see(name, ASKED_CERTIFICATE);
+                }
             }
         }
     }
@@ -118,11 +134,17 @@ impl Sightings {
         }
     }
 
-    /// `10.0.0.7 dev ens3 lladdr 52:54:00:00:00:01 REACHABLE`
+    /// `10.0.0.7 dev ens3 lladdr 52:54:00:00:00:01 REACHABLE`, or a line of `/proc/net/arp`:
+    /// `10.0.0.7 0x1 0x2 52:54:00:00:00:01 * ens3`
     fn neighbour(&mut self, line: &str) {
-        let mut words = line.split_whitespace();
-        let address = words.next().and_then(|word| word.parse::<IpAddr>().ok());
-        let answers = line.contains(" lladdr ") && !line.ends_with("FAILED");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let answers = match words[..] {
+            [_, _, flags, _, _, _] if flags.starts_with("0x") => {
+                u32::from_str_radix(&flags[2..], 16).is_ok_and(|flags| flags & ARP_COMPLETE != 0)
+            }
+            _ => words.contains(&"lladdr") && words.last() != Some(&"FAILED"),
+        };
+        let address = words.first().and_then(|word| word.parse::<IpAddr>().ok());
         if let Some(address) =
             address.filter(|address| answers && !address.is_multicast() && !link_local(*address))
         {
@@ -154,15 +176,22 @@ fn without_port(text: &str) -> Option<IpAddr> {
     text.parse::<std::net::SocketAddr>().map(|address| address.ip()).or_else(|_| text.parse()).ok()
 }
 
-fn items(content: impl Read) -> Vec<Value> {
-    let list: Value = serde_json::from_reader(BufReader::new(content)).unwrap_or_default();
-    match list {
-        Value::Object(mut list) => match list.remove("items") {
-            Some(Value::Array(items)) => items,
-            _ => Vec::new(),
-        },
-        _ => Vec::new(),
-    }
+fn list(content: impl Read) -> Value {
+    // What cannot be read names nobody.
+    serde_json::from_reader(BufReader::new(content)).unwrap_or_default()
+}
+
+fn items(list: &Value) -> impl Iterator<Item = &Value> {
+    list.get("items").and_then(Value::as_array).into_iter().flatten()
+}
+
+/// The common name in a certificate request, which the API server gives as PEM in base64.
+fn requested_name(text: &str) -> Option<String> {
+    let pem = base64::engine::general_purpose::STANDARD.decode(text).ok()?;
+    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
+    let (_, request) = X509CertificationRequest::from_der(&pem.contents).ok()?;
+    let name = request.certification_request_info.subject.iter_common_name().next()?;
+    name.as_str().ok().map(str::to_owned)
 }
 
 /// Every line that is text and not too long.
@@ -202,11 +231,38 @@ mod tests {
         let neighbours = "10.0.0.5 dev ens3 lladdr 52:54:00:00:00:05 STALE\n10.0.0.9 dev ens3 FAILED\n\
                           10.0.0.2 dev ens3 lladdr 52:54:00:00:00:02 REACHABLE\nfe80::1 dev ens3 lladdr 52:54:00:00:00:01 STALE\n";
         sightings.file("b/bootstrap/network/ip-neigh.txt", neighbours.as_bytes());
+        // As the kernel writes it, and as our own bundles have it.
+        let arp = "IP address       HW type     Flags       HW address            Mask     Device\n\
+                   10.0.0.7         0x1         0x2         52:54:00:00:00:07     *        ens3\n\
+                   10.0.0.8         0x1         0x0         00:00:00:00:00:00     *        ens3\n";
+        sightings.file("b/bootstrap/network/neighbours.txt", arp.as_bytes());
 
         let found = sightings.finish();
         let names: Vec<_> = found.iter().map(|stranger| stranger.name.as_str()).collect();
-        assert_eq!(names, ["10.0.0.5", "fd00::6", "master-1"]);
+        assert_eq!(names, ["10.0.0.5", "10.0.0.7", "fd00::6", "master-1"]);
         assert_eq!(found[0].seen, [NEIGHBOUR, ASKED_CONFIGURATION]);
+    }
+
+    /// Of a machine that wants to be `system:node:master-2`, made with openssl.
+    const REQUEST: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIeU1JR1lBZ0VBTURZeEZUQVRCZ05WQkFvTURI\
+        TjVjM1JsYlRwdWIyUmxjekVkTUJzR0ExVUVBd3dVYzNsegpkR1Z0T201dlpHVTZiV0Z6ZEdWeUxUSXdXVEFUQmdj\
+        cWhrak9QUUlCQmdncWhrak9QUU1CQndOQ0FBU29tNnlLCjdZd2dVOEFmVmZQcytzVksrQms3bklGTkwzM3BtWUx2\
+        MXN2QU1yaWxabS8yMGc1TkdNcGhtT1NjN3BzbnlkYjgKaE5GQWo5bVdDR2x3Zkt0OW9BQXdDZ1lJS29aSXpqMEVB\
+        d0lEU1FBd1JnSWhBS0kyRWtDc3dqWlkyblFHU1FKTQp3TUpEQVVldVZGNE9FQWQrNlBSaUkxMkdBaUVBL3d4Z2dB\
+        ZnU0MUFxYUZtSHhvL3NxcVNjc2hOaCtXc1Y2aXRiCnF2cHhsNnM9Ci0tLS0tRU5EIENFUlRJRklDQVRFIFJFUVVF\
+        U1QtLS0tLQo=";
+
+    #[test]
+    fn a_machine_that_asks_with_a_bootstrap_account_is_named_by_its_request() {
+        let mut sightings = Sightings::default();
+        let requests = serde_json::json!({"items": [
+            {"spec": {"username": "system:bootstrap:abcdef", "request": REQUEST}},
+            {"spec": {"username": "system:bootstrap:abcdef", "request": "bm90aGluZw=="}},
+            {"spec": {"username": "jane", "request": 7}},
+        ]});
+        sightings.requests(&requests);
+        let found = sightings.finish();
+        assert_eq!(found, [Stranger { name: "master-2".to_owned(), seen: vec![ASKED_CERTIFICATE] }]);
     }
 
     #[test]

@@ -8,18 +8,20 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
+use crate::connection::Speaks;
 use crate::{Access, Error};
 
 /// Offered first: a gateway that passes TLS through untouched answers this one itself. An API server does not know it and
 /// takes the next.
-const ALPN: [&[u8]; 2] = [b"landfall/1", b"http/1.1"];
+const GATEWAY: &[u8] = b"landfall/1";
+const HTTP: &[u8] = b"http/1.1";
 
 /// Takes any certificate, because the user said so. Signatures are still checked: whoever answers owns the key of the
 /// certificate shown.
 #[derive(Debug)]
 struct Anybody(Arc<CryptoProvider>);
 
-pub(crate) fn client(access: &Access) -> Result<ClientConfig, Error> {
+pub(crate) fn client(access: &Access, speaks: Speaks) -> Result<ClientConfig, Error> {
     let failed =
         |what: &str, error: &dyn std::fmt::Display| Error::Credentials { what: format!("{what}: {error}") };
     let provider = Arc::new(aws_lc_rs::default_provider());
@@ -43,7 +45,10 @@ pub(crate) fn client(access: &Access) -> Result<ClientConfig, Error> {
                 .map_err(|error| failed("the client certificate and its key", &error))?
         }
     };
-    config.alpn_protocols = ALPN.map(<[u8]>::to_vec).to_vec();
+    config.alpn_protocols = match speaks {
+        Speaks::Gateway => vec![GATEWAY.to_vec(), HTTP.to_vec()],
+        Speaks::ApiServer => vec![HTTP.to_vec()],
+    };
     Ok(config)
 }
 

@@ -4,7 +4,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use landfall_evidence::bundle::bundle_id;
-use landfall_gather::{Fetched, NodeAnswer, Patience, Route, Ssh, Wanted, fetch, find, over_ssh, strangers};
+use landfall_gather::{
+    Access, Census, Endpoint, Fetched, NodeAnswer, Patience, Route, Ssh, Wanted, census, fetch, find,
+    over_ssh, strangers,
+};
+use landfall_model::chain;
 
 use super::diagnose::{self, Diagnose};
 use super::reach::{self, Reach};
@@ -104,6 +108,7 @@ impl Gather {
             "bootstrap machine {} (phase {}), found on connection {}",
             identity.node.hostname, identity.phase, found.tries
         ));
+        let phase = identity.phase.clone();
         let route = Route { endpoint: &endpoint, access: &access, patience };
         let progress = Progress::start("Fetching", None);
         let fetched = runtime.block_on(fetch(route, found, &wanted, &to, &|bytes| progress.add(bytes)));
@@ -112,11 +117,23 @@ impl Gather {
         tell(&fetched);
         let mut bundles = vec![fetched.path.clone()];
         bundles.extend(runtime.block_on(self.nodes(&endpoint.to_string(), &to))?);
-        name_strangers(&fetched.path);
+        let census = runtime.block_on(Self::census(&endpoint, &access, &phase));
+        name_strangers(&fetched.path, census.as_ref());
         if self.skip_analysis {
             return Ok(if fetched.cut.is_some() { Exit::Failed } else { Exit::Done });
         }
         Diagnose::of(bundles, self.output).run()
+    }
+
+    /// What the API server knows of nodes, where there is one and it lets us ask.
+    async fn census(endpoint: &Endpoint, access: &Access, phase: &str) -> Option<Census> {
+        if matches!(phase, "no-api" | "failed") {
+            return None;
+        }
+        let asked = census(endpoint, access).await;
+        asked
+            .inspect_err(|error| tracing::debug!(error = %chain(error), "The API server was not asked."))
+            .ok()
     }
 
     /// Bundles of the nodes that were asked for. One that cannot be reached does not cost the others.
@@ -180,8 +197,8 @@ fn tell(fetched: &Fetched) {
 }
 
 /// Machines nobody lists, and whose logs are therefore missing.
-fn name_strangers(bundle: &Path) {
-    match strangers(bundle) {
+fn name_strangers(bundle: &Path, census: Option<&Census>) {
+    match strangers(bundle, census) {
         Ok(found) => {
             for stranger in found {
                 say(&format!("not a node: {} ({})", stranger.name, stranger.seen.join("; ")));

@@ -1,0 +1,41 @@
+//! What an API server knows: its nodes, and who has asked to become one.
+
+use http_body_util::{BodyExt as _, Limited};
+use hyper::{HeaderMap, Method, StatusCode};
+use serde_json::Value;
+
+use crate::connection::{ANSWER_LIMIT, Dialer, Speaks, said};
+use crate::{Access, Endpoint, Error};
+
+const NODES: &str = "/api/v1/nodes";
+const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+/// Lists of the largest clusters are some megabytes.
+const MAX_LIST: usize = 64 << 20;
+
+/// Lists as the API server gives them.
+#[derive(Clone, Debug, Default)]
+pub struct Census {
+    pub(crate) nodes: Value,
+    pub(crate) requests: Value,
+}
+
+/// Asks whichever API server answers at the endpoint: they all know the same.
+pub async fn census(endpoint: &Endpoint, access: &Access) -> Result<Census, Error> {
+    let dialer = Dialer::new(endpoint, access, Speaks::ApiServer)?;
+    Ok(Census { nodes: list(&dialer, NODES).await?, requests: list(&dialer, REQUESTS).await? })
+}
+
+/// On a connection of its own: one that was sent away after the first answer is as good.
+async fn list(dialer: &Dialer<'_>, path: &'static str) -> Result<Value, Error> {
+    let mut connection = dialer.dial().await?;
+    let answer = connection.ask(Method::GET, path, HeaderMap::new()).await?;
+    if answer.status() != StatusCode::OK {
+        let (status, said) = said(answer).await;
+        return Err(Error::List { path, status, said });
+    }
+    let body = Limited::new(answer.into_body(), MAX_LIST).collect();
+    let cut = |said: &str| Error::List { path, status: StatusCode::OK.as_u16(), said: said.to_owned() };
+    let body = tokio::time::timeout(ANSWER_LIMIT, body).await.map_err(|_| cut(", but not in time"))?;
+    let body = body.map_err(|_| cut(", but not to its end"))?;
+    serde_json::from_slice(&body.to_bytes()).map_err(|_| cut(", but no JSON"))
+}
