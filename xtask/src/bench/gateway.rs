@@ -24,6 +24,9 @@ const START: Duration = Duration::from_secs(30);
 /// Kibibytes an idle connection may cost.
 const SPLICE_BAR: f64 = 8.0;
 const INTERCEPT_BAR: f64 = 40.0;
+/// Milliseconds from a request for a bundle to the first of its bytes, TLS handshake included.
+const FIRST_BYTE_BAR: f64 = 100.0;
+const TOKEN: &str = "a-token-for-measurements";
 
 /// Everything that runs, in one folder.
 struct Bed {
@@ -40,12 +43,13 @@ struct Proxy {
 }
 
 pub(super) fn run(bench: &Bench) -> Result<()> {
-    let build = ["build", "--release", "--locked", "--quiet", "--package"];
-    shell::run(shell::cargo().args(build).arg("landfall"))?;
-    shell::run(shell::cargo().args(build).args(["landfall-gateway", "--example", "load"]))?;
+    // In one go: what both need is then built once.
+    let build = ["build", "--release", "--locked", "--quiet", "--package", "landfall", "--bin", "landfall"];
+    shell::run(shell::cargo().args(build).args(["--package", "landfall-gateway", "--example", "load"]))?;
     let bed = Bed::new()?;
     splice(bench, &bed)?;
-    intercept(bench, &bed)
+    intercept(bench, &bed)?;
+    first_byte(bench, &bed)
 }
 
 fn splice(bench: &Bench, bed: &Bed) -> Result<()> {
@@ -153,6 +157,25 @@ fn intercept(bench: &Bench, bed: &Bed) -> Result<()> {
     Ok(())
 }
 
+/// The first byte of a bundle, from a collector that the gateway started.
+fn first_byte(bench: &Bench, bed: &Bed) -> Result<()> {
+    let ours = bed.gateway("bundle")?;
+    let mut times = Vec::new();
+    for _ in 0..bench.rounds {
+        let output = Command::new("curl")
+            .args(["-sfk", "-m", "60", "-o", "/dev/null", "-w", "%{time_starttransfer}"])
+            .args(["-H", &format!("Authorization: Bearer {TOKEN}")])
+            .arg(format!("https://{}/bootstrap", ours.address))
+            .output()
+            .context("start curl")?;
+        ensure!(output.status.success(), "no bundle came: {}", output.status);
+        times.push(String::from_utf8_lossy(&output.stdout).parse::<f64>()? * 1000.0);
+    }
+    let time = super::median(&mut times);
+    bench.print("bundle-first-byte", "ms", Better::Lower, 1.0, "bar", time, FIRST_BYTE_BAR);
+    Ok(())
+}
+
 const HAPROXY_TCP: &str = "\
 global\n nbthread 2\n maxconn 4000\n\
 defaults\n mode tcp\n timeout connect 5s\n timeout client 300s\n timeout server 300s\n option splice-auto\n\
@@ -244,7 +267,12 @@ impl Bed {
 
     fn gateway(&self, mode: &str) -> Result<Proxy> {
         let (port, admin) = (free_port()?, free_port()?);
-        let text = GATEWAY.replace("MODE", mode).replace("ADMIN", &admin.to_string());
+        let mut text = GATEWAY.replace("ADMIN", &admin.to_string());
+        if mode == "bundle" {
+            fs::write(self.path("token"), TOKEN)?;
+            text = text.replace("collector = \"FOLDER/none.sock\"", "gather_token = \"FOLDER/token\"");
+        }
+        let text = text.replace("MODE", if mode == "splice" { "splice" } else { "intercept" });
         let settings = self.settings(&format!("gateway-{mode}.toml"), &text, port)?;
         let program = shell::root().join("target/release/landfall");
         let mut proxy =

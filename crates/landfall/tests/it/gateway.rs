@@ -13,7 +13,7 @@ use crate::command::Bench;
 const LIMIT: Duration = Duration::from_secs(90);
 
 /// A machine that looks like a kubeadm control plane whose API server never came.
-fn kubeadm(bench: &Bench) -> Authority {
+pub(crate) fn kubeadm(bench: &Bench) -> Authority {
     let authority = Authority::new("kubernetes", 2).unwrap();
     let front = Authority::new("front-proxy", 2).unwrap();
     bench.file("root/etc/kubernetes/pki/ca.crt", authority.certificate());
@@ -128,6 +128,83 @@ fn a_machine_without_a_control_plane_is_told_so() {
     let settings = bench.file("gateway.toml", "modus = \"splice\"\n");
     let run = bench.run(&["gateway", "--config", settings.to_str().unwrap()]);
     run.assert_refused(1, "gateway.toml");
+}
+
+#[test]
+fn mistakes_are_told_in_one_line_with_advice() {
+    let bench = Bench::new();
+    kubeadm(&bench);
+    let root = bench.path().join("root").display().to_string();
+    let gateway = |further: &[&str]| bench.run(&[&["gateway", "--root", &root], further].concat());
+    let refused = |run: &crate::command::Run, code: i32, error: &str, hint: &str| {
+        let lines: Vec<&str> = run.stderr.lines().filter(|line| line.starts_with("error:")).collect();
+        assert_eq!(run.code, code, "{run:?}");
+        assert!(lines.len() == 1 && lines[0].contains(error), "{run:?}");
+        assert!(run.stderr.lines().any(|line| line.starts_with("hint: ") && line.contains(hint)), "{run:?}");
+    };
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    refused(&gateway(&["--listen", &address]), 1, "in use", "--listen");
+    let free = ["--listen", "127.0.0.1:0"];
+    refused(&gateway(&["--listen", "203.0.113.1:6444"]), 1, "listen on 203.0.113.1:6444", "--listen");
+    refused(
+        &gateway(&[&free[..], &["--audit-log", "root/etc/hostname/audit.log"]].concat()),
+        1,
+        "open the audit log",
+        "--audit-log",
+    );
+    refused(
+        &gateway(&[&free[..], &["--gather-token", "/nowhere/token"]].concat()),
+        1,
+        "/nowhere/token",
+        "files named",
+    );
+    // Without `nft` what was asked for cannot be done; nothing is served that would pretend otherwise.
+    refused(&gateway(&[&free[..], &["--redirect", "6443"]].concat()), 1, "nft", "nftables");
+    bench.file("root/etc/kubernetes/pki/apiserver.key", "not a key");
+    refused(&gateway(&free), 1, "apiserver.key", "files named");
+    std::fs::remove_file(bench.path().join("root/etc/kubernetes/pki/ca.crt")).unwrap();
+    refused(&gateway(&free), 1, "ca.crt", "files named");
+}
+
+/// Descriptors run out: who is there is served, who comes waits, and nothing ends.
+#[test]
+fn without_descriptors_it_goes_on() {
+    if !have(&[Need::Root, Need::Program("setpriv"), Need::Program("prlimit"), Need::Program("curl")]) {
+        return;
+    }
+    let bench = Bench::new();
+    kubeadm(&bench);
+    let (port, upstream) = (free_port().unwrap(), free_port().unwrap());
+    let root = bench.path().join("root").display().to_string();
+    let mut gateway = Process::start("gateway", Path::new("setpriv"), bench.path(), |command| {
+        // Root may allow itself more than it was given.
+        command.args(["--bounding-set=-sys_resource", "prlimit", "--nofile=80:80"]);
+        command.args([env!("CARGO_BIN_EXE_landfall"), "-v", "gateway", "--root", &root]);
+        command.args([
+            "--listen",
+            &format!("127.0.0.1:{port}"),
+            "--upstream",
+            &format!("127.0.0.1:{upstream}"),
+        ]);
+    })
+    .unwrap();
+    let answers = || {
+        let mut curl = Command::new("curl");
+        curl.args(["-sk", "-m", "5", "-o", "/dev/null", &format!("https://localhost:{port}/livez")]);
+        curl.status().unwrap().success()
+    };
+    gateway.wait_until("an answer", LIMIT, || answers().then_some(())).unwrap();
+    let mut held: Vec<_> =
+        (0..120).map_while(|_| std::net::TcpStream::connect(("127.0.0.1", port)).ok()).collect();
+    eventually("it to run out of descriptors", LIMIT, || {
+        gateway.log().contains("cannot accept connections").then_some(())
+    })
+    .unwrap();
+    held.clear();
+    gateway.wait_until("an answer again", LIMIT, || answers().then_some(())).unwrap();
+    gateway.signal(Signal::TERM).unwrap();
+    assert_eq!(gateway.wait(LIMIT).unwrap(), Some(0), "{}", gateway.log());
 }
 
 /// The whole way of an operator: find the machine, fetch, verify, be told the cause; and be told when it says no.

@@ -8,6 +8,7 @@ mod bad_input;
 mod command;
 mod diagnose;
 mod gateway;
+mod gateway_host;
 mod gather;
 mod hub;
 mod logging;
