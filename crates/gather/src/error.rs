@@ -46,6 +46,13 @@ impl Error {
 
     /// Nobody answered: later, it may.
     pub fn is_unavailable(&self) -> bool {
-        matches!(self, Self::Connect { .. } | Self::Late { .. } | Self::NotFound { .. } | Self::Tls { .. })
+        matches!(
+            self,
+            Self::Connect { .. }
+                | Self::Late { .. }
+                | Self::NotFound { .. }
+                | Self::Tls { .. }
+                | Self::Refused { status: 503, .. }
+        )
     }
 }

@@ -48,6 +48,7 @@ pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> R
     let mut pause = FIRST_PAUSE;
     let mut reached: BTreeMap<String, usize> = BTreeMap::new();
     let mut denied = None;
+    let mut not_now = None;
     let mut last_error = None;
     for tries in 1.. {
         match try_one(&dialer).await {
@@ -58,6 +59,8 @@ pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> R
                 *reached.entry("the bootstrap machine, which refuses us".to_owned()).or_default() += 1;
                 denied = Some((status, said));
             }
+            // It is the right machine; it may be able to say more when there is an API server to ask.
+            Ok(Answer::NotNow(status, said)) => not_now = Some((status, said)),
             Ok(Answer::Other(status)) => {
                 *reached.entry(format!("somebody else (HTTP {status})")).or_default() += 1;
             }
@@ -80,6 +83,9 @@ pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> R
         tokio::time::sleep(jittered(pause)).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+    if let Some((status, said)) = not_now {
+        return Err(Error::Refused { path: "/bootstrap/identity", status, said });
+    }
     // Nobody answered at all: why is better than how often.
     if let Some(error) = last_error.filter(|_| reached.is_empty()) {
         return Err(error);
@@ -98,6 +104,8 @@ enum Answer {
     Bootstrap(Box<IdentityAnswer>, Connection),
     /// It is the bootstrap machine, and it does not want us.
     Denied(u16, String),
+    /// It is the bootstrap machine, and it cannot tell yet whether it wants us.
+    NotNow(u16, String),
     /// Another API server, or one that does not know the path.
     Other(u16),
 }
@@ -115,6 +123,10 @@ async fn try_one(dialer: &Dialer<'_>) -> Result<Answer, Error> {
     if is_gateway && matches!(status, 401 | 403) {
         let (status, said) = crate::connection::said(response).await;
         return Ok(Answer::Denied(status, said));
+    }
+    if is_gateway && status == 503 {
+        let (status, said) = crate::connection::said(response).await;
+        return Ok(Answer::NotNow(status, said));
     }
     Ok(Answer::Other(status))
 }

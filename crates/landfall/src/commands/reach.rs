@@ -131,6 +131,13 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 pub(crate) fn explain(error: landfall_gather::Error) -> Failure {
     use landfall_gather::Error;
     let hint = match &error {
+        Error::Tunnel { .. } => {
+            "allow the node with `tunnel.networks` in the gateway's settings, and be allowed `get` on /bootstrap/tunnel"
+        }
+        Error::Refused { status: 503, .. } => {
+            "tokens cannot be judged without an API server: come with a client certificate or the gather token"
+        }
+        Error::Credentials { .. } => "check the files of `--client-certificate`, `--client-key` and the rest",
         _ if error.is_denied() => {
             "come as a member of system:masters, or be allowed `get` on the path /bootstrap, or use the gather token"
         }

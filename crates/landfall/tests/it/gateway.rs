@@ -161,10 +161,10 @@ fn mistakes_are_told_in_one_line_with_advice() {
     );
     // Without `nft` what was asked for cannot be done; nothing is served that would pretend otherwise.
     refused(&gateway(&[&free[..], &["--redirect", "6443"]].concat()), 1, "nft", "nftables");
-    bench.file("root/etc/kubernetes/pki/apiserver.key", "not a key");
-    refused(&gateway(&free), 1, "apiserver.key", "files named");
     std::fs::remove_file(bench.path().join("root/etc/kubernetes/pki/ca.crt")).unwrap();
     refused(&gateway(&free), 1, "ca.crt", "files named");
+    bench.file("root/etc/kubernetes/pki/apiserver.key", "not a key");
+    refused(&gateway(&free), 1, "apiserver.key", "files named");
 }
 
 /// Descriptors run out: who is there is served, who comes waits, and nothing ends.
@@ -248,6 +248,13 @@ fn gather_names_the_cause_through_the_gateway() {
 
     let run = gather("sailor", &[]);
     run.assert_refused_after_words(77, "403 Forbidden");
+    // The right machine, which cannot judge this token yet, is not "somebody else".
+    bench.file("token", "a-token-of-somebody-else");
+    let mut arguments = vec!["gather", url.as_str(), "--wait", "1", "--token-file", "token"];
+    arguments.extend(["--certificate-authority", "root/etc/kubernetes/pki/ca.crt"]);
+    let run = bench.run(&arguments);
+    run.assert_refused(69, "503 Service Unavailable");
+    assert!(run.stderr.contains("gather token"), "{run:?}");
     gateway.signal(Signal::TERM).unwrap();
     assert_eq!(gateway.wait(LIMIT).unwrap(), Some(0), "{}", gateway.log());
 }
