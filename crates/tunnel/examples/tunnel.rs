@@ -11,12 +11,19 @@ use landfall_tunnel::config::{
 use landfall_tunnel::server::Server;
 use tokio_util::sync::CancellationToken;
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let runtime = match words.first() {
+        Some(&"agent") => landfall_tunnel::agent_runtime()?,
+        _ => landfall_tunnel::server_runtime()?,
+    };
+    runtime.block_on(run(&words))
+}
+
+async fn run(words: &[&str]) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
-    match words[..] {
+    match *words {
         ["server", mode, socket, port, certificates] => {
             let files = Path::new(certificates);
             let mode: Mode = mode.parse()?;

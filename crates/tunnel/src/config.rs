@@ -49,6 +49,17 @@ pub struct ServerConfig {
     pub backend_dial_timeout: Duration,
     /// `--graceful-shutdown-timeout`
     pub graceful_shutdown_timeout: Duration,
+    /// `--max-dials-per-agent`, `--max-tunnels-per-agent`
+    pub limits: AgentLimits,
+}
+
+/// What one agent is asked to carry. Upstream knows no such limits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentLimits {
+    /// Dials without an answer.
+    pub dials: usize,
+    /// Open tunnels; none: as many as there are.
+    pub tunnels: Option<usize>,
 }
 
 /// Where kube-apiserver comes in.
@@ -111,7 +122,7 @@ pub enum TlsVersion {
 /// `landfall tunnel agent`.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// `--proxy-server-host`
+    /// `--proxy-server-host`: one name or address, or several with commas between them.
     pub proxy_server_host: String,
     /// `--proxy-server-port`
     pub proxy_server_port: u16,
@@ -180,6 +191,7 @@ impl ServerConfig {
             proxy_strategies: vec![Strategy::Default],
             backend_dial_timeout: DEFAULT_DIAL_TIMEOUT,
             graceful_shutdown_timeout: Duration::ZERO,
+            limits: AgentLimits::default(),
         }
     }
 }
@@ -204,6 +216,26 @@ impl AgentConfig {
             service_account_token_path: None,
             drain_timeout: Duration::from_secs(25),
         }
+    }
+}
+
+impl AgentConfig {
+    /// The names and addresses under which servers are called.
+    pub(crate) fn server_names(&self) -> impl Iterator<Item = &str> {
+        self.proxy_server_host.split(',').map(str::trim).filter(|name| !name.is_empty())
+    }
+}
+
+// === impl AgentLimits ===
+
+impl AgentLimits {
+    /// An agent this far behind is not going to answer in time.
+    pub const DEFAULT_DIALS: usize = 4096;
+}
+
+impl Default for AgentLimits {
+    fn default() -> Self {
+        Self { dials: Self::DEFAULT_DIALS, tunnels: None }
     }
 }
 

@@ -24,11 +24,27 @@ pub mod http2;
 pub mod packet;
 pub mod server;
 
+use std::io;
+
 use serde::{Deserialize, Serialize};
+use tokio::runtime::{Builder, Runtime};
 
 pub use identifiers::{IdentifierError, Identifiers, Unknown};
 pub use number::unique_id;
 pub use tls::TlsError;
+
+/// The threads a server runs on: half of the machine, whose other half the API server needs. Handing tunnels from thread
+/// to thread costs more than it brings.
+pub fn server_runtime() -> io::Result<Runtime> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Builder::new_multi_thread().worker_threads((cores / 2).max(1)).enable_all().build()
+}
+
+/// The thread an agent runs on. All its tunnels meet in one stream for each server, so a second thread would only hand
+/// bytes to the first.
+pub fn agent_runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
 
 /// What an admin port tells, whoever's it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

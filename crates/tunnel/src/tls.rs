@@ -31,8 +31,8 @@ const NOT_OFFERED: [&str; 10] = [
     "TLS_RSA_WITH_AES_256_GCM_SHA384",
 ];
 
-/// What is read from the socket of a busy link at once; rustls itself asks for 4 KiB at a time.
-pub(crate) const TLS_READ: usize = 64 * 1024;
+/// What a busy link may have encrypted and not yet written: what is written at once. rustls' own limit is 64 KiB.
+pub(crate) const TLS_WRITE: usize = 256 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -180,7 +180,7 @@ fn serving(
 
 /// The suites of TLS 1.3, and those of TLS 1.2 that the policy names.
 fn provider_for(policy: &TlsPolicy) -> Result<Arc<rustls::crypto::CryptoProvider>, TlsError> {
-    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    let mut provider = default_provider();
     if policy.cipher_suites.is_empty() {
         return Ok(Arc::new(provider));
     }
@@ -211,7 +211,15 @@ fn provider_for(policy: &TlsPolicy) -> Result<Arc<rustls::crypto::CryptoProvider
 }
 
 fn provider() -> Arc<rustls::crypto::CryptoProvider> {
-    Arc::new(rustls::crypto::aws_lc_rs::default_provider())
+    Arc::new(default_provider())
+}
+
+/// Prefers what Go prefers: AES with 128 bits is as safe in practice, and costs less for each byte.
+fn default_provider() -> rustls::crypto::CryptoProvider {
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    let preferred = rustls::CipherSuite::TLS13_AES_128_GCM_SHA256;
+    provider.cipher_suites.sort_by_key(|suite| suite.suite() != preferred);
+    provider
 }
 
 fn roots(path: &Path, pem: &[u8]) -> Result<RootCertStore, TlsError> {
@@ -264,5 +272,74 @@ mod tests {
         // Known, but not offered; and one of TLS 1.3, which cannot be chosen.
         assert_eq!(offered(&[NOT_OFFERED[0], "TLS_AES_128_GCM_SHA256"]).unwrap(), [""; 0]);
         assert!(matches!(offered(&["TLS_ROT13"]), Err(TlsError::Suite(name)) if name == "TLS_ROT13"));
+    }
+
+    /// Shakes hands in memory, with a client that offers everything of TLS 1.2, or of both versions.
+    fn shaken(policy: &TlsPolicy, client: &[&'static rustls::SupportedProtocolVersion]) -> Option<String> {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = landfall_pki::Authority::new("suites", 1).unwrap();
+        let leaf = landfall_pki::Leaf::new("server", landfall_pki::Purpose::Serve).names(["localhost"]);
+        let issued = authority.issue(&leaf).unwrap();
+        let file = |name: &str, content: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            path
+        };
+        let files = ServingFiles {
+            certificate: file("crt", &issued.certificate),
+            key: file("key", issued.key.expose()),
+            client_authority: None,
+        };
+        let serving = Serving::load(files, Alpn::None, policy).unwrap();
+        let authority = file("ca", authority.certificate());
+        let roots = roots(&authority, &read(&authority).unwrap()).unwrap();
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(client)
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let mut server = rustls::ServerConnection::new(serving.config()).unwrap();
+        let name = "localhost".try_into().unwrap();
+        let mut client = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+        while client.is_handshaking() || server.is_handshaking() {
+            let mut wire = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut wire).unwrap();
+            }
+            while !wire.is_empty() {
+                let taken = server.read_tls(&mut &wire[..]).unwrap();
+                wire.drain(..taken);
+                server.process_new_packets().ok()?;
+            }
+            while server.wants_write() {
+                server.write_tls(&mut wire).unwrap();
+            }
+            while !wire.is_empty() {
+                let taken = client.read_tls(&mut &wire[..]).unwrap();
+                wire.drain(..taken);
+                client.process_new_packets().ok()?;
+            }
+        }
+        server.negotiated_cipher_suite().and_then(|suite| suite.suite().as_str()).map(str::to_owned)
+    }
+
+    #[test]
+    fn the_suites_of_the_flags_are_those_of_the_handshake() {
+        let (old, both): (&[_], &[_]) =
+            (&[&rustls::version::TLS12], &[&rustls::version::TLS13, &rustls::version::TLS12]);
+        let policy = |at_least, suite: &str| {
+            let cipher_suites = Some(suite.to_owned()).filter(|name| !name.is_empty()).into_iter().collect();
+            TlsPolicy { at_least, cipher_suites }
+        };
+        for suite in [EXAMPLE_SUITE, "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"] {
+            assert_eq!(shaken(&policy(TlsVersion::Tls12, suite), old).as_deref(), Some(suite));
+        }
+        // The key is an elliptic curve's: a suite for RSA alone leaves nothing to agree on in TLS 1.2.
+        let other = policy(TlsVersion::Tls12, "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256");
+        assert_eq!(shaken(&other, old), None);
+        assert!(shaken(&other, both).is_some_and(|suite| suite.starts_with("TLS13_")));
+        let newest = policy(TlsVersion::Tls13, "");
+        assert_eq!(shaken(&newest, old), None);
+        assert!(shaken(&newest, both).is_some_and(|suite| suite.starts_with("TLS13_")));
     }
 }

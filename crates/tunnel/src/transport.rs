@@ -9,8 +9,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+use bytes::{Buf as _, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::time::Sleep;
 use tokio_util::io::poll_read_buf;
 
@@ -72,6 +72,14 @@ pub(crate) struct Transport<S> {
     timer: Option<Pin<Box<Sleep>>>,
 }
 
+/// A socket below TLS. rustls asks for 4 KiB at a time; this reads as much as there is, into memory that is only held
+/// while there is something in it.
+#[derive(Debug)]
+pub(crate) struct ReadAhead<S> {
+    socket: S,
+    ahead: BytesMut,
+}
+
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Lost {
@@ -109,12 +117,73 @@ fn spare() -> BytesMut {
 
 fn give_back(mut buffer: BytesMut) {
     buffer.clear();
+    // All of it at once, unless pieces of it are still under way.
+    let _ = buffer.try_reclaim(READ_SIZE);
     SPARE.with_borrow_mut(|spares| {
         if spares.len() == MAX_SPARE {
             spares.pop_front();
         }
         spares.push_back(buffer);
     });
+}
+
+// === impl ReadAhead ===
+
+impl<S> ReadAhead<S> {
+    pub(crate) fn new(socket: S) -> Self {
+        Self { socket, ahead: BytesMut::new() }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.ahead.is_empty() {
+            let mut buffer = spare();
+            let read = poll_read_buf(Pin::new(&mut self.socket), cx, &mut buffer);
+            if buffer.is_empty() {
+                give_back(buffer);
+                return read.map_ok(|_| ());
+            }
+            self.ahead = buffer;
+        }
+        let length = self.ahead.len().min(into.remaining());
+        into.put_slice(&self.ahead[..length]);
+        self.ahead.advance(length);
+        if self.ahead.is_empty() {
+            give_back(std::mem::take(&mut self.ahead));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for ReadAhead<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.socket.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
 }
 
 // === impl Transport ===

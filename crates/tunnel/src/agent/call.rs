@@ -7,7 +7,7 @@ use std::task::Context;
 use std::time::{Duration, Instant};
 
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite, BufReader};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
 use crate::config::AgentConfig;
@@ -16,8 +16,8 @@ use crate::http2::{Connection, Event, Headers, Limits, Role, StreamId};
 use crate::mux::{FIRST_CREDIT, FLOW_HEADER};
 use crate::server::granted;
 use crate::socket::Network;
-use crate::tls::{self, TLS_READ, TlsError};
-use crate::transport::{Driven, Lost, Transport};
+use crate::tls::{self, TLS_WRITE, TlsError};
+use crate::transport::{Driven, Lost, ReadAhead, Transport};
 
 /// From the first packet to the server's answer. Upstream waits for ever.
 const CALL_LIMIT: Duration = Duration::from_secs(20);
@@ -63,28 +63,34 @@ pub(super) enum CallError {
 /// Waits for the answer.
 struct Waiting;
 
-pub(super) async fn call<N: Network>(config: &AgentConfig, network: &N) -> Result<Called, CallError> {
-    tokio::time::timeout(CALL_LIMIT, call_for_ever(config, network)).await.unwrap_or(Err(CallError::Timeout))
+/// Calls a server. Where there are several addresses, each attempt begins with the next one.
+pub(super) async fn call<N: Network>(
+    config: &AgentConfig,
+    network: &N,
+    attempt: usize,
+) -> Result<Called, CallError> {
+    let called = tokio::time::timeout(CALL_LIMIT, call_for_ever(config, network, attempt)).await;
+    called.unwrap_or(Err(CallError::Timeout))
 }
 
-async fn call_for_ever<N: Network>(config: &AgentConfig, network: &N) -> Result<Called, CallError> {
-    let host = &config.proxy_server_host;
-    let address = format!("{}:{}", bracketed(host), config.proxy_server_port);
-    let socket = connect(network, &address).await;
-    let socket = socket.map_err(|source| CallError::Connect { address: address.clone(), source })?;
+async fn call_for_ever<N: Network>(
+    config: &AgentConfig,
+    network: &N,
+    attempt: usize,
+) -> Result<Called, CallError> {
+    let (socket, name) = connect(config, network, attempt).await?;
+    let address = format!("{}:{}", bracketed(&name), config.proxy_server_port);
     let (socket, scheme): (Box<dyn Socket>, _) = match &config.tls {
         None => (Box::new(socket), "http"),
         Some(files) => {
             // Read at each call, so that what is rotated is used.
             let tls = tls::calling(files).map_err(CallError::Tls)?;
-            let name = ServerName::try_from(host.clone()).map_err(|_| CallError::Name(host.clone()))?;
-            let shaken = TlsConnector::from(Arc::new(tls))
-                .connect(name, BufReader::with_capacity(TLS_READ, socket))
-                .await;
-            (
-                Box::new(shaken.map_err(|source| CallError::Handshake { address: address.clone(), source })?),
-                "https",
-            )
+            let name = ServerName::try_from(name.clone()).map_err(|_| CallError::Name(name))?;
+            let shaken = TlsConnector::from(Arc::new(tls)).connect(name, ReadAhead::new(socket)).await;
+            let mut shaken =
+                shaken.map_err(|source| CallError::Handshake { address: address.clone(), source })?;
+            shaken.get_mut().1.set_buffer_limit(Some(TLS_WRITE));
+            (Box::new(shaken), "https")
         }
     };
     let limits = Limits {
@@ -107,13 +113,30 @@ async fn call_for_ever<N: Network>(config: &AgentConfig, network: &N) -> Result<
     Ok(Called { transport, stream, server_id, server_count, credit })
 }
 
-/// The first of the server's addresses that answers.
-async fn connect<N: Network>(network: &N, address: &str) -> io::Result<N::Socket> {
-    let mut failure = io::Error::from(io::ErrorKind::NotFound);
-    for candidate in network.resolve(address).await? {
+/// The first of the servers' addresses that answers, and the name it has. All addresses of all names are tried, so that
+/// servers behind one name are met without a load balancer's luck.
+async fn connect<N: Network>(
+    config: &AgentConfig,
+    network: &N,
+    attempt: usize,
+) -> Result<(N::Socket, String), CallError> {
+    let mut failure = CallError::Name(config.proxy_server_host.clone());
+    let mut candidates = Vec::new();
+    for name in config.server_names() {
+        let address = format!("{}:{}", bracketed(name), config.proxy_server_port);
+        match network.resolve(&address).await {
+            Ok(found) => candidates.extend(found.into_iter().map(|address| (address, name))),
+            Err(source) => failure = CallError::Connect { address, source },
+        }
+    }
+    if !candidates.is_empty() {
+        let first = attempt % candidates.len();
+        candidates.rotate_left(first);
+    }
+    for (candidate, name) in candidates {
         match network.connect(candidate).await {
-            Ok(socket) => return Ok(socket),
-            Err(error) => failure = error,
+            Ok(socket) => return Ok((socket, name.to_owned())),
+            Err(source) => failure = CallError::Connect { address: candidate.to_string(), source },
         }
     }
     Err(failure)

@@ -12,7 +12,7 @@ use landfall_model::chain;
 use super::endpoint;
 use super::status::Metrics;
 use crate::grpc;
-use crate::http2::{Connection, Event, StreamId};
+use crate::http2::{Connection, ErrorCode, Event, StreamId};
 use crate::mux::{Command, Mux, Queue, Side, State, Tunnel};
 use crate::packet::{ConnectId, Packet, Random};
 use crate::socket::Network;
@@ -31,6 +31,8 @@ pub(super) struct Link<N> {
     dialing: HashMap<Random, Arc<State>>,
     last_connect_id: ConnectId,
     metrics: Arc<Metrics>,
+    /// Told when the server says that it will leave, so that another is looked for at once.
+    leave: Option<Box<dyn FnOnce() + Send>>,
 }
 
 /// Why a link ended in good order.
@@ -52,10 +54,20 @@ impl<N: Network> Link<N> {
         queue: Arc<Queue>,
         credit: Option<u64>,
         metrics: Arc<Metrics>,
+        leave: Box<dyn FnOnce() + Send>,
     ) -> Self {
         let mux = Mux::new(Side::Agent, stream, Arc::clone(&queue), Arc::clone(&metrics.packets))
             .counting(&metrics.traffic);
-        Self { network, mux, queue, credit, dialing: HashMap::new(), last_connect_id: 0, metrics }
+        Self {
+            network,
+            mux,
+            queue,
+            credit,
+            dialing: HashMap::new(),
+            last_connect_id: 0,
+            metrics,
+            leave: Some(leave),
+        }
     }
 
     /// The server is gone: all its tunnels end.
@@ -107,7 +119,7 @@ impl<N: Network> Link<N> {
             }
             Command::Drain => self.mux.send(Packet::Drain),
             Command::Stop => return ControlFlow::Break(End::Stopped),
-            Command::Dial { .. } | Command::Abandon { .. } => {}
+            Command::Dial { .. } | Command::Abandon { .. } | Command::GoAway => {}
         }
         ControlFlow::Continue(())
     }
@@ -149,6 +161,12 @@ impl<N: Network> Driven for Link<N> {
             }
             Event::Headers { .. } => {}
             Event::Reset { code, .. } => return ControlFlow::Break(End::ServerLeft(code.to_string())),
+            // What is open goes on; the stream ends with its last tunnel, or when the server ends it.
+            Event::GoAway { last, code } if code == ErrorCode::NO_ERROR && last >= self.mux.stream() => {
+                if let Some(leave) = self.leave.take() {
+                    leave();
+                }
+            }
             Event::GoAway { code, .. } => {
                 return ControlFlow::Break(End::ServerLeft(format!("GOAWAY {code}")));
             }
@@ -164,6 +182,9 @@ impl<N: Network> Driven for Link<N> {
         }
         self.mux.pump(connection);
         self.count(before);
+        if self.leave.is_none() && self.mux.tunnels() == 0 && self.dialing.is_empty() {
+            return ControlFlow::Break(End::ServerLeft("it said that it would".to_owned()));
+        }
         ControlFlow::Continue(())
     }
 

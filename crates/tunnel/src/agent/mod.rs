@@ -140,12 +140,14 @@ impl Agent {
 
     async fn keep_connected<N: Network>(&self, network: &N, lost: &Arc<tokio::sync::Notify>) {
         let mut pauses = Pauses::new(&self.config);
+        let mut attempt = 0;
         loop {
             if self.servers.is_complete() && !self.config.sync_forever {
                 lost.notified().await;
                 continue;
             }
-            let pause = match call::call(&self.config, network).await {
+            attempt += 1;
+            let pause = match call::call(&self.config, network, attempt).await {
                 Ok(called) => {
                     self.take_on(called, network, lost);
                     pauses.usual()
@@ -175,14 +177,24 @@ impl Agent {
             return;
         }
         tracing::info!(server = called.server_id, ours = called.credit.is_some(), "connected");
+        let leave = {
+            let (servers, id) = (Arc::clone(&self.servers), called.server_id.clone());
+            let (queue, lost) = (Arc::clone(&queue), Arc::clone(lost));
+            move || {
+                tracing::info!(server = id, "server is about to leave");
+                servers.remove(&id, &queue);
+                lost.notify_one();
+            }
+        };
         let link = Link::new(
             network.clone(),
             called.stream,
-            queue,
+            Arc::clone(&queue),
             called.credit,
             Arc::clone(&self.servers.metrics),
+            Box::new(leave),
         );
-        self.links.spawn(serve(Arc::clone(&self.servers), called, link, Arc::clone(lost)));
+        self.links.spawn(serve(Arc::clone(&self.servers), called, link, queue, Arc::clone(lost)));
     }
 }
 
@@ -196,11 +208,12 @@ async fn serve<N: Network>(
     servers: Arc<Servers>,
     called: Called,
     mut link: Link<N>,
+    queue: Arc<Queue>,
     lost: Arc<tokio::sync::Notify>,
 ) {
     let Called { mut transport, server_id, .. } = called;
     let outcome = transport.drive(&mut link).await;
-    servers.remove(&server_id);
+    servers.remove(&server_id, &queue);
     link.end();
     match outcome {
         Ok(End::Stopped) => {}

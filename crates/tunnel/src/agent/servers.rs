@@ -66,8 +66,12 @@ impl Servers {
         true
     }
 
-    pub(super) fn remove(&self, id: &str) {
-        self.lock().servers.remove(id);
+    /// Forgets a link to a server; another link to the same server is not meant.
+    pub(super) fn remove(&self, id: &str, link: &Arc<Queue>) {
+        let mut known = self.lock();
+        if known.servers.get(id).is_some_and(|queue| Arc::ptr_eq(queue, link)) {
+            known.servers.remove(id);
+        }
     }
 
     pub(super) fn connected(&self) -> usize {

@@ -31,6 +31,8 @@ pub(crate) enum Command {
     Dialed { random: Random, connect_id: ConnectId, error: Option<String> },
     /// Tell the server that no further tunnels are wanted.
     Drain,
+    /// Tell the agent to look for another server; what is open goes on.
+    GoAway,
     /// End the link.
     Stop,
 }

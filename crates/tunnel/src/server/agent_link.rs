@@ -42,6 +42,8 @@ struct AgentLink {
     agent: Arc<Agent>,
     shared: Arc<Shared>,
     pending: HashMap<Random, Arc<State>>,
+    /// The agent is to be told that this server leaves.
+    leaving: bool,
     /// The agent took something since the last tick.
     moved: bool,
     stuck_since: Option<Instant>,
@@ -106,6 +108,7 @@ pub(super) async fn serve<S: AsyncRead + AsyncWrite + Unpin>(shared: Arc<Shared>
         agent: Arc::clone(&agent),
         shared: Arc::clone(&shared),
         pending: HashMap::new(),
+        leaving: false,
         moved: true,
         stuck_since: None,
     };
@@ -219,6 +222,8 @@ impl AgentLink {
                     self.mux.send(Packet::CloseDial { random });
                 }
             }
+            // Upstream's agent drops its tunnels when it hears this, so it is only told at the end.
+            Command::GoAway => self.leaving = self.agent.credit.is_some(),
             Command::Stop => return ControlFlow::Break(End::Stopped),
             Command::Dialed { .. } | Command::Drain => {}
         }
@@ -272,6 +277,9 @@ impl Driven for AgentLink {
         self.agent.queue.register(cx.waker());
         while let Some(command) = self.agent.queue.next_command() {
             self.on_command(command)?;
+        }
+        if std::mem::take(&mut self.leaving) {
+            connection.go_away(ErrorCode::NO_ERROR, "the server is stopping");
         }
         self.moved |= connection.is_writable(self.mux.stream());
         self.mux.pump(connection);

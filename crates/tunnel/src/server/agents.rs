@@ -5,14 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::clock;
-use crate::config::Strategy;
+use crate::config::{AgentLimits, Strategy};
 use crate::identifiers::{Identifiers, host_of};
 use crate::metrics::Traffic;
 use crate::mux::Queue;
 use crate::number::random;
 
-/// Dials one agent may have unanswered. An agent this far behind is not going to answer in time.
-const MAX_PENDING: usize = 4096;
 /// How long an agent that did not answer is only asked when there is no other.
 const DOUBT: Duration = Duration::from_secs(30);
 
@@ -35,6 +33,7 @@ pub(crate) struct Agent {
 #[derive(Debug)]
 pub(crate) struct Agents {
     strategies: Vec<Strategy>,
+    limits: AgentLimits,
     connected: Mutex<Vec<Arc<Agent>>>,
 }
 
@@ -78,6 +77,12 @@ impl Agent {
         Pending(Arc::clone(self))
     }
 
+    fn is_full(&self, limits: AgentLimits) -> bool {
+        let (pending, tunnels) = (self.pending.load(Ordering::Relaxed), self.tunnels.load(Ordering::Relaxed));
+        // A dial under way is a tunnel soon.
+        pending >= limits.dials || limits.tunnels.is_some_and(|limit| tunnels + pending >= limit)
+    }
+
     /// Less is better. A dial weighs more than a tunnel, which may well be idle.
     fn load(&self) -> usize {
         self.pending.load(Ordering::Relaxed) * 16 + self.tunnels.load(Ordering::Relaxed)
@@ -99,8 +104,8 @@ impl Drop for Pending {
 // === impl Agents ===
 
 impl Agents {
-    pub(crate) fn new(strategies: Vec<Strategy>) -> Self {
-        Self { strategies, connected: Mutex::default() }
+    pub(crate) fn new(strategies: Vec<Strategy>, limits: AgentLimits) -> Self {
+        Self { strategies, limits, connected: Mutex::default() }
     }
 
     pub(crate) fn add(&self, agent: Arc<Agent>) {
@@ -131,9 +136,15 @@ impl Agents {
         self.strategies.iter().map(count).collect()
     }
 
-    /// Whether any strategy could choose an agent.
+    /// Whether any strategy could choose an agent that is likely to answer.
     pub(crate) fn is_ready(&self) -> bool {
-        self.counts().iter().any(|(_, count)| *count > 0)
+        let chosen = self.counts().iter().any(|(_, count)| *count > 0);
+        chosen && self.lock().iter().any(|agent| !agent.is_doubted())
+    }
+
+    /// Whether an agent is connected that has as much to do as it may.
+    pub(crate) fn is_any_full(&self) -> bool {
+        self.lock().iter().any(|agent| agent.is_full(self.limits))
     }
 
     /// The agent to ask for `address`, not one of `tried`.
@@ -141,7 +152,7 @@ impl Agents {
         let agents = self.lock();
         let open: Vec<&Arc<Agent>> = agents
             .iter()
-            .filter(|agent| agent.pending.load(Ordering::Relaxed) < MAX_PENDING)
+            .filter(|agent| !agent.is_full(self.limits))
             .filter(|agent| !tried.iter().any(|other| Arc::ptr_eq(other, agent)))
             .collect();
         self.strategies.iter().find_map(|strategy| {
@@ -186,13 +197,17 @@ mod tests {
         Arc::new(Agent::new(id.to_owned(), Identifiers::parse(identifiers, Unknown::Refused).unwrap(), None))
     }
 
+    fn agents(strategies: Vec<Strategy>) -> Agents {
+        Agents::new(strategies, AgentLimits::default())
+    }
+
     fn chosen(agents: &Agents, address: &str) -> Option<String> {
         agents.choose(address, &[]).map(|agent| agent.id.clone())
     }
 
     #[test]
     fn strategies_are_tried_in_order() {
-        let agents = Agents::new(vec![Strategy::DestHost, Strategy::DefaultRoute]);
+        let agents = agents(vec![Strategy::DestHost, Strategy::DefaultRoute]);
         assert!(!agents.is_ready());
         assert_eq!(chosen(&agents, "10.0.0.1:80"), None);
         agents.add(agent("wide", "cidr=10.0.0.0/8"));
@@ -212,7 +227,7 @@ mod tests {
 
     #[test]
     fn draining_and_doubted_agents_are_last() {
-        let agents = Agents::new(vec![Strategy::Default]);
+        let agents = agents(vec![Strategy::Default]);
         let (draining, doubted, good) = (agent("draining", ""), agent("doubted", ""), agent("good", ""));
         draining.draining.store(true, Ordering::Relaxed);
         doubted.doubt();
@@ -231,7 +246,7 @@ mod tests {
 
     #[test]
     fn the_less_loaded_agent_gets_most_dials() {
-        let agents = Agents::new(vec![Strategy::Default]);
+        let agents = agents(vec![Strategy::Default]);
         let (busy, idle) = (agent("busy", ""), agent("idle", ""));
         busy.tunnels.store(1000, Ordering::Relaxed);
         agents.add(busy);
@@ -241,13 +256,33 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_with_too_many_unanswered_dials_is_not_asked() {
-        let agents = Agents::new(vec![Strategy::Default]);
+    fn an_agent_with_too_many_unanswered_dials_or_tunnels_is_not_asked() {
+        let limits = AgentLimits { dials: 3, tunnels: Some(5) };
+        let agents = Agents::new(vec![Strategy::Default], limits);
         let only = agent("only", "");
         agents.add(Arc::clone(&only));
-        let pending: Vec<Pending> = (0..MAX_PENDING).map(|_| only.pending()).collect();
+        let pending: Vec<Pending> = (0..3).map(|_| only.pending()).collect();
         assert_eq!(chosen(&agents, "a:1"), None);
+        assert!(agents.is_any_full());
         drop(pending);
         assert_eq!(chosen(&agents, "a:1").as_deref(), Some("only"));
+        only.tunnels.store(4, Ordering::Relaxed);
+        assert_eq!(chosen(&agents, "a:1").as_deref(), Some("only"));
+        let _pending = only.pending();
+        assert_eq!(chosen(&agents, "a:1"), None);
+    }
+
+    #[test]
+    fn agents_that_do_not_answer_make_nobody_ready() {
+        let agents = agents(vec![Strategy::Default]);
+        let wedged = agent("wedged", "");
+        agents.add(Arc::clone(&wedged));
+        assert!(agents.is_ready());
+        wedged.doubt();
+        assert!(!agents.is_ready());
+        // It is still asked: there is no other.
+        assert_eq!(chosen(&agents, "a:1").as_deref(), Some("wedged"));
+        wedged.trust();
+        assert!(agents.is_ready());
     }
 }

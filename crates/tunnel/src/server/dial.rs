@@ -21,6 +21,8 @@ const MAX_ATTEMPTS: usize = 3;
 pub(crate) enum DialError {
     #[error("No agent available")]
     NoAgent,
+    #[error("every agent has as much to do as it may")]
+    Busy,
     #[error("{0}")]
     Refused(String),
     #[error("the agent was lost while dialing")]
@@ -44,7 +46,12 @@ async fn dial_somewhere(shared: &Shared, address: &str) -> Result<Tunnel, DialEr
     let mut tried: Vec<Arc<Agent>> = Vec::new();
     let mut failure = DialError::NoAgent;
     while tried.len() < MAX_ATTEMPTS {
-        let Some(agent) = shared.agents.choose(address, &tried) else { break };
+        let Some(agent) = shared.agents.choose(address, &tried) else {
+            if tried.is_empty() && shared.agents.is_any_full() {
+                failure = DialError::Busy;
+            }
+            break;
+        };
         tried.push(Arc::clone(&agent));
         let last = tried.len() == MAX_ATTEMPTS || shared.agents.count() <= tried.len();
         let until = if last { deadline } else { deadline.min(Instant::now() + PATIENCE) };
@@ -91,6 +98,7 @@ impl DialError {
             Self::Refused(text) if text.contains("timeout") || text.contains("deadline exceeded") => {
                 (504, "Gateway Timeout")
             }
+            Self::Busy => (503, "Service Unavailable"),
             Self::Refused(text) if text.contains("too many open files") => (503, "Service Unavailable"),
             Self::Refused(_) | Self::AgentLost => (502, "Bad Gateway"),
         }

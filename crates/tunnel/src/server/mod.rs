@@ -25,7 +25,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use landfall_cluster::Cluster;
-use tokio::io::BufReader;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -38,7 +37,8 @@ use crate::config::{DEFAULT_DIAL_TIMEOUT, Frontend, Mode, ServerConfig};
 use crate::health::{Door, HealthListener};
 use crate::mux::Command;
 use crate::socket::{Peer, listen};
-use crate::tls::{Alpn, Serving, TLS_READ, TlsError};
+use crate::tls::{Alpn, Serving, TLS_WRITE, TlsError};
+use crate::transport::ReadAhead;
 
 /// From the first byte to the end of the TLS handshake.
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
@@ -201,7 +201,9 @@ impl Server {
                 watches.spawn(listener.serve(Arc::new(ServerView(Arc::clone(&shared))), door));
             }
         }
-        let agents = {
+        // Tasks of their own, so that what is accepted starts on the thread that accepted it.
+        let mut doors = tokio::task::JoinSet::new();
+        doors.spawn({
             let (shared, tls) = (Arc::clone(&shared), self.agent_tls);
             async move {
                 loop {
@@ -209,7 +211,7 @@ impl Server {
                     spawn_agent(Arc::clone(&shared), socket, tls.as_deref());
                 }
             }
-        };
+        });
         let socket_path = match &self.frontend {
             Listener::Unix(_, path) => Some(path.clone()),
             Listener::Tcp(_, tls) => {
@@ -217,7 +219,7 @@ impl Server {
                 None
             }
         };
-        let frontends = {
+        doors.spawn({
             let (shared, mode) = (Arc::clone(&shared), self.mode);
             async move {
                 loop {
@@ -233,7 +235,7 @@ impl Server {
                     }
                 }
             }
-        };
+        });
         let lease = async {
             match &self.lease {
                 Some(lease) => lease.keep(&shared).await,
@@ -241,11 +243,10 @@ impl Server {
             }
         };
         tokio::select! {
-            () = agents => {}
-            () = frontends => {}
             () = lease => {}
             () = stop.cancelled() => {}
         }
+        doors.shutdown().await;
         if let Some(path) = socket_path {
             // It may have been removed already; a leftover is removed by the next start.
             let _ = std::fs::remove_file(path);
@@ -263,7 +264,7 @@ impl Server {
 impl Shared {
     fn new(config: &ServerConfig, authenticate: Option<Arc<dyn Authenticate>>) -> Self {
         Self {
-            agents: Agents::new(config.proxy_strategies.clone()),
+            agents: Agents::new(config.proxy_strategies.clone(), config.limits),
             server_id: config.server_id.clone(),
             server_count: config.server_count,
             counted: AtomicU32::new(0),
@@ -285,8 +286,11 @@ impl Shared {
         self.server_count.max(self.counted.load(Ordering::Relaxed))
     }
 
-    /// Lets tunnels end by themselves for a while, then ends the links.
+    /// Sends agents to look for another server, lets tunnels end by themselves for a while, then ends the links.
     async fn drain(&self, grace: Duration) {
+        for agent in self.agents.all() {
+            agent.queue.command(Command::GoAway);
+        }
         let busy = || self.agents.all().iter().any(|agent| agent.tunnels.load(Ordering::Relaxed) > 0);
         let ended = async {
             while busy() {
@@ -333,9 +337,11 @@ fn spawn_agent(shared: Arc<Shared>, socket: TcpStream, tls: Option<&Serving>) {
     };
     let acceptor = TlsAcceptor::from(tls.config());
     links.spawn(async move {
-        let socket = BufReader::with_capacity(TLS_READ, socket);
-        match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(socket)).await {
-            Ok(Ok(socket)) => agent_link::serve(shared, socket).await,
+        match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(ReadAhead::new(socket))).await {
+            Ok(Ok(mut socket)) => {
+                socket.get_mut().1.set_buffer_limit(Some(TLS_WRITE));
+                agent_link::serve(shared, socket).await;
+            }
             Ok(Err(error)) => tracing::info!(%error, "agent's handshake failed"),
             Err(_) => tracing::debug!("agent's handshake took too long"),
         }

@@ -102,7 +102,7 @@ impl Metrics {
 
     pub(super) fn dial_failed(&self, error: &DialError) {
         let reason = match error {
-            DialError::NoAgent => 0,
+            DialError::NoAgent | DialError::Busy => 0,
             DialError::Refused(_) => 1,
             DialError::AgentLost => 2,
             DialError::Timeout => 3,
@@ -173,7 +173,10 @@ impl Health for ServerView {
         } else if self.is_draining() {
             (500, "the server is stopping".to_owned())
         } else {
-            (500, "no connection to any proxy agent".to_owned())
+            let known = self.0.agents.count() > 0;
+            let reason =
+                if known { "no proxy agent answers dials" } else { "no connection to any proxy agent" };
+            (500, reason.to_owned())
         }
     }
 

@@ -9,6 +9,8 @@
 
 pub mod client;
 pub mod endpoint;
+pub mod kubelet;
+pub mod namespace;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -29,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::client::{Client, connect};
 use self::endpoint::Endpoint;
+use self::namespace::Namespace;
 
 pub const SOON: Duration = Duration::from_secs(20);
 /// What could not be delivered is given up in steps: by the client, the server and the agent.
@@ -165,49 +168,106 @@ impl Bed {
         (view, stop)
     }
 
+    /// Runs an agent whose endpoints are in a network namespace.
+    pub fn start_agent_in(&self, namespace: &Namespace, config: AgentConfig) -> Result<AgentView> {
+        let (stop, (tell, told)) = (self.stop.child_token(), std::sync::mpsc::channel());
+        let name = namespace.name().to_owned();
+        std::thread::spawn(move || {
+            let started = namespace::enter(&name).and_then(|()| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+                let agent = runtime.block_on(Agent::bind(config))?;
+                Ok((runtime, agent))
+            });
+            match started {
+                Ok((runtime, agent)) => {
+                    let _ = tell.send(Ok(agent.view()));
+                    runtime.block_on(agent.run(stop));
+                }
+                Err(error) => {
+                    let _ = tell.send(Err(error));
+                }
+            }
+        });
+        told.recv().context("the agent's thread")?
+    }
+
     pub fn upstream_server(&self, mode: Mode) -> Result<(Process, u16)> {
+        self.upstream_server_with(mode, IpAddr::V4(Ipv4Addr::LOCALHOST), None)
+    }
+
+    /// Agents come in at `bind`; the frontend is the socket, or a port with TLS.
+    pub fn upstream_server_with(
+        &self,
+        mode: Mode,
+        bind: IpAddr,
+        frontend: Option<u16>,
+    ) -> Result<(Process, u16)> {
         let (agents, health, admin) = (free_port()?, free_port()?, free_port()?);
         let mode = match mode {
             Mode::Grpc => "grpc",
             Mode::HttpConnect => "http-connect",
         };
-        let process = Process::start(
-            "proxy-server",
-            &Binary::KonnectivityServer.path()?,
-            self.directory.path(),
-            |command| {
-                command.args([
-                    format!("--mode={mode}"),
-                    format!("--uds-name={}", self.socket().display()),
-                    "--server-port=0".to_owned(),
-                    "--agent-bind-address=127.0.0.1".to_owned(),
-                    format!("--agent-port={agents}"),
-                    format!("--health-port={health}"),
-                    format!("--admin-port={admin}"),
-                    format!("--cluster-cert={}", self.file("server.crt").display()),
-                    format!("--cluster-key={}", self.file("server.key").display()),
-                    format!("--cluster-ca-cert={}", self.file("ca.crt").display()),
-                ]);
-            },
-        )?;
-        eventually("the upstream server to listen", SOON, || TcpStream::connect(("127.0.0.1", agents)).ok())?;
+        let (certificate, key, authority) = (
+            self.file("server.crt").display().to_string(),
+            self.file("server.key").display().to_string(),
+            self.file("ca.crt").display().to_string(),
+        );
+        let mut flags = vec![
+            format!("--mode={mode}"),
+            format!("--agent-bind-address={bind}"),
+            format!("--agent-port={agents}"),
+            format!("--health-port={health}"),
+            format!("--admin-port={admin}"),
+            format!("--cluster-cert={certificate}"),
+            format!("--cluster-key={key}"),
+            format!("--cluster-ca-cert={authority}"),
+        ];
+        flags.extend(match frontend {
+            None => vec![format!("--uds-name={}", self.socket().display()), "--server-port=0".to_owned()],
+            Some(port) => vec![
+                format!("--server-port={port}"),
+                "--server-bind-address=127.0.0.1".to_owned(),
+                format!("--server-cert={certificate}"),
+                format!("--server-key={key}"),
+                format!("--server-ca-cert={authority}"),
+            ],
+        });
+        let program = Binary::KonnectivityServer.path()?;
+        let process = Process::start("proxy-server", &program, self.directory.path(), |command| {
+            command.args(flags);
+        })?;
+        eventually("the upstream server to listen", SOON, || TcpStream::connect((bind, agents)).ok())?;
         Ok((process, agents))
     }
 
     pub fn upstream_agent(&self, port: u16, id: &str) -> Result<Process> {
-        let (health, admin) = (free_port()?, free_port()?);
+        let flags = self.upstream_agent_flags("127.0.0.1", port, id)?;
         Process::start(id, &Binary::KonnectivityAgent.path()?, self.directory.path(), |command| {
-            command.args([
-                "--proxy-server-host=127.0.0.1".to_owned(),
-                format!("--proxy-server-port={port}"),
-                format!("--ca-cert={}", self.file("ca.crt").display()),
-                format!("--agent-cert={}", self.file("agent.crt").display()),
-                format!("--agent-key={}", self.file("agent.key").display()),
-                format!("--agent-id={id}"),
-                format!("--health-server-port={health}"),
-                format!("--admin-server-port={admin}"),
-            ]);
+            command.args(flags);
         })
+    }
+
+    /// Runs upstream's agent where its endpoints are.
+    pub fn upstream_agent_in(&self, namespace: &Namespace, port: u16) -> Result<Process> {
+        let flags = self.upstream_agent_flags(&namespace.host().to_string(), port, "agent")?;
+        let program = Binary::KonnectivityAgent.path()?;
+        Process::start("agent", Path::new("ip"), self.directory.path(), |command| {
+            command.args(["netns", "exec", namespace.name()]).arg(program).args(flags);
+        })
+    }
+
+    fn upstream_agent_flags(&self, host: &str, port: u16, id: &str) -> Result<Vec<String>> {
+        let (health, admin) = (free_port()?, free_port()?);
+        Ok(vec![
+            format!("--proxy-server-host={host}"),
+            format!("--proxy-server-port={port}"),
+            format!("--ca-cert={}", self.file("ca.crt").display()),
+            format!("--agent-cert={}", self.file("agent.crt").display()),
+            format!("--agent-key={}", self.file("agent.key").display()),
+            format!("--agent-id={id}"),
+            format!("--health-server-port={health}"),
+            format!("--admin-server-port={admin}"),
+        ])
     }
 }
 

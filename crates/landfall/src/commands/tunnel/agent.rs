@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use landfall_cluster::LeaseQuery;
 use landfall_tunnel::agent::CountSource;
@@ -10,7 +10,7 @@ use landfall_tunnel::{Identifiers, Unknown, agent};
 use super::klog::{Klog, ignored};
 use super::pflag::{boolean, duration};
 use super::server::port;
-use super::{cluster, file, listening, pair, runtime, until_told};
+use super::{cluster, file, listening, pair, until_told};
 use crate::exit::{Exit, Failure};
 
 /// Dial endpoints for the tunnel's servers: a drop-in for `proxy-agent`
@@ -32,8 +32,8 @@ Exit codes: 0 ended as asked · 1 failed · 64 wrong usage"
 )]
 #[expect(clippy::struct_field_names, reason = "the fields are upstream's flags")]
 pub(super) struct Agent {
-    /// Where the servers are reached
-    #[arg(long, value_name = "HOST", default_value = "127.0.0.1")]
+    /// Where the servers are reached: a name or an address, or several with commas; all their addresses are called in turn
+    #[arg(long, value_name = "HOSTS", default_value = "127.0.0.1")]
     proxy_server_host: String,
 
     /// Port of the servers
@@ -182,7 +182,7 @@ impl Agent {
         });
         let kubeconfig = file(&self.kubeconfig);
         let config = self.config()?;
-        let runtime = runtime()?;
+        let runtime = landfall_tunnel::agent_runtime().context("start the runtime")?;
         let done = runtime.block_on(async {
             let (id, server, port) =
                 (config.agent_id.clone(), config.proxy_server_host.clone(), config.proxy_server_port);

@@ -14,7 +14,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand};
 use landfall_cluster::Cluster;
-use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -79,10 +78,6 @@ impl Signals {
             _ = self.interrupt.recv() => {}
         }
     }
-}
-
-fn runtime() -> anyhow::Result<Runtime> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")
 }
 
 /// Runs `role` until it has ended by itself. The first signal asks it to end, the second does not wait.

@@ -1,15 +1,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use landfall_cluster::Cluster;
-use landfall_tunnel::config::{Frontend, Mode, ServerConfig, ServingFiles, Strategy, TlsPolicy, TlsVersion};
+use landfall_tunnel::config::{
+    AgentLimits, Frontend, Mode, ServerConfig, ServingFiles, Strategy, TlsPolicy, TlsVersion,
+};
 use landfall_tunnel::server::{self, Authenticate, LeaseSettings, ServerError, TokenReviews, labels};
 
 use super::klog::{Klog, ignored};
 use super::pflag::{boolean, duration};
-use super::{cluster, file, listening, pair, runtime, until_told};
+use super::{cluster, file, listening, pair, until_told};
 use crate::exit::{Exit, Failure};
 
 /// Serve the API server's egress and the agents that carry it: a drop-in for `proxy-server`
@@ -164,6 +166,14 @@ pub(super) struct Server {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     graceful_shutdown_timeout: Duration,
 
+    /// Dials one agent may have without an answer; beyond, others are asked, or the dial fails (upstream: no limit)
+    #[arg(long, value_name = "NUMBER", default_value_t = AgentLimits::DEFAULT_DIALS, value_parser = at_least_one)]
+    max_dials_per_agent: usize,
+
+    /// Tunnels one agent may carry; beyond, others are asked, or the dial fails; 0: as many as there are
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    max_tunnels_per_agent: usize,
+
     #[command(flatten)]
     klog: Klog,
 
@@ -224,7 +234,7 @@ impl Server {
         let (tokens, lease) = (self.tokens()?, self.lease()?);
         let kubeconfig = file(&self.kubeconfig);
         let config = self.config()?;
-        let runtime = runtime()?;
+        let runtime = landfall_tunnel::server_runtime().context("start the runtime")?;
         let done = runtime.block_on(async {
             let (mode, id) = (config.mode, config.server_id.clone());
             let cluster = match (&tokens, &lease) {
@@ -298,6 +308,10 @@ impl Server {
             proxy_strategies: self.proxy_strategies,
             backend_dial_timeout: self.backend_dial_timeout,
             graceful_shutdown_timeout: self.graceful_shutdown_timeout,
+            limits: AgentLimits {
+                dials: self.max_dials_per_agent,
+                tunnels: Some(self.max_tunnels_per_agent).filter(|limit| *limit > 0),
+            },
             ..ServerConfig::new(
                 frontend,
                 self.server_id.filter(|id| !id.is_empty()).unwrap_or_else(landfall_tunnel::unique_id),
@@ -363,6 +377,10 @@ fn unable(error: ServerError) -> Failure {
 /// A port that others have to know cannot be left to chance.
 pub(super) fn port() -> clap::builder::RangedI64ValueParser<u16> {
     clap::value_parser!(u16).range(1..)
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|number| *number > 0).ok_or_else(|| "hint: a number from 1 on".to_owned())
 }
 
 fn permissions(text: &str) -> Result<u32, String> {
