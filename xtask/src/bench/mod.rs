@@ -7,6 +7,7 @@ mod gateway;
 mod journal;
 mod measure;
 mod redact;
+mod tunnel;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -39,6 +40,8 @@ enum Name {
     Journal,
     /// Secrets out of logs, against ripgrep replacing the same patterns
     Redact,
+    /// The tunnel, against upstream's proxy-server and proxy-agent
+    Tunnel,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -83,6 +86,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Name::Gateway => gateway::run(&bench("gateway")),
         Name::Journal => journal::run(&bench("journal")),
         Name::Redact => redact::run(&bench("redact")),
+        Name::Tunnel => tunnel::run(&bench("tunnel")),
     }
 }
 
