@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Instant;
 
 use anyhow::{Result, anyhow, bail, ensure};
@@ -16,6 +17,9 @@ use tokio::net::UnixStream;
 /// What kube-apiserver sends in one packet at most.
 const PIECE: usize = 32 * 1024;
 const READ: usize = 128 * 1024;
+
+/// Upstream tells dials apart by their number alone, so no two may share one.
+static NEXT_DIAL: AtomicI64 = AtomicI64::new(1);
 
 /// How tunnels are asked for.
 #[derive(Clone)]
@@ -137,7 +141,7 @@ impl GrpcClient {
             .send(Packet::DialRequest {
                 protocol: "tcp".to_owned(),
                 address: address.to_string(),
-                random: 77,
+                random: NEXT_DIAL.fetch_add(1, Ordering::Relaxed),
             })
             .await?;
         match client.packet().await? {

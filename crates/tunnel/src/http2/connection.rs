@@ -283,8 +283,14 @@ impl Connection {
 // === impl Flood ===
 
 impl Flood {
-    /// Pings, settings, resets and empty frames per second. Keepalive and bandwidth probing need a few.
+    /// Pings, settings, resets and empty frames per second, beyond one for each DATA frame. Keepalive needs a few.
     const MAX_PER_SECOND: u32 = 2000;
+
+    /// Data was carried, in either direction. grpc-go sends a ping for each DATA frame it gets, to learn how far away we
+    /// are: on a short way thousands in a second.
+    pub(super) fn carried(&mut self) {
+        self.count = self.count.saturating_sub(1);
+    }
 
     pub(super) fn count(&mut self, now: Instant) -> Result<(), Http2Error> {
         let since = *self.since.get_or_insert(now);

@@ -83,6 +83,8 @@ impl Connection {
         let end = head.has(frame::END_STREAM);
         if bytes.is_empty() && !end {
             self.flood.count(now)?;
+        } else if !bytes.is_empty() {
+            self.flood.carried();
         }
         let Some(stream) = self.streams.get_mut(&head.stream) else {
             // Sent before the peer learnt that the stream is gone.

@@ -85,6 +85,7 @@ impl Connection {
             if length > 0 || matches!(stream.pending.end, Some(End::Plain)) {
                 stream.outbound.send(length);
                 self.outbound.send(length);
+                self.flood.carried();
                 let end = length == stream.pending.len() && matches!(stream.pending.end, Some(End::Plain));
                 let flags = if end { frame::END_STREAM } else { 0 };
                 self.output

@@ -260,6 +260,22 @@ fn pings_at_a_human_pace_are_fine_for_ever() {
     }
 }
 
+/// grpc-go pings for each DATA frame it gets, to learn how far away its peer is.
+#[test]
+fn pings_that_keep_pace_with_data_are_no_flood() {
+    let (mut server, now) = greeted();
+    let open = frame(frame::HEADERS, frame::END_HEADERS, 1, &[0x83]);
+    assert_eq!(events(&mut server, open, now).map(|events| events.len()), Ok(1));
+    for _ in 0..5000 {
+        let mut both = frame(frame::DATA, 0, 1, b"x");
+        both.extend_from_slice(&frame(frame::PING, 0, 0, &[0; 8]));
+        assert_eq!(events(&mut server, both, now).map(|events| events.len()), Ok(1));
+        written(&mut server);
+    }
+    let flood = BytesMut::from(&frame(frame::PING, 0, 0, &[0; 8]).repeat(2002)[..]);
+    assert_eq!(code(events(&mut server, flood, now)), ErrorCode::ENHANCE_YOUR_CALM);
+}
+
 #[test]
 fn rapid_resets_end_the_connection() {
     let (mut server, now) = greeted();
