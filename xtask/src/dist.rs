@@ -23,12 +23,11 @@ pub(crate) fn run() -> Result<()> {
     // A target of its own keeps the flags away from build scripts and procedural macros, which cannot be static.
     shell::run(
         shell::cargo()
-            .args(["build", "--release", "--locked", "--package", "landfall", "--target", TARGET])
+            .args(["build", "--profile", "dist", "--locked", "--package", "landfall", "--target", TARGET])
             .env("RUSTFLAGS", "-C target-feature=+crt-static"),
     )?;
     let binary = dist.join("landfall");
-    fs::copy(root.join("target").join(TARGET).join("release/landfall"), &binary)
-        .context("take the binary")?;
+    fs::copy(root.join("target").join(TARGET).join("dist/landfall"), &binary).context("take the binary")?;
     ensure!(is_static(&fs::read(&binary)?), "the binary needs a dynamic loader; it must be static");
 
     let landfall = || std::process::Command::new(&binary);
