@@ -2,12 +2,12 @@ use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::{self, IsTerminal as _, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use landfall_evidence::bundle::{BundleWriter, Finished, Packing, Recipient, Sealed, bundle_id};
-use landfall_evidence::collect::{self, Event, Plan, parse_since};
+use landfall_evidence::collect::{self, DROP_INS, Event, Plan, parse_since};
 use landfall_model::bundle::{BundleItem, BundleManifest, ItemOutcome};
 
 use super::agent_daemon::Daemon;
@@ -51,9 +51,9 @@ pub(crate) struct Agent {
     #[arg(long, value_name = "TIME", value_parser = since)]
     since: Option<jiff::Timestamp>,
 
-    /// How the bundle is packed
-    #[arg(long, value_enum, default_value_t = Format::Gzip)]
-    format: Format,
+    /// How the bundle is packed [default: as the name of the file says, else gzip]
+    #[arg(long, value_enum)]
+    format: Option<Format>,
 
     /// Encrypt the bundle to this recipient of `age`: only the holder of the identity can read it
     #[arg(long, value_name = "age1…", requires = "once")]
@@ -86,7 +86,7 @@ impl Agent {
         }
         let (host, plan) = super::host_and_plan(&self.root)?;
         let plan = self.since.into_iter().fold(plan, Plan::since);
-        let packing = self.format.packing();
+        let packing = self.format.unwrap_or_else(|| Format::of_name(self.output.as_deref())).packing();
         let started = jiff::Timestamp::now();
         let id = bundle_id(started);
         let named = self.output.is_some();
@@ -124,14 +124,15 @@ impl Agent {
             }
             Event::Recorded(item) => progress.add(item.bytes),
         });
-        let finished = result.context("collect").and_then(|()| {
+        let collecting = || format!("collect into `{}`", to.display());
+        let finished = result.with_context(collecting).and_then(|()| {
             let Finished { out, manifest, packed } =
                 bundle.finish(jiff::Timestamp::now()).with_context(writing)?;
             out.finish().with_context(writing)?;
             Ok((manifest, packed))
         });
         progress.finish();
-        let (manifest, packed) = finished?;
+        let (manifest, packed) = finished.map_err(cut_short)?;
         let told = summary(&manifest, packed, &to.display().to_string(), sealed);
         // Nobody is left to be told when standard error is closed.
         let _ = io::stderr().write_all(told.as_bytes());
@@ -176,11 +177,37 @@ impl Write for Output {
 // === impl Format ===
 
 impl Format {
+    /// What the name of a file promises.
+    fn of_name(name: Option<&Path>) -> Self {
+        let Some(name) = name else { return Self::Gzip };
+        let ends = |name: &Path, end: &str| name.extension().is_some_and(|extension| extension == end);
+        // What is encrypted is named after what is inside.
+        let inside = name.file_stem().filter(|_| ends(name, "age")).map_or(name, Path::new);
+        if ends(inside, "zst") || ends(inside, "tzst") { Self::Zstd } else { Self::Gzip }
+    }
+
     fn packing(self) -> Packing {
         match self {
             Self::Gzip => Packing::Gzip,
             Self::Zstd => Packing::Zstd,
         }
+    }
+}
+
+/// A bundle that could not be written to its end, and what to do about it.
+fn cut_short(error: anyhow::Error) -> Failure {
+    let cause = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
+    match cause {
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge) => {
+            Failure::new(
+                error,
+                "what was written so far can be diagnosed; free some space, or send the bundle elsewhere with `-o -`",
+            )
+        }
+        Some(io::ErrorKind::BrokenPipe) => {
+            Failure::new(error, "whoever reads standard output ended before the bundle did")
+        }
+        _ => error.into(),
     }
 }
 
@@ -228,6 +255,9 @@ fn summary(manifest: &BundleManifest, packed: u64, to: &str, sealed: bool) -> St
     }
     if by_reason.keys().any(|reason| reason.contains("ermission denied")) {
         text += "hint: run as root to collect what may not be read\n";
+    }
+    if by_reason.values().flatten().any(|item| item.source.starts_with(DROP_INS)) {
+        text += &format!("hint: mend or remove the file in `{DROP_INS}`; everything else was collected\n");
     }
     text + &next_step(to, sealed)
 }

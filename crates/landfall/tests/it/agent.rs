@@ -24,8 +24,16 @@ fn disk() -> Bench {
 #[test]
 fn a_bundle_of_a_disk_is_diagnosed() {
     let bench = disk();
-    for (format, name) in [("gzip", "b.tar.gz"), ("zstd", "b.tar.zst")] {
-        let run = bench.run(&["agent", "--once", "--root", "disk", "--format", format, "-o", name]);
+    let cases: [(&[&str], &str, &[u8]); 4] = [
+        (&["--format", "gzip"], "b.tar.gz", b"\x1f\x8b"),
+        (&["--format", "zstd"], "b", b"\x28\xb5\x2f\xfd"),
+        // The name says how.
+        (&[], "c.tar.zst", b"\x28\xb5\x2f\xfd"),
+        (&[], "c", b"\x1f\x8b"),
+    ];
+    for (format, name, magic) in cases {
+        let run = bench.run(&[&["agent", "--once", "--root", "disk", "-o", name], format].concat());
+        assert!(fs::read(bench.path().join(name)).unwrap().starts_with(magic), "{name}");
         assert_eq!((run.code, run.stdout.as_str()), (0, ""), "{run:?}");
         assert!(run.stderr.contains(&format!("to `{name}`")), "{run:?}");
         assert!(run.stderr.ends_with(&format!("next: landfall diagnose {name}\n")), "{run:?}");
@@ -84,6 +92,27 @@ fn mistakes_are_refused_with_advice() {
 }
 
 #[test]
+fn a_full_disk_is_told_with_advice() {
+    let bench = disk();
+    // Every write to it fails for want of space.
+    let run = bench.run(&["agent", "--once", "--root", "disk", "-o", "/dev/full"]);
+    run.assert_refused(1, "No space left on device");
+    assert!(run.stderr.contains("`/dev/full`"), "{run:?}");
+    assert!(run.stderr.contains("\nhint: what was written so far can be diagnosed; "), "{run:?}");
+}
+
+#[test]
+fn a_reader_that_ends_early_is_told() {
+    let bench = disk();
+    let mut child = bench.command(&["agent", "--once", "--root", "disk", "-o", "-"]).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("hint: whoever reads standard output ended before the bundle did"), "{told}");
+}
+
+#[test]
 fn a_bundle_for_a_recipient_is_read_by_nobody_else() {
     if !have(&[Need::Program("age"), Need::Program("age-keygen")]) {
         return;
@@ -117,6 +146,7 @@ fn a_broken_drop_in_is_told_and_does_not_stop_the_rest() {
     assert_eq!(run.code, 0, "{run:?}");
     let line = "/etc/landfall/gather.d/bad.toml: line 2 is not part of a list of items to collect";
     assert!(run.stderr.contains(line) && !run.stderr.contains("hunter2"), "{run:?}");
+    assert!(run.stderr.contains("hint: mend or remove the file in `/etc/landfall/gather.d`"), "{run:?}");
     assert_eq!(
         bench.run(&["diagnose", "--output", "json", "b"]).report()["verdict"]["cause"],
         "dns-resolution-failure"
