@@ -37,6 +37,7 @@ const ROOMS: &[(&str, Level)] = &[
     ("landfall-tunnel", Level::Role),
     ("landfall-agent", Level::Role),
     ("landfall-node", Level::Role),
+    ("landfall-inplace", Level::Role),
     ("landfall-hub", Level::Role),
     ("landfall-controller", Level::Role),
     ("landfall-render", Level::Role),

@@ -9,6 +9,7 @@ mod error;
 mod lease;
 mod node;
 mod notes;
+mod secret;
 mod servers;
 mod version;
 
@@ -17,6 +18,8 @@ pub use client::Cluster;
 pub use credentials::{Credentials, Identity};
 pub use error::Error;
 pub use lease::{LeaseQuery, Leases, OwnLease, SeenLease};
+pub use node::NodeFacts;
 pub use notes::NodeNotes;
+pub use secret::SecretData;
 pub use servers::ServerProbe;
 pub use version::ServerVersion;

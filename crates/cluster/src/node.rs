@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Node;
@@ -11,7 +12,30 @@ const ROLES: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.ku
 /// More nodes than any control plane has.
 const MAX_NODES: u32 = 64;
 
+/// What a node is to its cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeFacts {
+    /// The kubelet says it is ready, and the cluster still believes it.
+    pub ready: bool,
+    /// The boot the kubelet last registered from.
+    pub boot_id: String,
+    pub kubelet_version: String,
+    /// Nothing new is put on it.
+    pub cordoned: bool,
+    pub labels: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+    /// `key=value:Effect`.
+    pub taints: Vec<String>,
+}
+
 impl Cluster {
+    /// What the cluster knows of a node; `None` when it has no such node.
+    pub async fn node_facts(&self, name: &str) -> Result<Option<NodeFacts>, Error> {
+        let nodes: Api<Node> = Api::all(self.client());
+        let found = self.ask(|| format!("read node {name}"), nodes.get_opt(name)).await?;
+        Ok(found.map(facts))
+    }
+
     /// The addresses of the nodes that carry the control plane.
     pub async fn control_plane_addresses(&self) -> Result<Vec<IpAddr>, Error> {
         let nodes: Api<Node> = Api::all(self.client());
@@ -26,6 +50,24 @@ impl Cluster {
             }
         }
         Ok(addresses)
+    }
+}
+
+fn facts(node: Node) -> NodeFacts {
+    let (spec, status) = (node.spec.unwrap_or_default(), node.status.unwrap_or_default());
+    let info = status.node_info.unwrap_or_default();
+    let conditions = status.conditions.unwrap_or_default();
+    let taints = spec.taints.unwrap_or_default().into_iter();
+    NodeFacts {
+        ready: conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+        boot_id: info.boot_id,
+        kubelet_version: info.kubelet_version,
+        cordoned: spec.unschedulable == Some(true),
+        labels: node.metadata.labels.unwrap_or_default(),
+        annotations: node.metadata.annotations.unwrap_or_default(),
+        taints: taints
+            .map(|taint| format!("{}={}:{}", taint.key, taint.value.unwrap_or_default(), taint.effect))
+            .collect(),
     }
 }
 

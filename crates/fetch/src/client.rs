@@ -26,6 +26,8 @@ const MAX_ANSWER_BYTES: usize = 16 * 1024;
 #[derive(Clone, Debug)]
 pub struct Fetcher {
     client: Client,
+    /// Follows nothing: what it sends is meant for one place only.
+    pub(crate) direct: Client,
 }
 
 // === impl Fetcher ===
@@ -33,20 +35,37 @@ pub struct Fetcher {
 impl Fetcher {
     /// Trusts what the machine trusts and, if a file is given, the authorities in it instead.
     pub fn new(authority: Option<&Path>) -> Result<Self, FetchError> {
+        Self::with_roots(roots(authority)?)
+    }
+
+    /// Trusts these authorities (PEM) and nobody else.
+    pub fn trusting(authorities: &[u8]) -> Result<Self, FetchError> {
+        let mut roots = RootCertStore::empty();
+        let certificates = CertificateDer::pem_slice_iter(authorities).filter_map(Result::ok);
+        let (used, _) = roots.add_parsable_certificates(certificates);
+        if used == 0 {
+            return Err(FetchError::NoAuthority { path: "the given authorities".into() });
+        }
+        Self::with_roots(roots)
+    }
+
+    fn with_roots(roots: RootCertStore) -> Result<Self, FetchError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|source| FetchError::Tls { source })?
-            .with_root_certificates(roots(authority)?)
+            .with_root_certificates(roots)
             .with_no_client_auth();
-        let client = Client::builder()
-            .tls_backend_preconfigured(config)
-            .connect_timeout(CONNECT_LIMIT)
-            .redirect(Policy::custom(follow))
-            .user_agent(concat!("landfall/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .map_err(|source| FetchError::Client { source })?;
-        Ok(Self { client })
+        let client = |redirects| {
+            Client::builder()
+                .tls_backend_preconfigured(config.clone())
+                .connect_timeout(CONNECT_LIMIT)
+                .redirect(redirects)
+                .user_agent(concat!("landfall/", env!("CARGO_PKG_VERSION")))
+                .build()
+                .map_err(|source| FetchError::Client { source })
+        };
+        Ok(Self { client: client(Policy::custom(follow))?, direct: client(Policy::none())? })
     }
 
     /// The answer's head, if it is a success. The body is as it is on the wire: hashes are of that.

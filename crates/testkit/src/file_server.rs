@@ -16,6 +16,8 @@ use tokio_rustls::server::TlsStream;
 
 /// A request's head; our clients' have a few hundred bytes.
 const MAX_HEAD: usize = 16 * 1024;
+/// A report has some kilobytes.
+const MAX_POST: usize = 1024 * 1024;
 /// Between two bytes of a server that drips.
 const DRIP: Duration = Duration::from_millis(50);
 
@@ -42,6 +44,18 @@ pub enum Serve {
         claimed: u64,
     },
     Redirect(String),
+    /// Whole, for who shows this header; 401 for everybody else.
+    Guarded {
+        header: &'static str,
+        value: String,
+        bytes: Vec<u8>,
+    },
+    /// Takes what is posted by who shows this header, once this many were turned away with 503.
+    Post {
+        header: &'static str,
+        value: String,
+        refuse: u32,
+    },
 }
 
 /// A file server over TLS that misbehaves when it is told to, and remembers what it was asked.
@@ -58,6 +72,7 @@ pub struct FileServer {
 struct State {
     paths: BTreeMap<String, Serve>,
     asked: Vec<String>,
+    posted: Vec<String>,
 }
 
 // === impl FileServer ===
@@ -142,6 +157,11 @@ impl FileServer {
         self.lock().asked.clone()
     }
 
+    /// What was posted and taken, in order.
+    pub fn posted(&self) -> Vec<String> {
+        self.lock().posted.clone()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -182,7 +202,7 @@ async fn respond(stream: &mut TlsStream<TcpStream>, state: &Mutex<State>) -> Res
         state.asked.push(format!("{method} {path}{tail}"));
         let behaviour = state.paths.get_mut(path);
         let now = behaviour.as_deref().cloned();
-        if let Some(Serve::Cut { times, .. }) = behaviour {
+        if let Some(Serve::Cut { times, .. } | Serve::Post { refuse: times, .. }) = behaviour {
             *times = times.saturating_sub(1);
         }
         now
@@ -190,6 +210,28 @@ async fn respond(stream: &mut TlsStream<TcpStream>, state: &Mutex<State>) -> Res
     match behaviour {
         None => status(stream, 404).await,
         Some(Serve::Status(code)) => status(stream, code).await,
+        Some(Serve::Guarded { header: name, value, bytes }) => {
+            if header(name) != Some(value) {
+                return status(stream, 401).await;
+            }
+            body(stream, &bytes, None, None, usize::MAX).await
+        }
+        Some(Serve::Post { header: name, value, refuse }) => {
+            let length = header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+            let mut text = vec![0; usize::min(length, MAX_POST)];
+            stream.read_exact(&mut text).await?;
+            let code = match (method, header(name) == Some(value), refuse) {
+                ("POST", true, 0) => 200,
+                ("POST", true, _) => 503,
+                ("POST", false, _) => 401,
+                _ => 405,
+            };
+            if code == 200 {
+                let text = String::from_utf8_lossy(&text).into_owned();
+                state.lock().unwrap_or_else(PoisonError::into_inner).posted.push(text);
+            }
+            status(stream, code).await
+        }
         Some(Serve::Redirect(to)) => {
             let answer =
                 format!("HTTP/1.1 302 x\r\nlocation: {to}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");

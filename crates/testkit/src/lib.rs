@@ -29,6 +29,7 @@ mod need;
 mod node;
 mod port;
 mod process;
+mod registry;
 mod wait;
 mod webhook;
 
@@ -42,5 +43,6 @@ pub use need::{Need, have};
 pub use node::{API_NAME, Dns, HOST_ADDRESS, Invitation, Node, NodeSpec, POD_IMAGE, node_image};
 pub use port::free_port;
 pub use process::Process;
+pub use registry::Registry;
 pub use wait::eventually;
 pub use webhook::{Answer, Webhook};

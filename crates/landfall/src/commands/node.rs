@@ -1,4 +1,5 @@
 mod hook;
+mod in_place;
 mod prepare;
 mod resume;
 mod status;
@@ -19,6 +20,7 @@ pub(crate) struct Node {
 #[derive(Subcommand)]
 enum Work {
     Hook(hook::Hook),
+    InPlace(in_place::InPlace),
     Prepare(prepare::Prepare),
     Resume(resume::Resume),
     Status(status::Status),
@@ -30,6 +32,7 @@ impl Node {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         match self.work {
             Work::Hook(command) => command.run(),
+            Work::InPlace(command) => command.run(),
             Work::Prepare(command) => command.run(),
             Work::Resume(command) => command.run(),
             Work::Status(command) => command.run(),

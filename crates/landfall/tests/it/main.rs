@@ -18,6 +18,7 @@ mod node_cluster;
 mod node_fleet_lock;
 mod node_hook;
 mod node_network;
+mod node_in_place;
 mod node_prepare;
 mod node_user;
 mod render;

@@ -2,13 +2,21 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
 use clap::{Args, ValueEnum};
-use landfall_model::step::{Outcome, StepState};
+use jiff::Timestamp;
+use landfall_inplace::places::RUN as IN_PLACE;
+use landfall_inplace::steps::{REPORT, REQUEST};
+use landfall_inplace::story;
+use landfall_inplace::world::ClusterAccess;
+use landfall_model::step::{Outcome, StepRecord, StepState};
 use landfall_node::prepare::request;
 use landfall_node::prepare::show;
 use landfall_node::prepare::status::{self, Published, StatusDocument};
 use landfall_node::prepare::world::HostWorld;
+use landfall_steps::RunRecord;
+use serde::Serialize;
+use serde_json::json;
 
-use super::work;
+use super::{in_place, work};
 use crate::exit::{Exit, Failure};
 use crate::output;
 
@@ -46,12 +54,14 @@ impl Status {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let world = HostWorld::new(&self.root, None).context("prepare to look around")?;
         let document = status::status(&world).map_err(work::failure)?;
-        let text = match self.output {
-            Format::Json => {
-                let json = serde_json::to_string_pretty(&document).context("write the status as JSON")?;
-                format!("{json}\n")
-            }
-            Format::Text => text(&document),
+        let in_place = last_in_place(&self.root)?.filter(|record| {
+            age(record.ended().is_none(), record.steps()) > age(document.ended.is_none(), &document.steps)
+        });
+        let text = match (self.output, &in_place) {
+            (Format::Json, Some(record)) => json(&in_place_document(record))?,
+            (Format::Json, None) => json(&document)?,
+            (Format::Text, Some(record)) => in_place_text(record),
+            (Format::Text, None) => text(&document),
         };
         output::print(&text)?;
         if let Some(node) = &self.annotate {
@@ -59,6 +69,42 @@ impl Status {
         }
         Ok(Exit::Done)
     }
+}
+
+/// The open attempt to re-bootstrap this machine, else the one that ended last.
+fn last_in_place(root: &Path) -> Result<Option<RunRecord>, Failure> {
+    let world = landfall_inplace::world::HostWorld::new(root, ClusterAccess::Kubelet, &[])
+        .context("prepare to look around")?;
+    let records = landfall_inplace::run::records(&world).map_err(in_place::failure)?;
+    Ok(records.into_iter().max_by_key(|record| age(record.ended().is_none(), record.steps())))
+}
+
+/// What is open comes before what has ended, and the later before the earlier; what never began comes last.
+fn age(open: bool, steps: &[StepRecord]) -> (bool, Option<Timestamp>) {
+    (open && !steps.is_empty(), steps.iter().filter_map(|step| step.ended).max())
+}
+
+fn json(document: &impl Serialize) -> Result<String, Failure> {
+    Ok(serde_json::to_string_pretty(document).context("write the status as JSON")? + "\n")
+}
+
+fn in_place_document(record: &RunRecord) -> serde_json::Value {
+    json!({
+        "format": 1,
+        "run": IN_PLACE,
+        "attempt": record.attempt(),
+        "state": story::state(record),
+        "ended": record.ended(),
+        "steps": record.steps(),
+        "request": record.get(&REQUEST).ok(),
+        "preflight": record.get(&REPORT).ok(),
+    })
+}
+
+fn in_place_text(record: &RunRecord) -> String {
+    let mut text = format!("{IN_PLACE} {}\n\n{}\n", record.attempt(), story::text(record));
+    push_steps(&mut text, record.steps());
+    text
 }
 
 fn annotate(
@@ -84,7 +130,19 @@ fn text(document: &StatusDocument) -> String {
         return "Nothing was done to this node.\n".to_owned();
     };
     let mut text = format!("{run} {attempt}: {}\n\n", stands(document));
-    for step in &document.steps {
+    push_steps(&mut text, &document.steps);
+    if let Some(decision) = &document.decision {
+        text.push('\n');
+        text.push_str(&show::text(decision));
+    } else if let Some(inputs) = &document.inputs {
+        text.push('\n');
+        text.push_str(&show::inputs(inputs));
+    }
+    text
+}
+
+fn push_steps(text: &mut String, steps: &[StepRecord]) {
+    for step in steps {
         let tail = match &step.state {
             StepState::Skipped { reason }
             | StepState::Failed { reason, .. }
@@ -96,14 +154,6 @@ fn text(document: &StatusDocument) -> String {
         };
         text.push_str(&format!("{:<20}{}{tail}\n", step.name, step.state.name()));
     }
-    if let Some(decision) = &document.decision {
-        text.push('\n');
-        text.push_str(&show::text(decision));
-    } else if let Some(inputs) = &document.inputs {
-        text.push('\n');
-        text.push_str(&show::inputs(inputs));
-    }
-    text
 }
 
 /// One word for people.

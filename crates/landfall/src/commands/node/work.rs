@@ -47,16 +47,8 @@ pub(super) fn carry_out(
     other: Other,
     reboot: RebootBy,
 ) -> Result<Exit, Failure> {
-    let mut sinks: Vec<Box<dyn Sink>> = vec![
-        Box::new(Terminal::new(Lines::default())),
-        Box::new(Journal),
-        Box::new(EventFile::at(world.place(Path::new(run::EVENTS)))),
-    ];
-    match std::env::var_os("NOTIFY_SOCKET").map(|socket| Notify::new(&socket)) {
-        Some(Ok(notify)) => sinks.push(Box::new(notify)),
-        Some(Err(error)) => tracing::warn!(%error, "The service manager will not hear of progress."),
-        None => {}
-    }
+    let mut sinks = sinks();
+    sinks.push(Box::new(EventFile::at(world.place(Path::new(run::EVENTS)))));
     let events = EventStream::new(sinks);
     let cancel = CancellationToken::new();
     let prepared = runtime.block_on(async {
@@ -82,8 +74,19 @@ pub(super) fn carry_out(
     }
 }
 
+/// Everybody here who hears of events.
+pub(super) fn sinks() -> Vec<Box<dyn Sink>> {
+    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(Terminal::new(Lines::default())), Box::new(Journal)];
+    match std::env::var_os("NOTIFY_SOCKET").map(|socket| Notify::new(&socket)) {
+        Some(Ok(notify)) => sinks.push(Box::new(notify)),
+        Some(Err(error)) => tracing::warn!(%error, "The service manager will not hear of progress."),
+        None => {}
+    }
+    sinks
+}
+
 /// Asks for a stop when the process is asked to stop.
-async fn cancel_on_signal(cancel: &CancellationToken) {
+pub(super) async fn cancel_on_signal(cancel: &CancellationToken) {
     asked_to_end().await;
     cancel.cancel();
     std::future::pending::<()>().await;

@@ -1,0 +1,133 @@
+//! Whole attempts on a machine in memory, whose power goes before every operation of every step.
+
+mod kubelet;
+mod machine;
+
+use landfall_model::step::Outcome;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::flavour::Flavour;
+use machine::{Crash, Fault, Machine};
+
+fn runtime() -> Runtime {
+    // Time stands still and jumps to the next timer.
+    Builder::new_current_thread().enable_time().start_paused(true).build().unwrap()
+}
+
+/// Crashes once before every operation that makes something last, in every world that can follow: between two of them
+/// all worlds look the same to the next process. Gives the number of crashes.
+fn crash_everywhere(flavour: Flavour, fault: Fault) -> usize {
+    let runtime = runtime();
+    let calm = Machine::new(flavour, fault);
+    let before = calm.operations().len();
+    let end = calm.run(&runtime, None).unwrap();
+    let mut crashes = 0;
+    let lasting =
+        |operation: &str| ["rename", "effect", "remove"].iter().any(|kind| operation.starts_with(kind));
+    for (number, operation) in calm.operations().iter().enumerate().skip(before) {
+        if !lasting(operation) {
+            continue;
+        }
+        let cut_off = Machine::new(flavour, fault);
+        assert!(cut_off.run(&runtime, Some(number)).is_none(), "{number}: {operation}");
+        for crash in cut_off.crashes() {
+            let machine = cut_off.fork();
+            let when = format!("{crash:?} before {number}: {operation}");
+            machine.crash(crash);
+            let found = machine.run(&runtime, None);
+            assert_eq!(found.as_ref(), Some(&end), "{when}");
+            machine.check_end(&when);
+            crashes += 1;
+        }
+    }
+    crashes
+}
+
+#[test]
+fn a_calm_attempt_ends_well_with_everything_cleared_up() {
+    for flavour in [Flavour::Rhcos, Flavour::Rhel] {
+        let machine = Machine::new(flavour, Fault::None);
+        let end = machine.run(&runtime(), None).unwrap();
+        assert_eq!(end.outcome, Outcome::Done, "{flavour:?}");
+        assert_eq!(end.applied, 1, "{flavour:?}");
+        assert_eq!(machine.boots(), 2, "{flavour:?}: one to go down, one for the new life");
+        assert_eq!(machine.downloads(), 1, "{flavour:?}: what the preflight got is what was applied");
+        machine.check_end("calm");
+    }
+}
+
+#[test]
+fn power_cuts_at_every_write_change_nothing_on_rhcos() {
+    let crashes = crash_everywhere(Flavour::Rhcos, Fault::None);
+    assert!(crashes > 100, "{crashes}");
+}
+
+#[test]
+fn power_cuts_at_every_write_change_nothing_on_rhel() {
+    let crashes = crash_everywhere(Flavour::Rhel, Fault::None);
+    assert!(crashes > 100, "{crashes}");
+}
+
+/// I5: in the original the kubelet was down before the only proof that the new configuration applies, with no way back.
+#[test]
+fn i5_what_fails_is_taken_back_whatever_happens_meanwhile() {
+    for flavour in [Flavour::Rhcos, Flavour::Rhel] {
+        let machine = Machine::new(flavour, Fault::Apply);
+        let end = machine.run(&runtime(), None).unwrap();
+        assert!(matches!(end.outcome, Outcome::RolledBack { .. }), "{:?}", end.outcome);
+        assert_eq!(end.applied, 0);
+        machine.check_end("calm");
+    }
+    let crashes = crash_everywhere(Flavour::Rhcos, Fault::Apply);
+    assert!(crashes > 100, "{crashes}");
+}
+
+/// I8: in the original a pod that ended was started again, with the label still on, and ran a second time.
+#[test]
+fn i8_a_label_that_comes_back_does_not_run_it_twice() {
+    let runtime = runtime();
+    let machine = Machine::new(Flavour::Rhcos, Fault::None);
+    let end = machine.run(&runtime, None).unwrap();
+    machine.label_again();
+    let again = machine.run(&runtime, None).unwrap();
+    assert_eq!((again.outcome, again.applied), (end.outcome, end.applied), "answered from the ledger");
+    assert_eq!((machine.boots(), machine.downloads()), (2, 1));
+}
+
+#[test]
+fn three_boots_without_progress_are_a_failure() {
+    let machine = Machine::new(Flavour::Rhcos, Fault::DaemonDiesWithMachine);
+    let end = machine.run(&runtime(), None).unwrap();
+    let Outcome::RolledBack { reason, .. } = &end.outcome else { panic!("{:?}", end.outcome) };
+    assert!(reason.contains("boot"), "{reason}");
+    machine.check_end("after three boots");
+}
+
+#[test]
+fn a_preflight_that_fails_touches_nothing() {
+    let machine = Machine::new(Flavour::Rhcos, Fault::Preflight);
+    let end = machine.run(&runtime(), None).unwrap();
+    assert!(matches!(&end.outcome, Outcome::RolledBack { step, .. } if step == "preflight"), "{end:?}");
+    assert_eq!((end.applied, machine.boots()), (0, 0));
+    machine.check_end("after a failed preflight");
+}
+
+#[test]
+fn two_crashes_in_a_row_change_nothing() {
+    let runtime = runtime();
+    let calm = Machine::new(Flavour::Rhcos, Fault::None);
+    let before = calm.operations().len();
+    let end = calm.run(&runtime, None).unwrap();
+    let count = calm.operations().len();
+    for first in (before..count).step_by(29) {
+        let machine = Machine::new(Flavour::Rhcos, Fault::None);
+        assert!(machine.run(&runtime, Some(first)).is_none());
+        machine.crash(Crash::worst());
+        let second = machine.operations().len() + 3 + first % 11;
+        if machine.run(&runtime, Some(second)).is_none() {
+            machine.crash(Crash::Kill);
+            assert_eq!(machine.run(&runtime, None).as_ref(), Some(&end), "{first}, {second}");
+        }
+        machine.check_end(&format!("{first}, {second}"));
+    }
+}

@@ -1,0 +1,155 @@
+//! What an Ignition server sent, read without I/O: the files in it, the MachineConfig among them, and which image holds
+//! machine-config-daemon.
+
+mod data_url;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+pub use data_url::{DataUrlError, decode};
+
+/// A whole worker configuration has some megabytes.
+pub const MAX_BYTES: u64 = 32 * 1024 * 1024;
+/// The MachineConfig the server wrapped into its own answer.
+const MACHINE_CONFIG: &str = "/etc/mcs-machine-config-content.json";
+/// The digest of the image that holds machine-config-daemon, as the original's servers tell it.
+const DAEMON_DIGEST: &str = "/etc/sysconfig/machineconfigdaemonsha";
+const DAEMON_DIGEST_KEY: &str = "MACHINE_CONFIG_DAEMON_SHA";
+/// The unit that pulls the image, where the digest file is not there.
+const PULL_UNIT: &str = "machine-config-daemon-pull.service";
+pub const REGISTRIES: &str = "/etc/containers/registries.conf";
+/// Where release images are published.
+const RELEASE_REPOSITORY: &str = "quay.io/openshift-release-dev/ocp-v4.0-art-dev";
+/// Files the server adds beside the MachineConfig: machine-config-daemon would not write them.
+pub const ADDED_FILES: [&str; 2] =
+    ["/etc/kubernetes/kubeconfig", "/etc/machine-config-daemon/node-annotations.json"];
+
+/// An Ignition configuration.
+#[derive(Clone, Debug)]
+pub struct Ignition {
+    files: BTreeMap<String, Value>,
+    units: Vec<(String, String)>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum IgnitionError {
+    #[error("the Ignition answer is not JSON")]
+    NotJson(#[source] serde_json::Error),
+    #[error("the Ignition answer has version `{version}`; 2.x and 3.x are understood")]
+    Version { version: String },
+    #[error("the Ignition answer lacks `{path}`")]
+    NoFile { path: &'static str },
+    #[error("`{path}` in the Ignition answer cannot be decoded")]
+    Content {
+        path: String,
+        #[source]
+        source: DataUrlError,
+    },
+    #[error("`{path}` in the Ignition answer is not what it should be: {what}")]
+    Shape { path: &'static str, what: &'static str },
+    #[error("the Ignition answer does not say which image holds machine-config-daemon")]
+    NoDaemon,
+}
+
+// === impl Ignition ===
+
+impl Ignition {
+    pub fn parse(bytes: &[u8]) -> Result<Self, IgnitionError> {
+        let document: Value = serde_json::from_slice(bytes).map_err(IgnitionError::NotJson)?;
+        let version = document["ignition"]["version"].as_str().unwrap_or_default();
+        if !version.starts_with("2.") && !version.starts_with("3.") {
+            return Err(IgnitionError::Version { version: version.chars().take(32).collect() });
+        }
+        let entries = document["storage"]["files"].as_array().cloned().unwrap_or_default();
+        let files = entries
+            .into_iter()
+            .filter_map(|entry| entry["path"].as_str().map(str::to_owned).map(|path| (path, entry)))
+            .collect();
+        let units = document["systemd"]["units"].as_array().cloned().unwrap_or_default();
+        let text = |unit: &Value, key: &str| unit[key].as_str().unwrap_or_default().to_owned();
+        let units = units.iter().map(|unit| (text(unit, "name"), text(unit, "contents"))).collect();
+        Ok(Self { files, units })
+    }
+
+    /// The content of a file, if there is one.
+    pub fn file(&self, path: &str) -> Result<Option<Vec<u8>>, IgnitionError> {
+        let Some(entry) = self.files.get(path) else { return Ok(None) };
+        let source = entry["contents"]["source"].as_str().unwrap_or("data:,");
+        let compression = entry["contents"]["compression"].as_str();
+        let content = decode(source, compression)
+            .map_err(|source| IgnitionError::Content { path: path.to_owned(), source })?;
+        Ok(Some(content))
+    }
+
+    /// The MachineConfig as served.
+    pub fn machine_config(&self) -> Result<Value, IgnitionError> {
+        let bytes = self.file(MACHINE_CONFIG)?.ok_or(IgnitionError::NoFile { path: MACHINE_CONFIG })?;
+        let config: Value = serde_json::from_slice(&bytes).map_err(IgnitionError::NotJson)?;
+        if config["kind"] != "MachineConfig" || !config["spec"]["config"].is_object() {
+            let what = "a MachineConfig with `spec.config` is expected";
+            return Err(IgnitionError::Shape { path: MACHINE_CONFIG, what });
+        }
+        Ok(config)
+    }
+
+    /// The MachineConfig as machine-config-daemon is to apply it: with the files the server keeps beside it, and what
+    /// the daemon insists on.
+    pub fn complete_machine_config(&self) -> Result<Value, IgnitionError> {
+        let mut config = self.machine_config()?;
+        let shape = |what| IgnitionError::Shape { path: MACHINE_CONFIG, what };
+        let ignition = &mut config["spec"]["config"];
+        let storage = ignition.as_object_mut().ok_or(shape("`spec.config` is an object"))?;
+        let storage = storage.entry("storage").or_insert_with(|| json!({}));
+        let storage = storage.as_object_mut().ok_or(shape("`storage` is an object"))?;
+        let files = storage.entry("files").or_insert_with(|| json!([]));
+        let files = files.as_array_mut().ok_or(shape("`storage.files` is a list"))?;
+        for path in ADDED_FILES {
+            let entry = self.files.get(path).ok_or(IgnitionError::NoFile { path })?;
+            // What is decoded here is what the daemon will decode.
+            self.file(path)?;
+            files.retain(|file| file["path"] != path);
+            files.push(entry.clone());
+        }
+        let users = ignition["passwd"]["users"].as_array();
+        if users.is_none_or(Vec::is_empty) {
+            ignition["passwd"]["users"] = json!([{"name": "core", "sshAuthorizedKeys": [""]}]);
+        } else if ignition["passwd"]["users"][0]["sshAuthorizedKeys"].as_array().is_none_or(Vec::is_empty) {
+            ignition["passwd"]["users"][0]["sshAuthorizedKeys"] = json!([""]);
+        }
+        Ok(config)
+    }
+
+    /// The image that holds machine-config-daemon, `repository@sha256:…`, before mirrors are looked up.
+    pub fn daemon_image(&self) -> Result<String, IgnitionError> {
+        if let Some(bytes) = self.file(DAEMON_DIGEST)? {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let value = text.lines().find_map(|line| {
+                let (key, value) = line.trim().split_once('=')?;
+                (key.trim() == DAEMON_DIGEST_KEY).then(|| value.trim().trim_matches('"').to_owned())
+            });
+            let what = "`MACHINE_CONFIG_DAEMON_SHA=sha256:…` is expected";
+            let value = value.ok_or(IgnitionError::Shape { path: DAEMON_DIGEST, what })?;
+            return match value {
+                named if named.contains("@sha256:") => Ok(named),
+                digest if digest.starts_with("sha256:") => Ok(format!("{RELEASE_REPOSITORY}@{digest}")),
+                digest if digest.len() == 64 => Ok(format!("{RELEASE_REPOSITORY}@sha256:{digest}")),
+                _ => Err(IgnitionError::Shape { path: DAEMON_DIGEST, what }),
+            };
+        }
+        let pull = self.units.iter().find(|(name, _)| name == PULL_UNIT);
+        let image = pull.and_then(|(_, text)| {
+            let words = text.split(|c: char| c.is_whitespace() || matches!(c, '\'' | '"'));
+            words.into_iter().find(|word| word.contains("@sha256:")).map(str::to_owned)
+        });
+        image.ok_or(IgnitionError::NoDaemon)
+    }
+
+    /// The registries' settings that the machine will have.
+    pub fn registries(&self) -> Result<Option<String>, IgnitionError> {
+        Ok(self.file(REGISTRIES)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! `node in-place`: a machine is re-bootstrapped where it stands, across reboots and power cuts, and never twice.
+//!
+//! ```text
+//! Secret + label ─▶ claim ─▶ preflight ─▶ stage ─▶ install ─▶ take-label-off ─▶ go-down ═ reboot ═▶ set-state-aside ─┐
+//!                    read-only, and what it downloads is kept      │ a gate before the kubelet          kubelet down  │
+//!                                                                                                                     │
+//!  RHCOS  apply-machine-config (machine-config-daemon) ═ reboot ═▶ verify ─▶ clear-up   ◀─────────────────────────────┤
+//!  RHEL   run-base (scripts) ═ reboot ═▶ run-kube (scripts) ─▶ verify ─▶ clear-up       ◀─────────────────────────────┘
+//! ```
+//!
+//! Nothing is stopped before everything is staged: the kubelet goes down with the machine and is kept down by the gate in
+//! the next boot, so that taking everything back is opening the gate. Decisions ([`credentials`], [`ignition`],
+//! [`machine_config`], [`oci`], [`payload`], [`story`], [`gate`]) are free of I/O; [`world`] is the edge.
+
+pub mod credentials;
+pub mod flavour;
+pub mod gate;
+pub mod ignition;
+pub mod machine_config;
+pub mod mirrors;
+pub mod oci;
+pub mod payload;
+pub mod places;
+pub mod preflight;
+pub mod progress;
+pub mod request;
+pub mod run;
+pub mod source;
+pub mod steps;
+pub mod story;
+pub mod units;
+pub mod world;
+
+#[cfg(test)]
+mod crash_tests;

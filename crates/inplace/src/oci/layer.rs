@@ -1,0 +1,137 @@
+//! One file out of one layer.
+
+use std::io::{self, BufReader, Read};
+use std::path::{Component, Path, PathBuf};
+
+/// machine-config-daemon has some hundred megabytes.
+const MAX_FILE: u64 = 1024 * 1024 * 1024;
+/// Entries of the largest layers there are.
+const MAX_ENTRIES: usize = 2_000_000;
+/// What a removed file leaves behind in a later layer.
+const WHITEOUT: &str = ".wh.";
+const OPAQUE: &str = ".wh..wh..opq";
+
+/// What a layer says about a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extracted {
+    File(Vec<u8>),
+    /// This layer takes it away: earlier ones do not count.
+    Removed,
+    Absent,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum LayerError {
+    #[error("layers of kind `{kind}` are not known")]
+    Kind { kind: String },
+    #[error("the layer is damaged")]
+    Damaged(#[source] io::Error),
+    #[error("`{path}` in the layer is a link")]
+    Link { path: String },
+    #[error("the layer has a file of {bytes} bytes under this name, or too many files")]
+    TooLarge { bytes: u64 },
+}
+
+/// Looks for a file in a layer of this media type.
+pub fn extract(layer: impl Read, kind: &str, path: &str) -> Result<Extracted, LayerError> {
+    let file = BufReader::new(layer);
+    let reader: Box<dyn Read + '_> = if kind.ends_with("tar+gzip") || kind.ends_with("tar.gzip") {
+        Box::new(flate2::read::MultiGzDecoder::new(file))
+    } else if kind.ends_with("tar+zstd") {
+        Box::new(zstd::Decoder::new(file).map_err(LayerError::Damaged)?)
+    } else if kind.rsplit('.').next() == Some("tar") {
+        Box::new(file)
+    } else {
+        return Err(LayerError::Kind { kind: kind.chars().take(96).collect() });
+    };
+    search(reader, &normal(Path::new(path)))
+}
+
+fn search(reader: impl Read, wanted: &Path) -> Result<Extracted, LayerError> {
+    let mut removed = false;
+    let mut archive = tar::Archive::new(reader);
+    for (number, entry) in archive.entries().map_err(LayerError::Damaged)?.enumerate() {
+        let mut entry = entry.map_err(LayerError::Damaged)?;
+        if number > MAX_ENTRIES {
+            return Err(LayerError::TooLarge { bytes: 0 });
+        }
+        let path = normal(&entry.path().map_err(LayerError::Damaged)?);
+        if path == wanted {
+            if !entry.header().entry_type().is_file() {
+                return Err(LayerError::Link { path: wanted.display().to_string() });
+            }
+            let bytes = entry.size();
+            if bytes > MAX_FILE {
+                return Err(LayerError::TooLarge { bytes });
+            }
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).map_err(LayerError::Damaged)?;
+            if content.len() as u64 != bytes {
+                return Err(LayerError::Damaged(io::ErrorKind::UnexpectedEof.into()));
+            }
+            return Ok(Extracted::File(content));
+        }
+        removed |= takes_away(&path, wanted);
+    }
+    Ok(if removed { Extracted::Removed } else { Extracted::Absent })
+}
+
+/// Whether an entry is the mark of a removal that concerns the file.
+fn takes_away(mark: &Path, wanted: &Path) -> bool {
+    let (Some(name), Some(folder)) = (mark.file_name().and_then(|name| name.to_str()), mark.parent()) else {
+        return false;
+    };
+    if name == OPAQUE {
+        return wanted.starts_with(folder);
+    }
+    name.strip_prefix(WHITEOUT).is_some_and(|removed| wanted.starts_with(folder.join(removed)))
+}
+
+/// Names only, without `./` and `/`.
+fn normal(path: &Path) -> PathBuf {
+    path.components().filter(|part| matches!(part, Component::Normal(_))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn archive(files: &[(&str, &str)]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (path, content) in files {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(content.len() as u64);
+            header.set_mode(0o755);
+            header.set_cksum();
+            builder.append_data(&mut header, path, content.as_bytes()).unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    fn searched(files: &[(&str, &str)]) -> Extracted {
+        search(archive(files).as_slice(), Path::new("usr/bin/mcd")).unwrap()
+    }
+
+    #[test]
+    fn a_file_is_found_or_known_to_be_gone() {
+        assert_eq!(searched(&[("./usr/bin/mcd", "x")]), Extracted::File(b"x".to_vec()));
+        assert_eq!(searched(&[("usr/bin/other", "x")]), Extracted::Absent);
+        assert_eq!(searched(&[("usr/bin/.wh.mcd", "")]), Extracted::Removed);
+        assert_eq!(searched(&[("usr/.wh.bin", "")]), Extracted::Removed);
+        assert_eq!(searched(&[("usr/.wh..wh..opq", "")]), Extracted::Removed);
+        assert_eq!(searched(&[("etc/.wh..wh..opq", "")]), Extracted::Absent);
+        // What an opaque folder gets in the same layer counts.
+        let again = [("usr/bin/.wh..wh..opq", ""), ("usr/bin/mcd", "new")];
+        assert_eq!(searched(&again), Extracted::File(b"new".to_vec()));
+    }
+
+    #[test]
+    fn damage_is_an_error() {
+        let mut bytes = archive(&[("usr/bin/mcd", "content")]);
+        bytes.truncate(514);
+        assert!(matches!(search(bytes.as_slice(), Path::new("usr/bin/mcd")), Err(LayerError::Damaged(_))));
+        assert!(matches!(extract(&b""[..], "application/x", "a"), Err(LayerError::Kind { .. })));
+        let gzip = extract(&b""[..], "application/vnd.oci.image.layer.v1.tar+gzip", "a");
+        assert!(matches!(gzip, Err(LayerError::Damaged(_))));
+    }
+}

@@ -1,0 +1,212 @@
+//! The payload of scripts for a package-based machine: what must be in it, read without running anything.
+
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+
+/// Scripts, playbooks and roles; packages come from the mirrors.
+pub const MAX_BYTES: u64 = 2 * 1024 * 1024 * 1024;
+const MAX_ENTRIES: usize = 200_000;
+/// What runs in the boot that makes the base, and where it is.
+pub const BASE: &str = "bootstrap/bootstrap_base_openshift_4.sh";
+/// What runs in the next boot. A payload without it is run a second time from its beginning, as the original did: it
+/// knows by its own flags which half is left.
+pub const KUBE: &str = "bootstrap/bootstrap_kube_openshift_4.sh";
+
+/// A payload that was read to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contents {
+    pub files: usize,
+    pub bytes: u64,
+    pub has_kube: bool,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum PayloadError {
+    #[error("the payload is damaged")]
+    Damaged(#[source] io::Error),
+    #[error("the payload lacks `{BASE}`")]
+    NoBase,
+    #[error("the payload has `{path}`, which leads out of its folder")]
+    Escapes { path: String },
+    #[error("the payload has `{path}`, which is neither a file, a folder nor a link")]
+    Kind { path: String },
+    #[error("the payload is larger than {MAX_BYTES} bytes or {MAX_ENTRIES} files")]
+    TooLarge,
+}
+
+/// A piece of a payload.
+#[expect(missing_debug_implementations, reason = "holds a reader")]
+pub enum Piece<'a> {
+    Folder,
+    File { mode: u32, content: &'a mut dyn Read },
+    Link { to: PathBuf },
+}
+
+/// Reads a payload to its very end, so that one that is cut short anywhere is refused, and hands every piece on.
+pub fn read(
+    reader: impl Read,
+    mut take: impl FnMut(&Path, Piece<'_>) -> io::Result<()>,
+) -> Result<Contents, PayloadError> {
+    let mut plain = decompress(reader).map_err(PayloadError::Damaged)?;
+    let mut contents = Contents { files: 0, bytes: 0, has_kube: false };
+    let mut has_base = false;
+    let mut archive = tar::Archive::new(&mut plain);
+    for (number, entry) in archive.entries().map_err(PayloadError::Damaged)?.enumerate() {
+        let mut entry = entry.map_err(PayloadError::Damaged)?;
+        let path = entry.path().map_err(PayloadError::Damaged)?.into_owned();
+        let shown = || path.display().to_string();
+        let path = inside(&path).ok_or_else(|| PayloadError::Escapes { path: shown() })?;
+        let size = entry.size();
+        contents.bytes = contents.bytes.saturating_add(size);
+        if number >= MAX_ENTRIES || contents.bytes > MAX_BYTES {
+            return Err(PayloadError::TooLarge);
+        }
+        let kind = entry.header().entry_type();
+        if kind.is_dir() {
+            take(&path, Piece::Folder).map_err(PayloadError::Damaged)?;
+        } else if kind.is_file() {
+            let mode = entry.header().mode().unwrap_or(0o644) & 0o777;
+            let mut counted = Counted { inner: &mut entry, count: 0 };
+            take(&path, Piece::File { mode, content: &mut counted }).map_err(PayloadError::Damaged)?;
+            io::copy(&mut counted, &mut io::sink()).map_err(PayloadError::Damaged)?;
+            if counted.count != size {
+                return Err(PayloadError::Damaged(io::ErrorKind::UnexpectedEof.into()));
+            }
+            contents.files += 1;
+            has_base |= path == Path::new(BASE);
+            contents.has_kube |= path == Path::new(KUBE);
+        } else if kind.is_symlink() {
+            let to = entry.link_name().map_err(PayloadError::Damaged)?.unwrap_or_default().into_owned();
+            let folder = path.parent().unwrap_or(Path::new(""));
+            if to.is_absolute() || !stays_inside(folder, &to) {
+                return Err(PayloadError::Escapes { path: shown() });
+            }
+            take(&path, Piece::Link { to }).map_err(PayloadError::Damaged)?;
+        } else if !kind.is_pax_global_extensions() {
+            return Err(PayloadError::Kind { path: shown() });
+        }
+    }
+    // The archive's end may come before the file's: a damaged checksum behind it counts as well.
+    io::copy(&mut plain.take(MAX_BYTES), &mut io::sink()).map_err(PayloadError::Damaged)?;
+    if has_base { Ok(contents) } else { Err(PayloadError::NoBase) }
+}
+
+struct Counted<R> {
+    inner: R,
+    count: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.count += read as u64;
+        Ok(read)
+    }
+}
+
+/// By its first bytes: gzip, zstd or plain.
+fn decompress<'a>(mut reader: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    let mut first = Vec::new();
+    reader.by_ref().take(4).read_to_end(&mut first)?;
+    let is_gzip = first.starts_with(&[0x1f, 0x8b]);
+    let is_zstd = first == [0x28, 0xb5, 0x2f, 0xfd];
+    let whole = io::Cursor::new(first).chain(reader);
+    Ok(if is_gzip {
+        Box::new(flate2::read::MultiGzDecoder::new(whole))
+    } else if is_zstd {
+        Box::new(zstd::Decoder::new(whole)?)
+    } else {
+        Box::new(whole)
+    })
+}
+
+/// The path below the folder, if it stays there.
+fn inside(path: &Path) -> Option<PathBuf> {
+    let mut inside = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => inside.push(name),
+            Component::CurDir => {}
+            _ => return None,
+        }
+    }
+    Some(inside)
+}
+
+fn stays_inside(folder: &Path, to: &Path) -> bool {
+    let mut depth = folder.components().count();
+    for part in to.components() {
+        match part {
+            Component::Normal(_) => depth += 1,
+            Component::ParentDir if depth > 0 => depth -= 1,
+            Component::CurDir => {}
+            _ => return false,
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    fn archive(files: &[(&str, &str)]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        for (path, content) in files {
+            let mut header = tar::Header::new_gnu();
+            // By hand: the builder refuses names that lead out.
+            header.as_old_mut().name[..path.len()].copy_from_slice(path.as_bytes());
+            header.set_size(content.len() as u64);
+            header.set_mode(0o755);
+            header.set_cksum();
+            builder.append(&header, content.as_bytes()).unwrap();
+        }
+        builder.into_inner().unwrap()
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+        gzip.write_all(bytes).unwrap();
+        gzip.finish().unwrap()
+    }
+
+    fn judged(bytes: &[u8]) -> Result<Contents, PayloadError> {
+        read(bytes, |_, _| Ok(()))
+    }
+
+    #[test]
+    fn a_whole_payload_is_counted() {
+        let plain = archive(&[(BASE, "echo base"), (KUBE, "echo kube"), ("./x", "y")]);
+        let expected = Contents { files: 3, bytes: 19, has_kube: true };
+        assert_eq!(judged(&plain).unwrap(), expected);
+        assert_eq!(judged(&gzip(&plain)).unwrap(), expected);
+    }
+
+    /// I3: in the original a payload that could not be unpacked skipped its own check, and the node was wiped.
+    #[test]
+    fn i3_a_payload_cut_anywhere_is_refused() {
+        let whole = gzip(&archive(&[(BASE, "echo base"), ("bootstrap/more", "content")]));
+        for length in 0..whole.len() {
+            assert!(judged(&whole[..length]).is_err(), "cut at {length}");
+        }
+        for at in (0..whole.len()).step_by(3).skip(4) {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 0x55;
+            assert!(judged(&damaged).is_err(), "damaged at {at}");
+        }
+        assert!(matches!(judged(&archive(&[("other", "x")])), Err(PayloadError::NoBase)));
+        assert!(judged(b"<html>not found</html>").is_err());
+    }
+
+    #[test]
+    fn nothing_leads_out_of_the_folder() {
+        for path in ["../x", "/etc/passwd", "a/../../x"] {
+            let refused = judged(&archive(&[(BASE, "x"), (path, "x")]));
+            assert!(matches!(refused, Err(PayloadError::Escapes { .. })), "{path}: {refused:?}");
+        }
+        assert!(stays_inside(Path::new("a/b"), Path::new("../../c")));
+        assert!(!stays_inside(Path::new("a"), Path::new("../../c")));
+    }
+}

@@ -1,0 +1,136 @@
+//! Getting what the machine is made of: once, because a one-time password is spent once. What is downloaded for the
+//! preflight is what is applied.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use landfall_fetch::{Exchange, FetchError};
+use landfall_steps::durable::{self, Access};
+
+use crate::credentials::{Credentials, Source};
+use crate::ignition;
+use crate::oci;
+use crate::payload;
+use crate::places::Folder;
+use crate::world::{Trust, World, make_dir};
+
+/// The server makes the payload while we wait.
+const WITHIN: Duration = Duration::from_mins(5);
+/// What servers of Ignition configurations speak.
+const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.2.0, */*;q=0.1";
+
+/// What a download came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Got {
+    pub path: PathBuf,
+    /// What the server's clock said; nothing when it was downloaded before.
+    pub server_time: Option<Timestamp>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    #[error("cannot prepare a place for the download")]
+    Place(#[source] durable::Error),
+    #[error("cannot look for an earlier download")]
+    Look(#[source] std::io::Error),
+    #[error("cannot reach {what} at `{url}`")]
+    Reach {
+        what: &'static str,
+        url: String,
+        #[source]
+        source: FetchError,
+    },
+    #[error("{what} at `{url}` answered {status}{hint}")]
+    Status { what: &'static str, url: String, status: u16, hint: &'static str },
+}
+
+// === impl SourceError ===
+
+impl SourceError {
+    /// Whether the same Secret may do later.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Status { status, .. } => !matches!(status, 400 | 401 | 403 | 404 | 410),
+            _ => true,
+        }
+    }
+}
+
+/// Downloads, unless an earlier process has.
+pub async fn get(world: &impl World, credentials: &Credentials, folder: &Folder) -> Result<Got, SourceError> {
+    let (what, url, target, trust, question) = match &credentials.source {
+        Source::Ignition { url, token, authorities } => {
+            let question = Exchange::get(url.as_str(), WITHIN, ignition::MAX_BYTES)
+                .header("authorization", token.expose().clone())
+                .header("accept", ACCEPT);
+            ("the Ignition endpoint", url, folder.ignition(), Trust::Only(authorities.clone()), question)
+        }
+        Source::Payload { url, password, worker, cluster, region, authorities } => {
+            let query = format!(
+                "{}workerid={}&clusterid={}",
+                if url.contains('?') { '&' } else { '?' },
+                oci::escape(worker),
+                oci::escape(cluster)
+            );
+            let question = Exchange::get(format!("{url}{query}"), WITHIN, payload::MAX_BYTES)
+                .header("x-one-time-password", password.expose().clone())
+                .header("x-region", region.as_str())
+                .header("cache-control", "no-store");
+            let trust = authorities.clone().map_or(Trust::Machine, Trust::Only);
+            ("the bootstrap endpoint", url, folder.payload(), trust, question)
+        }
+    };
+    if world.exists(&target).map_err(SourceError::Look)? {
+        return Ok(Got { path: target, server_time: None });
+    }
+    make_dir(world, folder.path(), Access::PRIVATE_DIR).map_err(SourceError::Place)?;
+    let part = part_of(&target);
+    let saved = world.download(&trust, &question, &world.place(&part)).await;
+    let saved = saved.map_err(|source| SourceError::Reach { what, url: url.clone(), source })?;
+    if saved.file.is_none() {
+        let status = saved.answer.status;
+        let hint = match status {
+            401 | 403 => ": the token is not valid, or was used before; a new Secret is needed",
+            511 => ": it does not know the token yet",
+            _ => "",
+        };
+        return Err(SourceError::Status { what, url: url.clone(), status, hint });
+    }
+    durable::publish(&*world.disk(), &world.place(&part), &world.place(&target))
+        .map_err(SourceError::Place)?;
+    let server_time = saved.answer.header("date").and_then(http_date);
+    Ok(Got { path: target, server_time })
+}
+
+fn part_of(target: &Path) -> PathBuf {
+    let mut name = target.file_name().unwrap_or_default().to_owned();
+    name.push(".part");
+    target.with_file_name(name)
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT`.
+fn http_date(text: &str) -> Option<Timestamp> {
+    let mut words =
+        text.trim().strip_suffix(" GMT")?.split([' ', ',']).filter(|word| !word.is_empty()).skip(1);
+    let (day, month, year, time) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let months = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+    let month = months.iter().position(|name| *name == month)? + 1;
+    format!("{year}-{month:02}-{day}T{time}Z").parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_of_servers_are_read() {
+        let read = http_date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        assert_eq!(read.to_string(), "1994-11-06T08:49:37Z");
+        for odd in
+            ["", "GMT", "Sun, 06 Nov GMT", "Sunday, 06-Nov-94 08:49:37 GMT", "Sun, 06 Foo 1994 08:49:37 GMT"]
+        {
+            assert_eq!(http_date(odd), None, "{odd}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Running a program of the node: what it says is redacted before it touches the disk.
+
+use std::collections::VecDeque;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::process::Stdio;
+
+use landfall_redact::{Options, Redactor};
+use tokio::io::AsyncReadExt as _;
+
+use super::{Command, Ended};
+
+/// What of a log is kept: a playbook that runs wild must not fill the disk.
+const MAX_LOG: usize = 64 * 1024 * 1024;
+/// Lines that are shown when it failed.
+const TAIL_LINES: usize = 12;
+const TAIL_LINE: usize = 240;
+
+pub(super) async fn run(command: &Command, log: &Path, redactor: &Redactor) -> Result<Ended, String> {
+    let failed = |what: &str, error: std::io::Error| format!("cannot {what}: {error}");
+    let mut file = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .mode(0o600)
+        .open(log)
+        .map_err(|error| failed(&format!("open `{}`", log.display()), error))?;
+    // One pipe for both, so that lines keep their order.
+    let mut child = tokio::process::Command::new("/bin/sh")
+        .args(["-c", "exec \"$@\" 2>&1", "sh"])
+        .arg(&command.program)
+        .args(&command.arguments)
+        .current_dir(&command.folder)
+        .env_clear()
+        .env("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("HOME", "/root")
+        .env("LANG", "C.UTF-8")
+        .envs(command.environment.iter().map(|(name, value)| (*name, value.as_str())))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| failed(&format!("run `{}`", command.program.display()), error))?;
+    let mut output = child.stdout.take().ok_or("a program without an output")?;
+    let work = async {
+        let mut stream = redactor.stream(Options::default());
+        let (mut block, mut clean) = (vec![0; 16 * 1024], Vec::new());
+        let (mut written, mut tail) = (0, Tail::default());
+        loop {
+            let count = output.read(&mut block).await.map_err(|error| failed("read what it says", error))?;
+            if count == 0 {
+                break;
+            }
+            stream.push(&block[..count], &mut clean);
+            written += keep(&mut file, &clean, written);
+            tail.take(&clean);
+            clean.clear();
+        }
+        stream.finish(&mut clean);
+        keep(&mut file, &clean, written);
+        tail.take(&clean);
+        let status = child.wait().await.map_err(|error| failed("wait for its end", error))?;
+        // Losing lines of a log is no reason to fail what it tells of.
+        let _ = file.sync_all();
+        Ok(Ended { code: status.code(), tail: tail.text() })
+    };
+    let limit = command.limit;
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+        Err(format!("`{}` did not come to an end within {limit:?}", command.program.display()))
+    })
+}
+
+fn keep(file: &mut std::fs::File, bytes: &[u8], written: usize) -> usize {
+    let room = MAX_LOG.saturating_sub(written).min(bytes.len());
+    // A full disk must not stop the work; the tail still tells the end.
+    let _ = file.write_all(&bytes[..room]);
+    room
+}
+
+#[derive(Default)]
+struct Tail {
+    lines: VecDeque<String>,
+    open: Vec<u8>,
+}
+
+// === impl Tail ===
+
+impl Tail {
+    fn take(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            if *byte == b'\n' {
+                self.close();
+            } else if self.open.len() < TAIL_LINE {
+                self.open.push(*byte);
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        let line = String::from_utf8_lossy(&std::mem::take(&mut self.open)).trim_end().to_owned();
+        if !line.is_empty() {
+            self.lines.push_back(line);
+        }
+        if self.lines.len() > TAIL_LINES {
+            self.lines.pop_front();
+        }
+    }
+
+    fn text(mut self) -> String {
+        self.close();
+        Vec::from(self.lines).join("\n")
+    }
+}

@@ -1,0 +1,361 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow};
+use clap::{Args, ValueEnum};
+use landfall_cluster::Cluster;
+use landfall_inplace::credentials::MAX_BYTES;
+use landfall_inplace::flavour::Flavour;
+use landfall_inplace::gate::Gate;
+use landfall_inplace::preflight;
+use landfall_inplace::request::{
+    ClusterUse, FREE_BYTES, LABEL, NAMESPACE, Request, SECRET_KEY, SEED_LABEL, secret_names,
+};
+use landfall_inplace::run::{self, Attempt, RunError};
+use landfall_inplace::world::{ClusterAccess, HostWorld};
+use landfall_model::Secret;
+use landfall_model::step::Outcome;
+use landfall_steps::LedgerError;
+use landfall_steps::durable::{Disk as _, HostDisk};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use super::prepare::RebootBy;
+use super::work::{self, runtime};
+use crate::exit::{Exit, Failure};
+use crate::output::{self, say};
+
+/// How often the gate looks: a kubelet that starts a second later harms nobody.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often a ledger may be unreadable in a row before the gate fails, and stays closed.
+const MAX_UNREADABLE: u32 = 60;
+/// How long to stay after systemd was asked to reboot: it ends us.
+const REBOOT_PATIENCE: Duration = Duration::from_mins(10);
+
+/// Re-bootstrap this machine where it stands, across reboots and power cuts, and never twice
+///
+/// Takes the node's Secret, looks whether everything would work, brings everything to the machine, takes the label off,
+/// and only then takes the machine down. What goes on after the reboot is installed on the way and takes itself away.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  landfall node in-place --root /host --preflight-only --output json
+  landfall node in-place --root /host --reboot systemd --stay
+  landfall node in-place --secret-file bootstrap.json --no-cluster --node-name worker-1
+
+Exit codes: 0 done · 1 failed · 69 the cluster did not answer · 75 waiting, or failed for now · 77 not asked for · \
+100 reboot, then it goes on by itself")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
+pub(crate) struct InPlace {
+    /// The name of this node
+    #[arg(long, value_name = "NAME", env = "NODE_NAME")]
+    node_name: Option<String>,
+
+    /// Look whether everything would work and touch nothing; what is downloaded is kept for the real run
+    #[arg(long)]
+    preflight_only: bool,
+
+    /// The Secret's content as a file, instead of the cluster's
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+
+    /// The namespace of the Secret
+    #[arg(long, value_name = "NAME", default_value = NAMESPACE)]
+    namespace: String,
+
+    /// Access to the cluster [default: the pod's account, `KUBECONFIG`]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// There is no cluster to ask or tell
+    #[arg(long, requires = "secret_file", conflicts_with = "kubeconfig")]
+    no_cluster: bool,
+
+    /// What kind of machine this is [default: by its release file]
+    #[arg(long, value_enum)]
+    kind: Option<Kind>,
+
+    /// Room that must be free, in MB
+    #[arg(long, value_name = "MB", default_value_t = FREE_BYTES / 1_000_000)]
+    free_space: u64,
+
+    /// Begin once more with a Secret whose attempt has ended
+    #[arg(long)]
+    again: bool,
+
+    /// How a reboot comes about when one is needed
+    #[arg(long, value_enum, default_value_t = RebootBy::Exit)]
+    reboot: RebootBy,
+
+    /// Then stay: a DaemonSet's pod must not end
+    #[arg(long)]
+    stay: bool,
+
+    /// Go on with the attempt that is open on this machine; what the installed unit does after each boot
+    #[arg(long, conflicts_with_all = ["preflight_only", "secret_file", "again"])]
+    go_on: bool,
+
+    /// Wait until the kubelet may start; what the installed gate does
+    #[arg(long, conflicts_with_all = ["preflight_only", "secret_file", "again", "go_on"])]
+    gate: bool,
+
+    /// How to print the preflight
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    output: Format,
+
+    /// The node's root folder
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    root: PathBuf,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Kind {
+    /// Configured by machine-config-daemon
+    Rhcos,
+    /// Configured by a payload of scripts
+    Rhel,
+}
+
+// === impl InPlace ===
+
+impl InPlace {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let runtime = runtime()?;
+        if self.gate {
+            return self.wait_at_gate(&runtime);
+        }
+        let done = if self.go_on { self.go_on(&runtime) } else { self.begin(&runtime) };
+        if self.stay {
+            match &done {
+                Ok(_) => say("Nothing more is to be done here; staying until this process is ended."),
+                Err(failure) => drop(failure.report()),
+            }
+            runtime.block_on(work::until_signal());
+        }
+        done
+    }
+
+    fn wait_at_gate(&self, runtime: &Runtime) -> Result<Exit, Failure> {
+        let world = self.world(ClusterAccess::Kubelet, &[])?;
+        let (mut told, mut unreadable) = (String::new(), 0);
+        loop {
+            match run::look_at_gate(&world) {
+                Ok(Gate::Open { why }) => {
+                    say(&format!("The kubelet may start: {why}."));
+                    return Ok(Exit::Done);
+                }
+                Ok(Gate::Closed { why }) => {
+                    unreadable = 0;
+                    if told != why {
+                        say(&format!("The kubelet must wait: {why}."));
+                        told = why;
+                    }
+                }
+                Err(error) if unreadable >= MAX_UNREADABLE => return Err(failure(error)),
+                Err(_) => unreadable += 1,
+            }
+            runtime.block_on(async { tokio::time::sleep(LOOK).await });
+        }
+    }
+
+    fn go_on(&self, runtime: &Runtime) -> Result<Exit, Failure> {
+        let access = match &self.kubeconfig {
+            Some(path) => ClusterAccess::Kubeconfig(path.clone()),
+            None => ClusterAccess::Kubelet,
+        };
+        let looking = self.world(access.clone(), &[])?;
+        let attempt = match Attempt::open(&looking) {
+            Err(RunError::NothingOpen) => {
+                runtime.block_on(run::tidy_up(&looking)).map_err(failure)?;
+                return Ok(Exit::Done);
+            }
+            attempt => attempt.map_err(failure)?,
+        };
+        let world = Arc::new(self.world(access, &attempt.secrets())?);
+        self.carry_out(runtime, &world, &attempt)
+    }
+
+    fn begin(&self, runtime: &Runtime) -> Result<Exit, Failure> {
+        let node = self.node_name.clone().ok_or_else(|| {
+            Failure::usage(
+                anyhow!("the name of this node is not known"),
+                "give `--node-name`, or set `NODE_NAME`",
+            )
+        })?;
+        let access = match &self.kubeconfig {
+            Some(path) => ClusterAccess::Kubeconfig(path.clone()),
+            None => ClusterAccess::Pod,
+        };
+        let looking = Arc::new(self.world(access.clone(), &[])?);
+        let raw = match &self.secret_file {
+            Some(path) => {
+                let bytes = HostDisk.read(path, MAX_BYTES);
+                Secret::new(bytes.with_context(|| format!("read `{}`", path.display()))?)
+            }
+            None => runtime.block_on(self.secret_of_cluster(&node))?,
+        };
+        let flavour = match self.kind {
+            Some(Kind::Rhcos) => Flavour::Rhcos,
+            Some(Kind::Rhel) => Flavour::Rhel,
+            None => run::flavour(&*looking).map_err(failure)?,
+        };
+        let mut request = Request {
+            node,
+            flavour,
+            cluster: if self.no_cluster { ClusterUse::None } else { ClusterUse::Needed },
+            free_bytes: self.free_space.saturating_mul(1_000_000),
+            number: 0,
+        };
+        if self.again {
+            request.number = run::next_number(&looking, &request, &raw).map_err(failure)?;
+        }
+        let attempt = Attempt::new(request, raw);
+        let world = Arc::new(self.world(access, &attempt.secrets())?);
+        if self.preflight_only {
+            return self.preflight(runtime, &world, &attempt);
+        }
+        self.carry_out(runtime, &world, &attempt)
+    }
+
+    fn preflight(
+        &self,
+        runtime: &Runtime,
+        world: &Arc<HostWorld>,
+        attempt: &Attempt,
+    ) -> Result<Exit, Failure> {
+        let report = runtime.block_on(run::preflight(world, attempt)).map_err(failure)?;
+        let text = match self.output {
+            Format::Text => preflight::text(&report),
+            Format::Json => {
+                let json = serde_json::to_string_pretty(&report).context("write the preflight as JSON")?;
+                format!("{json}\n")
+            }
+        };
+        output::print(&text)?;
+        Ok(if report.ready { Exit::Done } else { Exit::Failed })
+    }
+
+    /// The Secret of the node, if the node is labelled for it.
+    async fn secret_of_cluster(&self, node: &str) -> Result<Secret<Vec<u8>>, Failure> {
+        let unavailable = |error: landfall_cluster::Error| {
+            let hint = "give `--kubeconfig`, or the Secret itself with `--secret-file`";
+            Failure::new(error, hint).exit(Exit::Unavailable)
+        };
+        let cluster = match &self.kubeconfig {
+            Some(path) => Cluster::from_kubeconfig(path).await,
+            None => Cluster::infer().await,
+        };
+        let cluster = cluster.map_err(unavailable)?;
+        let facts = cluster.node_facts(node).await.map_err(unavailable)?;
+        let labels = facts.map(|facts| facts.labels).unwrap_or_default();
+        let is = |label: &str, value: &str| labels.get(label).is_some_and(|found| found == value);
+        if !is(SEED_LABEL, "true") && !is(LABEL, "requested") {
+            let error = anyhow!("node `{node}` is not labelled for an in-place bootstrap");
+            let hint = "label it: `kubectl label node NAME landfall.dev/in-place=requested`";
+            return Err(Failure::new(error, hint).exit(Exit::NotPermitted));
+        }
+        for name in secret_names(node) {
+            let found = match cluster.secret(&self.namespace, &name).await {
+                // A pod that may read one of the two names gets no answer about the other.
+                Err(error) if error.is_denied() => None,
+                found => found.map_err(unavailable)?,
+            };
+            if let Some(secret) = found.and_then(|mut data| data.remove(SECRET_KEY)) {
+                return Ok(secret);
+            }
+        }
+        let names = secret_names(node).join("` or `");
+        let error = anyhow!("there is no Secret `{names}` with key `{SECRET_KEY}` in `{}`", self.namespace);
+        Err(Failure::new(error, "see docs/guides/in-place.md for what it holds"))
+    }
+
+    fn carry_out(
+        &self,
+        runtime: &Runtime,
+        world: &Arc<HostWorld>,
+        attempt: &Attempt,
+    ) -> Result<Exit, Failure> {
+        let cancel = CancellationToken::new();
+        let outcome = runtime.block_on(async {
+            let work = run::run(world, attempt, work::sinks(), &cancel);
+            tokio::select! {
+                biased;
+                outcome = work => outcome,
+                // Never comes: it only cancels.
+                () = work::cancel_on_signal(&cancel) => Err(RunError::NothingOpen),
+            }
+        });
+        match outcome.map_err(failure)? {
+            Outcome::Done => {
+                say("This machine has begun its new life.");
+                Ok(Exit::Done)
+            }
+            Outcome::RebootNeeded { .. } if self.reboot == RebootBy::Exit => {
+                say("Reboot this machine: the rest goes on by itself.");
+                Ok(Exit::Reboot)
+            }
+            Outcome::RebootNeeded { .. } => {
+                say("Rebooting.");
+                world.reboot().map_err(|reason| {
+                    let error = anyhow!(reason).context("ask for a reboot");
+                    Failure::new(error, "reboot by hand; the attempt goes on after it").exit(Exit::Reboot)
+                })?;
+                // systemd ends this process; its unit must not end before that as if the work were done.
+                runtime.block_on(async { tokio::time::sleep(REBOOT_PATIENCE).await });
+                Err(Failure::new(
+                    anyhow!("systemd was asked to reboot and did not"),
+                    "see `systemctl list-jobs`",
+                ))
+            }
+            Outcome::Waiting { on, .. } => {
+                say(&format!("Waiting for {on}."));
+                Ok(Exit::TryLater)
+            }
+            Outcome::Cancelled => {
+                say("Stopped; the next start goes on.");
+                Ok(Exit::TryLater)
+            }
+            Outcome::Failed { step, reason, retry } if retry != landfall_model::step::Retry::Never => {
+                let error = anyhow!("{reason}").context(format!("step `{step}` failed for now"));
+                let hint = "mend what is wrong; the next start tries again";
+                Err(Failure::new(error, hint).exit(Exit::TryLater))
+            }
+            Outcome::Failed { step, reason, .. } | Outcome::RolledBack { step, reason } => {
+                let error = anyhow!("{reason}").context(format!("step `{step}` failed"));
+                Err(Failure::new(error, "`landfall node status` tells the story; `--again` begins once more"))
+            }
+            Outcome::RollbackFailed { step, reason, stuck } => {
+                let stuck = stuck.join("`, `");
+                let error = anyhow!("{reason}").context(format!("step `{step}` failed, and `{stuck}` stays"));
+                Err(Failure::new(error, "`landfall node status` tells the story"))
+            }
+            Outcome::Abandoned { reason } => Err(anyhow!("the attempt was given up: {reason}").into()),
+        }
+    }
+
+    fn world(&self, access: ClusterAccess, secrets: &[Secret<String>]) -> Result<HostWorld, Failure> {
+        let root: &Path = &self.root;
+        Ok(HostWorld::new(root, access, secrets).context("prepare to look around")?)
+    }
+}
+
+pub(super) fn failure(error: RunError) -> Failure {
+    let hint = match &error {
+        RunError::UnderWay { .. } => "wait for its end; `landfall node status` shows how far it is",
+        RunError::Ledger(LedgerError::Busy { .. }) => {
+            "wait for the other process, or see what it does with `landfall node status`"
+        }
+        RunError::NothingOpen => "`landfall node in-place` begins one",
+        _ => "run it as root, on a disk that can be written",
+    };
+    Failure::new(error, hint)
+}

@@ -1,0 +1,478 @@
+//! `landfall node in-place` against a real registry, an Ignition endpoint over TLS, a real API server, and real systems
+//! that boot. The defects of the original, I1 to I11, have a test each: here, or beside the code that avoids them.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::Duration;
+
+use landfall_testkit::{
+    ApiServer, FileServer, HOST_ADDRESS, Node, NodeSpec, Registry, Serve, eventually, have,
+};
+use serde_json::{Value, json};
+
+use crate::command::{Bench, Run};
+
+const DAEMON: &str = include_str!("../../../../testbed/node/machine-config-daemon");
+const TOKEN: &str = "Bearer dG9rZW4tb2YtdGhlLWlnbml0aW9uLXNlcnZlcg==";
+const PASSWORD: &str = "one-time-password-4711";
+/// Three boots on a loaded machine.
+const LIMIT: Duration = Duration::from_mins(10);
+const SOURCE: &str = "quay.io/openshift-release-dev/ocp-v4.0-art-dev";
+
+fn archive(files: &[(&str, &str)]) -> Vec<u8> {
+    let mut builder = tar::Builder::new(Vec::new());
+    for (path, content) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(content.len() as u64);
+        header.set_mode(0o755);
+        header.set_cksum();
+        builder.append_data(&mut header, path, content.as_bytes()).unwrap();
+    }
+    builder.into_inner().unwrap()
+}
+
+/// What an Ignition server sends: a MachineConfig, the files beside it, mirrors and access for the registry.
+fn ignition(registry: &Registry, digest: &str, password: &str, fips: bool) -> Vec<u8> {
+    let data = |text: &str| {
+        let escaped: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        json!({"source": format!("data:,{escaped}")})
+    };
+    let file = |path: &str, text: &str| json!({"path": path, "mode": 420, "overwrite": true, "contents": data(text)});
+    let settings = format!(
+        "[[registry]]\nlocation = \"{SOURCE}\"\nmirror-by-digest-only = true\nblocked = true\n\
+         [[registry.mirror]]\nlocation = \"{}/ocp\"\n",
+        registry.host()
+    );
+    let config = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
+        "metadata": {"name": "rendered-worker-2"},
+        "spec": {"fips": fips, "config": {"ignition": {"version": "3.2.0"}, "storage": {"files": [file("/etc/new", "life")]}}}});
+    json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [
+        file("/etc/mcs-machine-config-content.json", &config.to_string()),
+        file("/etc/kubernetes/kubeconfig", "new\n"),
+        file("/etc/machine-config-daemon/node-annotations.json", "{}"),
+        file("/etc/containers/registries.conf", &settings),
+        file("/var/lib/kubelet/config.json", &registry.auth(password)),
+        file("/etc/sysconfig/machineconfigdaemonsha", &format!("MACHINE_CONFIG_DAEMON_SHA={digest}\n")),
+    ]}})
+    .to_string()
+    .into_bytes()
+}
+
+struct Site {
+    bench: Bench,
+    server: FileServer,
+    registry: Registry,
+    digest: String,
+}
+
+impl Site {
+    /// A machine's root, an Ignition server and a registry, all as they should be.
+    fn new() -> Self {
+        let bench = Bench::new();
+        let registry = Registry::start(Ipv4Addr::LOCALHOST).unwrap();
+        let digest = registry.push("ocp", &archive(&[("usr/bin/machine-config-daemon", DAEMON)])).unwrap();
+        let server = FileServer::start().unwrap();
+        bench.file("root/etc/redhat-release", "Red Hat Enterprise Linux CoreOS release 4.14\n");
+        bench.file("root/run/ostree-booted", "");
+        bench.file(&format!("root/etc/containers/certs.d/{}/ca.crt", registry.host()), registry.authority());
+        std::fs::create_dir_all(bench.path().join("root/var/lib")).unwrap();
+        let site = Self { bench, server, registry, digest };
+        site.serve(Registry::PASSWORD, false);
+        site.server.serve(
+            "/boot/upiworker",
+            Serve::Post { header: "x-one-time-password", value: PASSWORD.into(), refuse: 1 },
+        );
+        site.secret(TOKEN, site.server.authority());
+        site
+    }
+
+    fn serve(&self, registry_password: &str, fips: bool) {
+        let bytes = ignition(&self.registry, &self.digest, registry_password, fips);
+        self.server
+            .serve("/ignition", Serve::Guarded { header: "authorization", value: TOKEN.into(), bytes });
+    }
+
+    fn secret(&self, token: &str, authority: &str) -> Value {
+        let secret = json!({"ignition_url": self.server.url("/ignition"), "ignition_token": token, "ca_cert": authority,
+            "bootstrap_url": self.server.url("/boot"), "bootstrap_secret": PASSWORD});
+        self.bench.file("secret.json", secret.to_string());
+        secret
+    }
+
+    fn run(&self, more: &[&str]) -> Run {
+        let mut arguments = vec!["node", "in-place", "--root", "root", "--node-name=n1", "--free-space=1"];
+        arguments.extend(more);
+        self.bench.command(&arguments).env("RUST_LOG", "debug").output().unwrap().into()
+    }
+
+    fn preflight(&self) -> (i32, Value) {
+        let run =
+            self.run(&["--secret-file=secret.json", "--no-cluster", "--preflight-only", "--output=json"]);
+        assert_quiet(&run);
+        (run.code, run.report())
+    }
+}
+
+/// I2: the original printed passwords and tokens to its logs.
+#[track_caller]
+fn assert_quiet(run: &Run) {
+    for secret in [TOKEN.trim_start_matches("Bearer "), PASSWORD, Registry::PASSWORD] {
+        assert!(!run.stdout.contains(secret) && !run.stderr.contains(secret), "{secret} is told: {run:?}");
+    }
+}
+
+#[track_caller]
+fn check<'a>(report: &'a Value, name: &str) -> (&'a str, &'a str) {
+    let checks = report["checks"].as_array().unwrap();
+    let found =
+        checks.iter().find(|check| check["name"] == name).unwrap_or_else(|| panic!("{name}: {report:#}"));
+    (found["outcome"].as_str().unwrap(), found["says"].as_str().unwrap())
+}
+
+#[test]
+fn the_preflight_of_a_machine_that_fits_passes_and_downloads_once() {
+    if !have(Registry::NEEDS) {
+        return;
+    }
+    let site = Site::new();
+    let (code, report) = site.preflight();
+    assert_eq!((code, &report["ready"]), (0, &json!(true)), "{report:#}");
+    let (outcome, says) = check(&report, "registry");
+    assert_eq!(outcome, "passed");
+    assert!(says.starts_with(&format!("{}/ocp has", site.registry.host())), "through the mirror: {says}");
+    assert_eq!(check(&report, "progress").0, "passed");
+    // What was downloaded is kept for the attempt, for root alone, and not asked for again.
+    site.preflight();
+    let asked = site.server.asked().iter().filter(|line| *line == "GET /ignition").count();
+    assert_eq!(asked, 1, "{:?}", site.server.asked());
+    let folder =
+        site.bench.path().join("root/var/lib/landfall/in-place").join(report["attempt"].as_str().unwrap());
+    let mode = std::fs::metadata(folder.join("ignition.json")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // Read-only: nothing else of the machine was written.
+    for untouched in ["etc/systemd", "usr", "etc/kubernetes"] {
+        assert!(!site.bench.path().join("root").join(untouched).exists(), "{untouched}");
+    }
+}
+
+#[test]
+fn i1_only_the_given_authority_is_trusted() {
+    if !have(Registry::NEEDS) {
+        return;
+    }
+    let site = Site::new();
+    // A good certificate, and of a registry this machine trusts, but not the one in the Secret.
+    site.secret(TOKEN, site.registry.authority());
+    let (code, report) = site.preflight();
+    assert_eq!(code, 1);
+    let (outcome, says) = check(&report, "source");
+    assert_eq!(outcome, "failed-for-now", "{says}");
+    assert!(!site.server.asked().iter().any(|line| line.contains("ignition")), "the token was shown");
+}
+
+#[test]
+fn a_wrong_token_and_a_machine_that_does_not_fit_are_told_and_nothing_is_touched() {
+    if !have(Registry::NEEDS) {
+        return;
+    }
+    let site = Site::new();
+    site.secret("Bearer d3Jvbmc=", site.server.authority());
+    let (_, report) = site.preflight();
+    let (outcome, says) = check(&report, "source");
+    assert_eq!(outcome, "failed");
+    assert!(says.contains("answered 401") && says.contains("a new Secret"), "{says}");
+    site.secret(TOKEN, site.server.authority());
+    site.serve(Registry::PASSWORD, true);
+    let (_, report) = site.preflight();
+    assert_eq!(check(&report, "machine-config").0, "failed");
+    // The attempt fails for good, says why, and leaves neither Secret nor units.
+    let run = site.run(&["--secret-file=secret.json", "--no-cluster"]);
+    assert_quiet(&run);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("FIPS is off here and on"), "{run:?}");
+    let status = site.bench.run(&["node", "status", "--root", "root", "--output=json"]).report();
+    assert_eq!((&status["state"]["is"], &status["state"]["step"]), (&json!("failed"), &json!("preflight")));
+    assert!(!site.bench.path().join("root/etc/systemd").exists());
+}
+
+#[test]
+fn i4_a_registry_that_does_not_give_the_image_stops_it_before_anything_is_touched() {
+    if !have(Registry::NEEDS) {
+        return;
+    }
+    let site = Site::new();
+    site.serve("wrong-password", false);
+    let (code, report) = site.preflight();
+    let (outcome, says) = check(&report, "registry");
+    assert_eq!((code, outcome), (1, "failed-for-now"), "{says}");
+    assert!(says.contains("the credentials are wrong"), "{says}");
+}
+
+/// The label is off before the machine goes down, everybody is told, in order, and a second start is the same attempt.
+#[test]
+fn a_labelled_node_is_armed_once_and_its_label_is_off() {
+    if !have(Registry::NEEDS) || !have(ApiServer::NEEDS) {
+        return;
+    }
+    let site = Site::new();
+    let api = ApiServer::start().unwrap();
+    let kubeconfig = format!("--kubeconfig={}", api.admin_kubeconfig().display());
+    let label = "ibm-cloud.kubernetes.io/ipb-schedule";
+    api.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {label: "false", "keep": "me"}}})).unwrap();
+    let secret = site.secret(TOKEN, site.server.authority()).to_string();
+    api.apply(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ibm-ipb-n1", "namespace": "kube-system"},
+        "stringData": {"bootstrap": secret}})).unwrap();
+
+    // `=false` asks for nothing.
+    let run = site.run(&[&kubeconfig]);
+    assert_eq!(run.code, 77, "{run:?}");
+    api.kubectl(&["label", "node", "n1", "--overwrite", &format!("{label}=true")]).unwrap();
+    let run = site.run(&[&kubeconfig]);
+    assert_quiet(&run);
+    assert_eq!(run.code, 100, "{run:?}");
+    let labels = api.kubectl(&["get", "node", "n1", "-o", "jsonpath={.metadata.labels}"]).unwrap();
+    assert!(!labels.contains(label) && labels.contains("keep"), "{labels}");
+    // I9: the state is seen in the cluster.
+    let path = "jsonpath={.metadata.annotations.landfall\\.dev/in-place-state}";
+    let shown = api.kubectl(&["get", "node", "n1", "-o", path]).unwrap();
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!((&shown["state"], &shown["step"]), (&json!("Rebooting"), &json!("go-down")), "{shown}");
+    // And at the webhook: in order, each once, although the first try was turned away.
+    let told: Vec<Value> =
+        site.server.posted().iter().map(|text| serde_json::from_str(text).unwrap()).collect();
+    let numbers: Vec<u64> = told.iter().map(|told| told["sequence"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
+    assert_eq!(told.last().unwrap()["state"], "Rebooting");
+    assert_eq!(told.last().unwrap()["attempt"], shown["attempt"]);
+
+    // I8: the label comes back late; the same attempt is found waiting for its reboot, and nothing runs again.
+    let asked = site.server.asked().iter().filter(|line| *line == "GET /ignition").count();
+    api.kubectl(&["label", "node", "n1", &format!("{label}=true")]).unwrap();
+    let run = site.run(&[&kubeconfig]);
+    assert_eq!(run.code, 100, "{run:?}");
+    assert_eq!((asked, site.server.asked().iter().filter(|line| *line == "GET /ignition").count()), (1, 1));
+    // I7: the Secret is for root alone, and not where the original left it.
+    let root = site.bench.path().join("root");
+    assert!(!root.join("etc/armada").exists());
+    let folder = root.join("var/lib/landfall/in-place").join(shown["attempt"].as_str().unwrap());
+    for (name, mode) in
+        [("secret.json", 0o600), ("machine-config.json", 0o600), ("machine-config-daemon", 0o700)]
+    {
+        let found = std::fs::metadata(folder.join(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!(found, mode, "{name}");
+    }
+    assert_eq!(std::fs::read_to_string(folder.join("machine-config-daemon")).unwrap(), DAEMON);
+}
+
+/// A kubelet that notes with which configuration it started. Not the image's: that one needs a cluster.
+const KUBELET: &str = "[Unit]\nAfter=local-fs.target\n[Service]\nExecStart=/bin/sh -c 'cat /etc/kubernetes/kubeconfig >> /var/lib/started; exec sleep infinity'\n\
+[Install]\nWantedBy=multi-user.target\n";
+
+fn node_files(spec: &mut NodeSpec) {
+    let file = |path: &str, content: &str| (path.into(), content.as_bytes().to_vec());
+    spec.files.push(file("/etc/systemd/system/kubelet.service", KUBELET));
+    spec.files.push(file("/etc/systemd/system/kubelet.service.d/10-kubeadm.conf", ""));
+    spec.files.push(file("/etc/kubernetes/kubeconfig", "old\n"));
+    spec.files.push(file("/var/lib/kubelet/state", "of the old life"));
+    spec.files
+        .push(("/usr/local/bin/landfall".into(), std::fs::read(env!("CARGO_BIN_EXE_landfall")).unwrap()));
+}
+
+/// Waits for the end of an attempt and gives what `landfall node status` says of it.
+fn wait_for_end(node: &Node) -> Value {
+    eventually("the attempt to end", LIMIT, || {
+        let status = node.output(&["/usr/local/bin/landfall", "node", "status", "--output=json"]).ok()?;
+        let status: Value = serde_json::from_str(&status).ok()?;
+        (!status["ended"].is_null()).then_some(status)
+    })
+    .unwrap()
+}
+
+fn start(node: &Node, more: &[&str]) {
+    node.output(&["chmod", "+x", "/usr/local/bin/landfall"]).unwrap();
+    let mut command = vec!["systemd-run", "--unit=begin", "/usr/local/bin/landfall", "node", "in-place"];
+    command.extend([
+        "--secret-file=/root/secret.json",
+        "--no-cluster",
+        "--node-name=n1",
+        "--free-space=1",
+        "--reboot=systemd",
+    ]);
+    command.extend(more);
+    node.output(&command).unwrap();
+}
+
+/// No secret is left on the disk or in the journal, and what went on after each boot is gone.
+fn assert_clean(node: &Node) {
+    for secret in [TOKEN.trim_start_matches("Bearer "), PASSWORD] {
+        let found = node
+            .run(&["grep", "-rlF", secret, "/etc", "/var/lib", "/var/log/landfall", "/usr/local"])
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&found.stdout), "", "the secret is left");
+        assert!(!node.journal(&[]).unwrap().contains(secret));
+    }
+    let units = node
+        .output(&["ls", "/etc/systemd/system", "/etc/systemd/system/kubelet.service.d", "/usr/local/bin"])
+        .unwrap();
+    assert!(!units.contains("landfall-in-place"), "{units}");
+}
+
+#[test]
+fn a_real_rhcos_like_system_begins_its_new_life_in_two_reboots() {
+    if !have(Node::NEEDS) || !have(Registry::NEEDS) {
+        return;
+    }
+    let registry = Registry::start(HOST_ADDRESS).unwrap();
+    let digest = registry.push("ocp", &archive(&[("usr/bin/machine-config-daemon", DAEMON)])).unwrap();
+    let server =
+        FileServer::start_at(SocketAddr::from(([0, 0, 0, 0], 0)), &[&HOST_ADDRESS.to_string()]).unwrap();
+    let bytes = ignition(&registry, &digest, Registry::PASSWORD, false);
+    server.serve("/ignition", Serve::Guarded { header: "authorization", value: TOKEN.into(), bytes });
+    let at = format!("https://{HOST_ADDRESS}:{}/ignition", server.address().port());
+    let secret = json!({"ignition_url": at, "ignition_token": TOKEN, "ca_cert": server.authority()});
+
+    let mut spec = NodeSpec::new("second-life");
+    node_files(&mut spec);
+    let file = |path: &str, content: &str| (path.into(), content.as_bytes().to_vec());
+    spec.files.push(file("/etc/redhat-release", "Red Hat Enterprise Linux CoreOS release 4.14\n"));
+    spec.files.push(file("/etc/tmpfiles.d/ostree.conf", "f /run/ostree-booted 0644 root root -\n"));
+    spec.files
+        .push(file(&format!("/etc/containers/certs.d/{}/ca.crt", registry.host()), registry.authority()));
+    spec.files.push(file("/root/secret.json", &secret.to_string()));
+    let mut node = Node::boot(&spec).unwrap();
+    node.wait_for_boot().unwrap();
+    start(&node, &[]);
+    let status = wait_for_end(&node);
+    assert_eq!(status["state"]["is"], "done", "{status:#}");
+    let root = node.root();
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
+    // Never between two lives: not in the boot in which the daemon worked.
+    assert_eq!(read("var/lib/started"), "old\nnew\n");
+    assert_eq!(read("var/lib/machine-config-daemon-runs"), "run\n", "applied once");
+    assert_eq!(read("etc/new"), "life");
+    let boots = node.journal(&["--list-boots"]).unwrap();
+    assert_eq!(boots.lines().count(), 3, "two reboots:\n{boots}");
+    assert!(!root.join("var/lib/kubelet/state").exists(), "I6: the state of the old life is gone");
+    assert_eq!(server.asked().iter().filter(|line| line.as_str() == "GET /ignition").count(), 1);
+    node.output(&["rm", "/root/secret.json"]).unwrap();
+    assert_clean(&node);
+}
+
+#[test]
+fn i5_a_real_system_whose_daemon_fails_gets_its_old_life_back() {
+    if !have(Node::NEEDS) || !have(Registry::NEEDS) {
+        return;
+    }
+    let registry = Registry::start(HOST_ADDRESS).unwrap();
+    let digest = registry.push("ocp", &archive(&[("usr/bin/machine-config-daemon", DAEMON)])).unwrap();
+    let server =
+        FileServer::start_at(SocketAddr::from(([0, 0, 0, 0], 0)), &[&HOST_ADDRESS.to_string()]).unwrap();
+    let bytes = ignition(&registry, &digest, Registry::PASSWORD, false);
+    server.serve("/ignition", Serve::Guarded { header: "authorization", value: TOKEN.into(), bytes });
+    let at = format!("https://{HOST_ADDRESS}:{}/ignition", server.address().port());
+    let secret = json!({"ignition_url": at, "ignition_token": TOKEN, "ca_cert": server.authority()});
+    let mut spec = NodeSpec::new("old-life");
+    node_files(&mut spec);
+    let file = |path: &str, content: &str| (path.into(), content.as_bytes().to_vec());
+    spec.files.push(file("/etc/redhat-release", "Red Hat Enterprise Linux CoreOS release 4.14\n"));
+    spec.files.push(file("/etc/tmpfiles.d/ostree.conf", "f /run/ostree-booted 0644 root root -\n"));
+    spec.files
+        .push(file(&format!("/etc/containers/certs.d/{}/ca.crt", registry.host()), registry.authority()));
+    spec.files.push(file("/root/secret.json", &secret.to_string()));
+    // It says the token aloud, too.
+    spec.files.push(file("/etc/fail-machine-config-daemon", TOKEN));
+    let mut node = Node::boot(&spec).unwrap();
+    node.wait_for_boot().unwrap();
+    start(&node, &[]);
+    let status = wait_for_end(&node);
+    assert_eq!(status["state"]["is"], "rolled-back", "{status:#}");
+    let reason = status["state"]["reason"].as_str().unwrap();
+    assert!(reason.contains("told to fail") && reason.contains("***"), "I2: {reason}");
+    eventually("the old kubelet to start again", LIMIT, || {
+        (std::fs::read_to_string(node.root().join("var/lib/started")).ok()? == "old\nold\n").then_some(())
+    })
+    .unwrap();
+    assert_eq!(
+        std::fs::read_to_string(node.root().join("var/lib/kubelet/state")).unwrap(),
+        "of the old life"
+    );
+    node.output(&["rm", "/root/secret.json", "/etc/fail-machine-config-daemon"]).unwrap();
+    assert_clean(&node);
+}
+
+const BASE: &str = "#!/bin/bash\nset -euo pipefail\ncd \"$(dirname \"$0\")\"\nexport PYTHONPATH=/opt/ansible\n\
+python3 /opt/ansible-playbook -i localhost, -c local \"$1.yml\"\n";
+const BASE_PLAY: &str = r#"
+- hosts: localhost
+  gather_facts: false
+  tasks:
+  - copy: {dest: /etc/sysctl.d/90-new.conf, content: "vm.swappiness = 1"}
+  - lineinfile: {path: /var/lib/halves, create: true, line: base}
+  - command: echo one-time-password-4711
+    register: said
+  - debug: {var: said.stdout}
+"#;
+const KUBE_PLAY: &str = r#"
+- hosts: localhost
+  gather_facts: false
+  tasks:
+  - lineinfile: {path: /var/lib/halves, line: kube}
+  - file: {path: /etc/kubernetes, state: directory}
+  - copy: {dest: /etc/kubernetes/kubeconfig, content: "new\n"}
+  - copy: {dest: /etc/systemd/system/kubelet.service, src: kubelet.service}
+  - command: systemctl daemon-reload
+  - command: systemctl enable --now kubelet.service
+"#;
+
+/// Real ansible, in two boots; the second half starts the kubelet itself.
+#[test]
+fn a_real_rhel_like_system_runs_its_payload_in_two_boots() {
+    if !have(Node::NEEDS) || !have(&[landfall_testkit::Need::Program("ansible-playbook")]) {
+        return;
+    }
+    let server =
+        FileServer::start_at(SocketAddr::from(([0, 0, 0, 0], 0)), &[&HOST_ADDRESS.to_string()]).unwrap();
+    let payload = archive(&[
+        ("bootstrap/bootstrap_base_openshift_4.sh", BASE),
+        ("bootstrap/base.yml", BASE_PLAY),
+        ("bootstrap/kube.yml", KUBE_PLAY),
+        ("bootstrap/kubelet.service", KUBELET),
+    ]);
+    let guarded = Serve::Guarded { header: "x-one-time-password", value: PASSWORD.into(), bytes: payload };
+    server.serve("/boot?workerid=w%201&clusterid=c", guarded);
+    server.serve(
+        "/boot/upiworker",
+        Serve::Post { header: "x-one-time-password", value: PASSWORD.into(), refuse: 0 },
+    );
+    server.file("/repodata/repomd.xml", "<repomd/>");
+    let at = format!("https://{HOST_ADDRESS}:{}", server.address().port());
+    let secret = json!({"bootstrap_url": format!("{at}/boot"), "bootstrap_secret": PASSWORD, "workerid": "w 1",
+        "clusterid": "c", "region": "eu-de", "ca_cert": server.authority()});
+    let mut spec = NodeSpec::new("two-boots");
+    node_files(&mut spec);
+    let file = |path: &str, content: &str| (path.into(), content.as_bytes().to_vec());
+    spec.files.push(file("/etc/redhat-release", "Red Hat Enterprise Linux release 8.6 (Ootpa)\n"));
+    spec.files.push(file("/etc/yum.repos.d/base.repo", &format!("[base]\nbaseurl={at}/\n")));
+    spec.files.push(file("/usr/local/share/ca-certificates/mirror.crt", server.authority()));
+    spec.files.push(file("/root/secret.json", &secret.to_string()));
+    spec.arguments.push("--bind-ro=/usr/lib/python3/dist-packages:/opt/ansible".to_owned());
+    spec.arguments.push("--bind-ro=/usr/bin/ansible-playbook:/opt/ansible-playbook".to_owned());
+    let mut node = Node::boot(&spec).unwrap();
+    node.wait_for_boot().unwrap();
+    node.output(&["update-ca-certificates"]).unwrap();
+    start(&node, &[]);
+    let status = wait_for_end(&node);
+    assert_eq!(status["state"]["is"], "done", "{status:#}");
+    let read = |path: &str| std::fs::read_to_string(node.root().join(path)).unwrap_or_default();
+    assert_eq!(read("var/lib/halves"), "base\nkube\n");
+    assert_eq!(read("var/lib/started"), "old\nnew\n");
+    let boots = node.journal(&["--list-boots"]).unwrap();
+    assert_eq!(boots.lines().count(), 3, "two reboots:\n{boots}");
+    let last: Value = serde_json::from_str(server.posted().last().unwrap()).unwrap();
+    assert_eq!((&last["state"], &last["worker_id"]), (&json!("Done"), &json!("w 1")));
+    node.output(&["rm", "/root/secret.json"]).unwrap();
+    // I2: what ansible said aloud is in the log, without the password.
+    let logs = node.output(&["sh", "-c", "cat /var/log/landfall/*-base.log"]).unwrap();
+    assert!(logs.contains("said.stdout") && logs.contains("***"), "{logs}");
+    assert_clean(&node);
+}
