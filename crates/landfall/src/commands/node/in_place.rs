@@ -139,7 +139,7 @@ impl InPlace {
                 Ok(_) => say("Nothing more is to be done here; staying until this process is ended."),
                 Err(failure) => drop(failure.report()),
             }
-            runtime.block_on(work::until_signal());
+            runtime.block_on(async { work::asked_to_end().await });
         }
         done
     }
@@ -305,12 +305,16 @@ impl InPlace {
             }
             Outcome::RebootNeeded { .. } => {
                 say("Rebooting.");
+                let _within = runtime.enter();
+                let ended = work::asked_to_end();
                 world.reboot().map_err(|reason| {
                     let error = anyhow!(reason).context("ask for a reboot");
                     Failure::new(error, "reboot by hand; the attempt goes on after it").exit(Exit::Reboot)
                 })?;
                 // systemd ends this process; its unit must not end before that as if the work were done.
-                runtime.block_on(async { tokio::time::sleep(REBOOT_PATIENCE).await });
+                if runtime.block_on(async { tokio::time::timeout(REBOOT_PATIENCE, ended).await }).is_ok() {
+                    return Ok(Exit::Reboot);
+                }
                 Err(Failure::new(
                     anyhow!("systemd was asked to reboot and did not"),
                     "see `systemctl list-jobs`",
