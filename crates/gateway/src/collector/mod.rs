@@ -34,6 +34,8 @@ pub(crate) const IDENTITY: &str = "/identity";
 pub(crate) const BUNDLE_ID: &str = "landfall-bundle";
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// Between two tries to connect: a collector is there within some of them.
+const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 /// A collector begins to answer at once, except with a report.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
 /// Reading a whole machine takes its time.
@@ -96,12 +98,26 @@ impl Collector {
         Ok(body.to_bytes())
     }
 
+    /// A collector that starts, or starts anew, is waited for.
+    async fn connect(&self) -> Result<UnixStream, AskError> {
+        let until = tokio::time::Instant::now() + CONNECT_LIMIT;
+        loop {
+            let connecting = tokio::time::timeout_at(until, UnixStream::connect(&self.socket));
+            match connecting.await.map_err(|_| AskError::Late)? {
+                Ok(stream) => return Ok(stream),
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+                        && tokio::time::Instant::now() + CONNECT_PAUSE < until =>
+                {
+                    tokio::time::sleep(CONNECT_PAUSE).await;
+                }
+                Err(source) => return Err(AskError::Connect { path: self.socket.clone(), source }),
+            }
+        }
+    }
+
     async fn ask(&self, path: &str, within: Duration) -> Result<Response<Incoming>, AskError> {
-        let connecting = tokio::time::timeout(CONNECT_LIMIT, UnixStream::connect(&self.socket));
-        let stream = connecting
-            .await
-            .map_err(|_| AskError::Late)?
-            .map_err(|source| AskError::Connect { path: self.socket.clone(), source })?;
+        let stream = self.connect().await?;
         let speak = |error: hyper::Error| AskError::Speak(error.into());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(speak)?;
         tokio::spawn(async move {

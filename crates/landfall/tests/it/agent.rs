@@ -88,7 +88,9 @@ fn mistakes_are_refused_with_advice() {
     bench
         .run(&["agent", "--once", "--root", "disk", "-o", "no/such/folder/b"])
         .assert_refused(1, "no/such/folder/b");
-    assert_eq!(bench.run(&["agent"]).code, 64);
+    assert_eq!(bench.run(&["agent", "-o", "b"]).code, 64);
+    assert_eq!(bench.run(&["agent", "--once", "--hub", "https://hub.corp"]).code, 64);
+    bench.run(&["agent", "--hub", "ftp://hub.corp"]).assert_refused(64, "ftp://hub.corp");
 }
 
 #[test]
