@@ -271,6 +271,22 @@ fn a_full_disk_and_a_read_only_one_are_told_and_left_clean() {
     }
 }
 
+/// A decision outlives what it was made from, until somebody asks for another.
+#[test]
+fn what_was_wrong_in_the_list_is_decided_anew() {
+    let node = Node::new();
+    let path = format!("/amd64-usr/{OS}/m.json");
+    let list = |hash: &str| {
+        let version = json!({"version": "17.03", "hash": format!("sha512-{hash}"), "locations": [{"url": node.bucket.url("/docker.tgz")}]});
+        json!({"kind": "torcx-package-list-v0", "value": {"packages": [{"name": "docker", "versions": [version]}]}})
+    };
+    node.bucket.file(&path, list(&"0".repeat(128)).to_string());
+    assert_eq!(node.run(&["--no-verify-signatures"]).code, 1);
+    node.bucket.file(&path, list(&node.hash()).to_string());
+    assert_eq!(node.run(&["--no-verify-signatures"]).code, 1, "the decision holds");
+    assert_eq!(node.run(&["--no-verify-signatures", "--start-over"]).code, 100);
+}
+
 #[test]
 fn another_request_does_not_take_over_silently() {
     let node = Node::new();

@@ -75,13 +75,21 @@ pub async fn prepare<W: World>(
     events: &EventStream,
     cancel: &CancellationToken,
 ) -> Result<Prepared, RunError> {
-    let records = records(&**world)?;
+    let mut records = self::records(&**world)?;
     let is_written = is_written(&**world, request)?;
     let open = records.iter().find(|record| record.ended().is_none());
     if is_written && open.is_none() {
         return Ok(Prepared::Before);
     }
     let boot = world.boot().map_err(RunError::Boot)?;
+    let state = world.place(Path::new(STATE));
+    // Also when the same is asked for: what it was decided from may have been mended.
+    if let Some(open) = open.filter(|_| other == Other::Abandon) {
+        let reason = "somebody asked to start over";
+        Ledger::abandon(&world.disk(), &state, RUN, open.attempt(), reason, &boot)
+            .map_err(RunError::Ledger)?;
+        records = self::records(&**world)?;
+    }
     for number in 0..MAX_RUNS {
         let trouble = TroubleBox::default();
         let plan = steps::plan(world, request, number, &trouble).map_err(RunError::Plan)?;
@@ -90,12 +98,6 @@ pub async fn prepare<W: World>(
             continue;
         }
         make_dir(&**world, Path::new("/var/lib"), steps::PUBLIC_DIR).map_err(RunError::State)?;
-        let state = world.place(Path::new(STATE));
-        if let Some(open) = open.filter(|open| other == Other::Abandon && open.attempt() != plan.attempt()) {
-            let reason = "somebody asked for something else";
-            Ledger::abandon(&world.disk(), &state, RUN, open.attempt(), reason, &boot)
-                .map_err(RunError::Ledger)?;
-        }
         let mut ledger = Ledger::open(world.disk(), &state, &plan, boot).map_err(RunError::Ledger)?;
         let outcome = run_steps(&plan, &mut ledger, events, cancel).await.map_err(RunError::Ledger)?;
         let trouble = trouble.take().filter(|_| {

@@ -37,10 +37,10 @@ pub(crate) struct Prepare {
     dry_run: bool,
 
     /// How a reboot comes about when one is needed
-    #[arg(long, value_enum, default_value_t = RebootBy::Exit)]
+    #[arg(long, value_enum, default_value_t = RebootBy::Exit, overrides_with = "reboot")]
     reboot: RebootBy,
 
-    /// Give up an unfinished run that was asked for otherwise
+    /// Give up an unfinished run, whatever it was asked for, and decide anew
     #[arg(long)]
     start_over: bool,
 

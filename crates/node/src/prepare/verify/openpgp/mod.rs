@@ -61,7 +61,7 @@ impl OpenPgp {
     /// The primary key behind a good signature.
     fn judge(&self, signature: &Signature, content: &[u8]) -> Result<String, Objection> {
         let created = check_data_signature(signature, self.policy.now)?;
-        let mut objection = "it was made by no key of the keyring".to_owned();
+        let mut objection = "no key of the keyring has made it over these bytes".to_owned();
         for key in &self.keys {
             let fingerprint = hex(&key.primary_key.fingerprint());
             match signer(key, signature, content, created) {
