@@ -143,19 +143,20 @@ fn a_gateway_that_leaves_says_so() {
         // A watch in the middle of it all, on a connection of its own.
         let stream = TokioIo::new(admin.connect(b"h2").await);
         let (mut watcher, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
-        tokio::spawn(connection);
+        let gone = tokio::spawn(connection);
         let path = format!("{MAPS}?watch=true");
         let answer = watcher.send_request(admin.request(Method::GET, &path, "")).await.unwrap();
         assert_eq!(answer.status(), 200);
-        (closed, sender, (watcher, answer))
+        (closed, sender, (watcher, answer, gone))
     });
     std::fs::write(bed.folder.path().join("finished"), "").unwrap();
     bed.runtime.block_on(async {
         tokio::time::timeout(LIMIT, closed).await.unwrap().unwrap().unwrap();
         tokio::time::timeout(LIMIT, closed_2).await.unwrap().unwrap().unwrap();
-        let (mut watcher, watched) = watching;
+        let (mut watcher, watched, gone) = watching;
         // The watch goes on after GOAWAY and is ended in order; nothing new is begun on its connection.
         tokio::time::timeout(LIMIT, watched.into_body().collect()).await.unwrap().unwrap();
+        tokio::time::timeout(LIMIT, gone).await.unwrap().unwrap().unwrap();
         assert!(watcher.ready().await.is_err(), "told to go away");
     });
     drop((asking, asking_2));
