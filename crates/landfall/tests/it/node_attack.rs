@@ -7,26 +7,9 @@ use std::time::Duration;
 use landfall_testkit::{Need, Serve, eventually, have};
 use serde_json::json;
 
-use crate::command::Run;
-use crate::node_prepare::{ENV, IMAGE, Node, OS};
+use crate::node_prepare::{ENV, IMAGE, Node, OS, run_where};
 
 const LIMIT: Duration = Duration::from_secs(120);
-
-/// Runs it in a mount namespace of its own, prepared by a script.
-fn run_where(node: &Node, prepare: &str) -> Run {
-    let url = node.bucket.url("/{{.Board}}/{{.OSVersion}}/m.json");
-    let script = format!(
-        "mount --make-rprivate / && {prepare} && \"$0\" node prepare --root root --ca-file ca.crt --upgrade-os=false --no-verify-signatures --torcx-manifest-url=\"$1\"; code=$?; find root/var/lib/torcx root/etc -name '*landfall-*' >&2; exit $code"
-    );
-    let output = Command::new("unshare")
-        .args(["--mount", "sh", "-c", &script, env!("CARGO_BIN_EXE_landfall"), &url])
-        .current_dir(node.bench.path())
-        .env_clear()
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .output()
-        .unwrap();
-    output.into()
-}
 
 #[test]
 fn a_disk_that_fills_up_in_the_middle_of_a_write_is_told_and_left_clean() {

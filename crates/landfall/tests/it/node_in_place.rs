@@ -317,11 +317,8 @@ fn assert_clean(node: &Node) {
     assert!(!units.contains("landfall-in-place"), "{units}");
 }
 
-#[test]
-fn a_real_rhcos_like_system_begins_its_new_life_in_two_reboots() {
-    if !have(Node::NEEDS) || !have(Registry::NEEDS) {
-        return;
-    }
+/// A machine that looks like RHCOS, with its Secret, and the servers its new life comes from.
+fn rhcos(name: &str) -> (Registry, FileServer, NodeSpec) {
     let registry = Registry::start(HOST_ADDRESS).unwrap();
     let digest = registry.push("ocp", &archive(&[("usr/bin/machine-config-daemon", DAEMON)])).unwrap();
     let server =
@@ -331,7 +328,7 @@ fn a_real_rhcos_like_system_begins_its_new_life_in_two_reboots() {
     let at = format!("https://{HOST_ADDRESS}:{}/ignition", server.address().port());
     let secret = json!({"ignition_url": at, "ignition_token": TOKEN, "ca_cert": server.authority()});
 
-    let mut spec = NodeSpec::new("second-life");
+    let mut spec = NodeSpec::new(name);
     node_files(&mut spec);
     let file = |path: &str, content: &str| (path.into(), content.as_bytes().to_vec());
     spec.files.push(file("/etc/redhat-release", "Red Hat Enterprise Linux CoreOS release 4.14\n"));
@@ -339,6 +336,15 @@ fn a_real_rhcos_like_system_begins_its_new_life_in_two_reboots() {
     spec.files
         .push(file(&format!("/etc/containers/certs.d/{}/ca.crt", registry.host()), registry.authority()));
     spec.files.push(file("/root/secret.json", &secret.to_string()));
+    (registry, server, spec)
+}
+
+#[test]
+fn a_real_rhcos_like_system_begins_its_new_life_in_two_reboots() {
+    if !have(Node::NEEDS) || !have(Registry::NEEDS) {
+        return;
+    }
+    let (_registry, server, spec) = rhcos("second-life");
     let mut node = Node::boot(&spec).unwrap();
     node.wait_for_boot().unwrap();
     start(&node, &[]);
@@ -363,24 +369,9 @@ fn i5_a_real_system_whose_daemon_fails_gets_its_old_life_back() {
     if !have(Node::NEEDS) || !have(Registry::NEEDS) {
         return;
     }
-    let registry = Registry::start(HOST_ADDRESS).unwrap();
-    let digest = registry.push("ocp", &archive(&[("usr/bin/machine-config-daemon", DAEMON)])).unwrap();
-    let server =
-        FileServer::start_at(SocketAddr::from(([0, 0, 0, 0], 0)), &[&HOST_ADDRESS.to_string()]).unwrap();
-    let bytes = ignition(&registry, &digest, Registry::PASSWORD, false);
-    server.serve("/ignition", Serve::Guarded { header: "authorization", value: TOKEN.into(), bytes });
-    let at = format!("https://{HOST_ADDRESS}:{}/ignition", server.address().port());
-    let secret = json!({"ignition_url": at, "ignition_token": TOKEN, "ca_cert": server.authority()});
-    let mut spec = NodeSpec::new("old-life");
-    node_files(&mut spec);
-    let file = |path: &str, content: &str| (path.into(), content.as_bytes().to_vec());
-    spec.files.push(file("/etc/redhat-release", "Red Hat Enterprise Linux CoreOS release 4.14\n"));
-    spec.files.push(file("/etc/tmpfiles.d/ostree.conf", "f /run/ostree-booted 0644 root root -\n"));
-    spec.files
-        .push(file(&format!("/etc/containers/certs.d/{}/ca.crt", registry.host()), registry.authority()));
-    spec.files.push(file("/root/secret.json", &secret.to_string()));
+    let (_registry, _server, mut spec) = rhcos("old-life");
     // It says the token aloud, too.
-    spec.files.push(file("/etc/fail-machine-config-daemon", TOKEN));
+    spec.files.push(("/etc/fail-machine-config-daemon".into(), TOKEN.into()));
     let mut node = Node::boot(&spec).unwrap();
     node.wait_for_boot().unwrap();
     start(&node, &[]);
