@@ -24,9 +24,6 @@ const HEAD_LIMIT: Duration = Duration::from_secs(60);
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// What a client may send before it has its answer.
 const MAX_EARLY: usize = 64 * 1024;
-/// kube-apiserver takes bytes that arrive together with the answer for an error, so an endpoint that speaks first has
-/// to wait until the answer was surely read.
-const ANSWER_FIRST: Duration = Duration::from_millis(10);
 const ESTABLISHED: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
 
 /// What the client asked for.
@@ -73,19 +70,20 @@ pub(super) async fn serve<S: Peer>(shared: Arc<Shared>, mut socket: S) {
         }
     };
     let _timed = shared.metrics.connection_duration.time();
-    let told = async {
-        socket.write_all(ESTABLISHED).await?;
-        socket.flush().await
-    };
-    if !matches!(tokio::time::timeout(ANSWER_LIMIT, told).await, Ok(Ok(()))) {
+    let told = socket.send_alone(ESTABLISHED);
+    let Ok(Ok(receipt)) = tokio::time::timeout(ANSWER_LIMIT, told).await else {
         return shared.metrics.answer_unheard();
-    }
+    };
     let silent = early.is_empty();
     for bytes in early {
         tunnel.send(bytes);
     }
-    if silent {
-        let_the_answer_arrive(&mut socket, &tunnel).await;
+    // kube-apiserver takes bytes it reads together with the answer for an error.
+    if silent
+        && endpoint_speaks_first(&mut socket, &tunnel).await
+        && !matches!(tokio::time::timeout(ANSWER_LIMIT, receipt.signed()).await, Ok(Ok(())))
+    {
+        return shared.metrics.answer_unheard();
     }
     relay(Socket::Client, &mut socket, &tunnel, Some(&shared.metrics.frontend_write)).await;
 }
@@ -157,9 +155,9 @@ async fn dial_while_client_waits<S: AsyncRead + Unpin>(
     }
 }
 
-/// Returns once the client has said something, or the endpoint has and the answer was surely read.
-async fn let_the_answer_arrive<S: AsyncRead + Unpin>(socket: &mut S, tunnel: &Tunnel) {
-    let endpoint_first = poll_fn(|cx| {
+/// Returns once either has spoken. What the client said is on its way then.
+async fn endpoint_speaks_first<S: AsyncRead + Unpin>(socket: &mut S, tunnel: &Tunnel) -> bool {
+    poll_fn(|cx| {
         match poll_read(socket, cx) {
             Poll::Ready(Ok(bytes)) => {
                 tunnel.send(bytes);
@@ -171,10 +169,7 @@ async fn let_the_answer_arrive<S: AsyncRead + Unpin>(socket: &mut S, tunnel: &Tu
         }
         tunnel.poll_incoming(cx).map(|()| true)
     })
-    .await;
-    if endpoint_first {
-        tokio::time::sleep(ANSWER_FIRST).await;
-    }
+    .await
 }
 
 async fn answer<S: AsyncWrite + Unpin>(socket: &mut S, status: u16, reason: &str, text: &str) {
