@@ -36,6 +36,7 @@ pub use tls::TlsError;
 /// The threads a server runs on: half of the machine, whose other half the API server needs. Handing tunnels from thread
 /// to thread costs more than it brings.
 pub fn server_runtime() -> io::Result<Runtime> {
+    keep_freed_memory();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Builder::new_multi_thread().worker_threads((cores / 2).max(1)).enable_all().build()
 }
@@ -43,7 +44,15 @@ pub fn server_runtime() -> io::Result<Runtime> {
 /// The thread an agent runs on. All its tunnels meet in one stream for each server, so a second thread would only hand
 /// bytes to the first.
 pub fn agent_runtime() -> io::Result<Runtime> {
+    keep_freed_memory();
     Builder::new_current_thread().enable_all().build()
+}
+
+/// Lets glibc keep some of what is freed. At first it gives back to the system whatever is free beyond 128 KiB, which is less
+/// than one turn of a busy tunnel, so that pages are faulted in again for each. It learns from the size of what is freed.
+fn keep_freed_memory() {
+    const LESSON: usize = 4 * 1024 * 1024;
+    drop(std::hint::black_box(Vec::<u8>::with_capacity(LESSON)));
 }
 
 /// What an admin port tells, whoever's it is.

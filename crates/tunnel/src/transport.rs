@@ -34,8 +34,8 @@ const TICK: Duration = Duration::from_millis(500);
 /// How long a last word may take to be written.
 const LAST_WORD: Duration = Duration::from_secs(1);
 
-/// Read buffers kept for each thread: as many as are usually under way.
-const MAX_SPARE: usize = 8;
+/// Read buffers kept for each thread: as many as are under way for a few busy tunnels.
+const MAX_SPARE: usize = 16;
 
 thread_local! {
     /// Read buffers lent to whichever task reads next, so that idle connections hold none. A buffer comes back while
@@ -96,7 +96,7 @@ pub(crate) fn poll_read<S: AsyncRead + Unpin>(
     socket: &mut S,
     cx: &mut Context<'_>,
 ) -> Poll<io::Result<Bytes>> {
-    let mut buffer = spare();
+    let mut buffer = spare(MIN_ROOM);
     let read = poll_read_buf(Pin::new(socket), cx, &mut buffer);
     let bytes = match &read {
         Poll::Ready(Ok(length)) if *length >= COPY_BELOW => buffer.split().freeze(),
@@ -107,11 +107,12 @@ pub(crate) fn poll_read<S: AsyncRead + Unpin>(
     Poll::Ready(ready!(read).map(|_| bytes))
 }
 
-fn spare() -> BytesMut {
+fn spare(room: usize) -> BytesMut {
     SPARE.with_borrow_mut(|spares| {
-        let usable = |buffer: &mut BytesMut| buffer.capacity() >= MIN_ROOM || buffer.try_reclaim(READ_SIZE);
+        let size = READ_SIZE.max(room);
+        let usable = |buffer: &mut BytesMut| buffer.capacity() >= room || buffer.try_reclaim(size);
         let found = (0..spares.len()).find(|at| spares.get_mut(*at).is_some_and(usable));
-        found.and_then(|at| spares.remove(at)).unwrap_or_else(|| BytesMut::with_capacity(READ_SIZE))
+        found.and_then(|at| spares.remove(at)).unwrap_or_else(|| BytesMut::with_capacity(size))
     })
 }
 
@@ -142,7 +143,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.ahead.is_empty() {
-            let mut buffer = spare();
+            let mut buffer = spare(MIN_ROOM);
             let read = poll_read_buf(Pin::new(&mut self.socket), cx, &mut buffer);
             if buffer.is_empty() {
                 give_back(buffer);
@@ -253,9 +254,12 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Transport<S> {
 
     fn poll_fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         if self.input.is_empty() {
-            self.input = spare();
+            self.input = spare(MIN_ROOM);
         } else if self.input.capacity() - self.input.len() < MIN_ROOM {
-            self.input.reserve(READ_SIZE);
+            // The beginning of a frame moves on; the buffer it leaves is used again.
+            let mut fresh = spare(self.input.len() + MIN_ROOM);
+            fresh.extend_from_slice(&self.input);
+            give_back(std::mem::replace(&mut self.input, fresh));
         }
         let read = poll_read_buf(Pin::new(&mut self.socket), cx, &mut self.input);
         if self.input.is_empty() {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use rustix::net::{RecvFlags, recv};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{TcpListener, TcpStream};
 
 const BLOCK: usize = 128 * 1024;
@@ -39,11 +40,13 @@ pub(crate) async fn source() -> Result<(SocketAddr, Arc<AtomicUsize>)> {
 pub(crate) async fn sink() -> Result<(SocketAddr, Arc<AtomicUsize>)> {
     let received = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&received);
-    let address = start(move |mut socket| {
+    let address = start(move |socket| {
         let received = Arc::clone(&counter);
         async move {
+            // Thrown away where it lies: what the load costs is taken from what it measures.
             let mut buffer = vec![0; BLOCK];
-            while let Ok(length @ 1..) = socket.read(&mut buffer).await {
+            let mut discard = || Ok(recv(&socket, &mut buffer[..], RecvFlags::TRUNC)?.1);
+            while let Ok(length @ 1..) = socket.async_io(Interest::READABLE, &mut discard).await {
                 received.fetch_add(length, Ordering::Relaxed);
             }
         }
