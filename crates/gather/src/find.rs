@@ -69,7 +69,14 @@ pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> R
                 return Err(error);
             }
             Err(error) => {
-                tracing::debug!(error = %landfall_model::chain(&error), "No answer on this connection.");
+                let error_chain = landfall_model::chain(&error);
+                if last_error.is_none() {
+                    // Who mistyped a name should not have to wait to learn it.
+                    let wait = patience.within.as_secs();
+                    tracing::warn!(error = %error_chain, "No answer yet; trying on for {wait} s.");
+                } else {
+                    tracing::debug!(error = %error_chain, "No answer on this connection.");
+                }
                 last_error = Some(error);
             }
         }

@@ -204,6 +204,76 @@ fn clients_that_do_not_read_hold_up_nobody_else() {
     }
 }
 
+/// A frame of HTTP/2 on stream `stream`.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let [_, a, b, c] = u32::try_from(payload.len()).unwrap().to_be_bytes();
+    [&[a, b, c, kind, flags], &stream.to_be_bytes()[..], payload].concat()
+}
+
+/// What the gateway answers to frames as they are, until it closes: kinds and payloads.
+fn answers_to(bed: &Bed, frames: &[u8]) -> Vec<(u8, Vec<u8>)> {
+    let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, b"")].concat();
+    let got = bed.runtime.block_on(async {
+        let mut stream = bed.client(Identity::None).connect(b"h2").await;
+        stream.write_all(&hello).await.unwrap();
+        // It may be closed before it has heard all.
+        let _ = stream.write_all(frames).await;
+        let _ = stream.write_all(&frame(GOAWAY, 0, 0, &[0; 8])).await;
+        let mut got = Vec::new();
+        let _ = tokio::time::timeout(LIMIT, stream.read_to_end(&mut got)).await.unwrap();
+        got
+    });
+    let (mut rest, mut answers) = (&got[..], Vec::new());
+    while let Some((head, behind)) = rest.split_first_chunk::<9>() {
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let Some((payload, behind)) = behind.split_at_checked(length) else { break };
+        answers.push((head[3], payload.to_vec()));
+        rest = behind;
+    }
+    answers
+}
+
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+const END_STREAM_AND_HEADERS: u8 = 5;
+/// `GET https://localhost/silent` for HPACK.
+const REQUEST: &[u8] = b"\x82\x87\x04\x07/silent\x01\x09localhost";
+
+#[test]
+fn streams_opened_and_reset_at_once_end_the_connection() {
+    const CALM_DOWN: u8 = 11;
+    let stand_in = StandIn::new();
+    let bed = crate::traffic::before(&stand_in, |_| {});
+    let mut frames = Vec::new();
+    for stream in (1..20_001).step_by(2) {
+        frames.extend(frame(HEADERS, END_STREAM_AND_HEADERS, stream, REQUEST));
+        frames.extend(frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]));
+    }
+    let answers = answers_to(&bed, &frames);
+    let told = answers.iter().find(|(kind, _)| *kind == GOAWAY).map(|(_, payload)| payload[7]);
+    assert_eq!(told, Some(CALM_DOWN), "{answers:?}");
+    assert!(is_alive(&bed));
+    eventually("the API server to be free", LIMIT, || {
+        (stand_in.state.silent.load(std::sync::atomic::Ordering::SeqCst) == 0).then_some(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn headers_of_another_version_do_not_reach_the_api_server() {
+    const PROTOCOL_ERROR: [u8; 4] = [0, 0, 0, 1];
+    let stand_in = StandIn::new();
+    let bed = crate::traffic::before(&stand_in, |_| {});
+    for extra in [&b"\x00\x11transfer-encoding\x07chunked"[..], b"\x00\x0aconnection\x05close"] {
+        let request = frame(HEADERS, END_STREAM_AND_HEADERS, 1, &[REQUEST, extra].concat());
+        let answers = answers_to(&bed, &request);
+        assert!(answers.contains(&(RST_STREAM, PROTOCOL_ERROR.to_vec())), "{answers:?}");
+    }
+    assert_eq!(stand_in.state.begun.load(std::sync::atomic::Ordering::SeqCst), 0);
+}
+
 #[test]
 fn proxy_headers_are_believed_from_listed_networks_only() {
     const CLAIM: &str = "PROXY TCP4 203.0.113.7 127.0.0.1 4711 6443\r\n";

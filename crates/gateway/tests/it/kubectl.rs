@@ -142,6 +142,32 @@ fn commands_run_and_ports_are_forwarded() {
             streaming(&["exec", "guest", "--", "/bin/busybox", "sh", "-c", "exit 7"]).output().unwrap();
         assert_eq!(failing.status.code(), Some(7));
 
+        // Without `tar` there, kubectl cannot copy.
+        output(streaming(&["exec", "guest", "--", "/bin/busybox", "ln", "-sf", "/bin/busybox", "/bin/tar"]));
+        let (sent, back) = (bed.folder.path().join("sent"), bed.folder.path().join("back"));
+        std::fs::write(&sent, b"copied there and back\n".repeat(50_000)).unwrap();
+        output(streaming(&["cp", sent.to_str().unwrap(), "guest:/copied"]));
+        output(streaming(&["cp", "guest:/copied", back.to_str().unwrap()]));
+        assert!(std::fs::read(&sent).unwrap() == std::fs::read(&back).unwrap(), "websockets: {websockets}");
+
+        let mut attached = streaming(&["attach", "guest"]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(attached.stdout.take().unwrap()).lines();
+        let (tell, told) = std::sync::mpsc::channel();
+        let reading = std::thread::spawn(move || {
+            if let Some(Ok(line)) = lines.find(|line| line.as_ref().is_ok_and(|line| line == "attached")) {
+                tell.send(line).unwrap();
+            }
+        });
+        eventually("what the pod says", LIMIT, || {
+            let say = ["exec", "guest", "--", "/bin/busybox", "sh", "-c", "echo attached > /proc/1/fd/1"];
+            output(streaming(&say));
+            told.try_recv().ok()
+        })
+        .unwrap();
+        attached.kill().unwrap();
+        attached.wait().unwrap();
+        reading.join().unwrap();
+
         let port = free_port().unwrap();
         let ports = format!("{port}:7777");
         let mut forward = streaming(&["port-forward", "guest", &ports]).spawn().unwrap();

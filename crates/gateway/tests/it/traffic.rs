@@ -19,7 +19,7 @@ use crate::stand_in::StandIn;
 
 const VERSIONS: [Version; 2] = [Version::HTTP_11, Version::HTTP_2];
 
-fn before(stand_in: &StandIn, adjust: impl FnOnce(&mut landfall_gateway::config::Config)) -> Bed {
+pub(crate) fn before(stand_in: &StandIn, adjust: impl FnOnce(&mut landfall_gateway::config::Config)) -> Bed {
     let bed = Bed::without_api(|config| {
         stand_in.stand_in_for(config);
         adjust(config);

@@ -1,14 +1,15 @@
 //! Nobody gains an identity and nobody loses one: what the API server sees through the gateway is what it sees directly.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, SystemTime};
 
 use hyper::{Method, Version};
 use landfall_pki::{Authority, Leaf, Purpose};
-use landfall_testkit::{ApiServer, have};
+use landfall_testkit::{ApiServer, eventually, have};
 use landfall_wire::Pair;
 use serde_json::{Value, json};
 
-use crate::bed::Bed;
+use crate::bed::{Bed, LIMIT};
 use crate::client::{Client, Got, Identity};
 
 const VERSIONS: [Version; 2] = [Version::HTTP_11, Version::HTTP_2];
@@ -96,8 +97,13 @@ fn everybody_is_who_they_are() {
         "nameless",
         &Leaf::new("", Purpose::Call).organization("system:masters"),
     );
+    let brief = Leaf::new("jane", Purpose::Call).organization("system:masters").days(0);
+    let expired = bed.files().issue(&bed.authority, "expired", &brief);
+    let issued = SystemTime::now();
     let case = |what, identity, headers| Case { what, identity, headers };
     let cases = [
+        case("an expired certificate", Identity::Certificate(expired.clone()), vec![]),
+        case("an expired certificate and a token", Identity::Certificate(expired), vec![bearer(&token)]),
         case("a certificate", own("jane", "jane", "developers"), vec![]),
         case("a certificate with odd names", own("jane, doe", "odd", "a, b=c;d"), vec![]),
         case("a certificate and a token", own("jane", "jane2", "developers"), vec![bearer(&token)]),
@@ -142,6 +148,9 @@ fn everybody_is_who_they_are() {
         ),
     ];
     let direct = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), api.port());
+    // Certificates count in whole seconds.
+    let is_over = || issued.elapsed().is_ok_and(|age| age > Duration::from_secs(2)).then_some(());
+    eventually("the certificate to expire", LIMIT, is_over).unwrap();
     for case in &cases {
         for version in VERSIONS {
             let [through, direct] = clients(&bed, direct, case, version).map(|client| who(&client, &bed));
@@ -150,7 +159,7 @@ fn everybody_is_who_they_are() {
     }
     let known =
         cases.iter().filter(|case| who(&clients(&bed, direct, case, VERSIONS[0])[0], &bed).0 == 201).count();
-    assert_eq!(known, 10, "most of the cases are somebody");
+    assert_eq!(known, 11, "most of the cases are somebody");
 }
 
 #[test]
