@@ -15,6 +15,7 @@ pub mod envelope;
 pub mod identity;
 pub mod report;
 pub mod step;
+pub mod terminal;
 
 pub use cause::{Cause, InvalidCause};
 pub use chain::{Chain, chain};

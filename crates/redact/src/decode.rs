@@ -2,6 +2,8 @@
 
 use std::io::Read as _;
 
+use landfall_model::terminal::{self, Holds};
+
 /// Shorter runs of encoded text cannot hold a secret that its own pattern would recognise.
 pub(crate) const RUN_MIN: usize = 20;
 
@@ -190,6 +192,16 @@ pub(crate) struct Mapped {
     escapes: Vec<(usize, usize)>,
 }
 
+/// A text as it looks on a terminal, and what is inside the escapes of it, a line each.
+#[derive(Debug)]
+pub(crate) struct OnTerminal {
+    pub(crate) shown: Mapped,
+    pub(crate) hidden: Mapped,
+}
+
+/// A line between texts that nothing can continue over.
+pub(crate) const BETWEEN: &[u8] = b"\n\x01\n";
+
 // === impl Mapped ===
 
 impl Mapped {
@@ -212,6 +224,29 @@ impl Mapped {
         })
     }
 
+    /// Leaves out what only a terminal understands; `None` when there is nothing to leave out.
+    pub(crate) fn from_terminal(original: &[u8]) -> Option<OnTerminal> {
+        let mut shown = Self { text: Vec::with_capacity(original.len()), escapes: Vec::new() };
+        let mut hidden = Self::default();
+        let mut at = 0;
+        for place in memchr::memchr3_iter(terminal::ESCAPE, b'#', b'\\', original) {
+            if place < at {
+                continue;
+            }
+            let Some(escape) = terminal::escape(&original[place..]) else { continue };
+            shown.text.extend_from_slice(&original[at..place]);
+            at = place + escape.len;
+            shown.escapes.push((shown.text.len(), at));
+            if let Holds::Text(inside) = escape.holds {
+                hidden.escapes.push((hidden.text.len(), place + inside.start));
+                hidden.text.extend_from_slice(&original[place..at][inside]);
+                hidden.text.extend_from_slice(BETWEEN);
+            }
+        }
+        shown.text.extend_from_slice(&original[at..]);
+        (!shown.escapes.is_empty()).then_some(OnTerminal { shown, hidden })
+    }
+
     fn resolve(original: &[u8], mark: u8, escape: impl Fn(&[u8]) -> Option<(u8, usize)>) -> Option<Self> {
         let mut mapped = Self { text: Vec::with_capacity(original.len()), escapes: Vec::new() };
         let mut at = 0;
@@ -230,6 +265,12 @@ impl Mapped {
         }
         mapped.text.extend_from_slice(&original[at..]);
         (!mapped.escapes.is_empty()).then_some(mapped)
+    }
+
+    /// Where in the original a range of the text stands. An escape at either end of it stays outside.
+    pub(crate) fn range(&self, start: usize, end: usize) -> (usize, usize) {
+        let origin = self.origin(start);
+        (origin, if start < end { self.origin(end - 1) + 1 } else { origin })
     }
 
     /// Where in the original a place of the text stands: before an escape, if it resolves to the byte there.

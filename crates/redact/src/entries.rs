@@ -6,6 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::block::{Certificates, Context};
+use crate::decode::BETWEEN;
 use crate::frames::{FrameField, Frames};
 use crate::hit::{self, Counts, Hit, Length, Style, What};
 use crate::scan::{Engine, Scan};
@@ -377,8 +378,7 @@ impl Seams {
         self.seams.push(Seam { start: self.text.len(), tail: tail.len(), first, second });
         self.text.extend_from_slice(tail);
         self.text.extend_from_slice(&after[..after_seam(after, phrase)]);
-        // A line between the pairs that nothing can continue over.
-        self.text.extend_from_slice(b"\n\x01\n");
+        self.text.extend_from_slice(BETWEEN);
     }
 }
 

@@ -149,8 +149,10 @@ impl Builder {
             return Err(BuildError::TooMuchKnown { size });
         }
         let pseudonyms = Pseudonyms::new(key);
-        let here_document = regex::bytes::Regex::new(r#"<<-?\s*\\?["']?(?P<word>[A-Za-z_][A-Za-z0-9_]*)"#)
-            .map_err(|source| BuildError::Regex { rule: "here-document".to_owned(), source })?;
+        // `<<<` is followed by a word, not by a document.
+        let here_document =
+            regex::bytes::Regex::new(r#"(?:^|[^<])<<-?\s*\\?["']?(?P<word>[A-Za-z_][A-Za-z0-9_]*)"#)
+                .map_err(|source| BuildError::Regex { rule: "here-document".to_owned(), source })?;
         let engine = Engine {
             rules: Rules::built_in()?,
             known: Known::new(&self.known, &pseudonyms),

@@ -50,6 +50,8 @@ pub(crate) enum Trigger {
     HereDocument,
     /// A backslash escape that may hide a character of a secret.
     Escape,
+    /// An escape for a terminal, written out as syslog does.
+    Terminal,
     /// The kind of a Secret object.
     SecretObject,
     /// A field named `value`, which belongs to the name before it.
@@ -114,7 +116,7 @@ struct FieldEntry {
     keeps: Vec<String>,
 }
 
-const MACHINES: [(&str, Trigger); 15] = [
+const MACHINES: [(&str, Trigger); 17] = [
     ("-----BEGIN ", Trigger::Pem),
     ("Full config:", Trigger::IgnitionDump),
     ("#cloud-config", Trigger::CloudConfig),
@@ -122,6 +124,8 @@ const MACHINES: [(&str, Trigger); 15] = [
     ("\\u00", Trigger::Escape),
     ("\\x", Trigger::Escape),
     ("\\/", Trigger::Escape),
+    ("#033[", Trigger::Terminal),
+    ("\\033[", Trigger::Terminal),
     ("value\"", Trigger::NamedValue),
     ("value\\\"", Trigger::NamedValue),
     ("value:", Trigger::NamedValue),

@@ -1,11 +1,12 @@
 //! One text, all passes: what is found here is taken out, wherever the text came from.
 
+use landfall_model::terminal;
 use memchr::{memchr, memchr_iter, memrchr};
 use regex::bytes::Regex;
 
 use crate::Kind;
 use crate::block::{Braces, Certificates, Context, Until};
-use crate::decode::{self, Decoded, Mapped};
+use crate::decode::{self, Decoded, Mapped, OnTerminal};
 use crate::entropy;
 use crate::field::{self, Value};
 use crate::hit::{self, Hit, What};
@@ -98,6 +99,43 @@ impl Engine {
     /// Finds everything in `text`, which begins at the start of a line, and returns it merged. `context` is what was
     /// open before it, and afterwards what is open behind it.
     pub(crate) fn find(&self, text: &[u8], context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
+        if memchr(terminal::ESCAPE, text).is_some() {
+            return self.find_behind_escapes(text, context, scan);
+        }
+        self.find_plain(text, context, scan)
+    }
+
+    /// Searches a text as it looks on a terminal, and apart from that what is inside its escapes.
+    #[cold]
+    fn find_behind_escapes(&self, text: &[u8], context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
+        let Some(OnTerminal { shown, hidden }) = Mapped::from_terminal(text) else {
+            return self.find_plain(text, context, scan);
+        };
+        let mut hits = self.find_in(&shown, context, scan);
+        if !hidden.text.is_empty() {
+            let lines = std::mem::replace(&mut scan.lines, Lines::Apart);
+            let found = self.find_in(&hidden, &mut Context::new(context.certificates), scan);
+            scan.lines = lines;
+            hits.extend(found.into_iter().filter(|hit| hit.start < hit.end));
+            hit::merge(&mut hits);
+        }
+        hits
+    }
+
+    /// Searches what another text was made into, and tells where in that the places are.
+    fn find_in(&self, mapped: &Mapped, context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
+        let (suspicious, opens) = (scan.suspicious.len(), scan.opens.len());
+        let mut hits = self.find_plain(&mapped.text, context, scan);
+        for hit in &mut hits {
+            (hit.start, hit.end) = mapped.range(hit.start, hit.end);
+        }
+        for at in scan.suspicious[suspicious..].iter_mut().chain(&mut scan.opens[opens..]) {
+            *at = mapped.origin(*at);
+        }
+        hits
+    }
+
+    fn find_plain(&self, text: &[u8], context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
         let mut hits = Vec::new();
         self.known.find(text, &mut hits);
         self.find_bootstrap_tokens(text, &mut hits);
@@ -122,7 +160,7 @@ impl Engine {
         }
         let mut line = (0, 0);
         let mut pattern_done = vec![0; self.rules.patterns.len()];
-        let mut escapes_done = 0;
+        let (mut escapes_done, mut terminal_done) = (0, 0);
         for found in self.rules.literals.find(text) {
             if found.start < dropped_until {
                 continue;
@@ -164,6 +202,13 @@ impl Engine {
                         escapes_done = line.1.max(found.start + 1);
                         if let Some(mapped) = Mapped::from_escapes(&text[line.0..line.1]) {
                             self.find_mapped(&mapped, line.0, context.certificates, scan, hits);
+                        }
+                    }
+                    Trigger::Terminal if terminal_done <= found.start => {
+                        terminal_done = line.1.max(found.start + 1);
+                        // Written out, they hold no text.
+                        if let Some(OnTerminal { shown, .. }) = Mapped::from_terminal(&text[line.0..line.1]) {
+                            self.find_mapped(&shown, line.0, context.certificates, scan, hits);
                         }
                     }
                     Trigger::Pem if is_apart => {

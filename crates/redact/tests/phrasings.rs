@@ -3,13 +3,13 @@
 
 use std::sync::LazyLock;
 
-use landfall_redact::{Format, Options, Redactor};
+use landfall_redact::{Format, Length, Options, Redactor};
 
 static REDACTOR: LazyLock<Redactor> = LazyLock::new(|| Redactor::builder().build().unwrap());
 
 const CANARY: &str = "c4nAry-9Zq4w8xT";
 
-const PHRASINGS: [&str; 71] = [
+const PHRASINGS: [&str; 84] = [
     "sshpass -p {} ssh core@10.0.0.5",
     "sshpass -p{} ssh core@10.0.0.5",
     "sshpass -v -p '{}' ssh core@10.0.0.5",
@@ -81,6 +81,19 @@ const PHRASINGS: [&str; 71] = [
     "The initial admin password has been set to {}",
     "Generated password {}",
     "credentials: admin / {}",
+    "https://acct.blob.core.windows.net/vhds/a?sv=2024-08-04&sig={}",
+    "sig={}",
+    "client_secret {}",
+    "client_secret={}",
+    "chpasswd: root:{}",
+    "passwd {}",
+    "login with admin/{}",
+    "GET https://api.example/v1/nodes?key={}",
+    "https://api.example/v1/nodes?alt=json&key={}&x=1",
+    "PSK: {}",
+    "bindpw {}",
+    "cryptsetup: key {}",
+    "kubeadm token create {}",
 ];
 
 const INNOCENT: [&str; 22] = [
@@ -108,6 +121,17 @@ const INNOCENT: [&str; 22] = [
     "kubeadm join 10.0.0.1:6443 --discovery-token-ca-cert-hash sha256:0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0",
 ];
 
+/// What programs put around the words they colour, also as syslog and JSON write it out.
+const COLOURS: [(&str, &str); 7] = [
+    ("\x1b[31m", "\x1b[0m"),
+    ("\x1b[38;5;208m", "\x1b[m"),
+    ("\x1b[1m\x1b[38;2;1;2;3m", "\x1b(B\x1b[m"),
+    ("\x1b]8;;https://docs.example/x\x1b\\", "\x1b]8;;\x07"),
+    ("#033[0;1;39m", "#033[0m"),
+    ("\\u001b[31m", "\\u001b[0m"),
+    ("\\x1b[31m", "\\x1b[0m"),
+];
+
 fn redact(text: &str, format: Format) -> String {
     let options = Options { format, ..Options::default() };
     String::from_utf8(REDACTOR.redact(text.as_bytes(), options).0).unwrap()
@@ -126,6 +150,105 @@ fn no_phrasing_lets_a_secret_through() {
             assert!(!redacted.contains(CANARY), "{text} -> {redacted}");
         }
     }
+}
+
+/// Too few digits for a pattern of words.
+#[test]
+fn a_pin_is_gone() {
+    for text in ["pin: 4711", "PIN=4711", "Jan 02 03:04:05 n1 tang[7]: using pin: 4711\n"] {
+        let redacted = redact(text, Format::Lines);
+        assert!(!redacted.contains("4711"), "{text} -> {redacted}");
+    }
+}
+
+/// A terminal does not show them, so they may stand anywhere: around a word, around its name, in the middle of either.
+#[test]
+fn no_colour_hides_a_secret() {
+    let (first, second) = CANARY.split_at(6);
+    for phrasing in PHRASINGS {
+        for (on, off) in COLOURS {
+            for text in [
+                phrasing.replace("{}", &format!("{on}{CANARY}{off}")),
+                phrasing.replace("{}", &format!("{first}{on}{second}{off}")),
+                format!("{on}{}{off}", phrasing.replace("{}", CANARY)),
+                // In the middle of every word that may be a name.
+                phrasing.replace('o', &format!("o{on}")).replace("{}", CANARY),
+            ] {
+                let text = format!("first\n{text}\nlast\n");
+                for length in [Length::Free, Length::Same] {
+                    let options = Options { length, ..Options::default() };
+                    let out = REDACTOR.redact(text.as_bytes(), options).0;
+                    let redacted = String::from_utf8(out).unwrap();
+                    assert!(
+                        !redacted.contains(CANARY) && !redacted.contains(second) && !redacted.contains(first),
+                        "{text:?} -> {redacted:?}"
+                    );
+                    assert!(
+                        length == Length::Free || redacted.len() == text.len(),
+                        "{text:?} -> {redacted:?}"
+                    );
+                    assert!(
+                        redacted.starts_with("first\n") && redacted.ends_with("\nlast\n"),
+                        "{redacted:?}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Equal secrets have equal pseudonyms, coloured or not, and colours stay where they are no part of a secret.
+#[test]
+fn a_coloured_secret_is_the_same_secret() {
+    let redacted =
+        redact("\x1b[1mpassword=hunter22\x1b[0m ok\npass\x1b[31mword=hun\x1b[0mter22\n", Format::Lines);
+    let mark = &redacted[redacted.find("***<").unwrap()..redacted.find(">***").unwrap() + 4];
+    assert_eq!(
+        redacted,
+        format!("\x1b[1mpassword={mark}\x1b[0m ok\npass\x1b[31mword={mark}\n"),
+        "{redacted:?}"
+    );
+}
+
+/// What is inside an escape is not shown, and still read by whoever opens the file.
+#[test]
+fn titles_and_links_are_searched_too() {
+    for text in [
+        "\x1b]0;ssh https://robot:c4nAry-9Zq4w8xT@git.example/\x07$ ls",
+        "a \x1b]8;;https://robot:c4nAry-9Zq4w8xT@git.example/\x1b\\link\x1b]8;;\x1b\\",
+        "\x1bPpassword=c4nAry-9Zq4w8xT\x1b\\",
+        // An escape that never ends is none.
+        "\x1b]0;password=c4nAry-9Zq4w8xT",
+    ] {
+        let redacted = redact(text, Format::Lines);
+        assert!(!redacted.contains(CANARY), "{text:?} -> {redacted:?}");
+    }
+}
+
+#[test]
+fn coloured_keys_are_gone_whole() {
+    let body = "MHcCAQEEIIrYSSNQFaA2Hwf1duRSxKtLYX5CB04fSeQ6tF1aY/PuoAoGCCqGSM49".repeat(3);
+    let text = format!(
+        "\x1b[32m-----BEGIN EC PRI\x1b[0mVATE KEY-----\n{body}\n\x1b[33m-----END EC PRIVATE KEY-----\x1b[0m\nafter\n"
+    );
+    let redacted = redact(&text, Format::Lines);
+    assert!(!redacted.contains("MHcCAQEE") && redacted.ends_with("after\n"), "{redacted:?}");
+}
+
+/// Colours cut by the journal's own limits, and entries whose fields hold them.
+#[test]
+fn colours_in_the_journal_keep_its_frame() {
+    let message = "pass\x1b[31mword=c4nAry-\x1b[0m9Zq4w8xT";
+    let mut export = b"_SYSTEMD_UNIT=a.service\nMESSAGE\n".to_vec();
+    export.extend((message.len() as u64).to_le_bytes());
+    export.extend(message.as_bytes());
+    export.extend(b"\n\n");
+    let options = Options { format: Format::JournalExport, ..Options::default() };
+    let out = REDACTOR.redact(&export, options).0;
+    assert_eq!(out.len(), export.len());
+    assert!(
+        memchr::memmem::find(&out, b"c4nAry-").is_none() && memchr::memmem::find(&out, b"9Zq4w8xT").is_none()
+    );
 }
 
 #[test]

@@ -1,0 +1,137 @@
+//! Escapes that programs send to a terminal: colours, cursor movements, titles, links. Text is searched as if they were
+//! not there, because they may stand in the middle of a word.
+
+use std::ops::Range;
+
+/// Starts every escape.
+pub const ESCAPE: u8 = 0x1b;
+
+/// An escape of movement or colour has a handful of bytes; what goes on for longer is no escape.
+const CONTROL_MAX: usize = 64;
+
+/// Titles and links; longer ones are no escape either.
+const STRING_MAX: usize = 4096;
+
+/// What loggers write in place of the byte that starts an escape: syslog, JSON, Go and Python, shells.
+const WRITTEN_OUT: [&[u8]; 6] = [b"#033", b"\\u001b", b"\\u001B", b"\\x1b", b"\\x1B", b"\\033"];
+
+/// An escape at the start of a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Escape {
+    pub len: usize,
+    pub holds: Holds,
+}
+
+/// What stands inside an escape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holds {
+    Nothing,
+    /// A title, the address of a link, or other text that is not shown where it stands; where inside the escape it is.
+    Text(Range<usize>),
+}
+
+/// The escape that `text` begins with. It never reaches over the end of a line. A lone escape byte is one too.
+pub fn escape(text: &[u8]) -> Option<Escape> {
+    let plain = |len: usize| Some(Escape { len, holds: Holds::Nothing });
+    if let [ESCAPE, rest @ ..] = text {
+        return match rest {
+            [b'[', rest @ ..] => plain(control(rest).map_or(1, |len| 2 + len)),
+            [b']' | b'P' | b'X' | b'^' | b'_', rest @ ..] => match string(rest) {
+                Some((len, end)) => Some(Escape { len: 2 + len + end, holds: Holds::Text(2..2 + len) }),
+                None => plain(1),
+            },
+            // A character set, as `tput sgr0` sends it.
+            [b'(' | b')' | b'#' | b'%', b'0'..=b'9' | b'@'..=b'G', ..] => plain(3),
+            // Of the letters only those that are in use: others are text behind a stray byte.
+            [
+                b'7' | b'8' | b'=' | b'>' | b'\\' | b'D' | b'E' | b'H' | b'M' | b'N' | b'O' | b'Z' | b'c',
+                ..,
+            ] => plain(2),
+            _ => plain(1),
+        };
+    }
+    // Written out only colours and the like are recognised: such text may also be meant as it is.
+    let introducer = WRITTEN_OUT.iter().find(|written| text.starts_with(written))?.len();
+    let parameters = text.get(introducer..)?.strip_prefix(b"[")?;
+    let digits =
+        parameters.iter().take(CONTROL_MAX).take_while(|byte| matches!(byte, b'0'..=b'9' | b';')).count();
+    let end = *parameters.get(digits)?;
+    if matches!(end, b'm' | b'K' | b'J' | b'H' | b'A'..=b'D' | b'G') {
+        plain(introducer + 1 + digits + 1)
+    } else {
+        None
+    }
+}
+
+/// The rest of `ESC [ parameters letter`.
+fn control(rest: &[u8]) -> Option<usize> {
+    let parameters = rest.iter().take(CONTROL_MAX).take_while(|byte| matches!(byte, b' '..=b'?')).count();
+    let ends = match rest.get(parameters) {
+        // Without parameters, a small letter is rather the first one of a word behind a bracket.
+        Some(b'a'..=b'z') => parameters > 0 || rest[0] == b'm',
+        end => matches!(end, Some(b'@'..=b'~')),
+    };
+    ends.then_some(parameters + 1)
+}
+
+/// The rest of `ESC ] text`: the length of the text, and of the bell or `ESC \` that ends it.
+fn string(rest: &[u8]) -> Option<(usize, usize)> {
+    let len = rest.iter().take(STRING_MAX).position(|byte| matches!(*byte, 0x07 | ESCAPE | b'\n'))?;
+    match rest[len..] {
+        [0x07, ..] => Some((len, 1)),
+        [ESCAPE, b'\\', ..] => Some((len, 2)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_end_where_terminals_end_them() {
+        for (text, len) in [
+            ("\x1b[31mred", 5),
+            ("\x1b[mplain", 3),
+            ("\x1b[38;2;10;20;30mx", 16),
+            ("\x1b[38:5:1mx", 9),
+            ("\x1b[?25lx", 6),
+            ("\x1b(Bx", 3),
+            ("\x1b7x", 2),
+            ("\x1b]0;title\x07x", 10),
+            ("\x1b]8;;https://a\x1b\\link", 16),
+            ("#033[0;1;39mx", 12),
+            ("\\u001b[31mx", 10),
+            ("\\x1b[0mx", 7),
+            ("\\033[0Kx", 7),
+            // No escapes, but for the byte itself.
+            ("\x1b", 1),
+            ("\x1b[31", 1),
+            ("\x1b]0;open\nx", 1),
+            ("\x1bpassword", 1),
+            ("\x1b(password", 1),
+            ("\x1b[password", 1),
+            ("\x1b[31\n", 1),
+        ] {
+            assert_eq!(escape(text.as_bytes()).map(|escape| escape.len), Some(len), "{text:?}");
+        }
+        for text in ["", "x", "#033", "#0331", "#033[abc", "\\x1b", "\\x1bm", "^[[31m", "[31m"] {
+            assert_eq!(escape(text.as_bytes()), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn only_strings_hold_text() {
+        assert_eq!(escape(b"\x1b]0;x\x07").map(|escape| escape.holds), Some(Holds::Text(2..5)));
+        assert_eq!(escape(b"\x1b[31m").map(|escape| escape.holds), Some(Holds::Nothing));
+    }
+
+    #[test]
+    fn endless_escapes_are_none() {
+        let control = [b"\x1b[", &[b'1'; CONTROL_MAX + 1][..], b"m"].concat();
+        let string = [b"\x1b]", &[b'x'; STRING_MAX][..], b"\x07"].concat();
+        for text in [control, string] {
+            assert_eq!(escape(&text).map(|escape| escape.len), Some(1));
+        }
+    }
+}
