@@ -1,12 +1,13 @@
-//! Windows event logs, made by a writer of a few lines in the layout that Windows uses. Read by another's reader too
-//! (python-evtx 0.8.1, once, by hand, with the counts of the chunk filled in): the same events, times and values.
+//! Windows event logs, made by a writer of a few lines in the layout that Windows uses, and read by another's reader too.
 #![expect(clippy::cast_possible_truncation, reason = "a chunk has 64 KiB")]
 
 use std::fs;
+use std::process::Command;
 
 use landfall_diagnose::{Engine, RuleSet};
 use landfall_evidence::read::evtx::{CHUNK, chunk_text};
 use landfall_evidence::read::{self, Input};
+use landfall_testkit::{Need, have};
 
 /// Microseconds of 2026-01-02T03:04:05Z, as Windows counts: tenths of them since 1601.
 const TIME: u64 = (1_767_323_045_000_000 + 11_644_473_600_000_000) * 10;
@@ -133,6 +134,13 @@ impl Chunk {
     }
 
     fn finish(mut self) -> Vec<u8> {
+        // Where the next record would stand, and the numbers of the first and the last one.
+        let next = self.0.len() as u32;
+        self.0[48..52].copy_from_slice(&next.to_le_bytes());
+        for number in [8, 24] {
+            self.0[number..number + 8].copy_from_slice(&1_u64.to_le_bytes());
+            self.0[number + 8..number + 16].copy_from_slice(&2_u64.to_le_bytes());
+        }
         self.0.resize(CHUNK, 0);
         self.0
     }
@@ -160,6 +168,44 @@ fn records_become_lines_with_time_source_and_level() {
         String::from_utf8(text).unwrap(),
         format!("{head} param1=kubelet; the first\n{head} of two lines\n{head} param1=kubelet; {SWAP}\n")
     );
+}
+
+/// Prints each record as we do, from what python-evtx makes of it.
+const OTHER_READER: &str = r#"
+import sys, xml.etree.ElementTree as tree
+from Evtx.Evtx import Evtx
+space = "{http://schemas.microsoft.com/win/2004/08/events/event}"
+def find(event, name):
+    found = event.iter()
+    return [element for element in found if element.tag in (name, space + name)]
+with Evtx(sys.argv[1]) as log:
+    for record in log.records():
+        event = tree.fromstring(record.xml().encode())
+        one = lambda name: find(event, name)[0].text
+        level = {"1": "critical", "2": "error", "3": "warning", "4": "information"}[one("Level")]
+        values = [(element.get("Name"), element.text) for element in find(event, "Data")]
+        text = "; ".join(name + "=" + value if name else value for name, value in values)
+        head = "%s %s %s[%s]: %s:" % (
+            record.timestamp().strftime("%Y-%m-%dT%H:%M:%SZ"), one("Computer"),
+            find(event, "Provider")[0].get("Name").replace(" ", "-"), one("EventID"), level)
+        for line in text.splitlines():
+            print(head, line)
+"#;
+
+#[test]
+fn another_reader_reads_the_same() {
+    if !have(&[Need::Program("/usr/lib/python3/dist-packages/Evtx/Evtx.py")]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("System.evtx");
+    fs::write(&path, log()).unwrap();
+    let output = Command::new("/usr/bin/python3").args(["-c", OTHER_READER]).arg(&path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut ours = Vec::new();
+    assert_eq!(chunk_text(&log()[4096..], &mut ours), 0);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&ours));
+    assert_eq!(ours.iter().filter(|byte| **byte == b'\n').count(), 3);
 }
 
 #[test]

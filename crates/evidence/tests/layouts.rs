@@ -7,6 +7,7 @@ use std::process::Command;
 
 use landfall_diagnose::{Engine, RuleSet};
 use landfall_evidence::read::{self, Input};
+use landfall_testkit::{Need, have};
 use tempfile::TempDir;
 
 const FAILURE: &str = "Jan 02 03:04:05 n1 kubelet[7]: failed to run Kubelet: running with swap on is not supported, please disable swap\n";
@@ -50,6 +51,34 @@ fn a_sosreport() {
         "sosreport.tar.xz",
         "sosreport.tar.xz:sosreport-n1-2026-01-02-abc/sos_commands/logs/journalctl_--no-pager:kubelet",
     );
+}
+
+/// The same, made by the program itself.
+#[test]
+fn a_sosreport_of_sos() {
+    if !have(&[Need::Root, Need::Program("sos")]) {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let (machine, made) = (folder.path().join("machine"), folder.path().join("made"));
+    fs::create_dir_all(machine.join("var/log")).unwrap();
+    fs::create_dir(&made).unwrap();
+    fs::write(machine.join("var/log/messages"), FAILURE).unwrap();
+    let output = Command::new("sos")
+        .args(["report", "--batch", "--quiet", "--only-plugins", "logs", "-z", "xz", "--sysroot"])
+        .arg(&machine)
+        .arg("--tmp-dir")
+        .arg(&made)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let archive = fs::read_dir(&made).unwrap().map(|entry| entry.unwrap().path());
+    let archive =
+        archive.into_iter().find(|path| path.extension().is_some_and(|suffix| suffix == "xz")).unwrap();
+    let report = diagnose(&archive);
+    assert_eq!(report.verdict.cause.as_ref().unwrap().as_str(), "swap-enabled");
+    let source = &report.findings[0].evidence[0].source;
+    assert!(source.ends_with("/var/log/messages:kubelet"), "{source}");
 }
 
 #[test]
