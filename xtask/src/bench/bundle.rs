@@ -51,7 +51,7 @@ pub(super) fn run(bench: &Bench) -> Result<()> {
         bench.compare(metric, "s", Better::Lower, SPEED_GOAL, &format!("tar | {packer}"), ours, peer)?;
     }
     let large = machine(&folder, &logs, NAMES_FOR_MEMORY)?;
-    let memory = || measure::peak_mib(&bundle(&large, "zstd"));
+    let memory = || measure::peak_mib(&bundle(&large, "zstd"), &[0]);
     bench.compare("peak-memory-4GiB", "MiB", Better::Lower, 1.0, "bar", memory, || Ok(MEMORY_BAR_MIB))
 }
 

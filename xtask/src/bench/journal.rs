@@ -38,7 +38,7 @@ pub(super) fn run(bench: &Bench) -> Result<()> {
     // The first read fills the file cache, for both.
     ours()?;
     bench.compare("export-1GiB", "s", Better::Lower, SPEED_GOAL, "journalctl -o export", ours, peer)?;
-    let memory = || measure::peak_mib(Command::new(&binary).arg(&folder));
+    let memory = || measure::peak_mib(Command::new(&binary).arg(&folder), &[0]);
     bench.compare("peak-memory", "MiB", Better::Lower, 1.0, "bar", memory, || Ok(MEMORY_BAR_MIB))
 }
 

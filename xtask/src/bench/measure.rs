@@ -17,12 +17,17 @@ pub(super) fn seconds(command: &mut Command, expected: &[i32]) -> Result<f64> {
     Ok(seconds)
 }
 
-/// The most memory the program held, in MiB.
-pub(super) fn peak_mib(command: &Command) -> Result<f64> {
+/// The most memory the program held, in MiB; `expected` as above.
+pub(super) fn peak_mib(command: &Command, expected: &[i32]) -> Result<f64> {
     let mut timed = Command::new("/usr/bin/time");
     timed.args(["-f", "%M"]).arg(command.get_program()).args(command.get_args()).stdout(Stdio::null());
     let output = timed.output().context("start `/usr/bin/time`; hint: install the package `time`")?;
     let text = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code().is_some_and(|code| expected.contains(&code)),
+        "the measured program ended with {}: {text}",
+        output.status
+    );
     let kibibytes: f64 =
         text.lines().last().unwrap_or_default().trim().parse().context("read the peak memory")?;
     Ok(kibibytes / 1024.0)
