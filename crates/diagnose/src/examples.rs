@@ -41,7 +41,9 @@ impl Engine {
                 continue;
             }
             for line in &rule.examples.yes {
-                let report = self.diagnose_line(line);
+                // As often as it must be said to mean something.
+                let often = rule.least.and_then(|least| usize::try_from(least).ok()).unwrap_or(1);
+                let report = self.diagnose_line(&vec![line.as_str(); often].join("\n"));
                 let explained = report.findings.iter().any(|finding| {
                     Some(&finding.cause) == report.verdict.cause.as_ref()
                         && finding.explains.contains(&rule.cause)

@@ -11,9 +11,11 @@ mod case;
 
 mod boots;
 mod catalogue;
+mod colours;
 mod embedded;
 mod examples;
 mod findings;
+mod klog;
 mod line;
 mod literals;
 mod message;

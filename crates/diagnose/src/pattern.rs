@@ -33,6 +33,9 @@ pub(crate) struct MatchSpec {
     pub(crate) not: Vec<String>,
     /// And matches this.
     pub(crate) regex: Option<String>,
+    /// Lines that klog calls fatal hold what `any` asks for, whatever they say.
+    #[serde(default)]
+    pub(crate) klog_fatal: bool,
 }
 
 #[derive(Debug)]
@@ -44,6 +47,8 @@ pub(crate) struct Pattern {
     regex: Option<Expression>,
     /// kubeadm marks what does not stop it as `[WARNING …]`; only patterns that name the mark mean such lines.
     takes_warnings: bool,
+    /// Also looks at lines that klog calls fatal.
+    pub(crate) klog_fatal: bool,
 }
 
 /// When expressions are compiled. Some hundred of them take longer than a small log.
@@ -90,7 +95,8 @@ impl Pattern {
         };
         let any = spec.any.iter().flat_map(|literal| quotings(literal)).collect();
         let takes_warnings = spec.any.iter().any(|literal| literal.contains("WARNING"));
-        Ok(Self { any, all: finders(&spec.all), not: finders(&spec.not), regex, takes_warnings })
+        let klog_fatal = spec.klog_fatal;
+        Ok(Self { any, all: finders(&spec.all), not: finders(&spec.not), regex, takes_warnings, klog_fatal })
     }
 
     /// Whether a line that holds one of the `any` literals is the one meant.

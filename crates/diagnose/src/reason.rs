@@ -37,6 +37,9 @@ const RIVALRY: f64 = 0.3;
 /// How sure a hang is: the clock tells it, not a line.
 const HANG: f64 = 0.75;
 
+/// The generality of a cause that says no more than that something ended badly.
+const UNRECOGNISED: u8 = 4;
+
 /// Findings shown. The rest is noise of noise.
 const MAX_FINDINGS: usize = 24;
 
@@ -308,7 +311,7 @@ fn verdict(
             confidence: Confidence::new(HANG),
         };
     }
-    let (state, title, phase, confidence) = without_cause(stages, &roots);
+    let (state, title, phase, confidence) = without_cause(engine, stages, &roots);
     steps.push(format!("no cause: {title}"));
     Verdict { state, cause: None, title, component: None, phase, confidence: Confidence::new(confidence) }
 }
@@ -331,7 +334,11 @@ fn contested(first: &Draft<'_>, others: &[(&Cause, &Draft<'_>)], steps: &mut Vec
 }
 
 /// The verdict when nothing names a cause.
-fn without_cause(stages: &Stages<'_>, roots: &[(&Cause, &Draft<'_>)]) -> (State, String, Option<Phase>, f64) {
+fn without_cause(
+    engine: &Engine,
+    stages: &Stages<'_>,
+    roots: &[(&Cause, &Draft<'_>)],
+) -> (State, String, Option<Phase>, f64) {
     let doubt = roots.first().map_or(0.0, |(_, draft)| draft.confidence);
     if let Some((name, phase)) = stages.failed().into_iter().next() {
         return (State::Unknown, format!("`{name}` failed, but the logs do not say why"), Some(phase), 0.0);
@@ -351,6 +358,12 @@ fn without_cause(stages: &Stages<'_>, roots: &[(&Cause, &Draft<'_>)]) -> (State,
         }
         let title = "Nothing wrong has been seen, but nothing of Kubernetes either".to_owned();
         return (State::Unknown, title, None, 0.0);
+    }
+    // Something ended badly, and all that is known is that it did.
+    if let Some((cause, draft)) = roots.first()
+        && engine.rules.catalogue().get(cause).is_some_and(|entry| entry.generality >= UNRECOGNISED)
+    {
+        return (State::Unknown, findings::title(engine, cause, draft), None, 0.0);
     }
     (State::Unknown, "The logs do not show a cause".to_owned(), None, 0.0)
 }

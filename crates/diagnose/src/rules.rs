@@ -56,6 +56,7 @@ pub(crate) struct Rule {
     pub(crate) noise_before: Option<String>,
     pub(crate) after: Option<String>,
     pub(crate) persists: Option<u64>,
+    pub(crate) least: Option<u64>,
     pub(crate) workload: bool,
     pub(crate) versions: Option<Range>,
     pub(crate) examples: Examples,
@@ -154,6 +155,8 @@ pub(crate) struct RuleSpec {
     after: Option<String>,
     /// Seconds the trouble must last, where time is known, before it is more than start-up noise.
     persists: Option<u64>,
+    /// How many such lines there must be before they mean what they say; fewer are seen on healthy machines.
+    least: Option<u64>,
     /// The releases for which the line means this: `kubelet >= 1.24, < 1.30`. Decides where the logs tell a version.
     versions: Option<String>,
     #[serde(default)]
@@ -247,6 +250,11 @@ impl RuleSet {
             return Err(RuleError::UnknownName { id: id.to_string(), name: name.to_string() });
         }
 
+        // Counted before anything is compiled: a file may hold more than would ever be ready.
+        if parsed.iter().map(|(_, file)| file.rule.len() + file.milestone.len()).sum::<usize>() > MAX_PATTERNS
+        {
+            return Err(RuleError::TooMany);
+        }
         let mut set = Self { rules: Vec::new(), milestones: Vec::new(), catalogue };
         let mut names = BTreeSet::new();
         for (name, file) in parsed {
@@ -259,7 +267,7 @@ impl RuleSet {
             }
         }
         set.check_names()?;
-        if set.rules.len() + set.milestones.len() > MAX_PATTERNS { Err(RuleError::TooMany) } else { Ok(set) }
+        Ok(set)
     }
 
     /// The literals every chunk is searched for.
@@ -326,6 +334,7 @@ impl RuleSpec {
             noise_before: None,
             after: None,
             persists: None,
+            least: None,
             versions: None,
             examples: Examples::default(),
         }
@@ -371,6 +380,7 @@ impl Rule {
             noise_before: spec.noise_before,
             after: spec.after,
             persists: spec.persists,
+            least: spec.least,
             workload: entry.workload,
             examples: spec.examples,
         })

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, VecDeque};
 use memchr::{memchr, memchr_iter, memrchr};
 
 use crate::case::Case;
+use crate::colours;
+use crate::klog;
 use crate::line;
 use crate::literals::Literals;
 use crate::message;
@@ -25,7 +27,7 @@ const TAIL_CANDIDATES: usize = 64;
 /// Bytes of a line shown as evidence.
 const MAX_TEXT: usize = 1024;
 
-/// Bytes of a line that are looked at. Readers cut lines at the same length.
+/// Bytes of a line that are looked at.
 const MAX_LINE: usize = 64 * 1024;
 
 /// Bytes of a neighbouring line shown with the evidence.
@@ -51,6 +53,8 @@ pub struct Engine {
     literals: Literals,
     /// The patterns that wait for each literal.
     wanted: Vec<Vec<PatternId>>,
+    /// The patterns that wait for lines that klog calls fatal.
+    fatal: Vec<PatternId>,
 }
 
 /// What one chunk of lines holds.
@@ -98,6 +102,15 @@ struct Chunk<'c> {
     sections: Sections,
 }
 
+/// A walk from line to line, forwards only.
+struct Walk<'c> {
+    chunk: &'c [u8],
+    start: usize,
+    end: usize,
+    number: u64,
+    counted: usize,
+}
+
 /// Lines of a chunk that may be of one kind.
 #[derive(Default)]
 struct Candidates {
@@ -124,7 +137,10 @@ impl Engine {
         }
         let literals = Literals::new(index.keys().copied());
         let wanted = index.into_values().collect();
-        Ok(Self { rules, literals, wanted })
+        let patterns = rules.rules.iter().map(|rule| &rule.pattern);
+        let patterns = patterns.chain(rules.milestones.iter().map(|milestone| &milestone.pattern));
+        let fatal = (0..).zip(patterns).filter(|(_, pattern)| pattern.klog_fatal).map(|(id, _)| id).collect();
+        Ok(Self { rules, literals, wanted, fatal })
     }
 
     pub fn rules(&self) -> &RuleSet {
@@ -140,12 +156,17 @@ impl Engine {
     ///
     /// Depends on nothing but its arguments; chunks of one source may be scanned in parallel and in any order.
     pub fn scan(&self, stream: &Stream, first_line: u64, chunk: &[u8]) -> Scan {
+        let plain = colours::removed(chunk);
+        let mut scan = self.scan_plain(stream, first_line, plain.as_deref().unwrap_or(chunk));
+        scan.bytes = chunk.len() as u64;
+        scan
+    }
+
+    fn scan_plain(&self, stream: &Stream, first_line: u64, chunk: &[u8]) -> Scan {
         if stream.kind == StreamKind::ServiceRecords
             && let Some(lines) = records::lines(stream.unit.as_deref().unwrap_or("service"), chunk)
         {
-            let mut scan = self.scan_lines(stream, first_line, &lines);
-            scan.bytes = chunk.len() as u64;
-            return scan;
+            return self.scan_lines(stream, first_line, &lines);
         }
         self.scan_lines(stream, first_line, chunk)
     }
@@ -158,26 +179,31 @@ impl Engine {
         };
         let whole = Chunk { stream, bytes: chunk, sections };
         let mut candidates: Vec<Option<Box<Candidates>>> = (0..patterns).map(|_| None).collect();
-        let (mut start, mut end, mut number, mut counted) = (0, 0, first_line, 0);
-        self.literals.find(chunk, |found| {
-            if found.start >= end {
-                // Searching back only to the end of the line before keeps this linear on any input.
-                start = memrchr(b'\n', &chunk[end..found.start]).map_or(end, |at| end + at + 1);
-                number += count_lines(&chunk[counted..start]);
-                counted = start;
-                end = memchr(b'\n', &chunk[found.end..]).map_or(chunk.len(), |at| found.end + at);
-            }
-            for id in &self.wanted[found.literal] {
+        let mut walk = Walk { chunk, start: 0, end: 0, number: first_line, counted: 0 };
+        let mut see = |start: usize, end: usize, wanted: &[PatternId]| {
+            let line = walk.line_of(start, end);
+            for id in wanted {
                 let candidate = candidates[usize::from(*id)].get_or_insert_default();
-                if candidate.last_start.replace(start) != Some(start) {
-                    candidate.see(self, *id, &whole, (number, start, end));
+                if candidate.last_start.replace(line.1) != Some(line.1) {
+                    candidate.see(self, *id, &whole, line);
                 }
             }
+        };
+        let fatal = if self.fatal.is_empty() { Vec::new() } else { klog::fatal(chunk) };
+        let mut fatal = fatal.into_iter().peekable();
+        self.literals.find(chunk, |found| {
+            while let Some(at) = fatal.next_if(|at| *at < found.start) {
+                see(at, at + klog::LEN, &self.fatal);
+            }
+            see(found.start, found.end, &self.wanted[found.literal]);
         });
+        for at in fatal {
+            see(at, at + klog::LEN, &self.fatal);
+        }
 
         let mut scan = Scan { bytes: chunk.len() as u64, ..Scan::default() };
-        scan.lines = count_lines(&chunk[counted..])
-            + (number - first_line)
+        scan.lines = count_lines(&chunk[walk.counted..])
+            + (walk.number - first_line)
             + u64::from(!chunk.ends_with(b"\n") && !chunk.is_empty());
         for (id, candidate) in (0..).zip(candidates) {
             let Some(candidate) = candidate else { continue };
@@ -308,6 +334,23 @@ fn neighbour(line: &[u8]) -> String {
 
 fn clean(line: &[u8]) -> String {
     String::from_utf8_lossy(line).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+// === impl Walk ===
+
+impl Walk<'_> {
+    /// The number, the start and the end of the line around a place that is not before the last one's line.
+    fn line_of(&mut self, start: usize, end: usize) -> (u64, usize, usize) {
+        if start >= self.end {
+            // Searching back only to the end of the line before keeps this linear on any input.
+            self.start =
+                memrchr(b'\n', &self.chunk[self.end..start]).map_or(self.end, |at| self.end + at + 1);
+            self.number += count_lines(&self.chunk[self.counted..self.start]);
+            self.counted = self.start;
+            self.end = memchr(b'\n', &self.chunk[end..]).map_or(self.chunk.len(), |at| end + at);
+        }
+        (self.number, self.start, self.end)
+    }
 }
 
 // === impl Candidates ===

@@ -15,6 +15,8 @@ const LONG_SOURCE: u64 = 100;
 
 /// What is left when trouble that is normal during start was over soon.
 const PASSED: f64 = 0.5;
+/// What is left when there are fewer lines than their rule asks for.
+const SELDOM: f64 = 0.5;
 /// What is left of what applications bring about too, once the node works.
 const WORKLOAD_AFTER_SUCCESS: f64 = 0.4;
 /// What is left of anything an application's pod says.
@@ -51,6 +53,10 @@ pub(crate) fn weigh(
     let mut weight = Weight { value: rule.strength.value(), because: Vec::new() };
     if rule.persists.is_some_and(|least| passed(least, entry, hits)) {
         weight.take(PASSED, "it was over soon, as it is in any start");
+    }
+    // Who shows nothing but this line has chosen it among many.
+    if rule.least.is_some_and(|least| hits.count < least) && entry.lines > hits.count {
+        weight.take(SELDOM, "it was said too seldom to mean much");
     }
     let succeeded = stages.succeeded_before(Phase::Kubelet, at);
     if rule.workload

@@ -294,3 +294,120 @@ fn the_reasoning_tells_every_step() {
     assert!(swap.arithmetic.starts_with("0:"));
     assert_eq!(reasoning.stages[0].place, "kubelet.log:3");
 }
+
+/// Whatever a program says when it ends, it is told, and it is no verdict.
+#[test]
+fn a_last_word_that_no_rule_knows_is_a_lead() {
+    for line in [
+        "time=\"2026-01-02T03:04:05Z\" level=fatal msg=\"the frobnicator is out of quince\"",
+        "FATA[0001] the frobnicator is out of quince",
+        "F0102 03:04:05.678901    1234 server.go:1] the frobnicator is out of quince",
+        "Jan 02 03:04:05 n1 kubelet[7]: F0102 03:04:05.678901    1234 server.go:1] the frobnicator is out of quince",
+        "panic: the frobnicator is out of quince",
+        "2026-01-02 03:04:05,678 - subp.py[WARNING]: command failed with exit code 3: the frobnicator is out of quince",
+    ] {
+        let report = diagnose(&[("some.log", &format!("{line}\n"))]);
+        assert_eq!((cause(&report), report.verdict.state), (None, State::Unknown), "{line}");
+        let finding = finding(&report, "unrecognised-failure");
+        assert!(finding.confidence.value() >= 0.4, "{line}: {finding:?}");
+        assert!(finding.evidence[0].text.contains("out of quince"), "{finding:?}");
+        assert_eq!(report.verdict.title, finding.title);
+    }
+}
+
+#[test]
+fn a_last_word_that_is_explained_or_was_followed_by_success_is_none() {
+    let fatal = "time=\"2026-01-02T03:04:05Z\" level=fatal msg=\"the frobnicator is out of quince\"\n";
+    let swap = "Jan 02 03:04:06 n1 kubelet[7]: F0102 03:04:06.000001 7 server.go:1] failed to run Kubelet: running with swap on is not supported, please disable swap\n";
+    let report = diagnose(&[("some.log", &format!("{fatal}{swap}"))]);
+    assert_eq!(cause(&report), Some("swap-enabled"));
+    assert!(!finding(&report, "unrecognised-failure").root);
+    let joined = "This node has joined the cluster:\n";
+    let report = diagnose(&[("some.log", &format!("{fatal}{joined}"))]);
+    assert_eq!(report.verdict.state, State::Succeeded);
+    assert!(finding(&report, "unrecognised-failure").confidence.value() < 0.1);
+}
+
+#[test]
+fn colours_hide_nothing_and_are_not_shown() {
+    for line in [
+        "\x1b[1m\x1b[31mrunning\x1b[0m with swap on is not \x1b[4msupp\x1b[0morted, please disable swap",
+        "Jan 02 03:04:05 n1 kubelet[7]: running #033[31mwith swap on#033[0m is not supported, please disable swap",
+        "{\"msg\":\"running \\u001b[31mwith swap\\u001b[0m on is not supported, please disable swap\"}",
+    ] {
+        let report = diagnose(&[("kubelet.log", &format!("fine\n{line}\n"))]);
+        assert_eq!(cause(&report), Some("swap-enabled"), "{line:?}");
+        let evidence = &report.findings[0].evidence[0];
+        assert!(evidence.text.contains("running with swap on is not supported"), "{evidence:?}");
+        assert_eq!((evidence.line, report.sources[0].lines), (2, 2));
+    }
+}
+
+#[test]
+fn a_rejected_port_is_named_as_the_line_says() {
+    for (line, port) in [
+        ("dial tcp 10.0.0.1:6443: connect: no route to host", "6443"),
+        (
+            "Get \"https://10.0.0.1:10250/healthz\": dial tcp 10.0.0.1:10250: connect: no route to host",
+            "10250",
+        ),
+        ("Get \"https://lb.example/api/v1/nodes\": dial tcp 10.0.0.1:443: connect: no route to host", "443"),
+        ("Get \"https://10.0.0.1:9345/cacerts\": dial tcp 10.0.0.1:9345: connect: no route to host", "9345"),
+    ] {
+        let report = diagnose(&[("kubelet.log", &format!("{line}\n"))]);
+        assert_eq!(cause(&report), Some("firewall-blocked"), "{line}");
+        assert!(
+            report.verdict.title.starts_with(&format!("Port {port} is rejected")),
+            "{:?}",
+            report.verdict
+        );
+    }
+    let registry = "Get \"https://registry.example:5000/v2/pause/tags/list\": dial tcp 10.0.0.1:5000: connect: no route to host\n";
+    assert_eq!(cause(&diagnose(&[("kubelet.log", registry)])), Some("image-registry-unreachable"));
+}
+
+/// What a healthy machine says once is no verdict, and no lead that would count as one.
+#[test]
+fn what_every_start_says_is_no_failure() {
+    for text in [
+        "time=\"2026-01-02T03:04:05Z\" level=error msg=\"failed to load cni during init, please check CRI plugin status before setting up network for pods\" error=\"cni config load failed: no network config found in /etc/cni/net.d: cni plugin not initialized: failed to load cni config\"\n",
+        "{\"level\":\"warn\",\"msg\":\"slow fdatasync\",\"took\":\"1.1s\",\"expected-duration\":\"1s\"}\n{\"level\":\"info\",\"msg\":\"ready to serve client requests\"}\n",
+        "{\"level\":\"info\",\"msg\":\"Retrying request\",\"error\":\"dial tcp 169.254.169.254:80: i/o timeout\"}\n",
+        "{\"level\":\"warn\",\"msg\":\"apply request took too long\",\"took\":\"120ms\",\"expected-duration\":\"100ms\"}\n",
+    ] {
+        let report = diagnose(&[("some.log", &format!("an ordinary line\n{text}"))]);
+        assert_eq!(cause(&report), None, "{text}");
+        assert!(
+            report.findings.iter().all(|finding| finding.confidence.value() < 0.4),
+            "{:?}",
+            report.findings
+        );
+    }
+}
+
+#[test]
+fn an_old_containerd_lacks_what_a_new_one_has_switched_off() {
+    let unimplemented = "E0102 03:04:05.678901 1 run.go:74] \"command failed\" err=\"failed to run Kubelet: validate service connection: validate CRI v1 runtime API for endpoint \\\"unix:///run/containerd/containerd.sock\\\": rpc error: code = Unimplemented desc = unknown service runtime.v1.RuntimeService\"\n";
+    for (version, expected) in [
+        ("msg=\"starting containerd\" version=1.5.9\n", "cri-api-version-mismatch"),
+        ("containerd containerd.io 1.4.13 abc\n", "cri-api-version-mismatch"),
+        ("msg=\"starting containerd\" version=1.7.2\n", "cri-plugin-disabled"),
+        ("", "cri-plugin-disabled"),
+    ] {
+        let report = diagnose(&[("kubelet.log", &format!("{unimplemented}{version}"))]);
+        assert_eq!(cause(&report), Some(expected), "{version}");
+    }
+}
+
+#[test]
+fn yaml_errors_belong_to_who_reads_the_file() {
+    let provider = "Jan 02 03:04:05 n1 kubelet[7]: failed to run Kubelet: could not init cloud provider \"azure\": yaml: line 3: could not find expected ':'\n";
+    assert_eq!(cause(&diagnose(&[("kubelet.log", provider)])), Some("cloud-config-invalid"));
+    let somebody =
+        "Error: failed to parse config: yaml: line 3: mapping values are not allowed in this context\n";
+    let report = diagnose(&[("some.log", somebody)]);
+    assert!(
+        !matches!(cause(&report), Some("ignition-fetch-failed" | "cloud-init-yaml-invalid")),
+        "{report:?}"
+    );
+}

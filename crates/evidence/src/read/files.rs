@@ -17,6 +17,8 @@ pub(super) fn read(opener: &mut Opener<'_, '_>, path: &Path) -> Result<(), ReadE
     let failed = |error| ReadError::Open { path: path.to_owned(), source: Reason(error) };
     let kind = fs::metadata(path).map_err(|error| failed(OpenError::Read(error)))?.file_type();
     if kind.is_dir() {
+        // A folder that cannot be listed is not an empty one.
+        fs::read_dir(path).map_err(|error| failed(OpenError::Read(error)))?;
         read_folder(opener, path);
         return Ok(());
     }

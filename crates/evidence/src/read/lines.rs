@@ -16,6 +16,8 @@ pub(super) struct LineChunks<R> {
     rest: Vec<u8>,
     /// Inside a line that was cut.
     skipping: bool,
+    /// How many lines were cut so far.
+    cut: u64,
     ended: bool,
     /// What ended the stream early, told after all that came before it.
     failure: Option<io::Error>,
@@ -25,7 +27,12 @@ pub(super) struct LineChunks<R> {
 
 impl<R: Read> LineChunks<R> {
     pub(super) fn new(reader: R) -> Self {
-        Self { reader, rest: Vec::new(), skipping: false, ended: false, failure: None }
+        Self { reader, rest: Vec::new(), skipping: false, cut: 0, ended: false, failure: None }
+    }
+
+    /// How many lines were too long for a chunk, so that only their beginning was given out.
+    pub(super) fn cut(&self) -> u64 {
+        self.cut
     }
 
     /// The next chunk and how many bytes were read for it; `None` at the end.
@@ -61,7 +68,10 @@ impl<R: Read> LineChunks<R> {
                         self.rest = chunk;
                         continue;
                     }
-                    None => self.skipping = true,
+                    None => {
+                        self.skipping = true;
+                        self.cut += 1;
+                    }
                 }
             }
             if chunk.is_empty() {
@@ -114,6 +124,17 @@ mod tests {
             let text = chunks.concat();
             assert!(text.starts_with(b"before\nxxx"), "length {length}");
             assert!(text.ends_with(b"after\n"), "length {length}");
+        }
+    }
+
+    #[test]
+    fn lines_that_are_cut_are_counted() {
+        for (length, cut) in [(10, 0), (CHUNK - 1, 0), (CHUNK + 1, 1), (3 * CHUNK, 1)] {
+            let line = [&vec![b'x'; length][..], b"\n"].concat();
+            let input = [&line[..], b"between\n", &line].concat();
+            let mut reader = LineChunks::new(&input[..]);
+            while reader.next().unwrap().is_some() {}
+            assert_eq!(reader.cut(), 2 * cut, "length {length}");
         }
     }
 

@@ -8,7 +8,7 @@ use std::thread;
 use landfall_diagnose::{Case, Engine, Scan, SourceId, Stream};
 use memchr::memchr_iter;
 
-use super::lines::LineChunks;
+use super::lines::{CHUNK, LineChunks};
 
 /// Chunks in flight per scanning thread: enough to keep it busy, few enough to bound memory.
 const QUEUED_PER_THREAD: usize = 2;
@@ -53,6 +53,9 @@ pub(super) fn lines(
     };
     if let Some(error) = failure {
         case.fail(source, format!("cannot read on: {error}"));
+    } else if chunks.cut() > 0 {
+        let (cut, limit) = (chunks.cut(), CHUNK >> 20);
+        case.fail(source, format!("cut: only the first {limit} MiB of {cut} longer line(s) was searched"));
     }
     Ok(())
 }

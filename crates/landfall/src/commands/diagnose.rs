@@ -67,6 +67,9 @@ pub(super) enum Format {
     Html,
 }
 
+/// A lead this sure means that something is wrong. Weaker ones are seen on healthy machines too.
+const LEAD: f64 = 0.4;
+
 // === impl Diagnose ===
 
 impl Diagnose {
@@ -107,7 +110,7 @@ impl Diagnose {
 
 /// Whether something is wrong. What a later success has cleared is told, but it is not wrong any more.
 fn is_wrong(report: &Report) -> bool {
-    let lead = report.findings.iter().any(|finding| finding.confidence > Confidence::NONE);
+    let lead = report.findings.iter().any(|finding| finding.confidence >= Confidence::new(LEAD));
     let failed = report.timeline.iter().any(|entry| entry.outcome == PhaseOutcome::Failed);
     match report.verdict.state {
         State::Failed | State::Hung | State::Degraded => true,

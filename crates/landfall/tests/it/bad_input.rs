@@ -1,7 +1,10 @@
 //! Every kind of bad input gets a clear line or an honest `unknown`, the documented exit code, and no panic.
 
 use std::io::Write as _;
-use std::process::Stdio;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+
+use landfall_testkit::{Need, have};
 
 use crate::command::{Bench, Run};
 
@@ -121,6 +124,54 @@ fn a_full_disk_behind_standard_output() {
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let run: Run = bench.command(&["diagnose", "kubelet.log"]).stdout(full).output().unwrap().into();
     run.assert_refused(1, "write to standard output: No space left on device");
+}
+
+/// Root may read everything, unless its right to do so is taken away.
+#[test]
+fn a_folder_that_may_not_be_listed() {
+    if !have(&[Need::Root, Need::Program("setpriv")]) {
+        return;
+    }
+    let bench = Bench::new();
+    bench.file("logs/kubelet.log", FAILURE);
+    let closed = std::fs::Permissions::from_mode(0o000);
+    std::fs::set_permissions(bench.path().join("logs"), closed).unwrap();
+    let run: Run = Command::new("setpriv")
+        .args(["--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-all"])
+        .args([env!("CARGO_BIN_EXE_landfall"), "diagnose", "logs"])
+        .current_dir(bench.path())
+        .output()
+        .unwrap()
+        .into();
+    run.assert_refused(1, "cannot read `logs`: Permission denied");
+}
+
+/// Only its beginning is searched, and the report says so.
+#[test]
+fn a_line_longer_than_a_chunk() {
+    let bench = Bench::new();
+    let long = "x".repeat(3 << 20);
+    bench.file("kubelet.log", format!("{FAILURE}{long}\n"));
+    let run = bench.run(&["diagnose", "--output", "json", "kubelet.log"]);
+    assert_eq!(run.code, 2, "{:?}", run.stderr);
+    let error = run.report()["sources"][0]["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("only the first 1 MiB of 1 longer line"), "{error}");
+}
+
+/// More rules than can be used are refused before any of them is made ready.
+#[test]
+fn a_file_of_too_many_rules() {
+    let bench = Bench::new();
+    let rule = |number: usize| {
+        format!(
+            "[[rule]]\nid = \"r{number}\"\ncause = \"swap-enabled\"\nstrength = \"weak\"\nmatch.any = [\"literal {number}\"]\nmatch.regex = '(a{{1,200}}){number}'\n"
+        )
+    };
+    bench.file("rules.toml", (0..20_000).map(rule).collect::<String>());
+    bench.file("kubelet.log", FAILURE);
+    bench
+        .run(&["diagnose", "--rules", "rules.toml", "kubelet.log"])
+        .assert_refused(1, "more than 8192 rules");
 }
 
 #[test]

@@ -229,3 +229,32 @@ fn manual_pages_have_every_section() {
     let page = std::fs::read_to_string(bench.path().join("man/landfall-diagnose.1")).unwrap();
     assert!(page.contains("landfall\\-explain") || page.contains("landfall-explain"), "{page}");
 }
+
+/// Something ended badly, for a reason that no rule knows: not fine.
+#[test]
+fn a_last_word_that_no_rule_knows_is_wrong() {
+    let bench = Bench::new();
+    for line in [
+        "time=\"2026-01-02T03:04:05Z\" level=fatal msg=\"the frobnicator is out of quince\"",
+        "F0102 03:04:05.678901    1234 server.go:1] the frobnicator is out of quince",
+        "panic: the frobnicator is out of quince",
+    ] {
+        bench.file("some.log", format!("{line}\n"));
+        let run = bench.run(&["diagnose", "some.log"]);
+        assert_eq!(run.code, 2, "{run:?}");
+        assert!(run.stdout.contains("UNKNOWN") && run.stdout.contains("out of quince"), "{run:?}");
+    }
+}
+
+/// Lines that healthy machines print too are shown, and are not wrong.
+#[test]
+fn a_faint_lead_is_not_wrong() {
+    let bench = Bench::new();
+    bench.file(
+        "etcd.log",
+        "{\"level\":\"warn\",\"msg\":\"apply request took too long\",\"took\":\"120ms\",\"expected-duration\":\"100ms\"}\n\
+         {\"level\":\"info\",\"msg\":\"ready to serve client requests\"}\n",
+    );
+    let run = bench.run(&["diagnose", "etcd.log"]);
+    assert_eq!(run.code, 0, "{run:?}");
+}

@@ -1,0 +1,41 @@
+//! Lines that a program ends with, as klog writes them: `F0102 03:04:05.678901`. There is no literal in them to look for.
+
+use memchr::memmem;
+
+/// The level and the day.
+pub(crate) const LEN: usize = 5;
+
+/// Where lines of level `F` say so, in the order of the text.
+pub(crate) fn fatal(text: &[u8]) -> Vec<usize> {
+    // Months begin with one of two digits, and capital letters before them are rare in logs.
+    let mut places: Vec<usize> = [&b"F0"[..], b"F1"]
+        .into_iter()
+        .flat_map(|start| memmem::find_iter(text, start))
+        .filter(|at| is_fatal(text, *at))
+        .collect();
+    places.sort_unstable();
+    places
+}
+
+fn is_fatal(text: &[u8], at: usize) -> bool {
+    let stands_alone = at == 0 || !text[at - 1].is_ascii_alphanumeric();
+    let digits = |bytes: &[u8]| bytes.iter().all(u8::is_ascii_digit);
+    stands_alone
+        && text.get(at + 1..at + 9).is_some_and(|rest| {
+            digits(&rest[..4]) && rest[4] == b' ' && digits(&rest[5..7]) && rest[7] == b':'
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_heads_of_fatal_lines_count() {
+        let text = b"F0102 03:04:05.6 1 a.go:1] x\nn1 kubelet[7]: F1231 23:59:59.1 1 a.go:1] y\nstderr F F0102 03:04:05.6 z";
+        assert_eq!(fatal(text), [0, 44, 82]);
+        for text in ["F0102", "0F0102 03:04:05", "F010 203:04", "F0102 0304:05", "AF0102 03:04:05"] {
+            assert_eq!(fatal(text.as_bytes()), Vec::<usize>::new(), "{text}");
+        }
+    }
+}
