@@ -6,7 +6,7 @@ use landfall_model::report::{Finding, PhaseOutcome, Report, State, TimelineEntry
 
 use super::bar::lengths;
 use super::quote::{self, Quote};
-use super::{Groups, REASONING_WIDTH, facts, plain, reasoning, state_word, what_was_read};
+use super::{Groups, REASONING_WIDTH, facts, plain, reasoning, state_word, surest_lead, what_was_read};
 use crate::findings::duration;
 
 const STYLE: &str = include_str!("report.css");
@@ -132,6 +132,10 @@ fn quoted(out: &mut String, quote: &Quote<'_>) {
 
 /// What is known when no cause is.
 fn undecided(out: &mut String, report: &Report) {
+    if let Some(quote) = surest_lead(report) {
+        out.push_str("<h2>Surest lead</h2>\n");
+        quoted(out, &quote);
+    }
     let _ = writeln!(out, "<h2>Read</h2>\n<p>{}</p>", Prose(&what_was_read(report)));
     if let Some(last) = &report.last_seen {
         out.push_str("<h2>Seen last</h2>\n");

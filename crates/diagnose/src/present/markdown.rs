@@ -7,7 +7,8 @@ use landfall_model::report::{Finding, Report, State};
 use super::bar::outcome_word;
 use super::quote::{self, Quote};
 use super::{
-    Groups, REASONING_WIDTH, SHOWN_EVIDENCE, SHOWN_OTHERS, facts, plain, reasoning, state_word, what_was_read,
+    Groups, REASONING_WIDTH, SHOWN_EVIDENCE, SHOWN_OTHERS, facts, plain, reasoning, state_word, surest_lead,
+    what_was_read,
 };
 
 /// Characters of a line that are quoted.
@@ -78,6 +79,10 @@ fn quoted(out: &mut String, quote: &Quote<'_>) {
 }
 
 fn undecided(out: &mut String, report: &Report) {
+    if let Some(quote) = surest_lead(report) {
+        out.push_str("### Surest lead\n\n");
+        quoted(out, &quote);
+    }
     let _ = writeln!(out, "Read: {}\n", inline(&what_was_read(report)));
     if let Some(last) = &report.last_seen {
         out.push_str("### Seen last\n\n");

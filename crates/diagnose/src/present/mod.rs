@@ -16,6 +16,7 @@ pub use screen::{Line, Role, Size, Span, plain, screen, text};
 
 use landfall_model::report::{Finding, Report, State};
 
+use self::quote::Quote;
 use crate::reason::VERDICT_FLOOR;
 
 /// Evidence lines shown to people; the rest is in the JSON.
@@ -103,6 +104,12 @@ fn facts(report: &Report) -> Vec<String> {
         facts.push(format!("on {}", finding.nodes.join(", ")));
     }
     facts
+}
+
+/// The line that says most when no cause is named.
+fn surest_lead(report: &Report) -> Option<Quote<'_>> {
+    let lead = report.findings.iter().find(|finding| finding.root && finding.confidence.value() > 0.0)?;
+    quote::quotes(&lead.evidence).into_iter().next()
 }
 
 /// How much was read, of what, and from when to when.

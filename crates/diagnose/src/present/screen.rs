@@ -185,6 +185,10 @@ fn quoted(lines: &mut Vec<Line>, quote: &Quote<'_>, width: usize, detail: Detail
 
 /// What is known when no cause is: what was read, what was seen last, what would help.
 fn undecided(lines: &mut Vec<Line>, report: &Report, width: usize, detail: Detail) {
+    if let Some(quote) = super::surest_lead(report) {
+        heading(lines, "Surest lead");
+        quoted(lines, &quote, width, detail);
+    }
     heading(lines, "Read");
     wrap(lines, &super::what_was_read(report), "  ", width, Role::Plain);
     if let Some(last) = &report.last_seen {
