@@ -131,6 +131,22 @@ impl Fetcher {
     }
 }
 
+/// Where something came from in the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// The place that gave it, as it was asked for; what it redirected to is its own affair.
+    pub url: String,
+    /// The places that did not, each with its last word.
+    pub passed_over: Vec<Refusal>,
+}
+
+/// A place that did not give what was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub url: String,
+    pub reason: String,
+}
+
 /// Asks the places in turn, in rounds, until one gives it or the patience is at its end.
 pub(crate) struct Rounds<'a> {
     urls: &'a [String],
@@ -178,13 +194,27 @@ impl<'a> Rounds<'a> {
             Ok(Err(error)) => error,
             Err(_) => FetchError::Late { url: url.clone(), seconds: self.patience.total.as_secs() },
         };
-        tracing::warn!(url, round = self.round, error = %chain(&error), "Fetching failed.");
+        // Not a warning: another place may give it, and if none does, the caller says so.
+        tracing::info!(url, round = self.round, error = %chain(&error), "Fetching failed.");
         if error.is_ours() {
             return Err(error);
         }
         self.failures[self.at] = Some(error);
         self.at += 1;
         Ok(None)
+    }
+
+    /// Where it came from, once a place gave it.
+    pub(crate) fn source(&self) -> Source {
+        let refused = self.urls.iter().zip(&self.failures);
+        let refused = refused.filter_map(|(url, failure)| Some((url, failure.as_ref()?)));
+        Source {
+            url: self.urls[self.at].clone(),
+            passed_over: refused
+                .filter(|(url, _)| **url != self.urls[self.at])
+                .map(|(url, error)| Refusal { url: url.clone(), reason: chain(error).to_string() })
+                .collect(),
+        }
     }
 
     fn conclusion(&mut self) -> FetchError {
@@ -195,7 +225,8 @@ impl<'a> Rounds<'a> {
             count => {
                 let reasons: Vec<String> = failures.iter().map(|error| chain(error).to_string()).collect();
                 let lasting = failures.iter().all(FetchError::is_lasting);
-                FetchError::Everywhere { count, reasons: reasons.join("; "), lasting }
+                let wrong = failures.iter().any(|error| matches!(error, FetchError::WrongHash { .. }));
+                FetchError::Everywhere { count, reasons: reasons.join("; "), lasting, wrong }
             }
         }
     }

@@ -1,22 +1,22 @@
 use reqwest::header::HeaderMap;
 
-use crate::client::{Rounds, transport};
+use crate::client::{Rounds, Source, transport};
 use crate::patience::Patience;
 use crate::{FetchError, Fetcher};
 
 impl Fetcher {
-    /// A small thing, into memory.
+    /// A small thing, into memory, and which place gave it.
     pub async fn document(
         &self,
         urls: &[String],
         limit: u64,
         patience: &Patience,
-    ) -> Result<Vec<u8>, FetchError> {
+    ) -> Result<(Vec<u8>, Source), FetchError> {
         let mut rounds = Rounds::new(urls, patience);
         loop {
             let url = rounds.next().await?;
             if let Some(document) = rounds.outcome(self.document_at(url, limit, patience)).await? {
-                return Ok(document);
+                return Ok((document, rounds.source()));
             }
         }
     }

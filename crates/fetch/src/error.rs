@@ -42,7 +42,13 @@ pub enum FetchError {
     #[error("cannot put `{path}` in its place")]
     Publish { path: PathBuf, source: landfall_steps::durable::Error },
     #[error("none of {count} places gave it: {reasons}")]
-    Everywhere { count: usize, reasons: String, lasting: bool },
+    Everywhere {
+        count: usize,
+        reasons: String,
+        lasting: bool,
+        /// One of them gave something else than was asked for.
+        wrong: bool,
+    },
 }
 
 // === impl FetchError ===

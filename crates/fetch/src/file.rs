@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use reqwest::header::{CONTENT_RANGE, ETAG, HeaderMap, HeaderValue, IF_RANGE, LAST_MODIFIED, RANGE};
 use reqwest::{Response, StatusCode};
 
-use crate::client::{Rounds, transport};
+use crate::client::{Rounds, Source, transport};
 use crate::digest::Digest;
 use crate::part::Part;
 use crate::patience::Patience;
@@ -24,17 +24,17 @@ pub struct Order {
 
 impl Fetcher {
     /// Fetches a file. When this returns well, the file is on the disk, whole, with the hash that was asked for; when not,
-    /// the name is as it was.
+    /// the name is as it was. Says which place gave it.
     pub async fn file(
         &self,
         order: &Order,
         progress: &(dyn Fn(u64, Option<u64>) + Sync),
-    ) -> Result<(), FetchError> {
+    ) -> Result<Source, FetchError> {
         let mut rounds = Rounds::new(&order.urls, &order.patience);
         loop {
             let url = rounds.next().await?;
             if rounds.outcome(self.file_at(url, order, progress)).await?.is_some() {
-                return Ok(());
+                return Ok(rounds.source());
             }
         }
     }

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use landfall_fetch::{Algorithm, Digest, FetchError, Fetcher, Order, Patience};
+use landfall_fetch::{Algorithm, Digest, FetchError, Fetcher, Order, Patience, Source};
 use landfall_testkit::{FileServer, Serve};
 use tempfile::TempDir;
 
@@ -47,7 +47,7 @@ impl Place {
         }
     }
 
-    async fn fetch(&self, order: &Order) -> Result<(), FetchError> {
+    async fn fetch(&self, order: &Order) -> Result<Source, FetchError> {
         self.fetcher.file(order, &|_, _| {}).await
     }
 
@@ -78,7 +78,7 @@ async fn a_file_arrives_whole_and_a_document_too() {
     assert_eq!(std::fs::read(&order.target).unwrap(), content());
     assert_eq!(names(place.folder.path()), ["image"]);
     let document = place.fetcher.document(&[place.server.url("/image")], 1 << 20, &QUICK).await.unwrap();
-    assert_eq!(document, content());
+    assert_eq!(document.0, content());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -118,8 +118,19 @@ async fn a_mirror_steps_in() {
     place.server.file("/wrong", b"something else".to_vec());
     place.server.file("/right", content());
     let order = place.order(&["/gone", "/wrong", "/right"], &content());
-    place.fetch(&order).await.unwrap();
+    let source = place.fetch(&order).await.unwrap();
     assert_eq!(std::fs::read(&order.target).unwrap(), content());
+    // It says who gave it, and why the others did not.
+    assert_eq!(source.url, place.server.url("/right"));
+    let refused: Vec<&str> = source.passed_over.iter().map(|refusal| refusal.reason.as_str()).collect();
+    assert!(refused[0].contains("answered 404") && refused[1].contains("its sha512 is"), "{refused:?}");
+    let urls = [place.server.url("/gone"), place.server.url("/right")];
+    let (_, source) = place.fetcher.document(&urls, 1 << 20, &QUICK).await.unwrap();
+    assert_eq!((source.url, source.passed_over.len()), (place.server.url("/right"), 1));
+    // None gives it: that one of them gave something else is not lost.
+    let order = place.order(&["/gone", "/wrong"], b"another");
+    let error = place.fetch(&order).await.unwrap_err();
+    assert!(matches!(error, FetchError::Everywhere { wrong: true, .. }), "{error:?}");
 }
 
 /// The original tried again only when the connection failed; a server in trouble was its last word.

@@ -1,9 +1,12 @@
-use clap::{Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::commands::{
     agent, collector, completions, connect, diagnose, explain, gateway, gather, hub, man, node, render,
     status, tunnel,
 };
+use crate::torcx_names;
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done (diagnose: nothing wrong found) · 1 failed · 2 findings present · 64 wrong usage · 69 peer unavailable · \
@@ -37,6 +40,18 @@ pub(crate) enum Command {
     Render(render::Render),
     Completions(completions::Completions),
     Man(man::Man),
+}
+
+// === impl Cli ===
+
+impl Cli {
+    /// What the words say. Older programs' names and ways of writing flags become ours.
+    pub(crate) fn of_arguments(words: impl Iterator<Item = OsString>) -> Result<Self, clap::Error> {
+        let (words, program) = torcx_names::arguments(words, Self::command)?;
+        let command = program.map_or_else(Self::command, |program| program.dress(Self::command()));
+        let mut matches = command.clone().try_get_matches_from(tunnel::as_upstream_writes(words))?;
+        Self::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command.clone()))
+    }
 }
 
 // === impl Command ===

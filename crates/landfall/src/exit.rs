@@ -1,3 +1,4 @@
+use std::borrow::Cow;
 use std::io::Write as _;
 use std::process::ExitCode;
 
@@ -21,7 +22,7 @@ pub(crate) enum Exit {
 /// Why a command could not do its work, and what the user can do about it.
 pub(crate) struct Failure {
     error: anyhow::Error,
-    hint: Option<&'static str>,
+    hint: Option<Cow<'static, str>>,
     exit: Exit,
 }
 
@@ -52,12 +53,12 @@ impl From<Exit> for ExitCode {
 // === impl Failure ===
 
 impl Failure {
-    pub(crate) fn new(error: impl Into<anyhow::Error>, hint: &'static str) -> Self {
-        Self { error: error.into(), hint: Some(hint), exit: Exit::Failed }
+    pub(crate) fn new(error: impl Into<anyhow::Error>, hint: impl Into<Cow<'static, str>>) -> Self {
+        Self { error: error.into(), hint: Some(hint.into()), exit: Exit::Failed }
     }
 
     /// What was asked for cannot be meant.
-    pub(crate) fn usage(error: impl Into<anyhow::Error>, hint: &'static str) -> Self {
+    pub(crate) fn usage(error: impl Into<anyhow::Error>, hint: impl Into<Cow<'static, str>>) -> Self {
         Self::new(error, hint).exit(Exit::Usage)
     }
 
@@ -69,7 +70,7 @@ impl Failure {
 
     /// One line that says what went wrong, and one that says what to do.
     pub(crate) fn report(&self) -> ExitCode {
-        output::complain(&chain(self.error.as_ref()).to_string(), self.hint);
+        output::complain(&chain(self.error.as_ref()).to_string(), self.hint.as_deref());
         self.exit.into()
     }
 }

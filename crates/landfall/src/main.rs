@@ -10,14 +10,10 @@ mod torcx_names;
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-
 use crate::cli::{Cli, Command};
 
 fn main() -> ExitCode {
-    // Older programs' names and ways of writing flags become ours.
-    let arguments = commands::tunnel::as_upstream_writes(torcx_names::arguments(std::env::args_os()));
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match Cli::of_arguments(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return exit::usage(&error),
     };

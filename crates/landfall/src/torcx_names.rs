@@ -1,14 +1,18 @@
 //! The names under which Tectonic installed the bootstrapper and its hook. Called by one of them, the program is that
-//! program: same flags, same defaults, same meaning.
+//! program: same flags, same defaults, same meaning, and its own name in what it says about its use.
 
 use std::ffi::OsString;
 use std::path::Path;
 
+use clap::Command;
+use clap::error::ErrorKind;
+
 /// One of them.
-struct Program {
+#[derive(Debug)]
+pub(crate) struct Program {
     name: &'static str,
-    /// What it stands for.
-    words: &'static [&'static str],
+    /// What it stands for: two commands, then what follows them.
+    words: [&'static str; 3],
     /// Flags it had another default for: name and value.
     defaults: &'static [(&'static str, &'static str)],
 }
@@ -16,25 +20,41 @@ struct Program {
 const PROGRAMS: [Program; 2] = [
     Program {
         name: "tectonic-torcx-bootstrap",
-        words: &["node", "prepare", "--reboot=systemd"],
+        words: ["node", "prepare", "--reboot=systemd"],
         defaults: &[],
     },
     Program {
         name: "tectonic-torcx-hook-pre",
-        words: &["node", "hook", "before-reboot"],
+        words: ["node", "hook", "before-reboot"],
         defaults: &[("--version-manifest", "/etc/runtime-mappings.yaml")],
     },
 ];
 
-/// The arguments as the command line has them.
-pub(crate) fn arguments(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+/// The levels of the original, and how often `-v` stands for each.
+const LEVELS: [(&str, Option<&str>); 8] = [
+    ("panic", None),
+    ("fatal", None),
+    ("error", None),
+    ("warn", None),
+    ("warning", None),
+    ("info", Some("-v")),
+    ("debug", Some("-vv")),
+    ("trace", Some("-vvv")),
+];
+
+/// The arguments as the command line has them, and which of the old programs this is, if it is one.
+pub(crate) fn arguments(
+    arguments: impl Iterator<Item = OsString>,
+    command: impl FnOnce() -> Command,
+) -> Result<(Vec<OsString>, Option<&'static Program>), clap::Error> {
     let mut arguments = arguments;
-    let Some(program) = arguments.next() else { return Vec::new() };
-    let name = Path::new(&program).file_name().map(|name| name.to_string_lossy().into_owned());
-    let meaning = PROGRAMS.iter().find(|known| name.as_deref() == Some(known.name));
-    let Some(meaning) = meaning else { return std::iter::once(program).chain(arguments).collect() };
-    let mut all: Vec<OsString> = vec![program];
-    all.extend(meaning.words.iter().map(OsString::from));
+    let Some(called) = arguments.next() else { return Ok((Vec::new(), None)) };
+    let name = Path::new(&called).file_name().map(|name| name.to_string_lossy().into_owned());
+    let Some(program) = PROGRAMS.iter().find(|known| name.as_deref() == Some(known.name)) else {
+        return Ok((std::iter::once(called).chain(arguments).collect(), None));
+    };
+    let mut all: Vec<OsString> = vec![called];
+    all.extend(program.words.iter().map(OsString::from));
     let mut level = "info".to_owned();
     let mut given: Vec<OsString> = Vec::new();
     while let Some(argument) = arguments.next() {
@@ -48,13 +68,11 @@ pub(crate) fn arguments(arguments: impl Iterator<Item = OsString>) -> Vec<OsStri
             None => given.push(argument),
         }
     }
-    match level.as_str() {
-        "error" | "fatal" | "panic" | "warn" | "warning" => {}
-        "debug" => all.push("-vv".into()),
-        "trace" => all.push("-vvv".into()),
-        _ => all.push("-v".into()),
-    }
-    for (flag, value) in meaning.defaults {
+    let Some((_, flag)) = LEVELS.iter().find(|(name, _)| *name == level.to_ascii_lowercase()) else {
+        return Err(program.no_level(command(), &level));
+    };
+    all.extend(flag.map(OsString::from));
+    for (flag, value) in program.defaults {
         let is_it =
             |argument: &OsString| argument.to_str().is_some_and(|text| text.split('=').next() == Some(flag));
         if !given.iter().any(is_it) {
@@ -62,7 +80,44 @@ pub(crate) fn arguments(arguments: impl Iterator<Item = OsString>) -> Vec<OsStri
         }
     }
     all.extend(given);
-    all
+    Ok((all, Some(program)))
+}
+
+// === impl Program ===
+
+impl Program {
+    /// The command line under this name.
+    pub(crate) fn dress(&self, command: Command) -> Command {
+        let [first, second, third] = self.words;
+        let levels: Vec<&str> = LEVELS.iter().map(|(name, _)| *name).collect();
+        let after = format!(
+            "This is `landfall {first} {second} {third}` under the name Tectonic gave it; `--verbose LEVEL` takes {}.",
+            levels.join(", ")
+        );
+        let usage = format!("{} [OPTIONS]", self.name);
+        command.mut_arg("verbose", |verbose| verbose.hide(true)).mut_subcommand(first, |command| {
+            command.mut_subcommand(second, |command| {
+                // Which hook is in its name.
+                let command =
+                    command.mut_args(|arg| if arg.get_id() == "when" { arg.hide(true) } else { arg });
+                command.override_usage(usage).after_help(after)
+            })
+        })
+    }
+
+    fn no_level(&self, command: Command, level: &str) -> clap::Error {
+        let [first, second, _] = self.words;
+        let levels: Vec<&str> = LEVELS.iter().map(|(name, _)| *name).collect();
+        let told =
+            format!("invalid value '{level}' for '--verbose <LEVEL>': known are {}", levels.join(", "));
+        let mut command = self.dress(command);
+        command.build();
+        let found = command.find_subcommand_mut(first).and_then(|found| found.find_subcommand_mut(second));
+        match found {
+            Some(found) => found.error(ErrorKind::InvalidValue, told),
+            None => clap::Error::raw(ErrorKind::InvalidValue, told),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -71,7 +126,8 @@ mod tests {
 
     fn translated(words: &[&str]) -> Vec<String> {
         let words = words.iter().map(OsString::from);
-        arguments(words).into_iter().map(|word| word.into_string().unwrap()).collect()
+        let (words, _) = arguments(words, || Command::new("landfall")).unwrap();
+        words.into_iter().map(|word| word.into_string().unwrap()).collect()
     }
 
     #[test]

@@ -131,3 +131,23 @@ fn the_states_of_the_updater_have_their_names() {
     }
     assert_eq!(Operation::parse("unknown status"), Operation::Other);
 }
+
+/// What the guide shows can be used as it stands there.
+#[test]
+fn the_examples_of_the_guide_can_be_used() {
+    const GUIDE: &str = include_str!("../../../docs/guides/node-prepare.md");
+    let example = |language: &str| {
+        let (_, rest) = GUIDE.split_once(&format!("```{language}\n")).unwrap();
+        rest.split_once("```").unwrap().0.to_owned()
+    };
+    let installer = example("sh");
+    let version = KubeVersion::from_image_tag(&kubelet_env::version(&installer).unwrap()).unwrap();
+    assert_eq!(version.as_str(), "v1.9.3+coreos.0");
+    let mappings = Mappings::parse(&example("yaml")).unwrap();
+    let preferences = mappings.preferences(&version, "docker").unwrap();
+    assert_eq!(preferences, ["17.03", "1.12"]);
+    let list = example("json").replace("<128 hexadecimal digits>", HASH);
+    let list = Manifest::parse(list.as_bytes()).unwrap();
+    assert!(matches!(list.find("docker", &preferences[0]).unwrap().location, Location::Remote { .. }));
+    assert!(matches!(list.find("docker", &preferences[1]).unwrap().location, Location::Vendor { .. }));
+}

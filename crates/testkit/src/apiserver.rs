@@ -138,19 +138,44 @@ impl ApiServer {
             "--shutdown-delay-duration=0s".to_owned(),
         ];
         arguments.extend(spec.arguments.iter().cloned());
-        let server = start_server("kube-apiserver", home, port, &arguments, &home.join("admin.kubeconfig"))?;
+        let program = Binary::KubeApiserver.path()?;
+        let admin = home.join("admin.kubeconfig");
+        let server = start_server(&program, "kube-apiserver", home, port, &arguments, &admin)?;
         let address = spec.address;
         Ok(Self { server, _etcd: etcd, address, port, authority, front_proxy, arguments, directory })
     }
 
     /// Starts another API server of the same cluster.
     pub fn sibling(&self) -> Result<Sibling> {
+        self.sibling_of(&Binary::KubeApiserver.path()?)
+    }
+
+    /// Starts another API server of the same cluster, as in the middle of an upgrade: the same program, with another
+    /// version of the same length written into it.
+    pub fn sibling_with_version(&self, version: &str, instead: &str) -> Result<Sibling> {
+        ensure!(version.len() == instead.len(), "`{version}` is not as long as `{instead}`");
+        let mut program = std::fs::read(Binary::KubeApiserver.path()?).context("read the API server")?;
+        let mut found = 0;
+        let mut at = 0;
+        while let Some(next) = memchr::memmem::find(&program[at..], instead.as_bytes()) {
+            at += next;
+            program[at..at + version.len()].copy_from_slice(version.as_bytes());
+            found += 1;
+        }
+        ensure!(found > 0, "the API server is not `{instead}`");
+        let path = self.directory().join("kube-apiserver-other");
+        std::fs::write(&path, program).context("write the other API server")?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
+        self.sibling_of(&path)
+    }
+
+    fn sibling_of(&self, program: &Path) -> Result<Sibling> {
         let (home, port) = (self.directory(), free_port()?);
         let name = format!("kube-apiserver-{port}");
         let admin = home.join(format!("admin-{port}.kubeconfig"));
         let url = format!("https://{}:{port}", bracketed(self.address));
         std::fs::write(&admin, kubeconfig(home, &url, "admin"))?;
-        let server = start_server(&name, home, port, &self.arguments, &admin)?;
+        let server = start_server(program, &name, home, port, &self.arguments, &admin)?;
         Ok(Sibling { server, port })
     }
 
@@ -218,8 +243,15 @@ impl Sibling {
     }
 }
 
-fn start_server(name: &str, home: &Path, port: u16, arguments: &[String], admin: &Path) -> Result<Process> {
-    let mut server = Process::start(name, &Binary::KubeApiserver.path()?, home, |command| {
+fn start_server(
+    program: &Path,
+    name: &str,
+    home: &Path,
+    port: u16,
+    arguments: &[String],
+    admin: &Path,
+) -> Result<Process> {
+    let mut server = Process::start(name, program, home, |command| {
         command.arg(format!("--secure-port={port}")).args(arguments);
     })?;
     server.wait_until("the API server to be ready", START_LIMIT, || {

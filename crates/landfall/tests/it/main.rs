@@ -20,6 +20,7 @@ mod node_hook;
 mod node_in_place;
 mod node_network;
 mod node_prepare;
+mod node_sysext;
 mod node_user;
 mod render;
 mod tunnel;

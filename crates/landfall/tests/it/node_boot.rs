@@ -23,7 +23,8 @@ Type=oneshot
 RemainAfterExit=true
 ExecStart=/bin/sh -euc 'test -e /etc/torcx/next-profile || exit 0; name=$(cat /etc/torcx/next-profile); \
 mkdir -p /run/torcx/unpack; cp /etc/torcx/profiles/$name.json /run/torcx/profile.json; \
-tar xzf /var/lib/torcx/store/2000.0.0/docker:17.03.torcx.tgz -C /run/torcx/unpack'
+tar xzf /var/lib/torcx/store/2000.0.0/docker:17.03.torcx.tgz -C /run/torcx/unpack; \
+mkdir -p /run/metadata; echo TORCX_UPPER_PROFILE=$name > /run/metadata/torcx'
 ";
 
 /// Not under the kubelet's own name: the image of the test bed has settings for that.

@@ -1,6 +1,10 @@
 //! `landfall node` with a real kube-apiserver: what the cluster says counts before what the node has.
 
-use landfall_testkit::{ApiServer, have};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+use landfall_testkit::{ApiServer, Need, Process, free_port, have};
 use serde_json::json;
 
 use crate::command::Bench;
@@ -67,4 +71,68 @@ fn the_cluster_decides_and_the_skew_policy_refuses() {
     let annotations =
         server.kubectl(&["get", "node", "n1", "-o", "jsonpath={.metadata.annotations}"]).unwrap();
     assert!(annotations.contains(&format!("\"{key}\":\"true\"")), "{annotations}");
+}
+
+/// In the middle of an upgrade of the control plane: two servers of different versions behind one balancer.
+#[test]
+fn of_two_servers_behind_one_endpoint_the_older_one_decides() {
+    if !have(ApiServer::NEEDS) || !have(&[Need::Program("haproxy")]) {
+        return;
+    }
+    let server = ApiServer::start().unwrap();
+    let version = server.kubectl(&["version", "-o", "json"]).unwrap();
+    let version: serde_json::Value = serde_json::from_str(&version).unwrap();
+    let newer = version["serverVersion"]["gitVersion"].as_str().unwrap().to_owned();
+    let mut parts: Vec<String> = newer.split('.').map(str::to_owned).collect();
+    parts[1] = (parts[1].parse::<u32>().unwrap() - 1).to_string();
+    let older = parts.join(".");
+    let sibling = server.sibling_with_version(&older, &newer).unwrap();
+
+    let bench = Bench::new();
+    let port = free_port().unwrap();
+    let config = bench.file(
+        "haproxy.cfg",
+        format!(
+            "defaults\n mode tcp\n timeout connect 60s\n timeout client 600s\n timeout server 600s\n\
+             listen api\n bind 127.0.0.1:{port}\n balance roundrobin\n server new 127.0.0.1:{}\n server old 127.0.0.1:{}\n",
+            server.port(),
+            sibling.port()
+        ),
+    );
+    let mut balancer = Process::start("haproxy", Path::new("/usr/sbin/haproxy"), bench.path(), |command| {
+        command.arg("-db").arg("-f").arg(&config);
+    })
+    .unwrap();
+    balancer
+        .wait_until("the balancer to listen", Duration::from_secs(120), || {
+            TcpStream::connect(("127.0.0.1", port)).ok().map(drop)
+        })
+        .unwrap();
+    let kubeconfig = std::fs::read_to_string(server.admin_kubeconfig()).unwrap();
+    let kubeconfig = kubeconfig.replace(&server.url(), &format!("https://127.0.0.1:{port}"));
+    bench.file("root/etc/kubernetes/kubeconfig", kubeconfig);
+    bench.file("root/usr/lib/os-release", "ID=coreos\nVERSION_ID=2000.0.0\nCOREOS_BOARD=amd64-usr\n");
+    let run = |more: &[&str]| {
+        let mut arguments =
+            vec!["node", "prepare", "--root", "root", "--upgrade-os=false", "--torcx-skip-setup"];
+        arguments.extend(more);
+        bench.run(&arguments)
+    };
+    let plan = run(&["--dry-run", "--output=json"]).report();
+    assert_eq!(plan["inputs"]["clusterVersion"]["value"], older, "{plan}");
+    let said: Vec<&str> = plan["inputs"]["apiServers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|server| server["version"].as_str())
+        .collect();
+    assert!(said.contains(&newer.as_str()) && said.contains(&older.as_str()), "{said:?}");
+    // What fits the newer one is too new for the other.
+    let refused = run(&[&format!("--force-kube-version={newer}")]);
+    assert_eq!(refused.code, 77, "{refused:?}");
+    assert!(refused.stderr.contains(&format!("is newer than API server {older}")), "{refused:?}");
+    assert!(!bench.path().join("root/etc/kubernetes/kubelet.env").exists());
+    // What fits the older one fits both.
+    let prepared = run(&[]);
+    assert_eq!(prepared.code, 0, "{prepared:?}");
 }

@@ -1,6 +1,6 @@
 //! The hooks of a reboot operator, with a real kube-apiserver; the operator's part is played as CLUO and FLUO play it.
 
-use landfall_testkit::{ApiServer, have};
+use landfall_testkit::{ApiServer, Serve, have};
 use serde_json::{Value, json};
 
 use crate::command::Run;
@@ -22,6 +22,7 @@ fn joined(server: &ApiServer) -> Node {
 fn runs(node: &Node, version: &str) {
     let profile = json!({"kind": "profile-manifest-v0", "value": {"images": [{"name": "docker", "reference": version}]}});
     node.bench.file("root/run/torcx/profile.json", profile.to_string());
+    node.bench.file("root/run/metadata/torcx", "");
 }
 
 fn hook(node: &Node, when: &str, more: &[&str]) -> Run {
@@ -158,8 +159,41 @@ fn a_required_reboot_waits_until_the_next_boot_has_its_runtime() {
 fn prepare_leaves_word_for_whoever_reboots_machines_here() {
     let node = Node::new();
     node.bench.file("root/run/here", "");
+    let ask = || -> Run {
+        node.command(&["hook", "reboot-required"], &["--no-verify-signatures"]).output().unwrap().into()
+    };
+    // Somebody else wants a reboot while the node is being prepared and its image is not there: not now.
+    node.bucket.serve("/docker.tgz", Serve::Status(404));
+    assert_eq!(node.run(&["--no-verify-signatures", "--reboot=required"]).code, 69);
+    node.bench.file("root/run/reboot-required", "");
+    let run = ask();
+    assert_eq!(run.code, 75, "{run:?}");
+    assert!(run.stderr.contains("is not laid down yet"), "{run:?}");
+    node.bucket.file("/docker.tgz", node.image.clone());
     let run = node.run(&["--no-verify-signatures", "--reboot=required"]);
     assert_eq!(run.code, 100, "{run:?}");
     assert!(node.has("root/run/reboot-required"), "{run:?}");
     assert!(!node.has(ENV));
+    // kured asks before the file is there that comes only after the reboot: what the next boot needs is laid down.
+    let run = ask();
+    assert_eq!(run.code, 0, "{run:?}");
+    node.bench.file(IMAGE, "torn");
+    let run = ask();
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("is missing or damaged"), "{run:?}");
+}
+
+/// A node that was never prepared, and of which somebody wants a reboot: what its installer says counts.
+#[test]
+fn a_reboot_before_a_node_is_prepared_has_what_its_installer_wants() {
+    let node = Node::new();
+    node.bench.file("root/run/reboot-required", "");
+    let run: Run =
+        node.command(&["hook", "reboot-required"], &["--no-verify-signatures"]).output().unwrap().into();
+    assert_eq!((run.code, node.has(IMAGE)), (0, true), "{run:?}");
+    node.bucket.serve("/docker.tgz", Serve::Status(404));
+    std::fs::remove_file(node.bench.path().join(IMAGE)).unwrap();
+    let run: Run =
+        node.command(&["hook", "reboot-required"], &["--no-verify-signatures"]).output().unwrap().into();
+    assert_eq!(run.code, 69, "{run:?}");
 }

@@ -2,10 +2,14 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use landfall_testkit::{Need, Process, free_port, have};
 
 use crate::command::Run;
-use crate::node_prepare::Node;
+use crate::node_prepare::{IMAGE, Node};
 
 /// A forwarding proxy: `CONNECT`, then bytes both ways.
 struct Proxy {
@@ -110,4 +114,42 @@ fn a_proxy_that_refuses_or_is_gone_is_told_in_one_line() {
         assert!(lines[1].contains("proxies are taken from `https_proxy`"), "{lines:?}");
         assert!(!node.has("root/var"), "something was written");
     }
+}
+
+/// tinyproxy, which wants a name and a password.
+#[test]
+fn a_real_proxy_takes_its_credentials_and_lets_downloads_through() {
+    if !have(&[Need::Program("tinyproxy")]) {
+        return;
+    }
+    let node = Node::new();
+    let port = free_port().unwrap();
+    let config = node.bench.file(
+        "tinyproxy.conf",
+        format!("Port {port}\nListen 127.0.0.1\nAllow 127.0.0.1\nTimeout 600\nLogLevel Connect\nBasicAuth user open-sesame\n"),
+    );
+    let mut proxy =
+        Process::start("tinyproxy", Path::new("/usr/bin/tinyproxy"), node.bench.path(), |command| {
+            command.arg("-d").arg("-c").arg(&config);
+        })
+        .unwrap();
+    proxy
+        .wait_until("the proxy to listen", Duration::from_secs(120), || {
+            TcpStream::connect(("127.0.0.1", port)).ok().map(drop)
+        })
+        .unwrap();
+    // A wrong password: told in one line, and the password is not in it.
+    let refused =
+        run(&node, &[("https_proxy", &format!("http://user:guess-me@127.0.0.1:{port}"))], &["--dry-run"]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (69, ""), "{refused:?}");
+    assert!(refused.stderr.contains("proxies are taken from `https_proxy`"), "{refused:?}");
+    assert!(!refused.stderr.contains("guess-me"), "{refused:?}");
+    assert!(node.bucket.asked().is_empty(), "{:?}", node.bucket.asked());
+
+    let url = format!("http://user:open-sesame@127.0.0.1:{port}");
+    let prepared = run(&node, &[("https_proxy", &url)], &[]);
+    assert_eq!(prepared.code, 100, "{prepared:?}");
+    assert!(node.has(IMAGE));
+    let through = format!("CONNECT {}", node.bucket.address());
+    assert!(proxy.log().matches(&through).count() >= 2, "{}", proxy.log());
 }

@@ -91,6 +91,13 @@ impl Node {
         self.rewrite_ledger(here.trim(), "00000000-0000-0000-0000-000000000000");
         let profile = self.text("root/etc/torcx/profiles/tectonic.json").unwrap();
         self.bench.file("root/run/torcx/profile.json", profile);
+        self.bench.file("root/run/metadata/torcx", "TORCX_UPPER_PROFILE=\"tectonic\"\n");
+    }
+
+    /// The machine has booted, and torcx has left no trace in it.
+    pub(crate) fn boot_without_torcx(&self) {
+        self.boot();
+        std::fs::remove_dir_all(self.bench.path().join("root/run")).unwrap();
     }
 }
 
@@ -143,12 +150,91 @@ fn a_dry_run_tells_everything_and_changes_nothing() {
     assert_eq!(plan["inputs"]["runtimeMappings"]["origin"]["kind"], "embedded");
     assert_eq!(plan["artefacts"][0]["action"]["is"], "fetch");
     assert_eq!(plan["reboot"]["needed"], true);
+    let unit = "/run/systemd/system/torcx-docker-cleanup.service";
+    assert_eq!(
+        plan["reboot"]["files"][0]["path"], unit,
+        "what clears docker's data is part of the plan: {plan}"
+    );
+    // Nobody can be asked what the next boot brings, and that is told without a contradiction.
+    assert_eq!(plan["inputs"]["nextOs"]["origin"]["kind"], "assumed");
     assert!(
         !node.has("root/var") && !node.has(ENV) && !node.has("root/etc/torcx"),
         "a dry run wrote something"
     );
     let run = node.run(&["--no-verify-signatures", "--dry-run"]);
     assert!(run.stdout.contains("SIGNATURE NOT VERIFIED"), "{run:?}");
+    assert!(
+        run.stdout.contains("Next boot         the same operating system, as far as is known\n"),
+        "{run:?}"
+    );
+    assert!(run.stdout.contains(&format!("Write             {unit}: clears `/var/lib/docker`")), "{run:?}");
+}
+
+/// After the reboot nothing says that torcx ever ran, or it did not come to its end: no kubelet without its runtime.
+#[test]
+fn a_boot_without_its_runtime_does_not_let_the_kubelet_start() {
+    let node = Node::new();
+    assert_eq!(node.run(&["--no-verify-signatures"]).code, 100);
+    node.boot_without_torcx();
+    let resume = || node.bench.run(&["node", "resume", "--root", "root"]);
+    let run = resume();
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("there is no `/run/torcx/profile.json`"), "{run:?}");
+    assert!(run.stderr.contains("then `landfall node resume`"), "{run:?}");
+    assert_eq!(node.status()["why"], "not-active");
+    assert!(!node.has(ENV));
+    let profile = node.text("root/etc/torcx/profiles/tectonic.json").unwrap();
+    node.bench.file("root/run/torcx/profile.json", profile.replace("17.03", "1.12"));
+    let run = resume();
+    assert!(run.code == 1 && run.stderr.contains("was to have docker 17.03 and has 1.12"), "{run:?}");
+    node.bench.file("root/run/torcx/profile.json", profile);
+    let run = resume();
+    assert!(run.code == 1 && run.stderr.contains("there is no `/run/metadata/torcx`"), "{run:?}");
+    assert!(!node.has(ENV));
+    node.bench.file("root/run/metadata/torcx", "TORCX_UPPER_PROFILE=\"tectonic\"\n");
+    let run = resume();
+    assert!(
+        run.code == 0 && run.stderr.contains("This node is prepared: `/etc/kubernetes/kubelet.env`"),
+        "{run:?}"
+    );
+    assert!(node.has(ENV));
+}
+
+/// The place that gave something is the one that is named, and why the others did not.
+#[test]
+fn the_mirror_that_answered_is_the_one_that_is_named() {
+    let node = Node::new();
+    let mirror = FileServer::start().unwrap();
+    node.bench.file("ca.crt", format!("{}{}", node.bucket.authority(), mirror.authority()));
+    let path = format!("/amd64-usr/{OS}/m.json");
+    let (gone, there) = (node.bucket.url(&path), mirror.url(&path));
+    node.bucket.serve(&path, Serve::Status(404));
+    // A list asks the place that was named last first.
+    let list = json!({"kind": "torcx-package-list-v0", "value": {"packages": [{"name": "docker", "versions": [
+        {"version": "17.03", "hash": format!("sha512-{}", node.hash()),
+         "locations": [{"url": mirror.url("/docker.tgz")}, {"url": node.bucket.url("/gone.tgz")}]},
+    ]}]}});
+    mirror.file(&path, list.to_string());
+    mirror.file("/docker.tgz", node.image.clone());
+    let flag = format!("--manifest-mirror={}", mirror.url("/{{.Board}}/{{.OSVersion}}/m.json"));
+    let flags = ["--no-verify-signatures", &flag];
+    let plan = node.run(&[&flags[..], &["--dry-run", "--output=json"]].concat()).report();
+    let index = &plan["inputs"]["indexes"][0];
+    assert_eq!(index["url"], there.as_str(), "{index}");
+    assert_eq!(index["passedOver"][0]["origin"]["url"], gone.as_str(), "{index}");
+    assert!(index["passedOver"][0]["reason"].as_str().unwrap().contains("answered 404"), "{index}");
+
+    let run = node.run(&[&flags[..], &["--output=json"]].concat());
+    assert_eq!(run.code, 100, "{run:?}");
+    // What a run prints in the end is what the status says, and what lies there for whoever collects files.
+    let document = run.report();
+    assert_eq!(document, node.status());
+    let fetched = &document["fetched"][0];
+    assert_eq!(fetched["url"], mirror.url("/docker.tgz").as_str(), "{document}");
+    assert_eq!(fetched["passedOver"][0]["origin"]["url"], node.bucket.url("/gone.tgz").as_str(), "{fetched}");
+    assert_eq!(document["decision"]["inputs"]["indexes"][0]["url"], there.as_str());
+    let told = node.bench.run(&["node", "status", "--root", "root"]).stdout;
+    assert!(told.contains(&format!("    from {}", mirror.url("/docker.tgz"))), "{told}");
 }
 
 #[test]
@@ -166,21 +252,25 @@ fn without_runtime_setup_only_the_environment_is_written() {
 fn whatever_the_bucket_does_nothing_is_half_done() {
     type Break = fn(&Node, &str);
     let hash = Node::new().hash();
-    let cases: [(&str, i32, Break); 6] = [
-        ("answered 404", 69, |node, _| {
+    let cases: [(&str, i32, &str, Break); 7] = [
+        ("answered 404", 69, "fetch", |node, _| {
             node.bucket.serve(&format!("/amd64-usr/{OS}/m.json"), Serve::Status(404));
         }),
-        ("is not JSON", 1, |node, _| node.bucket.file(&format!("/amd64-usr/{OS}/m.json"), "{\"kind\":")),
-        ("its sha512 is", 1, |node, _| node.bucket.file("/docker.tgz", "something else")),
-        ("its sha512 is", 1, |node, _| node.manifest(&"0e".repeat(64))),
-        ("answered 403", 1, |node, _| node.bucket.serve("/docker.tgz", Serve::Status(403))),
-        ("no suitable version", 1, |node, hash| {
+        ("is not JSON", 1, "unusable", |node, _| {
+            node.bucket.file(&format!("/amd64-usr/{OS}/m.json"), "{\"kind\":")
+        }),
+        ("its sha512 is", 1, "wrong-hash", |node, _| node.bucket.file("/docker.tgz", "something else")),
+        ("its sha512 is", 1, "wrong-hash", |node, _| node.manifest(&"0e".repeat(64))),
+        // What is not there is the same trouble, whether it is the list or an image.
+        ("answered 403", 69, "fetch", |node, _| node.bucket.serve("/docker.tgz", Serve::Status(403))),
+        ("answered 404", 69, "fetch", |node, _| node.bucket.serve("/docker.tgz", Serve::Status(404))),
+        ("no suitable version", 1, "no-runtime", |node, hash| {
             let text = json!({"kind": "torcx-package-list-v0", "value": {"packages": [{"name": "docker", "versions": [
                 {"version": "9", "hash": format!("sha512-{hash}"), "locations": [{"url": "https://h/"}]}]}]}});
             node.bucket.file(&format!("/amd64-usr/{OS}/m.json"), text.to_string());
         }),
     ];
-    for (told, code, break_it) in cases {
+    for (told, code, why, break_it) in cases {
         let node = Node::new();
         break_it(&node, &hash);
         let run = node.run(&["--no-verify-signatures"]);
@@ -188,6 +278,11 @@ fn whatever_the_bucket_does_nothing_is_half_done() {
         let error = run.stderr.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
         assert!(error.contains(told), "{told}: {run:?}");
         assert!(run.stderr.contains("hint: "), "{run:?}");
+        assert!(
+            !run.stderr.lines().any(|line| line.starts_with('{')),
+            "log entries without being asked: {run:?}"
+        );
+        assert_eq!(node.status()["why"], why, "{told}");
         assert!(!node.has(ENV) && !node.has(IMAGE) && !node.has("root/etc/torcx"), "{told}");
     }
 }
@@ -297,7 +392,10 @@ fn another_request_does_not_take_over_silently() {
     assert_eq!(node.run(&["--no-verify-signatures"]).code, 100);
     let run = node.run(&["--no-verify-signatures", "--force-kube-version=v1.8.0"]);
     assert_eq!(run.code, 1, "{run:?}");
-    assert!(run.stderr.contains("--start-over"), "{run:?}");
+    assert!(
+        run.stderr.contains("`landfall node resume` goes on") && run.stderr.contains("--start-over"),
+        "{run:?}"
+    );
     assert_eq!(
         node.run(&["--no-verify-signatures", "--force-kube-version=v1.8.0", "--start-over"]).code,
         100
@@ -308,6 +406,26 @@ fn another_request_does_not_take_over_silently() {
     std::fs::remove_file(done.bench.path().join(ENV)).unwrap();
     assert_eq!(done.run(&["--torcx-skip-setup"]).code, 0);
     assert!(done.has(ENV));
+}
+
+/// A run that came to no decision has laid nothing down: what its own hint says can be done at once.
+#[test]
+fn before_anything_is_decided_other_flags_just_count() {
+    let node = Node::new();
+    std::fs::remove_file(node.bench.path().join("root/etc/kubernetes/installer/kubelet.env")).unwrap();
+    let run = node.run(&["--no-verify-signatures"]);
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("--force-kube-version") && run.stderr.contains("run it again"), "{run:?}");
+    let run = node.run(&["--no-verify-signatures", "--force-kube-version=v1.9.3"]);
+    assert_eq!(run.code, 100, "{run:?}");
+    // A decision that was made holds, and the hint of what fails under it says how to go on.
+    let node = Node::new();
+    node.bucket.serve("/docker.tgz", Serve::Status(404));
+    let run = node.run(&["--no-verify-signatures"]);
+    let hint = run.stderr.lines().find(|line| line.starts_with("hint: ")).unwrap();
+    assert!(hint.contains("`landfall node resume`") && hint.contains("--start-over"), "{run:?}");
+    node.bucket.file("/docker.tgz", node.image.clone());
+    assert_eq!(node.bench.run(&["node", "resume", "--root", "root"]).code, 100);
 }
 
 #[test]

@@ -27,7 +27,8 @@ fn the_status_is_right_before_in_failure_and_after() {
     let run = node.run(&["--no-verify-signatures"]);
     assert_eq!(run.code, 69, "{run:?}");
     let told = text(&node);
-    assert!(told.lines().next().unwrap().ends_with("failed, and tried again by the next process"), "{told}");
+    let stands = "failed (fetch); mend it, then `landfall node resume` tries again";
+    assert!(told.lines().next().unwrap().ends_with(stands), "{told}");
     assert!(told.contains("decide              failed: ") && told.contains("answered 404"), "{told}");
     let status = node.status();
     assert_eq!((&status["why"], &status["outcome"]["is"]), (&json!("fetch"), &json!("failed")), "{status}");
@@ -39,7 +40,7 @@ fn the_status_is_right_before_in_failure_and_after() {
     node.manifest(&node.hash());
     assert_eq!(node.run(&["--no-verify-signatures"]).code, 100);
     let told = text(&node);
-    assert!(told.lines().next().unwrap().ends_with("waits for a reboot"), "{told}");
+    assert!(told.lines().next().unwrap().contains("waits for a reboot; "), "{told}");
     assert!(told.contains("Reboot            docker 17.03 is unpacked at boot"), "{told}");
     assert_eq!(node.status()["why"], Value::Null);
     node.boot();
@@ -75,14 +76,14 @@ fn what_cannot_work_is_told_in_one_line_with_advice() {
         ),
         (
             &["--force-kube-version=latest"],
-            1,
+            64,
             "`--force-kube-version` cannot be used",
             "--force-kube-version",
             nothing,
         ),
         (
             &["--trusted-key=18AD5014", "--no-verify-signatures=false"],
-            1,
+            64,
             "is not the fingerprint",
             "fingerprint",
             |node| {
@@ -92,16 +93,16 @@ fn what_cannot_work_is_told_in_one_line_with_advice() {
         (&["--no-verify-signatures=false"], 1, "pubring.gpg`", "mend what the line names", nothing),
         (
             &["--torcx-manifest-url=ftp://h/m.json"],
-            1,
+            64,
             "neither an `https://` nor",
-            "mend what the line names",
+            "such as `https://",
             nothing,
         ),
         (
             &["--torcx-manifest-url=https://h/{{.Bord}}"],
-            1,
+            64,
             "known are `{{.Board}}`",
-            "mend what the line names",
+            "such as `https://",
             nothing,
         ),
         (&[], 1, "has no `VERSION_ID`", "mend what the line names", |node| {
@@ -140,6 +141,14 @@ fn wrong_flags_are_usage_errors() {
     for wrong in [
         "--upgrade-os=maybe",
         "--signatures=two",
+        "--signatures=0",
+        "--force-kube-version=latest",
+        "--manifest-mirror=mirror.corp",
+        "--extension-url=https://h/{{.Name}}/",
+        "--fleet-lock=lock.corp",
+        "--trusted-key=18AD5014",
+        "--torcx-profile=../x",
+        "--torcx-profile=vendor",
         "--backend=apt",
         "--reboot=now",
         "--output=poem",
@@ -201,8 +210,26 @@ fn the_old_names_take_every_old_flag() {
         "tectonic-torcx-hook-pre",
         &["--node-annotation=x/y", "--torcx-skip-setup", "--upgrade-os=false"],
     );
-    assert_eq!(run.code, 1, "{run:?}");
+    assert_eq!(run.code, 64, "{run:?}");
     assert!(run.stderr.contains("`--node-annotation` needs `--node-name`"), "{run:?}");
+
+    // What they say about their use names them, and their flags take no other values than they took.
+    for name in ["tectonic-torcx-bootstrap", "tectonic-torcx-hook-pre"] {
+        let usage = format!("Usage: {name} [OPTIONS]\n");
+        let help = call(name, &["--help"]);
+        assert!(
+            help.code == 0 && help.stdout.contains(&usage) && !help.stdout.contains("Usage: landfall"),
+            "{help:?}"
+        );
+        for wrong in ["--no-such-flag", "--verbose=bogus", "--verbose"] {
+            let run = call(name, &[wrong]);
+            assert_eq!((run.code, run.stdout.as_str()), (64, ""), "{wrong}: {run:?}");
+            assert!(
+                run.stderr.contains(usage.trim_end()) && !run.stderr.contains("landfall"),
+                "{wrong}: {run:?}"
+            );
+        }
+    }
 }
 
 #[test]

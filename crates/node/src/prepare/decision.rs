@@ -4,6 +4,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use landfall_fetch::Refusal;
 use serde::{Deserialize, Serialize};
 
 use super::digest::Digest;
@@ -41,6 +42,8 @@ pub enum Origin {
     },
     /// The table this program carries.
     Embedded,
+    /// Nobody says anything else.
+    Assumed,
     UpdateEngine,
     Url {
         url: String,
@@ -122,7 +125,11 @@ pub struct Wanted {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Index {
+    /// The place that gave it.
     pub url: String,
+    /// Places before it that did not.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub passed_over: Vec<PassedOver>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub system: Option<OsVersion>,
     pub signature: Signature,
@@ -196,6 +203,19 @@ pub enum Content {
 pub struct Reboot {
     pub needed: bool,
     pub because: Vec<String>,
+    /// Written right before it, where only this boot sees them.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub files: Vec<PlannedFile>,
+}
+
+/// An image that was fetched, and where it came from in the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Fetched {
+    pub path: PathBuf,
+    pub url: String,
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub passed_over: Vec<PassedOver>,
 }
 
 // === impl Resolved ===
@@ -211,6 +231,14 @@ impl<T> Resolved<T> {
     }
 }
 
+// === impl PassedOver ===
+
+impl From<Refusal> for PassedOver {
+    fn from(refusal: Refusal) -> Self {
+        Self { origin: Origin::Url { url: refusal.url }, reason: refusal.reason }
+    }
+}
+
 // === impl Origin ===
 
 impl fmt::Display for Origin {
@@ -221,6 +249,7 @@ impl fmt::Display for Origin {
             Self::ConfigMap { name } => write!(f, "ConfigMap `{name}`"),
             Self::File { path } => write!(f, "`{}`", path.display()),
             Self::Embedded => f.write_str("the built-in table"),
+            Self::Assumed => f.write_str("nobody says anything else"),
             Self::UpdateEngine => f.write_str("update_engine"),
             Self::Url { url } => write!(f, "`{url}`"),
         }

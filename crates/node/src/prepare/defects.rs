@@ -188,8 +188,8 @@ async fn defect_08_a_cleanup_unit_that_cannot_be_written_stops_the_reboot() {
     };
     let cancel = CancellationToken::new();
     let prepared = run::prepare(&world, &request, Other::Respect, &EventStream::default(), &cancel).await;
-    let Ok(Prepared::Run(Outcome::Failed { step, reason, .. })) = prepared else { panic!("{prepared:?}") };
-    assert_eq!(step, "reboot");
+    let Ok(Prepared::Failed { step, reason, why, .. }) = prepared else { panic!("{prepared:?}") };
+    assert_eq!((step.as_str(), why), ("reboot", super::why::Why::Machine));
     assert!(reason.contains("run/systemd"), "{reason}");
     assert!(!folder.path().join("etc/kubernetes/kubelet.env").exists());
     // Mended, it goes on.

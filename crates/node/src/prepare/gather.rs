@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use landfall_fetch::FetchError;
+use landfall_fetch::{FetchError, Source};
 use landfall_model::chain;
 use landfall_model::step::Retry;
 
@@ -17,7 +17,7 @@ use super::os_release::{self, Architecture, OsRelease, OsReleaseError};
 use super::planner::{self, DOCKER, Facts, ManifestFact, RuntimeFacts, Stored, TorcxFacts};
 use super::profile::{self, ProfileError};
 use super::request::Request;
-use super::sysext::{self, ExtensionFacts, ExtensionIndex, Sums, SumsError};
+use super::sysext::{self, ExtensionFacts, ExtensionIndex, Merging, Sums, SumsError};
 use super::template::{self, TemplateError};
 use super::update_engine::{Pending, UpdateError};
 use super::verify::openpgp::{self, OpenPgp};
@@ -74,6 +74,8 @@ pub enum GatherError {
     Profile(#[source] ProfileError),
     #[error("this processor has no extension images")]
     Architecture,
+    #[error("cannot tell which extensions are part of the system: {reason}")]
+    Merged { reason: String },
 }
 
 /// Everything the planner needs.
@@ -147,21 +149,33 @@ async fn cluster_version(
         },
     };
     passed_over.push(PassedOver { origin, reason });
-    let reasons: Vec<String> =
-        passed_over.iter().map(|entry| format!("{}: {}", entry.origin, entry.reason)).collect();
-    Err(GatherError::NoClusterVersion { reasons: reasons.join("; ") })
+    Err(GatherError::NoClusterVersion { reasons: reasons(&passed_over) })
 }
 
 /// What the node itself runs: the answer when the cluster must not be asked, because this is about the next boot only.
 fn local_version(world: &impl World, request: &Request) -> Result<Resolved<KubeVersion>, GatherError> {
     let path = request.kubelet_env.clone().unwrap_or_else(|| kubelet_env::PATH.into());
-    let found = text(world, &path, kubelet_env::MAX_BYTES)?;
-    let found = found.ok_or_else(|| GatherError::Missing { path: path.clone() })?;
-    match kubelet_env::version(&found).map(|tag| KubeVersion::from_image_tag(&tag)) {
-        Some(Ok(version)) => Ok(Resolved::from(Origin::File { path }, version)),
-        Some(Err(error)) => Err(GatherError::NoClusterVersion { reasons: error.to_string() }),
-        None => Err(GatherError::NoClusterVersion { reasons: "there is no `KUBELET_IMAGE_TAG`".to_owned() }),
+    let mut passed_over = Vec::new();
+    // A node that is not prepared yet will run what its installer says.
+    for path in [path, PathBuf::from(kubelet_env::INSTALLER_PATH)] {
+        let Some(found) = text(world, &path, kubelet_env::MAX_BYTES)? else {
+            let reason = "it does not exist".to_owned();
+            passed_over.push(PassedOver { origin: Origin::File { path }, reason });
+            continue;
+        };
+        let reason = match kubelet_env::version(&found).map(|tag| KubeVersion::from_image_tag(&tag)) {
+            Some(Ok(value)) => return Ok(Resolved { value, origin: Origin::File { path }, passed_over }),
+            Some(Err(error)) => error.to_string(),
+            None => "it has no `KUBELET_IMAGE_TAG`".to_owned(),
+        };
+        return Err(GatherError::NoClusterVersion { reasons: format!("`{}`: {reason}", path.display()) });
     }
+    Err(GatherError::NoClusterVersion { reasons: reasons(&passed_over) })
+}
+
+fn reasons(passed_over: &[PassedOver]) -> String {
+    let reasons = passed_over.iter().map(|entry| format!("{}: {}", entry.origin, entry.reason));
+    reasons.collect::<Vec<String>>().join("; ")
 }
 
 /// ConfigMap, else file, else the built-in table. What is there and cannot be read is an error, not a reason to go on:
@@ -207,7 +221,7 @@ async fn next_os(
         {
             let reason = chain(&error).to_string();
             let passed_over = vec![PassedOver { origin: Origin::UpdateEngine, reason }];
-            return Ok(Resolved { value: None, origin: Origin::UpdateEngine, passed_over });
+            return Ok(Resolved { value: None, origin: Origin::Assumed, passed_over });
         }
         Err(error) => return Err(GatherError::NextOs(error)),
     };
@@ -287,16 +301,14 @@ async fn manifest(
         request.manifest_urls.iter().map(|url| template::fill(url, &values)).collect();
     let urls = urls.map_err(GatherError::Template)?;
     let what = format!("the manifest for {system}");
-    let (bytes, signature) = signed(world, verifier, &urls, ".asc", manifest::MAX_BYTES, &what).await?;
-    let manifest = Manifest::parse(&bytes)
+    let list = signed(world, verifier, &urls, ".asc", manifest::MAX_BYTES, &what).await?;
+    let manifest = Manifest::parse(&list.bytes)
         .map_err(|error| GatherError::Manifest { system: system.clone(), source: Box::new(error) })?;
     let unbound = if request.trust.require_fresh { Unbound::Refused } else { Unbound::Taken };
     manifest
         .check_binding(board, system, world.now(), unbound)
         .map_err(|source| GatherError::NotForThis { system: system.clone(), source })?;
-    let url = urls.into_iter().next().unwrap_or_default();
-    let index = Index { url, system: Some(system.clone()), signature };
-    Ok(ManifestFact { system: system.clone(), manifest, index })
+    Ok(ManifestFact { system: system.clone(), manifest, index: list.index(Some(system.clone())) })
 }
 
 async fn sysext(
@@ -307,8 +319,15 @@ async fn sysext(
     let architecture = Architecture::here().ok_or(GatherError::Architecture)?;
     let mappings = mappings(world, request).await?;
     let verifier = verifier(world, request)?;
+    let merging = if world.is_here() {
+        Merging::Now
+    } else {
+        let merged = world.merged().await.map_err(|reason| GatherError::Merged { reason })?;
+        Merging::AtBoot { merged }
+    };
     let mut facts = ExtensionFacts {
         architecture,
+        merging,
         indexes: Vec::new(),
         stored: BTreeSet::new(),
         links: BTreeMap::new(),
@@ -319,13 +338,14 @@ async fn sysext(
         let folders: Result<Vec<String>, TemplateError> =
             request.extension_urls.iter().map(|url| template::fill(url, &[("Extension", &name)])).collect();
         let folders = folders.map_err(GatherError::Template)?;
-        let folders: Vec<String> =
+        let mut folders: Vec<String> =
             folders.into_iter().map(|url| format!("{}/", url.trim_end_matches('/'))).collect();
         let urls: Vec<String> = folders.iter().map(|folder| format!("{folder}SHA256SUMS")).collect();
         let what = format!("the list of images of `{name}`");
-        let (bytes, signature) =
-            signed(world, verifier.as_ref(), &urls, ".gpg", MAX_SUMS_BYTES, &what).await?;
-        let sums = Sums::parse(&String::from_utf8_lossy(&bytes))
+        let list = signed(world, verifier.as_ref(), &urls, ".gpg", MAX_SUMS_BYTES, &what).await?;
+        // Who has the list has the images; the others may be behind.
+        folders.sort_by_key(|folder| !list.source.url.starts_with(folder.as_str()));
+        let sums = Sums::parse(&String::from_utf8_lossy(&list.bytes))
             .map_err(|source| GatherError::Sums { name: name.clone(), source })?;
         for version in sums.versions(&name, architecture.name()) {
             let file = format!("{name}-{version}-{}.raw", architecture.name());
@@ -339,8 +359,7 @@ async fn sysext(
         let link = sysext::link_path(&name);
         let to = world.link(&link).map_err(|source| GatherError::Read { path: link, source })?;
         facts.links.extend(to.map(|to| (name.clone(), to)));
-        let index = Index { url: urls.into_iter().next().unwrap_or_default(), system: None, signature };
-        facts.indexes.push(ExtensionIndex { name, sums, index, folders });
+        facts.indexes.push(ExtensionIndex { name, sums, index: list.index(None), folders });
     }
     Ok(RuntimeFacts::Sysext(Box::new(facts)))
 }
@@ -358,6 +377,23 @@ fn verifier(world: &impl World, request: &Request) -> Result<Option<OpenPgp>, Ga
     OpenPgp::new(&keyring, policy).map(Some).map_err(failed)
 }
 
+/// A list of images, where it came from, and who signed it.
+struct Signed {
+    bytes: Vec<u8>,
+    source: Source,
+    signature: Signature,
+}
+
+// === impl Signed ===
+
+impl Signed {
+    fn index(self, system: Option<OsVersion>) -> Index {
+        let Source { url, passed_over } = self.source;
+        let passed_over = passed_over.into_iter().map(PassedOver::from).collect();
+        Index { url, passed_over, system, signature: self.signature }
+    }
+}
+
 /// A document and who signed it.
 async fn signed(
     world: &impl World,
@@ -366,19 +402,24 @@ async fn signed(
     suffix: &str,
     limit: u64,
     what: &str,
-) -> Result<(Vec<u8>, Signature), GatherError> {
-    let bytes = world.document(urls, limit).await;
-    let bytes =
-        bytes.map_err(|error| GatherError::Fetch { what: what.to_owned(), source: Box::new(error) })?;
-    let Some(verifier) = verifier else { return Ok((bytes, Signature::NotVerified)) };
-    let urls: Vec<String> = urls.iter().map(|url| format!("{url}{suffix}")).collect();
-    let signature = world.document(&urls, openpgp::MAX_SIGNATURE_BYTES).await.map_err(|error| {
+) -> Result<Signed, GatherError> {
+    let document = world.document(urls, limit).await;
+    let (bytes, source) =
+        document.map_err(|error| GatherError::Fetch { what: what.to_owned(), source: Box::new(error) })?;
+    let Some(verifier) = verifier else {
+        return Ok(Signed { bytes, source, signature: Signature::NotVerified });
+    };
+    // First where the document came from: a mirror that is behind has another signature.
+    let others = urls.iter().filter(|url| **url != source.url);
+    let urls = std::iter::once(&source.url).chain(others);
+    let urls: Vec<String> = urls.map(|url| format!("{url}{suffix}")).collect();
+    let (signature, _) = world.document(&urls, openpgp::MAX_SIGNATURE_BYTES).await.map_err(|error| {
         GatherError::Fetch { what: format!("the signature of {what}"), source: Box::new(error) }
     })?;
     let fingerprints = verifier
         .verify(&bytes, &signature)
         .map_err(|source| GatherError::Verify { what: what.to_owned(), source })?;
-    Ok((bytes, Signature::Verified { fingerprints }))
+    Ok(Signed { bytes, source, signature: Signature::Verified { fingerprints } })
 }
 
 fn text(world: &impl World, path: &Path, limit: u64) -> Result<Option<String>, GatherError> {

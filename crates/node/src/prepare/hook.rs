@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use landfall_model::chain;
+use landfall_model::step::{StepRecord, StepState};
 use landfall_steps::StepError;
 use tokio_util::sync::CancellationToken;
 
@@ -12,11 +13,15 @@ use super::decision::{Backend, Decision};
 use super::operator::{Moment, REBOOT_REQUIRED};
 use super::planner::STORE;
 use super::request::Request;
+use super::run::{self, RunError};
 use super::status::cluster;
+use super::steps::REBOOT;
 use super::steps::images::{bring, missing};
+use super::steps::reboot::inactive;
 use super::steps::select::{is_written, left_out, write};
 use super::update_engine::Pending;
 use super::version::OsVersion;
+use super::why::{NotBrought, Why};
 use super::world::{World, read};
 use super::{DecideError, decide};
 
@@ -29,6 +34,12 @@ pub enum HookError {
     Decide(#[source] DecideError),
     #[error("cannot lay down what the next boot needs")]
     Stage(#[source] StepError),
+    #[error("cannot lay down what the next boot needs")]
+    Bring(#[source] NotBrought),
+    #[error("cannot read how far preparing this node has come")]
+    Ledger(#[source] RunError),
+    #[error("this node is being prepared, and what its next boot needs is not laid down yet")]
+    Unready,
     #[error("cannot clear what no boot needs any more: {reason}")]
     Clear { reason: String },
     #[error("cannot write `{key}` on node `{node}`")]
@@ -39,8 +50,23 @@ pub enum HookError {
     NoNode { node: String },
     #[error("cannot tell whether a reboot is due")]
     Mark(#[source] std::io::Error),
-    #[error("this boot is not what it was to be: {reason}")]
+    #[error("this machine is not what it was to be: {reason}")]
     Wrong { reason: String },
+}
+
+// === impl HookError ===
+
+impl HookError {
+    /// The kind of trouble, where there is a word for it.
+    pub fn why(&self) -> Option<Why> {
+        match self {
+            Self::Decide(error) => Some(error.into()),
+            Self::Bring(error) => Some(error.why),
+            Self::Stage(_) | Self::Clear { .. } | Self::Mark(_) | Self::Ledger(_) => Some(Why::Machine),
+            Self::Wrong { .. } => Some(Why::NotActive),
+            Self::Annotate { .. } | Self::Notes { .. } | Self::NoNode { .. } | Self::Unready => None,
+        }
+    }
 }
 
 /// Lays down what the next boot needs, from what this node knows by itself. May be run any number of times.
@@ -48,7 +74,7 @@ pub async fn before_reboot<W: World>(world: &W, request: &Request) -> Result<Dec
     let request = Request { local_only: true, ..request.clone() };
     let decision = decide(world, &request).await.map_err(HookError::Decide)?;
     for artefact in missing(world, &decision).await.map_err(HookError::Stage)? {
-        bring(world, &artefact, &|_, _| {}).await.map_err(HookError::Stage)?;
+        bring(world, &artefact, &|_, _| {}).await.map_err(HookError::Bring)?;
     }
     for file in &decision.files {
         if !is_written(world, file).map_err(HookError::Stage)? {
@@ -69,6 +95,9 @@ pub async fn after_reboot<W: World>(world: &W, request: &Request) -> Result<Deci
     let wrong = |reason: String| HookError::Wrong { reason };
     if let Some(reason) = decision.reboot.because.first() {
         return Err(wrong(reason.clone()));
+    }
+    if let Some(reason) = inactive(world, &decision).map_err(HookError::Stage)? {
+        return Err(wrong(reason));
     }
     if let Some(artefact) = missing(world, &decision).await.map_err(HookError::Stage)?.first() {
         return Err(wrong(format!("`{}` is missing or damaged", artefact.path.display())));
@@ -92,8 +121,34 @@ pub async fn after_reboot<W: World>(world: &W, request: &Request) -> Result<Deci
 pub async fn reboot_required<W: World>(world: &W, request: &Request) -> Result<Option<Decision>, HookError> {
     match read(world, Path::new(REBOOT_REQUIRED), MAX_MARK_BYTES) {
         Ok(None) => Ok(None),
-        Ok(Some(_)) => before_reboot(world, request).await.map(Some),
+        Ok(Some(_)) => match waits_for_reboot(world)? {
+            // It laid down what the next boot needs, from what the cluster says; only the file the kubelet waits for is
+            // missing, and that comes after the reboot.
+            Some(decision) => staged(world, decision).await.map(Some),
+            None => before_reboot(world, request).await.map(Some),
+        },
         Err(error) => Err(HookError::Mark(error)),
+    }
+}
+
+/// The decision of a run that prepares this node and waits for its reboot.
+fn waits_for_reboot(world: &impl World) -> Result<Option<Decision>, HookError> {
+    let records = run::records(world).map_err(HookError::Ledger)?;
+    let Some(open) = records.iter().find(|record| record.ended().is_none()) else { return Ok(None) };
+    let waits = |step: &StepRecord| step.name == REBOOT && step.state == StepState::RebootNeeded;
+    match run::decision_of(open).filter(|_| open.steps().iter().any(waits)) {
+        Some(decision) => Ok(Some(decision)),
+        None => Err(HookError::Unready),
+    }
+}
+
+/// A decision whose images are where it wanted them.
+async fn staged(world: &impl World, decision: Decision) -> Result<Decision, HookError> {
+    match missing(world, &decision).await.map_err(HookError::Stage)?.first() {
+        None => Ok(decision),
+        Some(artefact) => {
+            Err(HookError::Wrong { reason: format!("`{}` is missing or damaged", artefact.path.display()) })
+        }
     }
 }
 

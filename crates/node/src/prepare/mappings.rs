@@ -11,7 +11,8 @@ pub const MAX_BYTES: usize = 256 * 1024;
 
 /// Of the parser: some for each of ten thousand versions.
 const MAX_EVENTS: usize = 100_000;
-const MAX_REPEATED: usize = 10_000;
+/// By reference: a list of runtimes, named again for each of a hundred cluster versions, takes some hundred.
+const MAX_REPEATED: usize = 2_000;
 /// The table has four levels.
 const MAX_DEPTH: usize = 16;
 
@@ -124,6 +125,19 @@ mod tests {
         let table = Mappings::parse(text).unwrap();
         assert_eq!(table.preferences(&version("v1.10.3"), "docker").unwrap(), ["17.03", "1.20"]);
         assert_eq!(table.preferences(&version("v1.1.0"), "docker").unwrap(), ["1.9"]);
+    }
+
+    /// What is named again by reference may be named for every version there will be in decades, and no more often.
+    #[test]
+    fn references_are_taken_and_bombs_are_not() {
+        let table = |versions: u32| {
+            let mut text =
+                "kind: VersionManifestV1\nversions:\n  k8s:\n    1.1: &same {docker: [a, b]}\n".to_owned();
+            text.extend((2..=versions).map(|minor| format!("    1.{minor}: *same\n")));
+            Mappings::parse(&text)
+        };
+        assert_eq!(table(200).unwrap().preferences(&version("v1.200.0"), "docker").unwrap(), ["a", "b"]);
+        assert!(table(1000).is_err());
     }
 
     #[test]

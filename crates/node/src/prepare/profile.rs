@@ -12,6 +12,8 @@ pub const PROFILE_DIRS: [&str; 3] =
 pub const SELECTOR: &str = "/etc/torcx/next-profile";
 /// The profile this boot took.
 pub const RUNNING: &str = "/run/torcx/profile.json";
+/// What torcx writes last, when everything was unpacked.
+pub const SEAL: &str = "/run/metadata/torcx";
 pub const MAX_BYTES: u64 = 256 * 1024;
 
 /// The vendor's own profile is not ours to change: choosing it means choosing none.

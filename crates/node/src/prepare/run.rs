@@ -31,11 +31,22 @@ pub enum Prepared {
     /// `kubelet.env` was there before we came, and no run of ours is open.
     Before,
     Run(Outcome),
-    /// The run came to no decision, and this kind of trouble is why.
-    Undecided {
-        outcome: Outcome,
+    /// A step failed, and this kind of trouble is why. The next process tries again.
+    Failed {
+        step: String,
+        reason: String,
         why: Why,
+        decided: Decided,
     },
+}
+
+/// Whether a run has come to a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decided {
+    /// Nothing is laid down: what is asked for may still change.
+    NotYet,
+    /// The decision holds until it is carried out or given up.
+    Yes,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -83,11 +94,9 @@ pub async fn prepare<W: World>(
     }
     let boot = world.boot().map_err(RunError::Boot)?;
     let state = world.place(Path::new(STATE));
-    // Also when the same is asked for: what it was decided from may have been mended.
-    if let Some(open) = open.filter(|_| other == Other::Abandon) {
-        let reason = "somebody asked to start over";
-        Ledger::abandon(&world.disk(), &state, RUN, open.attempt(), reason, &boot)
-            .map_err(RunError::Ledger)?;
+    let given_up = open.and_then(|open| Some((open.attempt().to_owned(), give_up(open, request, other)?)));
+    if let Some((attempt, reason)) = given_up {
+        Ledger::abandon(&world.disk(), &state, RUN, &attempt, reason, &boot).map_err(RunError::Ledger)?;
         records = self::records(&**world)?;
     }
     for number in 0..MAX_RUNS {
@@ -100,18 +109,31 @@ pub async fn prepare<W: World>(
         make_dir(&**world, Path::new("/var/lib"), steps::PUBLIC_DIR).map_err(RunError::State)?;
         let mut ledger = Ledger::open(world.disk(), &state, &plan, boot).map_err(RunError::Ledger)?;
         let outcome = run_steps(&plan, &mut ledger, events, cancel).await.map_err(RunError::Ledger)?;
-        let trouble = trouble.take().filter(|_| {
-            // An earlier try may have failed where a later one did not.
-            matches!(&outcome, Outcome::Failed { step, .. } if step == steps::DECIDE)
-        });
+        let trouble = match &outcome {
+            Outcome::Failed { step, .. } => Some(trouble.take(step)),
+            _ => None,
+        };
         let why = trouble.as_ref().map(|trouble| trouble.why);
         status::leave(&**world, ledger.record(), &outcome, trouble);
-        return Ok(match why {
-            Some(why) => Prepared::Undecided { outcome, why },
-            None => Prepared::Run(outcome),
+        let decided = if decision_of(ledger.record()).is_some() { Decided::Yes } else { Decided::NotYet };
+        return Ok(match (outcome, why) {
+            (Outcome::Failed { step, reason, .. }, Some(why)) => {
+                Prepared::Failed { step, reason, why, decided }
+            }
+            (outcome, _) => Prepared::Run(outcome),
         });
     }
     Err(RunError::TooMany)
+}
+
+/// Why an open run is given up, if it is. Also when the same is asked for again: what it was decided from may have been
+/// mended. A run that came to no decision has laid nothing down, and need not be asked about.
+fn give_up(open: &RunRecord, request: &Request, other: Other) -> Option<&'static str> {
+    if other == Other::Abandon {
+        return Some("somebody asked to start over");
+    }
+    let same = open.get(&REQUEST).is_ok_and(|asked| asked == *request);
+    (!same && decision_of(open).is_none()).then_some("it was asked for otherwise before anything was decided")
 }
 
 /// What the open run was asked for, to go on with it.

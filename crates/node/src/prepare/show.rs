@@ -2,7 +2,7 @@
 
 use std::fmt::{Display, Write as _};
 
-use super::decision::{Action, Content, Decision, Inputs, PassedOver, Resolved, Signature};
+use super::decision::{Action, Content, Decision, Fetched, Inputs, Origin, PassedOver, Resolved, Signature};
 use super::skew::Skew;
 
 /// The decision as text: what is known and from where, what follows, what will be done.
@@ -18,6 +18,17 @@ pub fn inputs(inputs: &Inputs) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let _ = write_inputs(inputs, &mut out);
+    out
+}
+
+/// Where images came from in the end.
+pub fn fetched(fetched: &[Fetched]) -> String {
+    let mut out = String::new();
+    for image in fetched {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "Fetched           {}\n    from {}", image.path.display(), image.url);
+        let _ = passed_over(&mut out, &image.passed_over);
+    }
     out
 }
 
@@ -37,7 +48,8 @@ fn write_inputs(inputs: &Inputs, out: &mut String) -> std::fmt::Result {
         &inputs.current_os,
         &format!("{} {} ({})", os.id, os.version, os.board),
     )?;
-    let next = inputs.next_os.value.as_ref().map_or_else(|| "no other".to_owned(), ToString::to_string);
+    let next = inputs.next_os.value.as_ref();
+    let next = next.map_or_else(|| "the same operating system".to_owned(), ToString::to_string);
     resolved(out, "Next boot", &inputs.next_os, &next)?;
     if let Some(mappings) = &inputs.runtime_mappings {
         let wanted: Vec<String> = mappings
@@ -48,13 +60,13 @@ fn write_inputs(inputs: &Inputs, out: &mut String) -> std::fmt::Result {
         resolved(out, "Wanted", mappings, &wanted.join(", "))?;
     }
     for index in &inputs.indexes {
+        writeln!(out, "List of images    {}", index.url)?;
+        passed_over(out, &index.passed_over)?;
         match &index.signature {
             Signature::Verified { fingerprints } => {
-                writeln!(out, "Index             {}\n    signed by {}", index.url, fingerprints.join(", "))?;
+                writeln!(out, "    signed by {}", fingerprints.join(", "))?;
             }
-            Signature::NotVerified => {
-                writeln!(out, "Index             {}\n    SIGNATURE NOT VERIFIED", index.url)?;
-            }
+            Signature::NotVerified => writeln!(out, "    SIGNATURE NOT VERIFIED")?,
         }
     }
     Ok(())
@@ -84,12 +96,12 @@ fn write(decision: &Decision, out: &mut String) -> std::fmt::Result {
             Action::Present => writeln!(out, "Nothing to do     {path} is there")?,
             Action::Copy { from } => writeln!(out, "Copy              {} to {path}", from.display())?,
             Action::Fetch { urls } => {
-                let url = urls.first().map(String::as_str).unwrap_or_default();
-                writeln!(out, "Fetch             {url}\n    to {path}, {}", artefact.digest)?;
+                writeln!(out, "Fetch             {}", urls.join("\n    or "))?;
+                writeln!(out, "    to {path}, {}", artefact.digest)?;
             }
         }
     }
-    for file in &decision.files {
+    for file in decision.files.iter().chain(&decision.reboot.files) {
         match &file.content {
             Content::Text { .. } => writeln!(out, "Write             {}: {}", file.path.display(), file.why)?,
             Content::Link { to } => {
@@ -117,9 +129,20 @@ fn resolved<T>(
     resolved: &Resolved<T>,
     value: &dyn Display,
 ) -> std::fmt::Result {
-    writeln!(out, "{title:<17} {value}, from {}", resolved.origin)?;
-    for PassedOver { origin, reason } in &resolved.passed_over {
-        writeln!(out, "    not from {origin}: {reason}")?;
+    match &resolved.origin {
+        Origin::Assumed => writeln!(out, "{title:<17} {value}, as far as is known")?,
+        origin => writeln!(out, "{title:<17} {value}, from {origin}")?,
+    }
+    passed_over(out, &resolved.passed_over)
+}
+
+fn passed_over(out: &mut String, passed_over: &[PassedOver]) -> std::fmt::Result {
+    for PassedOver { origin, reason } in passed_over {
+        match origin {
+            // Its reason names the place.
+            Origin::Url { .. } => writeln!(out, "    asked in vain: {reason}")?,
+            origin => writeln!(out, "    not from {origin}: {reason}")?,
+        }
     }
     Ok(())
 }

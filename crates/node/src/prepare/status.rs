@@ -4,13 +4,14 @@
 use std::path::Path;
 
 use landfall_cluster::{Cluster, Error};
-use landfall_model::step::{Outcome, StepRecord};
+use landfall_model::step::{Outcome, StepRecord, StepState};
 use landfall_steps::RunRecord;
 use landfall_steps::durable::{self, Access};
 use serde::{Deserialize, Serialize};
 
-use super::decision::{Action, Decision, Inputs};
+use super::decision::{Action, Decision, Fetched, Inputs, Origin, PassedOver};
 use super::run::{self, RunError};
+use super::steps::FETCHED;
 use super::why::{Trouble, Why};
 use super::world::{World, read};
 
@@ -41,13 +42,16 @@ pub struct StatusDocument {
     /// How the last process that worked on it left it.
     #[serde(default)]
     pub outcome: Option<Outcome>,
-    /// The kind of trouble, when there is no decision.
+    /// The kind of trouble, when it failed.
     #[serde(default)]
     pub why: Option<Why>,
     #[serde(default)]
     pub steps: Vec<StepRecord>,
     #[serde(default)]
     pub decision: Option<Decision>,
+    /// The images that were fetched, and the place each came from.
+    #[serde(default)]
+    pub fetched: Vec<Fetched>,
     /// What was known when it stopped, when there is no decision.
     #[serde(default)]
     pub inputs: Option<Inputs>,
@@ -133,6 +137,7 @@ impl StatusDocument {
             why: None,
             steps: Vec::new(),
             decision: None,
+            fetched: Vec::new(),
             inputs: None,
         }
     }
@@ -144,6 +149,7 @@ impl StatusDocument {
             ended: record.ended(),
             steps: record.steps().to_vec(),
             decision: run::decision_of(record),
+            fetched: record.get(&FETCHED).unwrap_or_default(),
             ..Self::nothing()
         }
     }
@@ -158,6 +164,21 @@ impl StatusDocument {
         let decided = self.decision.as_mut().map(|decision| &mut decision.inputs);
         for index in decided.into_iter().chain(self.inputs.as_mut()).flat_map(|inputs| &mut inputs.indexes) {
             index.url = masked(&index.url);
+            mask_all(&mut index.passed_over);
+        }
+        for fetched in &mut self.fetched {
+            fetched.url = masked(&fetched.url);
+            mask_all(&mut fetched.passed_over);
+        }
+        for step in &mut self.steps {
+            if let StepState::Failed { reason, .. } = &mut step.state {
+                *reason = masked_words(reason);
+            }
+        }
+        for outcome in self.outcome.iter_mut().chain(&mut self.ended) {
+            if let Outcome::Failed { reason, .. } = outcome {
+                *reason = masked_words(reason);
+            }
         }
         for artefact in self.decision.iter_mut().flat_map(|decision| &mut decision.artefacts) {
             if let Action::Fetch { urls } = &mut artefact.action {
@@ -176,8 +197,23 @@ impl StatusDocument {
         if whole.len() <= MAX_ANNOTATION_BYTES {
             return whole;
         }
-        line(&Self { decision: None, inputs: None, ..self.clone() })
+        line(&Self { decision: None, inputs: None, fetched: Vec::new(), ..self.clone().masked() })
     }
+}
+
+fn mask_all(passed_over: &mut [PassedOver]) {
+    for entry in passed_over {
+        if let Origin::Url { url } = &mut entry.origin {
+            *url = masked(url);
+        }
+        entry.reason = masked_words(&entry.reason);
+    }
+}
+
+/// Words for people, in which URLs stand between backticks.
+fn masked_words(text: &str) -> String {
+    let piece = |piece: &str| if piece.contains("://") { masked(piece) } else { piece.to_owned() };
+    text.split('`').map(piece).collect::<Vec<String>>().join("`")
 }
 
 /// A URL without name, password and question.
@@ -198,6 +234,10 @@ mod tests {
         assert_eq!(masked("https://h:1/a/m.json"), "https://h:1/a/m.json");
         assert_eq!(masked("https://user:pass@h/a@b?sig=x&y"), "https://…@h/a@b?…");
         assert_eq!(masked("https://h?token=x"), "https://h?…");
+        assert_eq!(
+            masked_words("cannot fetch docker: `https://u:p@h/i?s=1` answered 404"),
+            "cannot fetch docker: `https://…@h/i?…` answered 404"
+        );
     }
 
     #[test]
@@ -206,7 +246,7 @@ mod tests {
             (0..count)
                 .map(|number| StepRecord {
                     name: format!("{number}{}", "x".repeat(length)),
-                    state: landfall_model::step::StepState::Done,
+                    state: StepState::Done,
                     attempts: 1,
                     reboots: 0,
                     boot_id: "b".to_owned(),

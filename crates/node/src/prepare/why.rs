@@ -1,13 +1,16 @@
-//! Why there is no decision, for programs: one word per kind of trouble.
+//! Why a run stopped, for programs: one word per kind of trouble.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use landfall_fetch::FetchError;
+use landfall_steps::StepError;
 use serde::{Deserialize, Serialize};
 
 use super::DecideError;
 use super::decision::Inputs;
 use super::gather::GatherError;
 use super::planner::PlanError;
+use super::steps;
 
 /// The kind of trouble.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,8 +18,10 @@ use super::planner::PlanError;
 pub enum Why {
     /// The kubelet would be outside the version-skew policy of an API server.
     VersionSkew,
-    /// A list of images, or its signature, could not be fetched.
+    /// A list of images, its signature, or an image could not be fetched.
     Fetch,
+    /// A place gave an image that is not the one its list names.
+    WrongHash,
     /// Nobody who counts signed a list.
     Signature,
     /// A list is for something else, or of another time.
@@ -25,23 +30,37 @@ pub enum Why {
     ClusterVersion,
     /// No runtime is known, or none is offered, for this cluster and this system.
     NoRuntime,
-    /// The updater does not say what the next boot brings.
+    /// The updater did not do its work, or does not say what the next boot brings.
     NextOs,
     /// A file or a document that is there cannot be used.
     Unusable,
+    /// An extension does not fit an operating system that would meet it, or one blocks all.
+    Misfit,
+    /// The machine does not have the runtime that was laid down for it.
+    NotActive,
+    /// This node's own disk, or its systemd, did not do what was asked.
+    Machine,
 }
 
-/// What a run that came to no decision leaves behind.
+/// An image did not come.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct NotBrought {
+    pub why: Why,
+    pub(crate) error: StepError,
+}
+
+/// What a run that stopped leaves behind.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Trouble {
     pub(crate) why: Why,
-    /// What was known when it stopped.
+    /// What was known when it stopped, if there is no decision that tells it.
     pub(crate) inputs: Option<Inputs>,
 }
 
 /// Where a step leaves it for whoever runs the steps.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct TroubleBox(Arc<Mutex<Option<Trouble>>>);
+pub(crate) struct TroubleBox(Arc<Mutex<Option<(&'static str, Trouble)>>>);
 
 // === impl Why ===
 
@@ -62,7 +81,8 @@ impl From<&DecideError> for Why {
                 | GatherError::Manifest { .. }
                 | GatherError::Sums { .. }
                 | GatherError::Profile(_)
-                | GatherError::Architecture => Self::Unusable,
+                | GatherError::Architecture
+                | GatherError::Merged { .. } => Self::Unusable,
             },
             DecideError::Plan { source, .. } => match source {
                 PlanError::Skew(_) => Self::VersionSkew,
@@ -73,18 +93,122 @@ impl From<&DecideError> for Why {
     }
 }
 
+impl From<&FetchError> for Why {
+    fn from(error: &FetchError) -> Self {
+        match error {
+            FetchError::WrongHash { .. } | FetchError::Everywhere { wrong: true, .. } => Self::WrongHash,
+            FetchError::NoSpace { .. } | FetchError::Write { .. } | FetchError::Publish { .. } => {
+                Self::Machine
+            }
+            _ => Self::Fetch,
+        }
+    }
+}
+
+impl Why {
+    /// The word used in every format.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::VersionSkew => "version-skew",
+            Self::Fetch => "fetch",
+            Self::WrongHash => "wrong-hash",
+            Self::Signature => "signature",
+            Self::NotForThis => "not-for-this",
+            Self::ClusterVersion => "cluster-version",
+            Self::NoRuntime => "no-runtime",
+            Self::NextOs => "next-os",
+            Self::Unusable => "unusable",
+            Self::Misfit => "misfit",
+            Self::NotActive => "not-active",
+            Self::Machine => "machine",
+        }
+    }
+
+    /// What it means that this step failed, when the step itself does not say more.
+    pub(crate) fn of_step(step: &str) -> Self {
+        match step {
+            steps::UPDATE_OS => Self::NextOs,
+            steps::DECIDE => Self::Unusable,
+            steps::FETCH => Self::Fetch,
+            steps::CHECK => Self::Misfit,
+            steps::MERGE | steps::VERIFY => Self::NotActive,
+            _ => Self::Machine,
+        }
+    }
+}
+
 // === impl TroubleBox ===
 
 impl TroubleBox {
-    pub(crate) fn put(&self, error: &DecideError) {
+    /// Says why a step failed.
+    pub(crate) fn put(&self, step: &'static str, trouble: Trouble) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((step, trouble));
+    }
+
+    /// Why this step failed. An earlier try, or an earlier step, may have left a word that does not count any more.
+    pub(crate) fn take(&self, step: &str) -> Trouble {
+        let left = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let left = left.filter(|(of, _)| *of == step).map(|(_, trouble)| trouble);
+        left.unwrap_or_else(|| Trouble { why: Why::of_step(step), inputs: None })
+    }
+}
+
+// === impl Trouble ===
+
+impl From<&DecideError> for Trouble {
+    fn from(error: &DecideError) -> Self {
         let inputs = match error {
             DecideError::Plan { inputs, .. } => Some((**inputs).clone()),
             DecideError::Gather(_) => None,
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Trouble { why: error.into(), inputs });
+        Self { why: error.into(), inputs }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_steps::events::EventStream;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+    use crate::prepare::request::Request;
+    use crate::prepare::run::{Decided, Other, Prepared, prepare};
+    use crate::prepare::world::HostWorld;
+
+    /// Time is not waited for between the tries.
+    #[tokio::test(start_paused = true)]
+    async fn a_bus_that_is_not_there_has_its_word() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(folder.path().join("usr/lib")).unwrap();
+        let release = "ID=flatcar\nVERSION_ID=2000.0.0\nFLATCAR_BOARD=amd64-usr\n";
+        std::fs::write(folder.path().join("usr/lib/os-release"), release).unwrap();
+        let world = Arc::new(HostWorld::new(folder.path(), None).unwrap());
+        let (events, cancel) = (EventStream::default(), CancellationToken::new());
+        let prepared = prepare(&world, &Request::default(), Other::Respect, &events, &cancel).await.unwrap();
+        let Prepared::Failed { step, reason, why, decided } = prepared else { panic!("{prepared:?}") };
+        assert_eq!((step.as_str(), why, decided), (steps::UPDATE_OS, Why::NextOs, Decided::NotYet));
+        assert!(reason.contains("cannot reach the system bus"), "{reason}");
+        let status = crate::prepare::status::status(&*world).unwrap();
+        assert_eq!(status.why, Some(Why::NextOs));
     }
 
-    pub(crate) fn take(&self) -> Option<Trouble> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    #[test]
+    fn every_word_is_the_same_in_every_format() {
+        for why in [
+            Why::VersionSkew,
+            Why::Fetch,
+            Why::WrongHash,
+            Why::Signature,
+            Why::NotForThis,
+            Why::ClusterVersion,
+            Why::NoRuntime,
+            Why::NextOs,
+            Why::Unusable,
+            Why::Misfit,
+            Why::NotActive,
+            Why::Machine,
+        ] {
+            assert_eq!(serde_json::to_value(why).unwrap(), why.name());
+        }
     }
 }

@@ -12,7 +12,7 @@ use landfall_node::prepare::world::HostWorld;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use super::prepare::Flags;
+use super::prepare::{Flags, advice};
 use super::work::{self, runtime};
 use crate::exit::{Exit, Failure};
 
@@ -89,6 +89,10 @@ enum When {
 
 impl Hook {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
+        if self.node_annotation.is_some() && self.node_name.is_none() {
+            let error = anyhow!("`--node-annotation` needs `--node-name`");
+            return Err(Failure::usage(error, "name this node, or set `NODE`"));
+        }
         let mut request = self.flags.request(&self.root)?;
         if request.mappings_file == Path::new(request::MAPPINGS)
             && self.root.join(MAPPINGS.trim_start_matches('/')).exists()
@@ -114,7 +118,14 @@ impl Hook {
             }
         });
         let hint = "the annotation stays away, so that nothing reboots; `landfall node prepare --dry-run` shows the plan";
-        let decision = done.map_err(|error| Failure::new(error, hint))?;
+        let decision = done.map_err(|error| {
+            let exit = match error.why() {
+                Some(why) => advice(why).1,
+                None if matches!(error, HookError::Unready) => Exit::TryLater,
+                None => Exit::Failed,
+            };
+            Failure::new(error, hint).exit(exit)
+        })?;
         let Some(decision) = decision else {
             let watched = self.when == When::WatchUpdates;
             return Ok(if watched { Exit::Done } else { Exit::TryLater });
@@ -154,9 +165,9 @@ impl Hook {
         request: &Request,
         decision: Decision,
     ) -> Result<(), Failure> {
-        let Some(key) = &self.node_annotation else { return Ok(()) };
-        let name =
-            self.node_name.as_deref().ok_or_else(|| anyhow!("`--node-annotation` needs `--node-name`"))?;
+        let (Some(key), Some(name)) = (&self.node_annotation, self.node_name.as_deref()) else {
+            return Ok(());
+        };
         let document = StatusDocument::of_decision(decision);
         let published = runtime.block_on(status::publish(world, &request.kubeconfig, name, &document));
         if let Err(error) = published {

@@ -5,7 +5,7 @@ mod resume;
 mod status;
 mod work;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::exit::{Exit, Failure};
 
@@ -15,6 +15,15 @@ use crate::exit::{Exit, Failure};
 pub(crate) struct Node {
     #[command(subcommand)]
     work: Work,
+}
+
+/// How to print data.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For people
+    Text,
+    /// For programs
+    Json,
 }
 
 #[derive(Subcommand)]

@@ -1,17 +1,20 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, ValueEnum};
 use landfall_node::prepare::decision::{Backend, Decision};
 use landfall_node::prepare::request::{self, FleetLock, Request, Trust};
 use landfall_node::prepare::run::Other;
+use landfall_node::prepare::verify::Policy;
+use landfall_node::prepare::version::KubeVersion;
 use landfall_node::prepare::why::Why;
 use landfall_node::prepare::world::HostWorld;
-use landfall_node::prepare::{DecideError, decide, show, template};
+use landfall_node::prepare::{DecideError, decide, profile, show, template};
 
-use super::work::{self, runtime};
+use super::Format;
+use super::work::{self, Ask, runtime};
 use crate::exit::{Exit, Failure};
 use crate::output;
 
@@ -44,7 +47,7 @@ pub(crate) struct Prepare {
     #[arg(long)]
     start_over: bool,
 
-    /// How to print the decision
+    /// How to print the decision of a dry run, or how the node stands in the end (as text only on standard error)
     #[arg(long, value_enum, default_value_t = Format::Text)]
     output: Format,
 
@@ -52,17 +55,9 @@ pub(crate) struct Prepare {
     #[arg(long, value_name = "NAME", env = "NODE")]
     node_name: Option<String>,
 
-    /// The node's root folder
+    /// The node's root folder: every path but that of `--ca-file` is below it
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    /// For people
-    Text,
-    /// For programs
-    Json,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -127,9 +122,9 @@ pub(super) struct Flags {
     #[arg(long, value_name = "FINGERPRINT")]
     trusted_key: Vec<String>,
 
-    /// How many different keys must have signed
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
-    signatures: usize,
+    /// How many different keys must have signed; none at all is `--no-verify-signatures`
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    signatures: u16,
 
     /// Take only lists that say which board and system they are for, and until when
     #[arg(long)]
@@ -151,7 +146,7 @@ pub(super) struct Flags {
     #[arg(long)]
     allow_skew: bool,
 
-    /// Certificate authorities for downloads, instead of the machine's
+    /// Certificate authorities for downloads, instead of the machine's; a path here, not below `--root`
     #[arg(long, value_name = "FILE")]
     ca_file: Option<PathBuf>,
 
@@ -189,7 +184,8 @@ impl Prepare {
         }
         let other = if self.start_over { Other::Abandon } else { Other::Respect };
         let world = Arc::new(world);
-        let done = work::carry_out(&runtime, &world, &request, other, self.reboot);
+        let ask = Ask { request: &request, other, reboot: self.reboot, output: self.output };
+        let done = work::carry_out(&runtime, &world, &ask);
         if let Some(name) = &self.node_name {
             work::publish(&runtime, &world, &request.kubeconfig, name);
         }
@@ -240,6 +236,10 @@ pub(super) fn advice(why: Why) -> (&'static str, Exit) {
             "give runtime mappings for this version in the ConfigMap or with `--version-manifest`, or leave the runtime alone with `--torcx-skip-setup`",
             Exit::Failed,
         ),
+        Why::WrongHash => (
+            "what the place serves is not what its list names: tell whoever keeps it, or name another with `--manifest-mirror`",
+            Exit::Failed,
+        ),
         Why::NextOs => (
             "see `journalctl -u update-engine`, or leave the operating system alone with `--upgrade-os=false`",
             Exit::Unavailable,
@@ -247,6 +247,14 @@ pub(super) fn advice(why: Why) -> (&'static str, Exit) {
         Why::Unusable => {
             ("mend what the line names; `--dry-run` tries again and changes nothing", Exit::Failed)
         }
+        Why::Misfit => {
+            ("have an image made for this system, or take away the one that blocks the others", Exit::Failed)
+        }
+        Why::NotActive => (
+            "see `journalctl --boot` for what torcx or `systemd-sysext` says, mend it and boot again",
+            Exit::Failed,
+        ),
+        Why::Machine => ("make it root, with a disk that has room and can be written", Exit::Failed),
     }
 }
 
@@ -260,6 +268,7 @@ impl Flags {
             url => url.to_owned(),
         };
         let force_kube_version = self.force_kube_version.clone().filter(|version| !version.is_empty());
+        self.check(&url, force_kube_version.as_deref())?;
         let fleet_lock = match &self.fleet_lock {
             Some(url) => Some(FleetLock {
                 url: url.clone(),
@@ -277,7 +286,7 @@ impl Flags {
                 verify: !self.no_verify_signatures,
                 keyring: self.keyring.clone(),
                 fingerprints: self.trusted_key.clone(),
-                threshold: self.signatures,
+                threshold: usize::from(self.signatures),
                 require_fresh: self.require_fresh_index,
             },
             mappings_file: self.version_manifest.clone(),
@@ -291,6 +300,56 @@ impl Flags {
             fleet_lock,
             ..Request::default()
         })
+    }
+}
+
+impl Flags {
+    /// What cannot be meant is told before anything is looked at.
+    fn check(&self, url: &str, version: Option<&str>) -> Result<(), Failure> {
+        let wrong = |flag: &str, error: anyhow::Error, hint: &'static str| {
+            Failure::usage(error.context(format!("`{flag}` cannot be used")), hint)
+        };
+        if let Some(version) = version {
+            version.parse::<KubeVersion>().map_err(|error| {
+                wrong(
+                    "--force-kube-version",
+                    error.into(),
+                    "`--force-kube-version=v1.32.4` is how one is written",
+                )
+            })?;
+        }
+        let hint = "such as `https://mirror.corp/{{.Board}}/{{.OSVersion}}/torcx_manifest.json`";
+        for (flag, url) in std::iter::once(("--torcx-manifest-url", url))
+            .chain(self.manifest_mirror.iter().map(|url| ("--manifest-mirror", url.as_str())))
+        {
+            template::fill(url, &[("Board", "b"), ("OSVersion", "1")])
+                .map_err(|error| wrong(flag, error.into(), hint))?;
+        }
+        for url in &self.extension_url {
+            let hint = "such as `https://mirror.corp/extensions/{{.Extension}}/`";
+            template::fill(url, &[("Extension", "e")])
+                .map_err(|error| wrong("--extension-url", error.into(), hint))?;
+        }
+        if let Some(url) = &self.fleet_lock {
+            let hint = "such as `https://fleetlock.corp`";
+            template::fill(url, &[]).map_err(|error| wrong("--fleet-lock", error.into(), hint))?;
+        }
+        let trust = Trust { fingerprints: self.trusted_key.clone(), ..Trust::default() };
+        Policy::new(&trust, 0).map_err(|error| {
+            wrong(
+                "--trusted-key",
+                error.into(),
+                "give the whole fingerprint, as `gpg --fingerprint` prints it",
+            )
+        })?;
+        match profile::selected(&self.torcx_profile) {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => {
+                let error = anyhow!("`{}` is the vendor's profile, or none", self.torcx_profile);
+                Err(wrong("--torcx-profile", error, "name a profile of your own"))
+            }
+            Err(error) => Err(wrong("--torcx-profile", error.into(), "a name of letters and digits")),
+        }
     }
 }
 

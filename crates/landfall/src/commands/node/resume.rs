@@ -6,9 +6,11 @@ use clap::Args;
 use landfall_node::prepare::run::{self, Other};
 use landfall_node::prepare::world::HostWorld;
 
+use super::Format;
 use super::prepare::RebootBy;
-use super::work;
+use super::work::{self, Ask};
 use crate::exit::{Exit, Failure};
+use crate::output;
 
 /// Go on with the run that was interrupted, as it was asked for
 #[derive(Args)]
@@ -19,6 +21,10 @@ pub(crate) struct Resume {
     /// How a reboot comes about when one is needed
     #[arg(long, value_enum, default_value_t = RebootBy::Exit)]
     reboot: RebootBy,
+
+    /// How to print how the node stands in the end: as text, only on standard error
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    output: Format,
 
     /// The node's root folder
     #[arg(long, value_name = "DIR", default_value = "/")]
@@ -31,11 +37,16 @@ impl Resume {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let looking = HostWorld::new(&self.root, None).context("prepare to look around")?;
         let request = match run::open_request(&looking) {
-            Err(run::RunError::NothingOpen) => return Ok(Exit::Done),
+            Err(run::RunError::NothingOpen) => {
+                output::say("There is nothing to go on with; `landfall node status` shows what was done.");
+                work::print(&looking, self.output)?;
+                return Ok(Exit::Done);
+            }
             request => request.map_err(work::failure)?,
         };
         let world =
             HostWorld::new(&self.root, request.authority.as_deref()).context("prepare to look around")?;
-        work::carry_out(&work::runtime()?, &Arc::new(world), &request, Other::Respect, self.reboot)
+        let ask = Ask { request: &request, other: Other::Respect, reboot: self.reboot, output: self.output };
+        work::carry_out(&work::runtime()?, &Arc::new(world), &ask)
     }
 }

@@ -1,7 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::Timestamp;
 use landfall_inplace::places::RUN as IN_PLACE;
 use landfall_inplace::steps::{REPORT, REQUEST};
@@ -16,7 +16,7 @@ use landfall_steps::RunRecord;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{in_place, work};
+use super::{Format, in_place, work};
 use crate::exit::{Exit, Failure};
 use crate::output;
 
@@ -38,14 +38,6 @@ pub(crate) struct Status {
     /// The node's root folder
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Format {
-    /// For people
-    Text,
-    /// For programs
-    Json,
 }
 
 // === impl Status ===
@@ -84,7 +76,7 @@ fn age(open: bool, steps: &[StepRecord]) -> (bool, Option<Timestamp>) {
     (open && !steps.is_empty(), steps.iter().filter_map(|step| step.ended).max())
 }
 
-fn json(document: &impl Serialize) -> Result<String, Failure> {
+pub(super) fn json(document: &impl Serialize) -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(document).context("write the status as JSON")? + "\n")
 }
 
@@ -134,6 +126,7 @@ fn text(document: &StatusDocument) -> String {
     if let Some(decision) = &document.decision {
         text.push('\n');
         text.push_str(&show::text(decision));
+        text.push_str(&show::fetched(&document.fetched));
     } else if let Some(inputs) = &document.inputs {
         text.push('\n');
         text.push_str(&show::inputs(inputs));
@@ -156,15 +149,22 @@ fn push_steps(text: &mut String, steps: &[StepRecord]) {
     }
 }
 
-/// One word for people.
-fn stands(document: &StatusDocument) -> &'static str {
+/// How it stands and how it goes on, for people.
+fn stands(document: &StatusDocument) -> String {
+    let why = document.why.map(|why| format!(" ({})", why.name())).unwrap_or_default();
     match (&document.ended, &document.outcome) {
-        (Some(Outcome::Done), _) => "prepared",
-        (Some(Outcome::Abandoned { .. }), _) => "given up",
-        (Some(_), _) => "failed",
-        (None, Some(Outcome::Failed { .. })) => "failed, and tried again by the next process",
-        (None, Some(Outcome::RebootNeeded { .. })) => "waits for a reboot",
-        (None, Some(Outcome::Waiting { .. })) => "waits",
-        (None, _) => "not finished",
+        (Some(Outcome::Done), _) => "prepared".to_owned(),
+        (Some(Outcome::Abandoned { reason }), _) => format!("given up: {reason}"),
+        (Some(_), _) => format!("failed for good{why}; `landfall node prepare --start-over` begins anew"),
+        (None, Some(Outcome::Failed { .. })) => {
+            format!("failed{why}; mend it, then `landfall node resume` tries again")
+        }
+        (None, Some(Outcome::RebootNeeded { .. })) => {
+            "waits for a reboot; `landfall node resume` goes on after it".to_owned()
+        }
+        (None, Some(Outcome::Waiting { on, .. })) => {
+            format!("waits for {on}; `landfall node resume` asks again")
+        }
+        (None, _) => "not finished; `landfall node resume` goes on, unless a process is at work".to_owned(),
     }
 }

@@ -10,7 +10,7 @@ use landfall_model::chain;
 use landfall_model::step::{Outcome, StepState, Unit};
 use landfall_node::prepare::operator::REBOOT_REQUIRED;
 use landfall_node::prepare::request::Request;
-use landfall_node::prepare::run::{self, Other, Prepared, RunError};
+use landfall_node::prepare::run::{self, Decided, Other, Prepared, RunError};
 use landfall_node::prepare::status::{self, Published};
 use landfall_node::prepare::systemd;
 use landfall_node::prepare::world::{HostWorld, World as _};
@@ -19,6 +19,7 @@ use landfall_steps::events::{EventFile, EventStream, Journal, Notify, Renderer, 
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
+use super::Format;
 use super::prepare::{RebootBy, advice};
 use crate::exit::{Exit, Failure};
 use crate::output::Progress;
@@ -33,6 +34,8 @@ const PUBLISH_LIMIT: Duration = Duration::from_secs(15);
 #[derive(Default)]
 struct Lines {
     bar: Option<Progress>,
+    /// A step that fails the same way again and again says so once.
+    last: String,
 }
 
 pub(super) fn runtime() -> Result<Runtime, Failure> {
@@ -40,20 +43,22 @@ pub(super) fn runtime() -> Result<Runtime, Failure> {
     Ok(runtime.context("start the asynchronous runtime")?)
 }
 
-pub(super) fn carry_out(
-    runtime: &Runtime,
-    world: &Arc<HostWorld>,
-    request: &Request,
-    other: Other,
-    reboot: RebootBy,
-) -> Result<Exit, Failure> {
+/// What a run is to do, and how it is to be told.
+pub(super) struct Ask<'a> {
+    pub(super) request: &'a Request,
+    pub(super) other: Other,
+    pub(super) reboot: RebootBy,
+    pub(super) output: Format,
+}
+
+pub(super) fn carry_out(runtime: &Runtime, world: &Arc<HostWorld>, ask: &Ask<'_>) -> Result<Exit, Failure> {
     let mut sinks = sinks();
     sinks.push(Box::new(EventFile::at(world.place(Path::new(run::EVENTS)))));
     let events = EventStream::new(sinks);
     let cancel = CancellationToken::new();
     let prepared = runtime.block_on(async {
         let signals = cancel_on_signal(&cancel);
-        let work = run::prepare(world, request, other, &events, &cancel);
+        let work = run::prepare(world, ask.request, ask.other, &events, &cancel);
         tokio::select! {
             biased;
             prepared = work => prepared,
@@ -61,22 +66,53 @@ pub(super) fn carry_out(
             () = signals => Err(RunError::NothingOpen),
         }
     });
-    match prepared.map_err(failure)? {
+    let prepared = prepared.map_err(failure)?;
+    // Before a reboot ends this process.
+    print(world, ask.output)?;
+    match prepared {
         Prepared::Before => {
-            say("This node is prepared: its `kubelet.env` is there.");
+            say("This node is prepared: its `kubelet.env` is there. Nothing was done.");
             Ok(Exit::Done)
         }
-        Prepared::Undecided { outcome: Outcome::Failed { step, reason, .. }, why } => {
-            let (hint, exit) = advice(why);
-            Err(Failure::new(step_failed(&step, &reason), hint).exit(exit))
+        Prepared::Run(Outcome::Done) => {
+            match &ask.request.kubelet_env {
+                Some(path) => {
+                    say(&format!("This node is prepared: `{}` lets the kubelet start.", path.display()));
+                }
+                None => say("This node is prepared; no `kubelet.env` was asked for."),
+            }
+            Ok(Exit::Done)
         }
-        Prepared::Run(outcome) | Prepared::Undecided { outcome, .. } => end(runtime, world, &outcome, reboot),
+        Prepared::Failed { step, reason, why, decided } => {
+            let (hint, exit) = advice(why);
+            let go_on = match decided {
+                Decided::NotYet => "nothing was laid down: run it again, with other flags if need be",
+                Decided::Yes => {
+                    "then `landfall node resume`, or with other flags, or to read the lists anew, `landfall node prepare --start-over`"
+                }
+            };
+            Err(Failure::new(step_failed(&step, &reason), format!("{hint}; {go_on}")).exit(exit))
+        }
+        Prepared::Run(outcome) => end(runtime, world, &outcome, ask.reboot),
     }
+}
+
+/// How the node stands, as data.
+pub(super) fn print(world: &HostWorld, output: Format) -> Result<(), Failure> {
+    if output == Format::Json {
+        let document = status::status(world).map_err(failure)?;
+        crate::output::print(&super::status::json(&document)?)?;
+    }
+    Ok(())
 }
 
 /// Everybody here who hears of events.
 pub(super) fn sinks() -> Vec<Box<dyn Sink>> {
-    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(Terminal::new(Lines::default())), Box::new(Journal)];
+    let mut sinks: Vec<Box<dyn Sink>> = vec![Box::new(Terminal::new(Lines::default()))];
+    // Elsewhere the lines above say the same, and nobody asked for it twice.
+    if std::env::var_os("JOURNAL_STREAM").is_some() || tracing::enabled!(tracing::Level::INFO) {
+        sinks.push(Box::new(Journal));
+    }
     match std::env::var_os("NOTIFY_SOCKET").map(|socket| Notify::new(&socket)) {
         Some(Ok(notify)) => sinks.push(Box::new(notify)),
         Some(Err(error)) => tracing::warn!(%error, "The service manager will not hear of progress."),
@@ -134,7 +170,12 @@ fn end(runtime: &Runtime, world: &HostWorld, outcome: &Outcome, reboot: RebootBy
     match outcome {
         Outcome::Done => Ok(Exit::Done),
         Outcome::RebootNeeded { .. } if reboot == RebootBy::Exit => {
-            say("Reboot this machine, then run `landfall node resume`.");
+            if world.is_here() {
+                say("Reboot this machine, then run `landfall node resume`.");
+            } else {
+                let root = world.root().display();
+                say(&format!("Boot the system in `{root}`, then run `landfall node resume` on it."));
+            }
             Ok(Exit::Reboot)
         }
         Outcome::RebootNeeded { .. } if reboot == RebootBy::Required => {
@@ -185,7 +226,7 @@ fn end(runtime: &Runtime, world: &HostWorld, outcome: &Outcome, reboot: RebootBy
 pub(super) fn failure(error: RunError) -> Failure {
     let hint = match &error {
         RunError::Ledger(LedgerError::Unfinished { .. }) => {
-            "`landfall node resume` goes on with it; `--start-over` gives it up"
+            "`landfall node resume` goes on with it as it was asked for; with `--start-over` these flags give it up and count"
         }
         RunError::Ledger(LedgerError::Busy { .. }) => {
             "wait for the other process, or see what it does with `landfall node status`"
@@ -225,7 +266,11 @@ impl Renderer for Lines {
             StepState::Failed { reason, .. } => format!(": failed, {reason}"),
             other => format!(": {}", other.name()),
         };
-        say(&format!("[{number}/{count}] {title}{tail}"));
+        let line = format!("[{number}/{count}] {title}{tail}");
+        if line != self.last {
+            say(&line);
+        }
+        self.last = line;
     }
 
     fn progress(&mut self, number: usize, count: usize, title: &str, done: u64, total: Option<u64>, _: Unit) {

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use landfall_fetch::{Algorithm, Digest as Expected, FetchError, Order};
+use landfall_fetch::{Algorithm, Digest as Expected, FetchError, Order, Source};
 use landfall_model::step::Outcome;
 use landfall_steps::durable::simulated::{Aftermath, Data, Moment, Names, SimulatedDisk};
 use landfall_steps::durable::{self, Access, Disk};
@@ -97,6 +97,7 @@ impl Machine {
             "/var/lib",
             "/usr/lib",
             "/run/torcx",
+            "/run/metadata",
             "/run/systemd/system",
             "/etc/torcx",
         ]);
@@ -113,6 +114,7 @@ impl Machine {
             Scenario::EverythingRuns => "17.03",
         };
         put(profile::RUNNING, &profile::with_image(None, "docker", running).unwrap());
+        put(profile::SEAL, "TORCX_UPPER_PROFILE=\"vendor\"\n");
         Self { scenario, disk, rest: Arc::default() }
     }
 
@@ -154,9 +156,8 @@ impl Machine {
                 Prepared::Before => return Some(self.end(Outcome::Done)),
                 Prepared::Run(outcome) if outcome.is_final() => return Some(self.end(outcome)),
                 Prepared::Run(Outcome::RebootNeeded { .. }) => self.boot(),
-                Prepared::Run(other) | Prepared::Undecided { outcome: other, .. } => {
-                    assert!(matches!(other, Outcome::Failed { .. }), "{other:?}");
-                }
+                Prepared::Run(other) => panic!("{other:?}"),
+                Prepared::Failed { .. } => {}
             }
             self.disk.restart_process();
         }
@@ -209,6 +210,7 @@ impl Machine {
             let image = format!("/var/lib/torcx/store/{system}/docker:{wanted}.torcx.tgz");
             assert!(self.disk.peek(Path::new(&image)).is_some(), "{system} boots without docker {wanted}");
             self.disk.damage(Path::new(profile::RUNNING), profile.as_bytes());
+            self.disk.damage(Path::new(profile::SEAL), b"TORCX_UPPER_PROFILE=\"tectonic\"\n");
         }
     }
 
@@ -317,20 +319,20 @@ impl World for Machine {
         Err(NoAnswer { reason: "there is none".to_owned() })
     }
 
-    async fn document(&self, urls: &[String], _: u64) -> Result<Vec<u8>, FetchError> {
+    async fn document(&self, urls: &[String], _: u64) -> Result<(Vec<u8>, Source), FetchError> {
         assert!(urls[0].starts_with("https://bucket/amd64-usr/"), "{urls:?}");
         let hash = Expected::of(Algorithm::Sha512, &image_bytes());
-        Ok(serde_json::json!({"kind": "torcx-package-list-v0", "value": {"packages": [{"name": "docker", "versions": [
+        let list = serde_json::json!({"kind": "torcx-package-list-v0", "value": {"packages": [{"name": "docker", "versions": [
             {"version": "17.03", "hash": format!("sha512-{}", hash.hex()), "locations": [{"url": "https://bucket/i"}]},
-        ]}]}})
-        .to_string()
-        .into_bytes())
+        ]}]}});
+        Ok((list.to_string().into_bytes(), Source { url: urls[0].clone(), passed_over: Vec::new() }))
     }
 
-    async fn fetch(&self, order: &Order, progress: Progress<'_>) -> Result<(), FetchError> {
+    async fn fetch(&self, order: &Order, progress: Progress<'_>) -> Result<Source, FetchError> {
         progress(1, Some(2));
         durable::write(&self.disk, &order.target, &image_bytes(), Access::PUBLIC)
-            .map_err(|source| FetchError::Publish { path: order.target.clone(), source })
+            .map_err(|source| FetchError::Publish { path: order.target.clone(), source })?;
+        Ok(Source { url: order.urls[0].clone(), passed_over: Vec::new() })
     }
 
     async fn is_file(&self, path: &Path, digest: &Digest) -> io::Result<bool> {
@@ -380,12 +382,16 @@ impl World for Machine {
         durable::write(&self.disk, path, text.as_bytes(), Access::PUBLIC).map_err(|error| error.source)
     }
 
+    fn is_here(&self) -> bool {
+        true
+    }
+
     async fn merge(&self) -> Result<(), String> {
         Ok(())
     }
 
-    async fn merged(&self) -> Result<Option<Vec<String>>, String> {
-        Ok(None)
+    async fn merged(&self) -> Result<Vec<String>, String> {
+        Ok(Vec::new())
     }
 
     async fn reload_units(&self) -> Result<(), String> {

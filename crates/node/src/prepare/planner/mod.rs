@@ -23,6 +23,23 @@ pub const DOCKER: &str = "docker";
 /// Addon images per version of the operating system.
 pub const STORE: &str = "/var/lib/torcx/store";
 
+const CLEANUP: &str = "torcx-docker-cleanup.service";
+/// Units of this boot only.
+const UNITS: &str = "/run/systemd/system";
+const CLEANUP_UNIT: &str = "\
+[Unit]
+Description=Clear docker's data, which another version of docker could not use
+DefaultDependencies=no
+Before=docker.service umount.target
+
+[Service]
+Type=oneshot
+ExecStart=/usr/bin/rm -rf /var/lib/docker
+
+[Install]
+RequiredBy=umount.target
+";
+
 /// Everything that was found out.
 #[derive(Clone, Debug)]
 pub struct Facts {
@@ -98,6 +115,8 @@ pub(crate) struct RuntimePart {
     pub(crate) artefacts: Vec<Artefact>,
     pub(crate) files: Vec<PlannedFile>,
     pub(crate) reboot: Vec<String>,
+    /// Files that only a reboot needs.
+    pub(crate) on_the_way_down: Vec<PlannedFile>,
     pub(crate) notes: Vec<String>,
 }
 
@@ -157,7 +176,11 @@ pub fn plan(request: &Request, facts: Facts) -> Result<Decision, PlanError> {
             why: "lets the kubelet start".to_owned(),
             content: Content::Text { text: env },
         }),
-        reboot: Reboot { needed: !because.is_empty(), because },
+        reboot: Reboot {
+            needed: !because.is_empty(),
+            files: if because.is_empty() { Vec::new() } else { part.on_the_way_down },
+            because,
+        },
         notes,
     })
 }
@@ -234,9 +257,10 @@ fn torcx_part(request: &Request, facts: &Facts, torcx: &TorcxFacts) -> Result<Ru
     let running = torcx.running.as_deref().map(|text| profile::reference(text, DOCKER));
     let running = running.transpose().map_err(failed)?.flatten();
     if running.as_deref() != Some(&chosen) {
-        let now = running.unwrap_or_else(|| "another".to_owned());
+        let now = running.unwrap_or_else(|| "none from torcx".to_owned());
         part.reboot.push(format!("{DOCKER} {chosen} is unpacked at boot, and this boot has {now}"));
     }
+    part.on_the_way_down = cleanup();
     part.runtimes.push(Runtime {
         name: DOCKER.to_owned(),
         reason: format!("the best of {} that {} has", preferences.join(", "), first.system),
@@ -246,6 +270,23 @@ fn torcx_part(request: &Request, facts: &Facts, torcx: &TorcxFacts) -> Result<Ru
     let wanted = Wanted { name: DOCKER.to_owned(), versions: preferences };
     part.wanted = Some(torcx.mappings.clone().map(|_| vec![wanted]));
     Ok(part)
+}
+
+/// Docker cannot go back to an older version's data: it is cleared on the way down.
+fn cleanup() -> Vec<PlannedFile> {
+    let unit = Path::new(UNITS).join(CLEANUP);
+    vec![
+        PlannedFile {
+            path: unit.clone(),
+            why: "clears `/var/lib/docker`, which another version of docker could not use".to_owned(),
+            content: Content::Text { text: CLEANUP_UNIT.to_owned() },
+        },
+        PlannedFile {
+            path: Path::new(UNITS).join("umount.target.requires").join(CLEANUP),
+            why: "does so on the way down".to_owned(),
+            content: Content::Link { to: unit },
+        },
+    ]
 }
 
 // === impl Facts ===

@@ -10,6 +10,7 @@ fn facts(cluster: &str, current: &str, next: Option<&str>, has: &[(&str, &[&str]
             manifest: manifest(versions),
             index: Index {
                 url: format!("https://bucket.example/{system}.json"),
+                passed_over: Vec::new(),
                 system: Some(system.parse().unwrap()),
                 signature: Signature::Verified { fingerprints: vec!["18ad".to_owned()] },
             },

@@ -1,5 +1,5 @@
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use landfall_fetch::{Order, Patience};
@@ -8,11 +8,12 @@ use landfall_model::step::Unit;
 use landfall_steps::durable::{self, Access};
 use landfall_steps::{Applied, Backoff, Confirmed, Context, Found, Limits, Outputs, Slot, Step, StepError};
 
-use super::{DECISION, PUBLIC_DIR};
-use crate::prepare::decision::{Action, Artefact, Backend, Decision};
+use super::{DECISION, FETCHED, PUBLIC_DIR};
+use crate::prepare::decision::{Action, Artefact, Backend, Decision, Fetched, PassedOver};
 use crate::prepare::os_release::Architecture;
 use crate::prepare::sysext;
 use crate::prepare::sysext::release::System;
+use crate::prepare::why::{NotBrought, Trouble, TroubleBox, Why};
 use crate::prepare::world::{Progress, World, make_dir};
 
 /// A runtime has some hundred megabytes, a Kubernetes extension not many more.
@@ -21,7 +22,11 @@ const FETCH_LIMIT: Duration = Duration::from_hours(2);
 
 /// Brings the images to this machine.
 pub(super) struct Fetch<W> {
-    pub(super) world: Arc<W>,
+    world: Arc<W>,
+    /// Where it says why it did not.
+    trouble: TroubleBox,
+    /// What came in earlier tries of this process.
+    came: Mutex<Vec<Fetched>>,
 }
 
 /// Opens extension images and holds them against the operating systems that will meet them.
@@ -39,18 +44,19 @@ pub(crate) async fn bring(
     world: &impl World,
     artefact: &Artefact,
     progress: Progress<'_>,
-) -> Result<(), StepError> {
+) -> Result<Option<Fetched>, NotBrought> {
+    let here = |error| NotBrought { why: Why::Machine, error };
     let parent = artefact.path.parent().unwrap_or(Path::new("/"));
-    make_dir(world, parent, PUBLIC_DIR).map_err(|error| super::later(&error))?;
+    make_dir(world, parent, PUBLIC_DIR).map_err(|error| here(super::later(&error)))?;
     let urls = match &artefact.action {
-        Action::Copy { from } if is_there(world, from, artefact).await? => {
-            return copy(world, from, &artefact.path);
+        Action::Copy { from } if is_there(world, from, artefact).await.map_err(here)? => {
+            return copy(world, from, &artefact.path).map(|()| None).map_err(here);
         }
         Action::Fetch { urls } => urls.clone(),
         // Present or copyable when it was decided, and gone since: the next decision sees that.
         _ => {
             let path = artefact.path.display();
-            return Err(StepError::later(format!("`{path}` was there and is not any more")));
+            return Err(here(StepError::later(format!("`{path}` was there and is not any more"))));
         }
     };
     let order = Order {
@@ -61,10 +67,19 @@ pub(crate) async fn bring(
         max_bytes: MAX_IMAGE_BYTES,
         patience: Patience::IMAGE,
     };
-    world.fetch(&order, progress).await.map_err(|error| {
+    let source = world.fetch(&order, progress).await.map_err(|error| {
         let what = format!("cannot fetch {} {}: {}", artefact.name, artefact.version, chain(&error));
-        if error.is_lasting() { StepError::later(what) } else { StepError::now(what) }
-    })
+        let why = (&error).into();
+        NotBrought {
+            why,
+            error: if error.is_lasting() { StepError::later(what) } else { StepError::now(what) },
+        }
+    })?;
+    Ok(Some(Fetched {
+        path: artefact.path.clone(),
+        url: source.url,
+        passed_over: source.passed_over.into_iter().map(PassedOver::from).collect(),
+    }))
 }
 
 fn copy(world: &impl World, from: &Path, to: &Path) -> Result<(), StepError> {
@@ -88,9 +103,19 @@ pub(crate) async fn missing(world: &impl World, decision: &Decision) -> Result<V
 
 // === impl Fetch ===
 
+impl<W> Fetch<W> {
+    pub(super) fn new(world: Arc<W>, trouble: TroubleBox) -> Self {
+        Self { world, trouble, came: Mutex::default() }
+    }
+
+    fn came(&self) -> MutexGuard<'_, Vec<Fetched>> {
+        self.came.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl<W: World> Step for Fetch<W> {
     fn name(&self) -> &'static str {
-        "fetch-images"
+        super::FETCH
     }
 
     fn title(&self) -> String {
@@ -101,6 +126,10 @@ impl<W: World> Step for Fetch<W> {
         vec![DECISION.slot()]
     }
 
+    fn gives(&self) -> Vec<Slot> {
+        vec![FETCHED.slot()]
+    }
+
     fn limits(&self) -> Limits {
         Limits { deadline: FETCH_LIMIT, backoff: Backoff::default() }
     }
@@ -109,7 +138,7 @@ impl<W: World> Step for Fetch<W> {
         if missing(&*self.world, &context.get(&DECISION)?).await?.is_empty() {
             return Ok(Found::Satisfied {
                 reason: "they are all there".to_owned(),
-                outputs: Outputs::none(),
+                outputs: Outputs::none().give(&FETCHED, &self.came())?,
             });
         }
         Ok(Found::Needed)
@@ -118,9 +147,14 @@ impl<W: World> Step for Fetch<W> {
     async fn apply(&self, context: &Context<'_>) -> Result<Applied, StepError> {
         for artefact in missing(&*self.world, &context.get(&DECISION)?).await? {
             let progress = |done, total| context.progress(done, total, Unit::Bytes);
-            bring(&*self.world, &artefact, &progress).await?;
+            let came =
+                bring(&*self.world, &artefact, &progress).await.map_err(|NotBrought { why, error }| {
+                    self.trouble.put(super::FETCH, Trouble { why, inputs: None });
+                    error
+                })?;
+            self.came().extend(came);
         }
-        Ok(Applied::Done(Outputs::none()))
+        Ok(Applied::Done(Outputs::none().give(&FETCHED, &self.came())?))
     }
 
     async fn confirm(&self, context: &Context<'_>) -> Result<Confirmed, StepError> {
@@ -192,7 +226,7 @@ impl<W: World> Check<W> {
 
 impl<W: World> Step for Check<W> {
     fn name(&self) -> &'static str {
-        "check-images"
+        super::CHECK
     }
 
     fn title(&self) -> String {

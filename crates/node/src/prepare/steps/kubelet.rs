@@ -24,7 +24,7 @@ impl<W: World> WriteEnv<W> {
 
 impl<W: World> Step for WriteEnv<W> {
     fn name(&self) -> &'static str {
-        "write-kubelet-env"
+        super::WRITE_ENV
     }
 
     fn title(&self) -> String {

@@ -11,7 +11,7 @@
 
 pub(crate) mod images;
 mod kubelet;
-mod reboot;
+pub(crate) mod reboot;
 pub(crate) mod select;
 mod update;
 
@@ -21,19 +21,29 @@ use landfall_model::step::Retry;
 use landfall_steps::durable::Access;
 use landfall_steps::{Key, Plan, PlanError, StepError};
 
-use super::decision::Decision;
+use super::decision::{Decision, Fetched};
 use super::request::Request;
 use super::why::TroubleBox;
 use super::world::World;
 
 pub const RUN: &str = "node-prepare";
-/// The step that comes to a decision.
+// The names of the steps, in their order.
+pub(crate) const UPDATE_OS: &str = "update-os";
 pub(crate) const DECIDE: &str = "decide";
+pub(crate) const FETCH: &str = "fetch-images";
+pub(crate) const CHECK: &str = "check-images";
+pub(crate) const SELECT: &str = "select-runtime";
+pub(crate) const MERGE: &str = "merge-extensions";
+pub(crate) const REBOOT: &str = "reboot";
+pub(crate) const VERIFY: &str = "verify-runtime";
+pub(crate) const WRITE_ENV: &str = "write-kubelet-env";
 
 pub(crate) const REQUEST: Key<Request> = Key::new("request");
 /// Counts runs with the same request: a node whose `kubelet.env` was taken away is prepared again.
 pub(crate) const NUMBER: Key<u32> = Key::new("number");
 pub const DECISION: Key<Decision> = Key::new("decision");
+/// Where each image came from in the end.
+pub const FETCHED: Key<Vec<Fetched>> = Key::new("fetched");
 /// The boot in which the runtime was selected: only a later one has it.
 pub(crate) const SELECTED_IN: Key<String> = Key::new("selected-in");
 
@@ -52,7 +62,7 @@ pub(crate) fn plan<W: World>(
         .input(&NUMBER, &number)
         .step(update::UpdateOs { world: world.clone() })
         .step(update::Decide { world: world.clone(), trouble: trouble.clone() })
-        .step(images::Fetch { world: world.clone() })
+        .step(images::Fetch::new(world.clone(), trouble.clone()))
         .step(images::Check { world: world.clone() })
         .step(select::Select { world: world.clone() })
         .step(select::Merge { world: world.clone() })

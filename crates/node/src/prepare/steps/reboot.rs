@@ -6,27 +6,11 @@ use landfall_steps::{Applied, Confirmed, Context, Found, Outputs, Slot, Step, St
 
 use super::select::{left_out, write};
 use super::{DECISION, REQUEST, SELECTED_IN};
-use crate::prepare::decision::{Backend, Content, Decision, PlannedFile};
+use crate::prepare::decision::{Backend, Decision, PlannedFile};
 use crate::prepare::gather;
 use crate::prepare::planner::DOCKER;
 use crate::prepare::profile;
 use crate::prepare::world::{LockAnswer, LockAsk, World, read};
-
-const CLEANUP: &str = "torcx-docker-cleanup.service";
-const UNITS: &str = "/run/systemd/system";
-const CLEANUP_UNIT: &str = "\
-[Unit]
-Description=Clear docker's data, which another version of docker could not use
-DefaultDependencies=no
-Before=docker.service umount.target
-
-[Service]
-Type=oneshot
-ExecStart=/usr/bin/rm -rf /var/lib/docker
-
-[Install]
-RequiredBy=umount.target
-";
 
 /// Boots what was selected.
 pub(super) struct Reboot<W> {
@@ -41,27 +25,12 @@ pub(super) struct Verify<W> {
 // === impl Reboot ===
 
 impl<W: World> Reboot<W> {
-    /// Docker cannot go back to an older version's data: it is cleared on the way down.
-    async fn stage_cleanup(&self, decision: &Decision) -> Result<(), StepError> {
-        if decision.backend != Backend::Torcx
-            || decision.runtimes.iter().all(|runtime| runtime.chosen.is_none())
-        {
+    /// What only the way down needs. An error here stops the reboot: docker would not come up after it.
+    async fn stage_way_down(&self, files: &[PlannedFile]) -> Result<(), StepError> {
+        if files.is_empty() {
             return Ok(());
         }
-        let unit = Path::new(UNITS).join(CLEANUP);
-        let files = [
-            PlannedFile {
-                path: unit.clone(),
-                why: "clears docker's data".to_owned(),
-                content: Content::Text { text: CLEANUP_UNIT.to_owned() },
-            },
-            PlannedFile {
-                path: Path::new(UNITS).join("umount.target.requires").join(CLEANUP),
-                why: "on the way down".to_owned(),
-                content: Content::Link { to: unit },
-            },
-        ];
-        for file in &files {
+        for file in files {
             write(&*self.world, file)?;
         }
         self.world.reload_units().await.map_err(StepError::later)
@@ -70,7 +39,7 @@ impl<W: World> Reboot<W> {
 
 impl<W: World> Step for Reboot<W> {
     fn name(&self) -> &'static str {
-        "reboot"
+        super::REBOOT
     }
 
     fn title(&self) -> String {
@@ -108,7 +77,7 @@ impl<W: World> Step for Reboot<W> {
                 }
             }
         }
-        self.stage_cleanup(&context.get(&DECISION)?).await?;
+        self.stage_way_down(&context.get(&DECISION)?.reboot.files).await?;
         Ok(Applied::RebootNeeded(Outputs::none()))
     }
 
@@ -117,13 +86,39 @@ impl<W: World> Step for Reboot<W> {
     }
 }
 
+/// Why the runtime that was chosen is not the one torcx made of this boot, if it is not.
+pub(crate) fn inactive(world: &impl World, decision: &Decision) -> Result<Option<String>, StepError> {
+    if decision.backend != Backend::Torcx {
+        return Ok(None);
+    }
+    let noted = |path| read(world, Path::new(path), profile::MAX_BYTES).map_err(|error| super::later(&error));
+    for chosen in decision.runtimes.iter().filter_map(|runtime| runtime.chosen.as_ref()) {
+        let Some(running) = noted(profile::RUNNING)? else {
+            let note = profile::RUNNING;
+            return Ok(Some(format!(
+                "this boot was to have {DOCKER} {chosen}, and torcx did not run: there is no `{note}`"
+            )));
+        };
+        let found = profile::reference(&running, DOCKER).map_err(|error| super::later(&error))?;
+        if found.as_ref() != Some(chosen) {
+            let found = found.as_deref().unwrap_or("none");
+            return Ok(Some(format!("this boot was to have {DOCKER} {chosen} and has {found}")));
+        }
+        // Written last: one image that could not be unpacked, and there is no runtime at all.
+        if noted(profile::SEAL)?.is_none() {
+            let note = profile::SEAL;
+            return Ok(Some(format!(
+                "this boot was to have {DOCKER} {chosen}, and torcx did not come to its end: there is no `{note}`"
+            )));
+        }
+    }
+    Ok(None)
+}
+
 // === impl Verify ===
 
 impl<W: World> Verify<W> {
     async fn look(&self, decision: &Decision) -> Result<(), StepError> {
-        if !decision.reboot.needed {
-            return Ok(());
-        }
         if let Some(expected) = &decision.inputs.next_os.value {
             let found = gather::current_os(&*self.world).map_err(|error| super::later(&error))?.value.version;
             if found != *expected {
@@ -132,24 +127,12 @@ impl<W: World> Verify<W> {
                 )));
             }
         }
-        for runtime in decision.runtimes.iter().filter(|_| decision.backend == Backend::Torcx) {
-            let Some(chosen) = &runtime.chosen else { continue };
-            let running = read(&*self.world, Path::new(profile::RUNNING), profile::MAX_BYTES);
-            let running = running.map_err(|error| super::later(&error))?;
-            // Without torcx's own note there is nothing to compare with; with it, it must say so.
-            let Some(running) = running else { continue };
-            let found = profile::reference(&running, DOCKER).map_err(|error| super::later(&error))?;
-            if found.as_ref() != Some(chosen) {
-                let found = found.as_deref().unwrap_or("none");
-                return Err(StepError::later(format!(
-                    "this boot was to have {DOCKER} {chosen} and has {found}"
-                )));
-            }
-        }
+        inactive(&*self.world, decision)?.map_or(Ok(()), |reason| Err(StepError::later(reason)))?;
         if decision.backend == Backend::Sysext {
             let left_out = left_out(&*self.world, decision).await?;
             if !left_out.is_empty() {
-                return Err(StepError::later(format!("the boot left out {}", left_out.join(", "))));
+                let left_out = left_out.join(", ");
+                return Err(StepError::later(format!("{left_out} did not become part of the system")));
             }
         }
         Ok(())
@@ -158,7 +141,7 @@ impl<W: World> Verify<W> {
 
 impl<W: World> Step for Verify<W> {
     fn name(&self) -> &'static str {
-        "verify-runtime"
+        super::VERIFY
     }
 
     fn title(&self) -> String {

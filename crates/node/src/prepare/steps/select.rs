@@ -55,7 +55,6 @@ pub(crate) fn write(world: &impl World, file: &PlannedFile) -> Result<(), StepEr
 /// does not fit without a word.
 pub(crate) async fn left_out(world: &impl World, decision: &Decision) -> Result<Vec<String>, StepError> {
     let merged = world.merged().await.map_err(StepError::later)?;
-    let Some(merged) = merged else { return Ok(Vec::new()) };
     let wanted = decision.artefacts.iter().map(|artefact| &artefact.name);
     Ok(wanted.filter(|name| !merged.contains(name)).cloned().collect())
 }
@@ -80,7 +79,7 @@ impl<W: World> Select<W> {
 
 impl<W: World> Step for Select<W> {
     fn name(&self) -> &'static str {
-        "select-runtime"
+        super::SELECT
     }
 
     fn title(&self) -> String {
@@ -123,7 +122,7 @@ impl<W: World> Step for Select<W> {
 
 impl<W: World> Step for Merge<W> {
     fn name(&self) -> &'static str {
-        "merge-extensions"
+        super::MERGE
     }
 
     fn title(&self) -> String {
@@ -140,6 +139,8 @@ impl<W: World> Step for Merge<W> {
             "there are no extensions"
         } else if decision.reboot.needed {
             "the next boot does it"
+        } else if !self.world.is_here() {
+            "they are part of it already"
         } else {
             // Also when they are merged: which image is behind the name cannot be seen.
             return Ok(Found::Needed);

@@ -31,7 +31,7 @@ pub(super) struct Decide<W> {
 
 impl<W: World> Step for UpdateOs<W> {
     fn name(&self) -> &'static str {
-        "update-os"
+        super::UPDATE_OS
     }
 
     fn title(&self) -> String {
@@ -114,7 +114,7 @@ impl<W: World> Step for Decide<W> {
     async fn apply(&self, context: &Context<'_>) -> Result<Applied, StepError> {
         let decision = decide(&*self.world, &context.get(&REQUEST)?).await;
         let decision = decision.map_err(|error| {
-            self.trouble.put(&error);
+            self.trouble.put(super::DECIDE, (&error).into());
             let retry = match &error {
                 DecideError::Gather(error) => error.retry(),
                 DecideError::Plan { .. } => Retry::Later,

@@ -39,6 +39,16 @@ pub struct ExtensionFacts {
     pub stored: BTreeSet<PathBuf>,
     /// Where the links point now.
     pub links: BTreeMap<String, PathBuf>,
+    pub merging: Merging,
+}
+
+/// When linked extensions become part of the system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Merging {
+    /// The system runs here: as soon as they are linked.
+    Now,
+    /// Another system's root: when that system boots. These are part of it already.
+    AtBoot { merged: Vec<String> },
 }
 
 /// What there is of one extension.
@@ -89,6 +99,7 @@ pub(crate) fn plan(
     let current = &facts.current_os.value.version;
     let systems: Vec<_> = facts.next_os.value.iter().chain([current]).cloned().collect();
     let list = wanted(kubelet, &extensions.mappings.value);
+    let mut fresh: Vec<&str> = Vec::new();
     for Wanted { name, versions } in &list {
         let index = extensions.indexes.iter().find(|entry| entry.name == *name);
         let index = index.ok_or_else(|| SysextError::NoIndex { name: name.clone() })?;
@@ -126,6 +137,11 @@ pub(crate) fn plan(
             path: path.clone(),
             action,
         });
+        if let Merging::AtBoot { merged } = &extensions.merging
+            && (extensions.links.get(name) != Some(&path) || !merged.contains(name))
+        {
+            fresh.push(name);
+        }
         part.files.push(PlannedFile {
             path: link_path(name),
             why: format!("makes {name} {chosen} part of the system"),
@@ -137,6 +153,11 @@ pub(crate) fn plan(
             chosen: Some(chosen),
             systems: systems.clone(),
         });
+    }
+    if !fresh.is_empty() {
+        let fresh = fresh.join(", ");
+        part.reboot
+            .push(format!("this root is not the system that runs here: its next boot takes up {fresh}"));
     }
     part.wanted = Some(extensions.mappings.clone().map(|_| list));
     Ok(part)

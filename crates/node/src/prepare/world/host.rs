@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_cluster::{Cluster, Error, ServerProbe};
-use landfall_fetch::{FetchError, Fetcher, Order, Patience};
+use landfall_fetch::{FetchError, Fetcher, Order, Patience, Source};
 use landfall_model::chain;
 use landfall_steps::durable::{Disk, HostDisk};
 use landfall_steps::{Backoff, BootId};
@@ -30,6 +30,9 @@ const LOCK_LIMIT: Duration = Duration::from_secs(30);
 const MAX_REFUSAL_CHARS: usize = 200;
 /// What `systemd-sysext` prints about a few extensions.
 const MAX_OUTPUT: usize = 1024 * 1024;
+
+/// Where systemd notes which extensions it merged.
+const MERGED_NOTES: [&str; 2] = ["/usr/.systemd-sysext/extensions", "/opt/.systemd-sysext/extensions"];
 
 /// This machine.
 #[derive(Clone, Debug)]
@@ -77,8 +80,37 @@ impl HostWorld {
         self
     }
 
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     pub fn fetcher(&self) -> &Fetcher {
         &self.fetcher
+    }
+
+    /// Most often there is none yet, which is told in the words of the node.
+    fn kubeconfig(&self, path: &Path) -> Result<PathBuf, NoAnswer> {
+        let place = self.place(path);
+        match place.try_exists() {
+            Ok(false) => Err(NoAnswer { reason: format!("there is no kubeconfig `{}`", path.display()) }),
+            _ => Ok(place),
+        }
+    }
+
+    /// What systemd notes in each folder it merged extensions into: their names, one a line. That is what it reads itself
+    /// when it is asked, and a container that has the node's root sees it, too.
+    fn merged_elsewhere(&self) -> Result<Vec<String>, String> {
+        let mut names: Vec<String> = Vec::new();
+        for note in MERGED_NOTES {
+            match HostDisk.read(&self.place(Path::new(note)), MAX_OUTPUT as u64) {
+                Ok(bytes) => names.extend(String::from_utf8_lossy(&bytes).lines().map(str::to_owned)),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(format!("cannot read `{note}`: {error}")),
+            }
+        }
+        names.sort();
+        names.dedup();
+        Ok(names)
     }
 
     /// Whether to ask again, after a pause. What the API server forbids and what this machine lacks is not asked again.
@@ -147,7 +179,7 @@ impl World for HostWorld {
     }
 
     async fn api_servers(&self, kubeconfig: &Path) -> Result<Vec<ServerAnswer>, NoAnswer> {
-        let path = self.place(kubeconfig);
+        let path = self.kubeconfig(kubeconfig)?;
         let mut tried = 1;
         loop {
             match probe(&path).await {
@@ -165,7 +197,7 @@ impl World for HostWorld {
         name: &str,
         key: &str,
     ) -> Result<String, NoAnswer> {
-        let path = self.place(kubeconfig);
+        let path = self.kubeconfig(kubeconfig)?;
         let mut tried = 1;
         let mut data = loop {
             match read_config_map(&path, namespace, name).await {
@@ -178,11 +210,11 @@ impl World for HostWorld {
         data.remove(key).ok_or_else(|| NoAnswer { reason: format!("it has no `{key}`") })
     }
 
-    async fn document(&self, urls: &[String], limit: u64) -> Result<Vec<u8>, FetchError> {
+    async fn document(&self, urls: &[String], limit: u64) -> Result<(Vec<u8>, Source), FetchError> {
         self.fetcher.document(urls, limit, &self.documents).await
     }
 
-    async fn fetch(&self, order: &Order, progress: Progress<'_>) -> Result<(), FetchError> {
+    async fn fetch(&self, order: &Order, progress: Progress<'_>) -> Result<Source, FetchError> {
         match self.images {
             Some(patience) => self.fetcher.file(&Order { patience, ..order.clone() }, progress).await,
             None => self.fetcher.file(order, progress).await,
@@ -256,23 +288,28 @@ impl World for HostWorld {
         HostDisk.sync_dir(place.parent().ok_or(io::ErrorKind::InvalidInput)?)
     }
 
+    fn is_here(&self) -> bool {
+        self.root == Path::new("/")
+    }
+
     async fn merge(&self) -> Result<(), String> {
-        if self.root != Path::new("/") {
-            return Ok(());
+        if !self.is_here() {
+            let root = self.root.display();
+            return Err(format!("the extensions of `{root}` can only be merged by its own systemd"));
         }
         systemd_sysext(&["refresh"]).await.map(drop)
     }
 
-    async fn merged(&self) -> Result<Option<Vec<String>>, String> {
-        if self.root != Path::new("/") {
-            return Ok(None);
+    async fn merged(&self) -> Result<Vec<String>, String> {
+        if !self.is_here() {
+            return self.merged_elsewhere();
         }
         let text = systemd_sysext(&["status", "--json=short", "--no-pager"]).await?;
-        merged_in(&text).map(Some)
+        merged_in(&text)
     }
 
     async fn reload_units(&self) -> Result<(), String> {
-        if self.root != Path::new("/") {
+        if !self.is_here() {
             return Ok(());
         }
         blocking(|| systemd::call("Reload", &[])).await.map_err(|error| error.to_string())?

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_fetch::{FetchError, Order};
+use landfall_fetch::{FetchError, Order, Source};
 use landfall_steps::BootId;
 use landfall_steps::durable::{self, Access, Disk};
 
@@ -83,17 +83,18 @@ pub trait World: Send + Sync + 'static {
         key: &str,
     ) -> impl Future<Output = Result<String, NoAnswer>> + Send;
 
+    /// A document, and which of the places gave it.
     fn document(
         &self,
         urls: &[String],
         limit: u64,
-    ) -> impl Future<Output = Result<Vec<u8>, FetchError>> + Send;
+    ) -> impl Future<Output = Result<(Vec<u8>, Source), FetchError>> + Send;
 
     fn fetch(
         &self,
         order: &Order,
         progress: Progress<'_>,
-    ) -> impl Future<Output = Result<(), FetchError>> + Send;
+    ) -> impl Future<Output = Result<Source, FetchError>> + Send;
 
     /// Whether a file of the node has this content.
     fn is_file(&self, path: &Path, digest: &Digest) -> impl Future<Output = io::Result<bool>> + Send;
@@ -116,11 +117,14 @@ pub trait World: Send + Sync + 'static {
     /// Puts a link in place, durably and at once.
     fn set_link(&self, path: &Path, to: &Path) -> io::Result<()>;
 
+    /// Whether this is the system that runs here, and not the root of another.
+    fn is_here(&self) -> bool;
+
     /// Makes the linked extensions part of the running system.
     fn merge(&self) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// The extensions that are part of the running system; nothing where that cannot be seen.
-    fn merged(&self) -> impl Future<Output = Result<Option<Vec<String>>, String>> + Send;
+    /// The extensions that are part of the system.
+    fn merged(&self) -> impl Future<Output = Result<Vec<String>, String>> + Send;
 
     /// Lets systemd see unit files that changed.
     fn reload_units(&self) -> impl Future<Output = Result<(), String>> + Send;
