@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(table.preferences(&version("v1.1.0"), "docker").unwrap(), ["1.9"]);
     }
 
-    /// What is named again by reference may be named for every version there will be in decades, and no more often.
+    /// What is named again by reference may be named for every version of decades, and not a thousand times.
     #[test]
     fn references_are_taken_and_bombs_are_not() {
         let table = |versions: u32| {
@@ -136,7 +136,7 @@ mod tests {
             text.extend((2..=versions).map(|minor| format!("    1.{minor}: *same\n")));
             Mappings::parse(&text)
         };
-        assert_eq!(table(200).unwrap().preferences(&version("v1.200.0"), "docker").unwrap(), ["a", "b"]);
+        assert_eq!(table(90).unwrap().preferences(&version("v1.90.0"), "docker").unwrap(), ["a", "b"]);
         assert!(table(1000).is_err());
     }
 
