@@ -3,16 +3,27 @@
 //! Everything is a [`Plan`] first: a list of files that can be shown, compared and tested. Writing it is one step at
 //! the end, and it never touches a file that is there already unless told to.
 
+pub mod agent;
 mod authority;
+mod download;
+pub mod gateway;
+pub mod hub;
+pub mod in_place;
+mod installer;
+mod names;
+mod objects;
 mod package;
 mod plan;
+mod target;
 mod teardown;
 pub mod tunnel;
 mod yaml;
 
 pub use authority::{Credentials, authority, credentials, pki};
+pub use download::Download;
 pub use package::Format;
 pub use plan::{Content, File, Plan};
+pub use target::Target;
 pub use teardown::{Step, script, steps};
 
 use std::path::PathBuf;
@@ -23,8 +34,27 @@ pub enum RenderError {
     Namespace { namespace: String },
     #[error("`{image}` is no name of an image")]
     Image { image: String },
-    #[error("`{address}` is no address or name of the tunnel server")]
+    #[error("`{address}` is no address or name of a server")]
     Address { address: String },
+    #[error("`{node}` is no name of a node, or too long to name objects after it")]
+    Node { node: String },
+    #[error("`{network}` is no network")]
+    Network { network: String },
+    #[error("`{url}` is no address of a file or hub")]
+    Url { url: String },
+    #[error("`{hash}` is no SHA-256 hash")]
+    Hash { hash: String },
+    #[error("a machine of Cluster API is not configured by an Ignition file of its own")]
+    IgnitionOfCapi,
+    #[error("`{way}` cannot be rendered as `{format}`")]
+    Combination { way: &'static str, format: &'static str },
+    #[error("{what} is missing")]
+    Missing { what: &'static str },
+    #[error(
+        "the first-boot snippet has {bytes} bytes; user data has no room for more than {}",
+        agent::MAX_SNIPPET
+    )]
+    Snippet { bytes: usize },
     #[error("certificates cannot live {days} days")]
     Days { days: u32 },
     #[error("the ports {ports} of the tunnel server are not all different")]

@@ -5,11 +5,13 @@ use base64::engine::general_purpose::STANDARD;
 use landfall_model::Secret;
 use serde_json::{Value, json};
 
-use crate::tunnel::Target;
-use crate::{Content, File, Plan, RenderError, yaml};
+use crate::download::{Download, PROGRAM};
+use crate::{Content, File, Plan, RenderError, Target, yaml};
 
 /// Where cluster-bootstrap looks for what it applies.
 const OPENSHIFT_MANIFESTS: &str = "/opt/openshift/manifests";
+/// What a bootstrap machine is made of, in the installer's source.
+const INSTALLER: &str = "data/data/bootstrap";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -21,14 +23,30 @@ pub enum Format {
     Ignition,
     /// Files by their place on the host, and a Helm chart
     Helm,
+    /// Files by their place in the source of the OpenShift installer
+    Installer,
 }
 
 pub(crate) struct Package {
     pub(crate) name: &'static str,
+    /// One line, for a chart.
+    pub(crate) description: &'static str,
     pub(crate) target: Target,
     pub(crate) files: Vec<HostFile>,
     pub(crate) units: Vec<Unit>,
     pub(crate) objects: Vec<(&'static str, Value)>,
+    /// The program itself, where the host has to get it.
+    pub(crate) download: Option<Download>,
+    /// What kubeadm is told on a machine of Cluster API, beside files and commands.
+    pub(crate) kubeadm: Value,
+    pub(crate) machines: Machines,
+}
+
+/// Which object of Cluster API configures the machines.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Machines {
+    ControlPlane,
+    All,
 }
 
 pub(crate) struct HostFile {
@@ -43,21 +61,75 @@ pub(crate) struct Unit {
     pub(crate) text: String,
 }
 
+// === impl Format ===
+
+impl Format {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Yaml => "yaml",
+            Self::Kustomize => "kustomize",
+            Self::Ignition => "ignition",
+            Self::Helm => "helm",
+            Self::Installer => "installer",
+        }
+    }
+}
+
+// === impl HostFile ===
+
+impl HostFile {
+    pub(crate) fn open(path: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { path: path.into(), mode: 0o644, content: Content::Open(text.into()) }
+    }
+
+    pub(crate) fn secret(path: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { path: path.into(), mode: 0o600, content: Content::Secret(Secret::new(text.into())) }
+    }
+}
+
 // === impl Package ===
 
 impl Package {
+    pub(crate) fn new(name: &'static str, description: &'static str, target: Target) -> Self {
+        Self {
+            name,
+            description,
+            target,
+            files: Vec::new(),
+            units: Vec::new(),
+            objects: Vec::new(),
+            download: None,
+            kubeadm: json!({}),
+            machines: Machines::All,
+        }
+    }
+
     pub(crate) fn plan(self, format: Format) -> Result<Plan, RenderError> {
         let manifests = self.manifests()?;
         let mut plan = Plan::default();
-        if format == Format::Ignition {
-            return Ok(self.ignition(manifests));
+        match (format, self.target) {
+            (Format::Installer, Target::Openshift) => return Ok(self.installer(manifests)),
+            (Format::Installer, _) => {
+                return Err(RenderError::Combination { way: self.name, format: format.name() });
+            }
+            (Format::Ignition, Target::Capi) => return Err(RenderError::IgnitionOfCapi),
+            (Format::Ignition, _) => return Ok(self.ignition(manifests)),
+            (_, Target::Capi) => self.cluster_api(&mut plan)?,
+            _ => {
+                for file in self.files {
+                    let path = format!("host{}", file.path).into();
+                    plan.files.push(File { path, mode: file.mode, content: file.content });
+                }
+                for unit in self.units {
+                    plan.add(format!("host/etc/systemd/system/{}", unit.name), 0o644, unit.text);
+                }
+                if let Some(download) = self.download {
+                    plan.add("install.sh", 0o755, format!("#!/bin/sh\nset -eu\n{}\n", download.command()));
+                }
+            }
         }
-        for file in self.files {
-            let path = format!("host{}", file.path).into();
-            plan.files.push(File { path, mode: file.mode, content: file.content });
-        }
-        for unit in self.units {
-            plan.add(format!("host/etc/systemd/system/{}", unit.name), 0o644, unit.text);
+        if manifests.is_empty() {
+            return Ok(plan);
         }
         let folder = if format == Format::Helm { "chart/templates" } else { "manifests" };
         let names: Vec<String> = manifests.iter().map(|file| file.path.clone()).collect();
@@ -76,11 +148,11 @@ impl Package {
                 let version = env!("CARGO_PKG_VERSION");
                 let chart = json!({
                     "apiVersion": "v2", "name": self.name, "version": version, "appVersion": version,
-                    "description": "Agents of the tunnel into a cluster that is being born", "type": "application",
+                    "description": self.description, "type": "application",
                 });
                 plan.add("chart/Chart.yaml", 0o644, yaml::documents(&[chart])?);
             }
-            Format::Yaml | Format::Ignition => {}
+            Format::Yaml | Format::Ignition | Format::Installer => {}
         }
         Ok(plan)
     }
@@ -89,11 +161,11 @@ impl Package {
     fn manifests(&self) -> Result<Vec<HostFile>, RenderError> {
         let file = |(number, (name, object)): (usize, &(&str, Value))| {
             let text = yaml::documents(std::slice::from_ref(object))?;
-            let secret = object["kind"] == "Secret";
-            Ok(HostFile {
-                path: format!("{:02}-{}-{name}.yaml", number + 1, self.name),
-                mode: if secret { 0o600 } else { 0o644 },
-                content: if secret { Content::Secret(Secret::new(text)) } else { Content::Open(text) },
+            let path = format!("{:02}-{}-{name}.yaml", number + 1, self.name);
+            Ok(if object["kind"] == "Secret" {
+                HostFile::secret(path, text)
+            } else {
+                HostFile::open(path, text)
             })
         };
         self.objects.iter().enumerate().map(file).collect()
@@ -110,7 +182,10 @@ impl Package {
                 plan.files.push(File { path, mode: file.mode, content: file.content });
             }
         }
-        let files: Vec<Value> = self
+        if self.files.is_empty() && self.units.is_empty() {
+            return plan;
+        }
+        let mut files: Vec<Value> = self
             .files
             .iter()
             .map(|file| {
@@ -118,6 +193,12 @@ impl Package {
                 json!({"path": file.path, "mode": file.mode, "overwrite": true, "contents": {"source": source}})
             })
             .collect();
+        if let Some(Download { url, sha256 }) = &self.download {
+            files.push(json!({
+                "path": PROGRAM, "mode": 0o755, "overwrite": true,
+                "contents": {"source": url, "verification": {"hash": format!("sha256-{sha256}")}},
+            }));
+        }
         let units: Vec<Value> = self
             .units
             .iter()
@@ -131,5 +212,82 @@ impl Package {
         });
         plan.add_secret(format!("{}.ign", self.name), format!("{config:#}\n"));
         plan
+    }
+
+    /// Where `openshift-install` takes what a bootstrap machine gets; units there are switched on by a drop-in.
+    fn installer(self, manifests: Vec<HostFile>) -> Plan {
+        let mut plan = Plan::default();
+        for file in manifests {
+            let path = format!("{INSTALLER}/files{OPENSHIFT_MANIFESTS}/{}", file.path).into();
+            plan.files.push(File { path, mode: file.mode, content: file.content });
+        }
+        for file in self.files {
+            let path = match file.path.strip_prefix("/etc/systemd/system/") {
+                Some(unit) => format!("{INSTALLER}/systemd/common/units/{unit}"),
+                None => format!("{INSTALLER}/files{}", file.path),
+            };
+            plan.files.push(File { path: path.into(), mode: file.mode, content: file.content });
+        }
+        for unit in self.units {
+            plan.add(format!("{INSTALLER}/systemd/common/units/{}", unit.name), 0o644, unit.text);
+        }
+        plan
+    }
+
+    /// Files and commands for the object that configures the machines; secret ones by way of a Secret beside it.
+    fn cluster_api(&self, plan: &mut Plan) -> Result<(), RenderError> {
+        if self.files.is_empty() && self.units.is_empty() {
+            return Ok(());
+        }
+        let secret_name = format!("{}-files", self.name);
+        let mut secrets = serde_json::Map::new();
+        let mut files: Vec<Value> = Vec::new();
+        for file in &self.files {
+            let mut entry =
+                json!({"path": file.path, "owner": "root:root", "permissions": format!("{:04o}", file.mode)});
+            match &file.content {
+                Content::Open(text) => entry["content"] = json!(text),
+                Content::Secret(text) => {
+                    let key = file.path.trim_start_matches('/').replace('/', ".");
+                    entry["contentFrom"] = json!({"secret": {"name": secret_name, "key": key}});
+                    secrets.insert(key, json!(STANDARD.encode(text.expose())));
+                }
+            }
+            files.push(entry);
+        }
+        let mut commands: Vec<String> = Vec::new();
+        // What cannot be had is no reason for a machine not to join.
+        commands.extend(self.download.iter().map(|download| format!("({}) || true", download.command())));
+        if !self.units.is_empty() {
+            commands.push("systemctl daemon-reload".to_owned());
+        }
+        for unit in &self.units {
+            let path = format!("/etc/systemd/system/{}", unit.name);
+            files.push(
+                json!({"path": path, "owner": "root:root", "permissions": "0644", "content": unit.text}),
+            );
+            commands.push(format!("systemctl enable --now --no-block {}", unit.name));
+        }
+        let mut spec = self.kubeadm.clone();
+        spec["files"] = json!(files);
+        if !commands.is_empty() {
+            spec["preKubeadmCommands"] = json!(commands);
+        }
+        let (name, object) = match self.machines {
+            Machines::ControlPlane => ("kubeadm-control-plane", json!({"spec": {"kubeadmConfigSpec": spec}})),
+            Machines::All => ("kubeadm-config-template", json!({"spec": {"template": {"spec": spec}}})),
+        };
+        plan.add(format!("cluster-api/{name}.yaml"), 0o644, yaml::documents(&[object])?);
+        if !secrets.is_empty() {
+            let secret = json!({
+                "apiVersion": "v1",
+                "kind": "Secret",
+                // What is moved with the cluster, and what clusterctl finds.
+                "metadata": {"name": secret_name, "labels": {"clusterctl.cluster.x-k8s.io/move": ""}},
+                "data": secrets,
+            });
+            plan.add_secret("cluster-api/secret.yaml", yaml::documents(&[secret])?);
+        }
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! Taking the tunnel away again. The order matters: as long as an API server is told to use the tunnel, it has to work.
 
-use crate::tunnel::{EGRESS_FOLDER, HOST_FOLDER, K3S_DROP_IN, STATIC_POD, Settings, Target, UNIT};
+use crate::Target;
+use crate::tunnel::{EGRESS_FOLDER, HOST_FOLDER, K3S_DROP_IN, STATIC_POD, Settings, UNIT};
 
 /// How long objects may take to go, for `kubectl`.
 const DELETE_LIMIT: &str = "120s";
@@ -8,6 +9,8 @@ const DELETE_LIMIT: &str = "120s";
 /// One thing that is removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
+    /// Plain words joined by hyphens.
+    pub name: &'static str,
     pub what: &'static str,
     pub why: &'static str,
     /// Lines of shell, each of them harmless when its work is done already.
@@ -21,16 +24,19 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
     let agent = format!("landfall-tunnel-agent --namespace={namespace}");
     vec![
         Step {
+            name: "egress",
             what: "the API server's egress configuration",
             why: "an API server that still uses the tunnel would lose its webhooks with it",
             commands: egress_commands(settings.target),
         },
         Step {
+            name: "agents",
             what: "the agents",
             why: "nothing calls through them any more",
             commands: vec![delete(&format!("daemonset {agent}"))],
         },
         Step {
+            name: "credentials",
             what: "the agents' certificate, account and namespace",
             why: "a credential does not outlive its use",
             commands: ["secret", "rolebinding", "serviceaccount"]
@@ -40,6 +46,7 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
                 .collect(),
         },
         Step {
+            name: "server",
             what: "the server",
             why: "no agent is left to call it",
             commands: vec![
@@ -49,6 +56,7 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
             ],
         },
         Step {
+            name: "server-files",
             what: "the server's certificates and socket",
             why: "a credential does not outlive its use",
             commands: vec![format!(
@@ -82,7 +90,7 @@ fn egress_commands(target: Target) -> Vec<String> {
             "[ ! -e /etc/kubernetes/manifests/kube-apiserver-pod.yaml ]".to_owned(),
             "rm -f /opt/openshift/landfall-tunnel-config-override.yaml".to_owned(),
         ],
-        Target::Kubeadm => [
+        Target::Kubeadm | Target::Capi => [
             "if [ -e /etc/kubernetes/manifests/kube-apiserver.yaml ]; then".to_owned(),
             "  umask 077".to_owned(),
             // Beside the folder: kubelet would run a second API server from a temporary file in it.

@@ -1,14 +1,13 @@
 //! The tunnel into a half-born cluster: what lies on the bootstrap host, and what is applied to the cluster.
 
-use std::net::IpAddr;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use landfall_model::Secret;
 use serde_json::{Value, json};
 
-use crate::package::{HostFile, Package, Unit};
-use crate::{Content, Credentials, Format, Plan, RenderError, yaml};
+use crate::installer::{self, OVERRIDE};
+use crate::objects::NOBODY;
+use crate::package::{HostFile, Machines, Package, Unit};
+use crate::{Credentials, Format, Plan, RenderError, Target, names, objects, yaml};
 
 /// Where the server's certificates lie on the bootstrap host.
 pub(crate) const HOST_FOLDER: &str = "/etc/landfall/tunnel";
@@ -21,21 +20,6 @@ const NAME: &str = "landfall-tunnel-agent";
 const SOCKET: &str = "server.sock";
 const EGRESS_FILE: &str = "egress-selector.yaml";
 const AGENT_FOLDER: &str = "/etc/landfall/tunnel";
-/// What nobody owns; the agent needs no rights on its node.
-const NOBODY: u32 = 65_534;
-/// A label of Kubernetes is at most this long.
-const MAX_LABEL: usize = 63;
-
-/// Which kind of bootstrap host the server is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// The bootstrap machine of `openshift-install`.
-    Openshift,
-    /// A control plane of kubeadm.
-    Kubeadm,
-    /// A server of k3s.
-    K3s,
-}
 
 /// How the server runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,25 +100,36 @@ pub fn egress(target: Target) -> Value {
 
 fn package(settings: &Settings, credentials: &Credentials) -> Result<Package, RenderError> {
     let target = settings.target;
-    let open = |path: String, text: String| HostFile { path, mode: 0o644, content: Content::Open(text) };
-    let mut files = vec![
-        open(format!("{HOST_FOLDER}/ca.crt"), credentials.authority.clone()),
-        open(format!("{HOST_FOLDER}/server.crt"), credentials.server.certificate.clone()),
-        HostFile {
-            path: format!("{HOST_FOLDER}/server.key"),
-            mode: 0o600,
-            content: Content::Secret(Secret::new(credentials.server.key.expose().clone())),
-        },
-        open(format!("{}/{EGRESS_FILE}", target.egress_folder()), yaml::documents(&[egress(target)])?),
+    let mut package =
+        Package::new("landfall-tunnel", "Agents of the tunnel into a cluster that is being born", target);
+    package.machines = Machines::ControlPlane;
+    package.objects = objects(settings, credentials);
+    package.files = vec![
+        HostFile::open(format!("{HOST_FOLDER}/ca.crt"), credentials.authority.clone()),
+        HostFile::open(format!("{HOST_FOLDER}/server.crt"), credentials.server.certificate.clone()),
+        HostFile::secret(format!("{HOST_FOLDER}/server.key"), credentials.server.key.expose().clone()),
+        HostFile::open(
+            format!("{}/{EGRESS_FILE}", target.egress_folder()),
+            yaml::documents(&[egress(target)])?,
+        ),
     ];
-    let (path, value) = api_server_settings(target);
-    files.push(open(path, yaml::documents(&[value])?));
-    let mut units = Vec::new();
-    match settings.run_as {
-        RunAs::Pod => files.push(open(STATIC_POD.to_owned(), yaml::documents(&[static_pod(settings)])?)),
-        RunAs::Unit => units.push(Unit { name: UNIT, text: unit(settings) }),
+    if target == Target::Capi {
+        package.kubeadm = json!({"clusterConfiguration": {"apiServer": kubeadm_api_server(target)}});
+    } else {
+        let (path, value) = api_server_settings(target);
+        package.files.push(HostFile::open(path, yaml::documents(&[value])?));
     }
-    Ok(Package { name: "landfall-tunnel", target, files, units, objects: objects(settings, credentials) })
+    match settings.run_as {
+        RunAs::Pod => {
+            package.files.push(HostFile::open(STATIC_POD, yaml::documents(&[static_pod(settings)])?));
+        }
+        RunAs::Unit => package.units.push(Unit { name: UNIT, text: unit(settings) }),
+    }
+    if target == Target::Openshift {
+        package.files.extend(installer::files(settings));
+        package.units.push(installer::unit());
+    }
+    Ok(package)
 }
 
 /// What makes this kind of API server read the egress configuration: path on the host, and content.
@@ -143,7 +138,7 @@ fn api_server_settings(target: Target) -> (String, Value) {
     match target {
         // `KubeAPIServerConfig` has no field for the egress configuration itself: it would be dropped in silence.
         Target::Openshift => (
-            "/opt/openshift/landfall-tunnel-config-override.yaml".to_owned(),
+            OVERRIDE.to_owned(),
             json!({
                 "apiVersion": "kubecontrolplane.config.openshift.io/v1",
                 "kind": "KubeAPIServerConfig",
@@ -153,31 +148,12 @@ fn api_server_settings(target: Target) -> (String, Value) {
                 },
             }),
         ),
-        Target::Kubeadm => (
+        Target::Kubeadm | Target::Capi => (
             format!("{HOST_FOLDER}/kubeadm-cluster-configuration.yaml"),
             json!({
                 "apiVersion": "kubeadm.k8s.io/v1beta4",
                 "kind": "ClusterConfiguration",
-                "apiServer": {
-                    "extraArgs": [{"name": "egress-selector-config-file", "value": file}],
-                    // Folders that are made when they are missing: the mounts may outlive the tunnel.
-                    "extraVolumes": [
-                        {
-                            "name": "landfall-egress",
-                            "hostPath": EGRESS_FOLDER,
-                            "mountPath": EGRESS_FOLDER,
-                            "readOnly": true,
-                            "pathType": "DirectoryOrCreate",
-                        },
-                        {
-                            "name": "landfall-tunnel",
-                            "hostPath": target.socket_folder(),
-                            "mountPath": target.socket_folder_of_api_server(),
-                            "readOnly": true,
-                            "pathType": "DirectoryOrCreate",
-                        },
-                    ],
-                },
+                "apiServer": kubeadm_api_server(target),
             }),
         ),
         Target::K3s => (
@@ -185,6 +161,31 @@ fn api_server_settings(target: Target) -> (String, Value) {
             json!({"kube-apiserver-arg+": [format!("egress-selector-config-file={file}")]}),
         ),
     }
+}
+
+/// What kubeadm adds to the API server's static pod.
+fn kubeadm_api_server(target: Target) -> Value {
+    let file = format!("{}/{EGRESS_FILE}", target.egress_folder());
+    json!({
+        "extraArgs": [{"name": "egress-selector-config-file", "value": file}],
+        // Folders that are made when they are missing: the mounts may outlive the tunnel.
+        "extraVolumes": [
+            {
+                "name": "landfall-egress",
+                "hostPath": EGRESS_FOLDER,
+                "mountPath": EGRESS_FOLDER,
+                "readOnly": true,
+                "pathType": "DirectoryOrCreate",
+            },
+            {
+                "name": "landfall-tunnel",
+                "hostPath": target.socket_folder(),
+                "mountPath": target.socket_folder_of_api_server(),
+                "readOnly": true,
+                "pathType": "DirectoryOrCreate",
+            },
+        ],
+    })
 }
 
 fn static_pod(settings: &Settings) -> Value {
@@ -199,7 +200,7 @@ fn static_pod(settings: &Settings) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "kube-system", "labels": labels(name)},
+        "metadata": {"name": name, "namespace": "kube-system", "labels": objects::labels(name)},
         "spec": {
             "hostNetwork": true,
             "priorityClassName": "system-node-critical",
@@ -261,25 +262,12 @@ fn unit(settings: &Settings) -> String {
 /// In the order they are applied.
 fn objects(settings: &Settings, credentials: &Credentials) -> Vec<(&'static str, Value)> {
     let namespace = &settings.namespace;
-    let metadata = || json!({"name": NAME, "namespace": namespace, "labels": labels(NAME)});
+    let metadata = || json!({"name": NAME, "namespace": namespace, "labels": objects::labels(NAME)});
     let mut objects = vec![
-        (
-            "namespace",
-            json!({
-                "apiVersion": "v1",
-                "kind": "Namespace",
-                "metadata": {"name": namespace, "labels": {
-                    "app.kubernetes.io/part-of": "landfall",
-                    // The agents are on their nodes' own network, which no stricter level allows.
-                    "pod-security.kubernetes.io/enforce": "privileged",
-                }},
-            }),
-        ),
-        (
-            "service-account",
-            // The agents ask the API nothing: their certificate is all they have.
-            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(), "automountServiceAccountToken": false}),
-        ),
+        // The agents are on their nodes' own network.
+        ("namespace", objects::privileged_namespace(namespace)),
+        // The agents ask the API nothing: their certificate is all they have.
+        ("service-account", objects::service_account(NAME, namespace)),
         (
             "secret",
             json!({
@@ -297,17 +285,7 @@ fn objects(settings: &Settings, credentials: &Credentials) -> Vec<(&'static str,
         ("daemon-set", daemon_set(settings, &metadata())),
     ];
     if settings.target == Target::Openshift {
-        let binding = json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": metadata(),
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "system:openshift:scc:hostnetwork-v2",
-            },
-            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": namespace}],
-        });
+        let binding = objects::security_context_binding(NAME, namespace, "hostnetwork-v2");
         objects.insert(2, ("role-binding", binding));
     }
     objects
@@ -330,7 +308,7 @@ fn daemon_set(settings: &Settings, metadata: &Value) -> Value {
             "selector": {"matchLabels": {"app.kubernetes.io/name": NAME}},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
             "template": {
-                "metadata": {"labels": labels(NAME)},
+                "metadata": {"labels": objects::labels(NAME)},
                 "spec": {
                     // It must run before the cluster's network does, and reach services as the node does.
                     "hostNetwork": true,
@@ -365,10 +343,6 @@ fn daemon_set(settings: &Settings, metadata: &Value) -> Value {
     })
 }
 
-fn labels(name: &str) -> Value {
-    json!({"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "landfall"})
-}
-
 fn probe(path: &str, port: u16) -> Value {
     json!({"httpGet": {"host": "127.0.0.1", "path": path, "port": port}, "periodSeconds": 10, "timeoutSeconds": 5})
 }
@@ -391,17 +365,9 @@ impl Settings {
     }
 
     pub fn check(&self) -> Result<(), RenderError> {
-        if !is_label(&self.namespace) {
-            return Err(RenderError::Namespace { namespace: self.namespace.clone() });
-        }
-        if self.image.is_empty() || self.image.chars().any(|c| !c.is_ascii_graphic()) {
-            return Err(RenderError::Image { image: self.image.clone() });
-        }
-        let address = self.server.parse::<IpAddr>().is_ok();
-        let name = self.server.len() <= 253 && self.server.split('.').all(is_label);
-        if !address && !name {
-            return Err(RenderError::Address { address: self.server.clone() });
-        }
+        names::namespace(&self.namespace)?;
+        names::image(&self.image)?;
+        names::host(&self.server)?;
         let mut ports = [self.agent_port, self.health_port, self.admin_port];
         ports.sort_unstable();
         if ports[0] == 0 || ports[0] == ports[1] || ports[1] == ports[2] {
@@ -409,15 +375,6 @@ impl Settings {
         }
         Ok(())
     }
-}
-
-/// As RFC 1123 has it, in lower case.
-fn is_label(text: &str) -> bool {
-    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    (1..=MAX_LABEL).contains(&text.len())
-        && text.chars().all(inner)
-        && !text.starts_with('-')
-        && !text.ends_with('-')
 }
 
 // === impl Target ===
@@ -428,7 +385,7 @@ impl Target {
         match self {
             // The bootstrap API server's pod is rendered by its operator, which mounts this folder and no other of ours.
             Self::Openshift => "/etc/kubernetes/bootstrap-configs/landfall-tunnel",
-            Self::Kubeadm | Self::K3s => "/run/landfall/tunnel",
+            Self::Kubeadm | Self::K3s | Self::Capi => "/run/landfall/tunnel",
         }
     }
 
@@ -436,7 +393,7 @@ impl Target {
     fn egress_folder(self) -> &'static str {
         match self {
             Self::Openshift => self.socket_folder(),
-            Self::Kubeadm | Self::K3s => EGRESS_FOLDER,
+            Self::Kubeadm | Self::K3s | Self::Capi => EGRESS_FOLDER,
         }
     }
 
@@ -444,7 +401,18 @@ impl Target {
     fn socket_folder_of_api_server(self) -> &'static str {
         match self {
             Self::Openshift => "/etc/kubernetes/config/landfall-tunnel",
-            Self::Kubeadm | Self::K3s => self.socket_folder(),
+            Self::Kubeadm | Self::K3s | Self::Capi => self.socket_folder(),
+        }
+    }
+}
+
+// === impl RunAs ===
+
+impl RunAs {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Pod => "pod",
+            Self::Unit => "unit",
         }
     }
 }

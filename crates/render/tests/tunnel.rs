@@ -8,12 +8,13 @@ use std::process::Command;
 
 use landfall_model::Secret;
 use landfall_pki::KeyedCertificate;
-use landfall_render::tunnel::{self, RunAs, Settings, Target};
-use landfall_render::{Credentials, Format, RenderError, authority, credentials, script};
+use landfall_render::tunnel::{self, RunAs, Settings};
+use landfall_render::{Credentials, Format, RenderError, Target, authority, credentials, script, steps};
 use landfall_testkit::{ApiServer, ApiServerSpec, Binary, Need, have};
 use serde_json::json;
 
-const TARGETS: [Target; 3] = [Target::Openshift, Target::Kubeadm, Target::K3s];
+/// Those whose files lie on a host; those of Cluster API are in the object that configures the machines.
+const HOSTS: [Target; 3] = [Target::Openshift, Target::Kubeadm, Target::K3s];
 
 fn settings(target: Target) -> Settings {
     Settings::new(target, "10.0.0.5", "registry.example/landfall:0.1.0")
@@ -35,7 +36,7 @@ fn fixed() -> Credentials {
 
 #[test]
 fn every_target_is_rendered_as_reviewed() {
-    for target in TARGETS {
+    for target in Target::ALL {
         let plan = tunnel::plan(&settings(target), &fixed(), Format::Yaml).unwrap();
         insta::assert_snapshot!(format!("tunnel-{target:?}"), plan.show());
         insta::assert_snapshot!(format!("teardown-{target:?}"), script(&settings(target)));
@@ -63,7 +64,7 @@ fn the_api_server_takes_every_manifest() {
     }
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "kube-system"}});
     cluster.apply(&account).unwrap();
-    for target in TARGETS {
+    for target in HOSTS {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings { run_as: RunAs::Pod, ..settings(target) };
         tunnel::plan(&settings, &real(), Format::Kustomize).unwrap().write(folder.path(), false).unwrap();
@@ -99,7 +100,7 @@ fn kubeadm_takes_its_configuration() {
 
 #[test]
 fn ignition_takes_its_configuration() {
-    for target in TARGETS {
+    for target in HOSTS {
         let folder = tempfile::tempdir().unwrap();
         tunnel::plan(&settings(target), &fixed(), Format::Ignition)
             .unwrap()
@@ -131,4 +132,63 @@ fn what_cannot_be_meant_is_refused() {
     assert!(matches!(error, RenderError::Image { .. }));
     let error = refused(Settings { health_port: good.agent_port, ..good });
     assert!(matches!(error, RenderError::Ports { .. }));
+}
+
+/// The installer's own library does more than this; what our scripts call of it is here.
+const RECORDS: &str =
+    "record_service_stage_start(){ echo \"start $1\"; }; record_service_stage_success(){ echo success; }\n";
+
+/// Runs one of the scripts for the installer's bootstrap, with its library and its files elsewhere.
+fn run_script(folder: &Path, name: &str) -> std::process::Output {
+    let files = folder.join("data/data/bootstrap/files/usr/local/bin");
+    let text = fs::read_to_string(files.join(name)).unwrap();
+    fs::write(folder.join("records.sh"), RECORDS).unwrap();
+    let records = format!(". {}/records.sh", folder.display());
+    let text = text.replace(". /usr/local/bin/bootstrap-service-record.sh", &records);
+    fs::write(folder.join(name), text).unwrap();
+    Command::new("bash")
+        .arg(folder.join(name))
+        .env("LANDFALL_BOOTKUBE", folder.join("bootkube.sh"))
+        .env("LANDFALL_DONE", folder)
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn the_installers_bootkube_learns_of_the_tunnel_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = tunnel::plan(&settings(Target::Openshift), &fixed(), Format::Installer).unwrap();
+    let names: Vec<String> = plan.files.iter().map(|file| file.path.display().to_string()).collect();
+    insta::assert_snapshot!("files-Installer", names.join("\n"));
+    plan.write(folder.path(), false).unwrap();
+    let script = folder.path().join("bootkube.sh");
+    let before = "bootkube_podman_run \\\n    \"${IMAGE}\" \\\n    /usr/bin/cluster-kube-apiserver-operator render \\\n      --asset-input-dir=/assets/tls \\\n      --config-output-file=x\n";
+    fs::write(&script, before).unwrap();
+    for _ in 0..2 {
+        let run = run_script(folder.path(), "landfall-tunnel-egress.sh");
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    }
+    let after = fs::read_to_string(&script).unwrap();
+    let added = "      --config-override-files=/assets/landfall-tunnel-config-override.yaml \\\n";
+    assert_eq!(after, before.replace("render \\\n", &format!("render \\\n{added}")));
+
+    fs::write(&script, "something else\n").unwrap();
+    let run = run_script(folder.path(), "landfall-tunnel-egress.sh");
+    assert_eq!(run.status.code(), Some(1));
+    assert_eq!(fs::read_to_string(&script).unwrap(), "something else\n");
+}
+
+/// Every step is done already: nothing is left to do, and nothing is asked of any cluster.
+#[test]
+fn a_teardown_that_is_done_does_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = settings(Target::Openshift);
+    tunnel::plan(&settings, &fixed(), Format::Installer).unwrap().write(folder.path(), false).unwrap();
+    fs::write(folder.path().join(".bootkube.done"), "").unwrap();
+    for step in steps(&settings) {
+        fs::write(folder.path().join(format!("landfall-tunnel-{}.done", step.name)), "").unwrap();
+    }
+    let run = run_script(folder.path(), "landfall-tunnel-teardown.sh");
+    assert!(run.status.success() && run.stdout.is_empty(), "{run:?}");
+    assert!(folder.path().join("landfall-tunnel-teardown.done").exists());
 }

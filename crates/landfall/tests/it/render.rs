@@ -58,3 +58,43 @@ fn what_cannot_be_meant_is_refused_in_one_line() {
         bench.run(&whole).assert_refused(code, error);
     }
 }
+
+#[test]
+fn what_no_role_can_be_is_refused_in_one_line() {
+    let bench = Bench::new();
+    let long = "n".repeat(64);
+    let image = "registry.example/landfall:1";
+    for (words, code, error) in [
+        (&["gateway", "--for", "kubeadm", "--allow", "10.0.0.1/8"][..], 64, "is no network"),
+        (&["gateway", "--for", "kubeadm", "--redirect", "6444"], 64, "not all different"),
+        (&["gateway", "--for", "capi", "--format", "ignition"], 64, "Ignition file of its own"),
+        (&["gateway", "--for", "k3s", "--format", "installer"], 64, "cannot be rendered as `installer`"),
+        (&["agent", "--for", "kubeadm", "--by", "pod"], 64, "the image is missing"),
+        (&["agent", "--for", "kubeadm", "--by", "first-boot"], 64, "is missing"),
+        (
+            &["agent", "--for", "kubeadm", "--by", "image", "--format", "helm"],
+            64,
+            "cannot be rendered as `helm`",
+        ),
+        (&["agent", "--for", "k3s", "--by", "image", "--hub", "hub"], 64, "is no address"),
+        (&["in-place", "--for", "k3s", "--image", image, "--node", &long], 64, "is no name of a node"),
+        (&["hub", "--for", "kubeadm", "--server", "a b"], 64, "is no address or name"),
+        (&["hub", "--for", "kubeadm", "--server", "a", "-o", "/proc/landfall"], 1, "cannot make the folder"),
+    ] {
+        bench.run(&[&["render"], words].concat()).assert_refused(code, error);
+    }
+}
+
+#[test]
+fn secrets_are_new_each_time_and_written_for_their_owner() {
+    let bench = Bench::new();
+    let token = |folder: &str| {
+        let run = bench.run(&["render", "gateway", "--for", "kubeadm", "-o", folder]);
+        assert_eq!(run.code, 0, "{run:?}");
+        let path = bench.path().join(folder).join("host/etc/landfall/gather-token");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::read_to_string(path).unwrap()
+    };
+    assert_ne!(token("one"), token("other"));
+    bench.run(&["render", "gateway", "--for", "kubeadm", "-o", "one"]).assert_refused(1, "is there already");
+}

@@ -1,11 +1,24 @@
-use std::path::PathBuf;
+//! `landfall render`: one file per role, and what they share.
 
+mod agent;
+mod gateway;
+mod hub;
+mod in_place;
+mod pki;
+mod tunnel;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
-use landfall_render::tunnel::{self, Settings};
-use landfall_render::{Plan, RenderError, authority, credentials, pki, script};
+use landfall_model::Secret;
+use landfall_render::{Download, Plan, RenderError, Target};
 
 use crate::exit::{Exit, Failure};
 use crate::output;
+
+/// Bytes of a token or key that is made here.
+const TOKEN_BYTES: usize = 32;
 
 /// Write the files a bootstrap plane is installed from
 #[derive(Args)]
@@ -16,75 +29,12 @@ pub(crate) struct Render {
 
 #[derive(Subcommand)]
 enum What {
-    Pki(Pki),
-    Tunnel(Tunnel),
-}
-
-/// One bootstrap authority, and certificates for the tunnel's server and agents
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  landfall render pki --server 10.0.0.5 --server bootstrap.example.org -o pki
-  landfall render pki --server 10.0.0.5 --ca pki -o renewed")]
-struct Pki {
-    /// An address or name agents reach the tunnel server at; may be repeated
-    #[arg(long, value_name = "HOST", required = true)]
-    server: Vec<String>,
-
-    #[command(flatten)]
-    certificates: Certificates,
-
-    #[command(flatten)]
-    target: Folder,
-}
-
-/// The tunnel: server and egress configuration for the bootstrap host, agents for the cluster
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  landfall render tunnel --for openshift --server 10.0.0.5 --image registry.example/landfall:0.1.0 -o tunnel
-  landfall render tunnel --for kubeadm --server 10.0.0.5 --image … --format kustomize -o tunnel --dry-run
-  landfall render tunnel --for kubeadm --server 10.0.0.5 --image … --teardown
-
-docs/guides/render.md says where the files go.")]
-struct Tunnel {
-    /// The kind of bootstrap host
-    #[arg(long = "for", value_name = "KIND", value_enum)]
-    kind: Kind,
-
-    /// The address or name at which nodes reach the bootstrap host
-    #[arg(long, value_name = "HOST")]
-    server: String,
-
-    /// The image that holds this program as `/landfall`
-    #[arg(long, value_name = "IMAGE")]
-    image: String,
-
-    /// How the server runs [default: `unit` on k3s, else `pod`]
-    #[arg(long, value_enum)]
-    run_as: Option<RunAs>,
-
-    /// How the files are wrapped
-    #[arg(long, value_enum, default_value_t = Format::Yaml)]
-    format: Format,
-
-    /// Namespace of the agents
-    #[arg(long, value_name = "NAME", default_value = "landfall-bootstrap")]
-    namespace: String,
-
-    /// Port for agents
-    #[arg(long, value_name = "PORT", default_value_t = 8091)]
-    agent_port: u16,
-
-    /// Print the script that takes everything away again, in order, and end
-    #[arg(long)]
-    teardown: bool,
-
-    #[command(flatten)]
-    certificates: Certificates,
-
-    #[command(flatten)]
-    target: Folder,
+    Pki(pki::Pki),
+    Tunnel(tunnel::Tunnel),
+    Gateway(gateway::Gateway),
+    Agent(agent::Agent),
+    InPlace(in_place::InPlace),
+    Hub(hub::Hub),
 }
 
 #[derive(Args)]
@@ -96,6 +46,18 @@ struct Certificates {
     /// How many days certificates are good
     #[arg(long, value_name = "DAYS", default_value_t = 7)]
     days: u32,
+}
+
+/// Where a host gets the program from.
+#[derive(Args)]
+struct Program {
+    /// Where hosts fetch the program
+    #[arg(long, value_name = "URL", requires = "binary_sha256")]
+    binary_url: Option<String>,
+
+    /// The program's SHA-256 hash; what has another one is not run
+    #[arg(long, value_name = "HASH", requires = "binary_url")]
+    binary_sha256: Option<String>,
 }
 
 #[derive(Args)]
@@ -115,12 +77,14 @@ struct Folder {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Kind {
-    /// The bootstrap machine of `openshift-install`
+    /// A machine of OpenShift
     Openshift,
-    /// A control plane of kubeadm
+    /// A machine of kubeadm
     Kubeadm,
-    /// A server of k3s
+    /// A machine of k3s
     K3s,
+    /// A machine of Cluster API with kubeadm
+    Capi,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -141,6 +105,8 @@ enum Format {
     Ignition,
     /// Files by their place on the host, and a Helm chart
     Helm,
+    /// Files by their place in the source of the OpenShift installer
+    Installer,
 }
 
 // === impl Render ===
@@ -150,38 +116,19 @@ impl Render {
         match self.what {
             What::Pki(pki) => pki.run(),
             What::Tunnel(tunnel) => tunnel.run(),
+            What::Gateway(gateway) => gateway.run(),
+            What::Agent(agent) => agent.run(),
+            What::InPlace(in_place) => in_place.run(),
+            What::Hub(hub) => hub.run(),
         }
     }
 }
 
-// === impl Pki ===
+// === impl Program ===
 
-impl Pki {
-    fn run(self) -> Result<Exit, Failure> {
-        let Certificates { ca, days } = &self.certificates;
-        let signer = authority(ca.as_deref(), *days).map_err(explain)?;
-        let made = credentials(&signer, &self.server, *days).map_err(explain)?;
-        self.target.put(&pki(&signer, &made, ca.is_none()))
-    }
-}
-
-// === impl Tunnel ===
-
-impl Tunnel {
-    fn run(self) -> Result<Exit, Failure> {
-        let mut settings = Settings::new(self.kind.into(), self.server, self.image);
-        settings.namespace = self.namespace;
-        settings.agent_port = self.agent_port;
-        settings.run_as = self.run_as.map_or(settings.run_as, Into::into);
-        settings.check().map_err(explain)?;
-        if self.teardown {
-            output::print(&script(&settings))?;
-            return Ok(Exit::Done);
-        }
-        let Certificates { ca, days } = self.certificates;
-        let signer = authority(ca.as_deref(), days).map_err(explain)?;
-        let made = credentials(&signer, std::slice::from_ref(&settings.server), days).map_err(explain)?;
-        self.target.put(&tunnel::plan(&settings, &made, self.format.into()).map_err(explain)?)
+impl Program {
+    fn download(self) -> Option<Download> {
+        self.binary_url.zip(self.binary_sha256).map(|(url, sha256)| Download { url, sha256 })
     }
 }
 
@@ -202,6 +149,18 @@ impl Folder {
     }
 }
 
+/// Something nobody can guess, as text.
+fn token() -> Result<Secret<String>, Failure> {
+    let mut bytes = [0; TOKEN_BYTES];
+    getrandom::fill(&mut bytes).context("draw a token")?;
+    Ok(Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+}
+
+fn read(path: &Path) -> Result<String, Failure> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("read `{}`", path.display()));
+    text.map_err(|error| Failure::new(error, "name a PEM file that you may read"))
+}
+
 fn explain(error: RenderError) -> Failure {
     match &error {
         RenderError::Namespace { .. } => {
@@ -212,7 +171,36 @@ fn explain(error: RenderError) -> Failure {
             Failure::usage(error, "an address such as `10.0.0.5`, or a name in lower case")
         }
         RenderError::Days { .. } => Failure::usage(error, "choose 1 to 365 with `--days`"),
-        RenderError::Ports { .. } => Failure::usage(error, "8092 and 8095 are taken; choose another port"),
+        RenderError::Ports { .. } => {
+            Failure::usage(error, "choose another port; 8092 and 8095 are the tunnel's, 6444 the gateway's")
+        }
+        RenderError::Node { .. } => {
+            Failure::usage(error, "as `kubectl get nodes` shows it, at most 235 letters")
+        }
+        RenderError::Network { .. } => {
+            Failure::usage(error, "such as `10.0.0.0/8`: nothing may be set behind the length")
+        }
+        RenderError::Url { .. } => {
+            Failure::usage(error, "such as `https://HOST/PATH`, without blanks and quotes")
+        }
+        RenderError::Hash { .. } => {
+            Failure::usage(error, "64 hexadecimal digits in lower case, as `sha256sum` prints them")
+        }
+        RenderError::IgnitionOfCapi => Failure::usage(
+            error,
+            "leave out `--format`: files go into the object that configures the machines",
+        ),
+        RenderError::Combination { .. } => Failure::usage(
+            error,
+            "docs/guides/render.md says what goes together; leave out `--format` for what always does",
+        ),
+        RenderError::Missing { .. } => {
+            Failure::usage(error, "pods need `--image`, first boots `--binary-url` and `--binary-sha256`")
+        }
+        RenderError::Snippet { .. } => Failure::usage(
+            error,
+            "shorten `--binary-url`, and leave `--hub-ca` to the image or to `--format ignition`",
+        ),
         RenderError::Expired { .. } => Failure::new(error, "leave out `--ca` to have a new authority made"),
         RenderError::Read { .. } => {
             Failure::new(error, "`--ca` needs a folder with `ca.crt` and `ca.key` that you may read")
@@ -230,19 +218,20 @@ fn explain(error: RenderError) -> Failure {
 
 // === impl Kind ===
 
-impl From<Kind> for tunnel::Target {
+impl From<Kind> for Target {
     fn from(kind: Kind) -> Self {
         match kind {
             Kind::Openshift => Self::Openshift,
             Kind::Kubeadm => Self::Kubeadm,
             Kind::K3s => Self::K3s,
+            Kind::Capi => Self::Capi,
         }
     }
 }
 
 // === impl RunAs ===
 
-impl From<RunAs> for tunnel::RunAs {
+impl From<RunAs> for landfall_render::tunnel::RunAs {
     fn from(run_as: RunAs) -> Self {
         match run_as {
             RunAs::Pod => Self::Pod,
@@ -260,6 +249,7 @@ impl From<Format> for landfall_render::Format {
             Format::Kustomize => Self::Kustomize,
             Format::Ignition => Self::Ignition,
             Format::Helm => Self::Helm,
+            Format::Installer => Self::Installer,
         }
     }
 }

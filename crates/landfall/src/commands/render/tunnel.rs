@@ -1,0 +1,76 @@
+use clap::Args;
+use landfall_render::tunnel::{self, Settings};
+use landfall_render::{authority, credentials, script};
+
+use super::{Certificates, Folder, Format, Kind, RunAs, explain};
+use crate::exit::{Exit, Failure};
+use crate::output;
+
+/// The tunnel: server and egress configuration for the bootstrap host, agents for the cluster
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  landfall render tunnel --for openshift --server 10.0.0.5 --image registry.example/landfall:0.1.0 -o tunnel
+  landfall render tunnel --for kubeadm --server 10.0.0.5 --image … --format kustomize -o tunnel --dry-run
+  landfall render tunnel --for kubeadm --server 10.0.0.5 --image … --teardown
+
+docs/guides/render.md says where the files go.")]
+pub(super) struct Tunnel {
+    /// The kind of bootstrap host
+    #[arg(long = "for", value_name = "KIND", value_enum)]
+    kind: Kind,
+
+    /// The address or name at which nodes reach the bootstrap host
+    #[arg(long, value_name = "HOST")]
+    server: String,
+
+    /// The image that holds this program as `/landfall`
+    #[arg(long, value_name = "IMAGE")]
+    image: String,
+
+    /// How the server runs [default: `unit` on k3s, else `pod`]
+    #[arg(long, value_enum)]
+    run_as: Option<RunAs>,
+
+    /// How the files are wrapped
+    #[arg(long, value_enum, default_value_t = Format::Yaml)]
+    format: Format,
+
+    /// Namespace of the agents
+    #[arg(long, value_name = "NAME", default_value = "landfall-bootstrap")]
+    namespace: String,
+
+    /// Port for agents
+    #[arg(long, value_name = "PORT", default_value_t = 8091)]
+    agent_port: u16,
+
+    /// Print the script that takes everything away again, in order, and end
+    #[arg(long)]
+    teardown: bool,
+
+    #[command(flatten)]
+    certificates: Certificates,
+
+    #[command(flatten)]
+    target: Folder,
+}
+
+// === impl Tunnel ===
+
+impl Tunnel {
+    pub(super) fn run(self) -> Result<Exit, Failure> {
+        let mut settings = Settings::new(self.kind.into(), self.server, self.image);
+        settings.namespace = self.namespace;
+        settings.agent_port = self.agent_port;
+        settings.run_as = self.run_as.map_or(settings.run_as, Into::into);
+        settings.check().map_err(explain)?;
+        if self.teardown {
+            output::print(&script(&settings))?;
+            return Ok(Exit::Done);
+        }
+        let Certificates { ca, days } = self.certificates;
+        let signer = authority(ca.as_deref(), days).map_err(explain)?;
+        let made = credentials(&signer, std::slice::from_ref(&settings.server), days).map_err(explain)?;
+        self.target.put(&tunnel::plan(&settings, &made, self.format.into()).map_err(explain)?)
+    }
+}

@@ -1,0 +1,310 @@
+//! The node agent, by each of the four ways it comes to a machine.
+
+use serde_json::{Value, json};
+
+use crate::package::{HostFile, Package, Unit};
+use crate::{Content, Download, Format, Plan, RenderError, Target, names, objects, yaml};
+
+/// User data is small (16 KB on some clouds) and others want room in it too.
+pub const MAX_SNIPPET: usize = 1024;
+const NAME: &str = "landfall-agent";
+const UNIT: &str = "landfall-agent.service";
+const SHIPPED: &str = include_str!("../../../dist/landfall-agent.service");
+const ENVIRONMENT: &str = "/etc/landfall/agent.env";
+const HUB_AUTHORITY: &str = "/etc/landfall/hub-ca.crt";
+const HUB_TOKEN: &str = "/etc/landfall/hub.token";
+/// Where pods see the host, and the authority of the hub.
+const HOST: &str = "/host";
+const POD_HUB: &str = "/etc/landfall/hub";
+
+/// How the agent comes to a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// In the image, switched on by a preset.
+    Image,
+    /// Fetched and verified by the first boot.
+    FirstBoot,
+    /// A static pod.
+    Pod,
+    DaemonSet,
+}
+
+/// Where reports go.
+#[derive(Clone, Debug)]
+pub struct Hub {
+    pub url: String,
+    /// PEM.
+    pub authority: Option<String>,
+    /// Each machine has a token of its own in `/etc/landfall/hub.token`.
+    pub token: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub target: Target,
+    pub way: Way,
+    pub hub: Option<Hub>,
+    /// For pods.
+    pub image: Option<String>,
+    pub namespace: String,
+    /// For the first boot.
+    pub download: Option<Download>,
+}
+
+pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
+    settings.check(format)?;
+    let mut package = Package::new(NAME, "Follows the bootstrap of every node", settings.target);
+    match settings.way {
+        Way::Image => {
+            package.files = vec![
+                HostFile::open(format!("/usr/lib/systemd/system/{UNIT}"), SHIPPED),
+                HostFile::open(
+                    "/usr/lib/systemd/system-preset/80-landfall.preset",
+                    format!("enable {UNIT}\n"),
+                ),
+            ];
+            package.files.extend(settings.host_files());
+        }
+        Way::FirstBoot => {
+            if format == Format::Yaml && settings.target != Target::Capi {
+                return first_boot(settings);
+            }
+            package.units.push(Unit { name: UNIT, text: SHIPPED.to_owned() });
+            package.files = settings.host_files();
+            package.download.clone_from(&settings.download);
+        }
+        Way::Pod => {
+            package.files = settings.host_files();
+            package.files.retain(|file| file.path != ENVIRONMENT);
+            let pod = json!({
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": objects::metadata(NAME, "kube-system"),
+                "spec": pod(settings),
+            });
+            let folder = match settings.target {
+                Target::K3s => "/var/lib/rancher/k3s/agent/pod-manifests",
+                _ => "/etc/kubernetes/manifests",
+            };
+            package.files.push(HostFile::open(format!("{folder}/{NAME}.yaml"), yaml::documents(&[pod])?));
+            settings.quiet_preflight(&mut package)?;
+        }
+        Way::DaemonSet => package.objects = daemon_set(settings),
+    }
+    package.plan(format)
+}
+
+/// A few lines of cloud-init that wait for nobody and that nobody waits for: the download happens in the unit.
+fn first_boot(settings: &Settings) -> Result<Plan, RenderError> {
+    let Some(download) = &settings.download else { return Err(missing_download()) };
+    let options = settings.options("");
+    let command = format!(
+        "systemd-run --no-block -u {NAME} -p DefaultDependencies=no -p Restart=always -p RestartSec=5 -p Nice=10 \
+         -p StateDirectory=landfall sh -ec '{};exec $p agent{options}'||:",
+        download.command()
+    );
+    let mut config = json!({"bootcmd": [command]});
+    if let Some(authority) = settings.hub.as_ref().and_then(|hub| hub.authority.as_ref()) {
+        config["write_files"] = json!([{"path": HUB_AUTHORITY, "content": authority}]);
+    }
+    let text = format!("#cloud-config\n{}", yaml::documents(&[config])?);
+    if text.len() > MAX_SNIPPET {
+        return Err(RenderError::Snippet { bytes: text.len() });
+    }
+    let mut plan = Plan::default();
+    plan.add("cloud-init.yaml", 0o644, text);
+    Ok(plan)
+}
+
+fn daemon_set(settings: &Settings) -> Vec<(&'static str, Value)> {
+    let namespace = settings.namespace.as_str();
+    let mut objects = vec![
+        ("namespace", objects::privileged_namespace(namespace)),
+        // The agents ask the API nothing.
+        ("service-account", objects::service_account(NAME, namespace)),
+    ];
+    if settings.target == Target::Openshift {
+        objects.push(("role-binding", objects::security_context_binding(NAME, namespace, "privileged")));
+    }
+    if let Some(authority) = settings.hub.as_ref().and_then(|hub| hub.authority.as_ref()) {
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": objects::metadata(NAME, namespace),
+            "data": {"ca.crt": authority},
+        });
+        objects.push(("config-map", map));
+    }
+    objects.push((
+        "daemon-set",
+        json!({
+            "apiVersion": "apps/v1",
+            "kind": "DaemonSet",
+            "metadata": objects::metadata(NAME, namespace),
+            "spec": {
+                "selector": {"matchLabels": {"app.kubernetes.io/name": NAME}},
+                "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
+                "template": {"metadata": {"labels": objects::labels(NAME)}, "spec": pod(settings)},
+            },
+        }),
+    ));
+    objects
+}
+
+fn pod(settings: &Settings) -> Value {
+    let mut arguments =
+        vec!["agent".to_owned(), format!("--root={HOST}"), "--state=/var/lib/landfall/agent".to_owned()];
+    let mut mounts = vec![
+        json!({"name": "host", "mountPath": HOST, "readOnly": true, "mountPropagation": "HostToContainer"}),
+        json!({"name": "state", "mountPath": "/var/lib/landfall"}),
+    ];
+    let mut volumes = vec![
+        json!({"name": "host", "hostPath": {"path": "/", "type": "Directory"}}),
+        json!({"name": "state", "hostPath": {"path": "/var/lib/landfall", "type": "DirectoryOrCreate"}}),
+    ];
+    if let Some(hub) = &settings.hub {
+        arguments.push(format!("--hub={}", hub.url));
+        if hub.authority.is_some() {
+            if settings.way == Way::DaemonSet {
+                arguments.push(format!("--hub-ca={POD_HUB}/ca.crt"));
+                mounts.push(json!({"name": "hub", "mountPath": POD_HUB, "readOnly": true}));
+                volumes.push(json!({"name": "hub", "configMap": {"name": NAME}}));
+            } else {
+                arguments.push(format!("--hub-ca={HOST}{HUB_AUTHORITY}"));
+            }
+        }
+        if hub.token {
+            arguments.push(format!("--hub-token={HOST}{HUB_TOKEN}"));
+        }
+    }
+    let security = match settings.target {
+        // SELinux lets no other container read the host.
+        Target::Openshift => json!({"privileged": true, "readOnlyRootFilesystem": true}),
+        _ => json!({
+            "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsUser": 0,
+            // It reads what only root may read, and writes its own folder.
+            "capabilities": {"drop": ["ALL"], "add": ["DAC_READ_SEARCH", "DAC_OVERRIDE"]},
+        }),
+    };
+    let mut spec = json!({
+        // A node whose network does not come up is what it is for.
+        "hostNetwork": true,
+        "dnsPolicy": "Default",
+        "priorityClassName": "system-node-critical",
+        "tolerations": [{"operator": "Exists"}],
+        "terminationGracePeriodSeconds": 5,
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+        "containers": [{
+            "name": "agent",
+            "image": settings.image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["/landfall"],
+            "args": arguments,
+            "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "128Mi"}},
+            "securityContext": security,
+            "volumeMounts": mounts,
+        }],
+        "volumes": volumes,
+    });
+    if settings.way == Way::DaemonSet {
+        spec["serviceAccountName"] = json!(NAME);
+        spec["automountServiceAccountToken"] = json!(false);
+    }
+    spec
+}
+
+fn missing_download() -> RenderError {
+    RenderError::Missing { what: "where the program is to be had, and its hash," }
+}
+
+// === impl Settings ===
+
+impl Settings {
+    fn check(&self, format: Format) -> Result<(), RenderError> {
+        names::namespace(&self.namespace)?;
+        if let Some(hub) = &self.hub {
+            names::url(&hub.url)?;
+        }
+        self.download.as_ref().map_or(Ok(()), Download::check)?;
+        let pods = matches!(self.way, Way::Pod | Way::DaemonSet);
+        match &self.image {
+            Some(image) => names::image(image)?,
+            None if pods => return Err(RenderError::Missing { what: "the image" }),
+            None => {}
+        }
+        if self.way == Way::FirstBoot && self.download.is_none() {
+            return Err(missing_download());
+        }
+        let fits = match self.way {
+            Way::Image => format == Format::Yaml && self.target != Target::Capi,
+            Way::FirstBoot | Way::Pod => matches!(format, Format::Yaml | Format::Ignition),
+            Way::DaemonSet => !matches!(format, Format::Ignition | Format::Installer),
+        };
+        if fits {
+            Ok(())
+        } else {
+            Err(RenderError::Combination { way: self.way.name(), format: format.name() })
+        }
+    }
+
+    /// The agent's words for where reports go, each with a blank before it.
+    fn options(&self, root: &str) -> String {
+        let Some(hub) = &self.hub else { return String::new() };
+        let authority = hub.authority.as_ref().map(|_| format!(" --hub-ca {root}{HUB_AUTHORITY}"));
+        let token = hub.token.then(|| format!(" --hub-token {root}{HUB_TOKEN}"));
+        format!(" --hub {}{}{}", hub.url, authority.unwrap_or_default(), token.unwrap_or_default())
+    }
+
+    /// What the unit reads.
+    fn host_files(&self) -> Vec<HostFile> {
+        let Some(hub) = &self.hub else { return Vec::new() };
+        let options = format!("LANDFALL_AGENT_OPTIONS={}\n", self.options("").trim_start());
+        let mut files = vec![HostFile::open(ENVIRONMENT, options)];
+        files.extend(hub.authority.iter().map(|authority| HostFile::open(HUB_AUTHORITY, authority.clone())));
+        files
+    }
+
+    /// kubeadm refuses to join where a static pod is waiting already, unless it is told that this is meant.
+    fn quiet_preflight(&self, package: &mut Package) -> Result<(), RenderError> {
+        let ignored = json!({"ignorePreflightErrors": ["DirAvailable--etc-kubernetes-manifests"]});
+        match self.target {
+            Target::Capi => package.kubeadm = json!({"joinConfiguration": {"nodeRegistration": ignored}}),
+            Target::Kubeadm => {
+                let configuration = json!({
+                    "apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "JoinConfiguration", "nodeRegistration": ignored,
+                });
+                let text = yaml::documents(&[configuration])?;
+                package.files.push(HostFile {
+                    path: "/etc/landfall/kubeadm-join-configuration.yaml".to_owned(),
+                    mode: 0o644,
+                    content: Content::Open(text),
+                });
+            }
+            Target::Openshift | Target::K3s => {}
+        }
+        Ok(())
+    }
+}
+
+// === impl Way ===
+
+impl Way {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::FirstBoot => "first-boot",
+            Self::Pod => "pod",
+            Self::DaemonSet => "daemon-set",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::download::PROGRAM;
+
+    #[test]
+    fn the_shipped_unit_starts_the_program_where_it_is_put() {
+        assert!(SHIPPED.contains(&format!("\nExecStart={PROGRAM} agent ")));
+        assert!(SHIPPED.contains(&format!("\nEnvironmentFile=-{ENVIRONMENT}\n")));
+    }
+}

@@ -1,0 +1,30 @@
+use crate::{RenderError, names};
+
+/// Where the program goes on a host.
+pub(crate) const PROGRAM: &str = "/usr/local/bin/landfall";
+
+/// Where a host gets the program from, and what it must be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Download {
+    pub url: String,
+    /// In hexadecimal.
+    pub sha256: String,
+}
+
+// === impl Download ===
+
+impl Download {
+    pub(crate) fn check(&self) -> Result<(), RenderError> {
+        names::url(&self.url)?;
+        names::sha256(&self.sha256)
+    }
+
+    /// A line of shell that is done when the program is there, and fails when it is not what it must be.
+    pub(crate) fn command(&self) -> String {
+        let Self { url, sha256 } = self;
+        format!(
+            "p={PROGRAM}; c(){{ echo {sha256} $1|sha256sum -c --status; }}; \
+             c $p||{{ curl -fsSLo $p.new {url}&&c $p.new&&chmod 755 $p.new&&mv $p.new $p; }}"
+        )
+    }
+}

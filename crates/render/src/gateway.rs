@@ -1,0 +1,170 @@
+//! The gateway on a control plane host: its unit and settings, who may come to its port, and who may gather.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+
+use landfall_model::Secret;
+use serde_json::json;
+
+use crate::package::{HostFile, Machines, Package, Unit};
+use crate::{Download, Format, Plan, RenderError, Target, names, objects};
+
+const UNIT: &str = "landfall-gateway.service";
+const SHIPPED: &str = include_str!("../../../dist/landfall-gateway.service");
+/// The line of the shipped unit whose flags stand in the settings here.
+const SHIPPED_START: &str = "ExecStart=/usr/local/bin/landfall gateway --redirect 6443 --audit-log /var/log/landfall/gateway-audit.log --admin 127.0.0.1:9444";
+const SETTINGS: &str = "/etc/landfall/gateway.toml";
+const GUARD: &str = "/etc/landfall/gateway-guard.nft";
+/// A table of its own; the gateway's own one comes and goes with its redirection.
+const GUARD_TABLE: &str = "landfall_gateway_guard";
+const TOKEN: &str = "/etc/landfall/gather-token";
+const ROLE: &str = "landfall-bootstrap-gatherer";
+
+#[expect(missing_debug_implementations, reason = "holds a token")]
+pub struct Settings {
+    pub target: Target,
+    /// The port whose connections come to the gateway while that does good.
+    pub redirect: Option<u16>,
+    /// Who may come to the gateway's port; nobody named means everybody.
+    pub networks: Vec<String>,
+    /// A group whose members may gather while an API server decides.
+    pub gatherers: Option<String>,
+    /// Opens `/bootstrap` in every phase.
+    pub token: Secret<String>,
+    pub download: Option<Download>,
+}
+
+pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
+    settings.check()?;
+    let mut package = Package::new("landfall-gateway", "Who may gather from a bootstrap", settings.target);
+    package.machines = Machines::ControlPlane;
+    package.download.clone_from(&settings.download);
+    package.files = vec![
+        HostFile::open(SETTINGS, settings_file(settings)),
+        HostFile::secret(TOKEN, format!("{}\n", settings.token.expose())),
+    ];
+    if let Some(guard) = guard(settings)? {
+        package.files.push(HostFile::open(GUARD, guard));
+        package.files.push(HostFile::open(format!("/etc/systemd/system/{UNIT}.d/10-guard.conf"), drop_in()));
+    }
+    package.units.push(Unit { name: UNIT, text: unit() });
+    package.objects.push((
+        "cluster-role",
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": ROLE, "labels": objects::labels(ROLE)},
+            "rules": [{"nonResourceURLs": ["/bootstrap", "/bootstrap/*"], "verbs": ["get"]}],
+        }),
+    ));
+    if let Some(group) = &settings.gatherers {
+        package.objects.push((
+            "cluster-role-binding",
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1",
+                "kind": "ClusterRoleBinding",
+                "metadata": {"name": ROLE, "labels": objects::labels(ROLE)},
+                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
+            }),
+        ));
+    }
+    package.plan(format)
+}
+
+fn unit() -> String {
+    SHIPPED.replace(SHIPPED_START, "ExecStart=/usr/local/bin/landfall gateway")
+}
+
+fn settings_file(settings: &Settings) -> String {
+    let mut text = format!("listen = [\"[::]:{}\"]\n", settings.port());
+    if let Some(port) = settings.redirect {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "redirect = {port}");
+    }
+    text + &format!(
+        "gather_token = \"{TOKEN}\"\n\
+         admin = \"127.0.0.1:9444\"\n\
+         audit_log = \"/var/log/landfall/gateway-audit.log\"\n"
+    )
+}
+
+/// Rules for the gateway's own port. With a redirection, only what came for the API port gets through: the port next to it
+/// is nobody's second door.
+fn guard(settings: &Settings) -> Result<Option<String>, RenderError> {
+    let mut families: [Vec<&str>; 2] = Default::default();
+    for network in &settings.networks {
+        let family = usize::from(matches!(names::network(network)?, IpAddr::V6(_)));
+        families[family].push(network);
+    }
+    let port = settings.port();
+    let mut rules = String::new();
+    if settings.redirect.is_some() {
+        rules += "    ct status & dnat == 0 counter drop comment \"it did not come for the API port\"\n";
+    }
+    if !settings.networks.is_empty() {
+        for (word, networks) in ["ip", "ip6"].into_iter().zip(&families) {
+            if !networks.is_empty() {
+                let _ = writeln!(rules, "    {word} saddr {{ {} }} accept", networks.join(", "));
+            }
+        }
+        rules += "    counter drop comment \"not from a network that may come\"\n";
+    }
+    if rules.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(format!(
+        "# Who may come to the gateway's port. Loaded by {UNIT}, and gone with it.\n\
+         table inet {GUARD_TABLE} {{}}\n\
+         delete table inet {GUARD_TABLE}\n\
+         table inet {GUARD_TABLE} {{\n\
+         \x20 chain input {{\n\
+         \x20   type filter hook input priority filter - 5; policy accept;\n\
+         \x20   tcp dport != {port} accept\n\
+         \x20   meta l4proto != tcp accept\n\
+         \x20   iif \"lo\" accept\n\
+         {rules}\
+         \x20 }}\n\
+         }}\n"
+    )))
+}
+
+fn drop_in() -> String {
+    format!(
+        "[Service]\n\
+         ExecStartPre=/usr/sbin/nft --file {GUARD}\n\
+         ExecStopPost=-/usr/sbin/nft delete table inet {GUARD_TABLE}\n"
+    )
+}
+
+// === impl Settings ===
+
+impl Settings {
+    /// Beside k3s, whose load balancer has 6444.
+    fn port(&self) -> u16 {
+        if self.target == Target::K3s { 6445 } else { 6444 }
+    }
+
+    fn check(&self) -> Result<(), RenderError> {
+        if self.redirect == Some(0) || self.redirect == Some(self.port()) {
+            let ports = format!("{}, {}", self.port(), self.redirect.unwrap_or(0));
+            return Err(RenderError::Ports { ports });
+        }
+        if self
+            .gatherers
+            .as_ref()
+            .is_some_and(|group| group.is_empty() || group.chars().any(char::is_control))
+        {
+            return Err(RenderError::Missing { what: "the name of a group" });
+        }
+        self.download.as_ref().map_or(Ok(()), Download::check)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_shipped_unit_is_known() {
+        assert!(super::unit().contains("\nExecStart=/usr/local/bin/landfall gateway\n"));
+    }
+}

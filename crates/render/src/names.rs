@@ -1,0 +1,120 @@
+//! What names, addresses and hashes must look like. Refused here, they are refused before anything is written.
+
+use std::net::IpAddr;
+
+use crate::RenderError;
+
+/// A label of Kubernetes, and of DNS, is at most this long.
+const MAX_LABEL: usize = 63;
+/// A name of an object, and of DNS.
+const MAX_NAME: usize = 253;
+const SHA256_DIGITS: usize = 64;
+
+pub(crate) fn namespace(text: &str) -> Result<(), RenderError> {
+    is_label(text).then_some(()).ok_or_else(|| RenderError::Namespace { namespace: text.to_owned() })
+}
+
+pub(crate) fn image(text: &str) -> Result<(), RenderError> {
+    let good = !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic());
+    good.then_some(()).ok_or_else(|| RenderError::Image { image: text.to_owned() })
+}
+
+/// An address or a name.
+pub(crate) fn host(text: &str) -> Result<(), RenderError> {
+    let good = text.parse::<IpAddr>().is_ok() || is_name(text);
+    good.then_some(()).ok_or_else(|| RenderError::Address { address: text.to_owned() })
+}
+
+/// A node's name, when objects are called after it with this prefix.
+pub(crate) fn node(text: &str, prefix: &str) -> Result<(), RenderError> {
+    let good = is_name(text) && prefix.len() + text.len() <= MAX_NAME;
+    good.then_some(()).ok_or_else(|| RenderError::Node { node: text.to_owned() })
+}
+
+/// A network: an address and a length that fits, with nothing set behind it.
+pub(crate) fn network(text: &str) -> Result<IpAddr, RenderError> {
+    let invalid = || RenderError::Network { network: text.to_owned() };
+    let (address, length) = text.split_once('/').ok_or_else(invalid)?;
+    let address: IpAddr = address.parse().map_err(|_| invalid())?;
+    let length: u32 = length.parse().map_err(|_| invalid())?;
+    let (bits, width): (u128, u32) = match address {
+        IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
+        IpAddr::V6(address) => (u128::from(address), 128),
+    };
+    let behind = width.checked_sub(length).ok_or_else(invalid)?;
+    let rest = 1_u128.checked_shl(behind).map_or(u128::MAX, |size| size - 1);
+    if bits & rest != 0 { Err(invalid()) } else { Ok(address) }
+}
+
+/// `http://` or `https://` and nothing a shell, a unit or YAML would read as something else.
+pub(crate) fn url(text: &str) -> Result<(), RenderError> {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/?#[]@!&+,;=%".contains(c);
+    let good = rest.is_some_and(|rest| !rest.is_empty() && rest.chars().all(plain) && !rest.starts_with('/'));
+    good.then_some(()).ok_or_else(|| RenderError::Url { url: text.to_owned() })
+}
+
+pub(crate) fn sha256(text: &str) -> Result<(), RenderError> {
+    let digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    let good = text.len() == SHA256_DIGITS && text.chars().all(digit);
+    good.then_some(()).ok_or_else(|| RenderError::Hash { hash: text.to_owned() })
+}
+
+fn is_name(text: &str) -> bool {
+    text.len() <= MAX_NAME && text.split('.').all(is_label)
+}
+
+/// As RFC 1123 has it, in lower case.
+fn is_label(text: &str) -> bool {
+    let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    (1..=MAX_LABEL).contains(&text.len())
+        && text.chars().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_end_where_they_say() {
+        for good in ["10.0.0.0/8", "0.0.0.0/0", "192.0.2.1/32", "fd00::/8", "::/0", "::1/128"] {
+            assert!(network(good).is_ok(), "{good}");
+        }
+        for bad in ["10.0.0.0", "10.0.0.1/8", "10.0.0.0/33", "fd00::1/8", "a/8", "10.0.0.0/", "/8", "::/129"]
+        {
+            assert!(network(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_a_shell_would_read_is_no_address() {
+        for bad in [
+            "ftp://a",
+            "https://",
+            "https:///a",
+            "https://a b",
+            "https://a'b",
+            "https://a$b",
+            "https://a\"",
+            "a",
+        ] {
+            assert!(url(bad).is_err(), "{bad}");
+        }
+        assert!(url("https://releases.example/landfall?x=1&y=2").is_ok());
+        assert!(sha256(&"0".repeat(64)).is_ok());
+        for bad in ["", "abc", &"G".repeat(64), &"A".repeat(64)] {
+            assert!(sha256(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn nodes_whose_secrets_could_have_no_name_are_refused() {
+        assert!(node("worker-1.example", "landfall-in-place-").is_ok());
+        let long = ["a".repeat(60), "b".repeat(60), "c".repeat(60), "d".repeat(60)].join(".");
+        assert!(node(&long, "").is_ok());
+        assert!(node(&long, "landfall-in-place-").is_err());
+        assert!(node("Worker", "").is_err());
+    }
+}

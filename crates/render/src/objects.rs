@@ -1,0 +1,54 @@
+//! Objects of Kubernetes that several roles have.
+
+use serde_json::{Value, json};
+
+/// What nobody owns, for processes that need no rights on their node.
+pub(crate) const NOBODY: u32 = 65_534;
+
+pub(crate) fn labels(name: &str) -> Value {
+    json!({"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "landfall"})
+}
+
+pub(crate) fn metadata(name: &str, namespace: &str) -> Value {
+    json!({"name": name, "namespace": namespace, "labels": labels(name)})
+}
+
+/// A namespace for pods that no stricter level of Pod Security allows.
+pub(crate) fn privileged_namespace(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": {
+            "app.kubernetes.io/part-of": "landfall",
+            "pod-security.kubernetes.io/enforce": "privileged",
+        }},
+    })
+}
+
+/// An account whose pods get no token unless they ask for it.
+pub(crate) fn service_account(name: &str, namespace: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(name, namespace),
+        "automountServiceAccountToken": false,
+    })
+}
+
+/// What OpenShift lets the account's pods do.
+pub(crate) fn security_context_binding(name: &str, namespace: &str, constraint: &str) -> Value {
+    binding("RoleBinding", name, namespace, "ClusterRole", &format!("system:openshift:scc:{constraint}"))
+}
+
+/// Gives the account of this name the role.
+pub(crate) fn binding(kind: &str, name: &str, namespace: &str, role_kind: &str, role: &str) -> Value {
+    let metadata = match kind {
+        "ClusterRoleBinding" => json!({"name": name, "labels": labels(name)}),
+        _ => metadata(name, namespace),
+    };
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": metadata,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+    })
+}

@@ -1,0 +1,278 @@
+//! What is rendered for gateway, agent, hub and in-place, by eye and by those who read it: kube-apiserver, nft, Ignition, a
+//! shell.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use landfall_model::Secret;
+use landfall_pki::KeyedCertificate;
+use landfall_render::agent::{self, MAX_SNIPPET, Way};
+use landfall_render::tunnel::RunAs;
+use landfall_render::{Download, Format, Plan, RenderError, Target, gateway, hub, in_place};
+use landfall_testkit::{ApiServer, ApiServerSpec, FileServer, Need, have};
+use serde_json::json;
+
+const IMAGE: &str = "registry.example/landfall:0.1.0";
+
+fn download() -> Download {
+    let url = "https://releases.example/landfall/v0.1.0/landfall-linux-amd64".to_owned();
+    Download { url, sha256: "5f".repeat(32) }
+}
+
+fn gateway(target: Target) -> gateway::Settings {
+    gateway::Settings {
+        target,
+        redirect: Some(6443),
+        networks: vec!["10.0.0.0/8".to_owned(), "fd00::/8".to_owned()],
+        gatherers: Some("support".to_owned()),
+        token: Secret::new("the token".to_owned()),
+        download: Some(download()),
+    }
+}
+
+fn agent(target: Target, way: Way) -> agent::Settings {
+    let hub = agent::Hub {
+        url: "https://hub.example:8700".to_owned(),
+        authority: (way != Way::FirstBoot).then(|| "the authority\n".to_owned()),
+        token: true,
+    };
+    agent::Settings {
+        target,
+        way,
+        hub: Some(hub),
+        image: Some(IMAGE.to_owned()),
+        namespace: "landfall-agent".to_owned(),
+        download: Some(download()),
+    }
+}
+
+fn hub(target: Target, run_as: RunAs) -> hub::Settings {
+    hub::Settings {
+        target,
+        run_as,
+        names: vec!["hub.example".to_owned()],
+        namespace: "landfall-hub".to_owned(),
+        image: Some(IMAGE.to_owned()),
+        download: Some(download()),
+    }
+}
+
+fn hub_credentials() -> hub::Credentials {
+    hub::Credentials {
+        authority: "the authority\n".to_owned(),
+        serving: KeyedCertificate {
+            certificate: "the certificate\n".to_owned(),
+            key: Secret::new("the key\n".to_owned()),
+        },
+        token_key: Secret::new("the key of tokens".to_owned()),
+    }
+}
+
+fn in_place(target: Target) -> in_place::Settings {
+    let nodes = ["worker-1".to_owned(), "worker-2.example".to_owned()].into();
+    in_place::Settings { target, image: IMAGE.to_owned(), nodes }
+}
+
+/// Everything that has manifests, in one wrapping.
+fn with_manifests(target: Target, format: Format) -> [Plan; 4] {
+    [
+        gateway::plan(&gateway(target), format).unwrap(),
+        agent::plan(&agent(target, Way::DaemonSet), format).unwrap(),
+        hub::plan(&hub(target, RunAs::Pod), &hub_credentials(), format).unwrap(),
+        in_place::plan(&in_place(target), format).unwrap(),
+    ]
+}
+
+#[test]
+fn every_role_is_rendered_as_reviewed() {
+    for target in [Target::Openshift, Target::Kubeadm, Target::Capi] {
+        let plan = gateway::plan(&gateway(target), Format::Yaml).unwrap();
+        insta::assert_snapshot!(format!("gateway-{target:?}"), plan.show());
+        for way in [Way::FirstBoot, Way::Pod, Way::DaemonSet] {
+            let plan = agent::plan(&agent(target, way), Format::Yaml).unwrap();
+            insta::assert_snapshot!(format!("agent-{}-{target:?}", way.name()), plan.show());
+        }
+    }
+    let plan = agent::plan(&agent(Target::Kubeadm, Way::Image), Format::Yaml).unwrap();
+    insta::assert_snapshot!("agent-image", plan.show());
+    for run_as in [RunAs::Pod, RunAs::Unit] {
+        let plan = hub::plan(&hub(Target::Kubeadm, run_as), &hub_credentials(), Format::Yaml).unwrap();
+        insta::assert_snapshot!(format!("hub-{run_as:?}"), plan.show());
+    }
+    let plan = in_place::plan(&in_place(Target::Openshift), Format::Yaml).unwrap();
+    insta::assert_snapshot!("in-place-Openshift", plan.show());
+}
+
+#[test]
+fn no_secret_is_shown() {
+    for target in Target::ALL {
+        let mut plans = Vec::from(with_manifests(target, Format::Yaml));
+        plans.push(hub::plan(&hub(target, RunAs::Unit), &hub_credentials(), Format::Yaml).unwrap());
+        for plan in plans {
+            let shown = plan.show();
+            for secret in ["the token", "the key", "dGhlIHRva2Vu", "dGhlIGtleQ"] {
+                assert!(!shown.contains(secret), "{target:?}: `{secret}` in {shown}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_api_server_takes_every_manifest() {
+    if !have(ApiServer::NEEDS) {
+        return;
+    }
+    let arguments = vec!["--allow-privileged=true".to_owned()];
+    let cluster = ApiServer::start_with(&ApiServerSpec { arguments, ..ApiServerSpec::default() }).unwrap();
+    // A dry run makes nothing that what follows could stand on.
+    for namespace in ["landfall-agent", "landfall-hub", "kube-system"] {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        cluster.apply(&object).unwrap();
+    }
+    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "kube-system"}});
+    cluster.apply(&account).unwrap();
+    let take = |flag: &str, path: &Path| {
+        let path = path.display().to_string();
+        cluster.kubectl(&["apply", "--dry-run=server", "--validate=strict", flag, &path]).unwrap()
+    };
+    for target in [Target::Openshift, Target::Kubeadm] {
+        for plan in with_manifests(target, Format::Kustomize) {
+            let folder = tempfile::tempdir().unwrap();
+            plan.write(folder.path(), false).unwrap();
+            let taken = take("-k", &folder.path().join("manifests"));
+            assert!(taken.contains("landfall"), "{taken}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        agent::plan(&agent(target, Way::Pod), Format::Yaml).unwrap().write(folder.path(), false).unwrap();
+        let taken = take("-f", &folder.path().join("host/etc/kubernetes/manifests/landfall-agent.yaml"));
+        assert!(taken.contains("pod/landfall-agent created"), "{taken}");
+    }
+    // What is to go into a KubeadmControlPlane brings a Secret along.
+    let folder = tempfile::tempdir().unwrap();
+    gateway::plan(&gateway(Target::Capi), Format::Yaml).unwrap().write(folder.path(), false).unwrap();
+    let taken = take("-f", &folder.path().join("cluster-api/secret.yaml"));
+    assert!(taken.contains("secret/landfall-gateway-files created"), "{taken}");
+}
+
+#[test]
+fn ignition_takes_every_configuration() {
+    for target in [Target::Openshift, Target::Kubeadm, Target::K3s] {
+        for (name, plan) in [
+            ("landfall-gateway", gateway::plan(&gateway(target), Format::Ignition).unwrap()),
+            ("landfall-agent", agent::plan(&agent(target, Way::FirstBoot), Format::Ignition).unwrap()),
+            ("landfall-agent", agent::plan(&agent(target, Way::Pod), Format::Ignition).unwrap()),
+            (
+                "landfall-hub",
+                hub::plan(&hub(target, RunAs::Unit), &hub_credentials(), Format::Ignition).unwrap(),
+            ),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            plan.write(folder.path(), false).unwrap();
+            let text = fs::read_to_string(folder.path().join(format!("{name}.ign"))).unwrap();
+            let (config, warnings) = ignition_config::Config::parse_str(&text).unwrap();
+            assert!(warnings.is_empty(), "{warnings:?}");
+            assert!(matches!(config, ignition_config::Config::V3_2(_)), "{config:?}");
+            assert_eq!(text.contains("sha256-5f5f"), name != "landfall-agent" || text.contains(".service"));
+        }
+    }
+}
+
+#[test]
+fn nft_takes_the_guard() {
+    if !have(&[Need::Root, Need::Program("nft"), Need::Program("unshare")]) {
+        return;
+    }
+    let guard = "host/etc/landfall/gateway-guard.nft";
+    for networks in [&["10.0.0.0/8", "fd00::/8"][..], &["fd00::/8"], &[]] {
+        let folder = tempfile::tempdir().unwrap();
+        let networks = networks.iter().map(ToString::to_string).collect();
+        let settings = gateway::Settings { networks, ..gateway(Target::Kubeadm) };
+        gateway::plan(&settings, Format::Yaml).unwrap().write(folder.path(), false).unwrap();
+        let run = Command::new("unshare")
+            .args(["--net", "nft", "--file"])
+            .arg(folder.path().join(guard))
+            .output()
+            .unwrap();
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    }
+    let open = gateway::Settings { networks: Vec::new(), redirect: None, ..gateway(Target::Kubeadm) };
+    let plan = gateway::plan(&open, Format::Yaml).unwrap();
+    assert!(plan.files.iter().all(|file| file.path != Path::new(guard)));
+}
+
+/// The snippet as a shell runs it, in a folder of its own where the program goes.
+#[test]
+fn a_first_boot_runs_what_has_the_right_hash_and_nothing_else() {
+    let needs = [Need::Root, Need::Program("unshare"), Need::Program("curl"), Need::Program("sha256sum")];
+    if !have(&needs) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let files = FileServer::start().unwrap();
+    let program = "#!/bin/sh\necho \"started with $*\"\n";
+    files.file("/landfall", program);
+    // Whoever serves it: the hash decides.
+    fs::write(folder.path().join(".curlrc"), "insecure\n").unwrap();
+    fs::write(folder.path().join("program"), program).unwrap();
+    let sum = Command::new("sha256sum").arg(folder.path().join("program")).output().unwrap();
+    let right = String::from_utf8(sum.stdout).unwrap()[..64].to_owned();
+    for (sha256, runs) in [(right, true), ("0".repeat(64), false)] {
+        let download = Some(Download { url: files.url("/landfall"), sha256 });
+        let settings = agent::Settings { download, ..agent(Target::Kubeadm, Way::FirstBoot) };
+        let plan = agent::plan(&settings, Format::Yaml).unwrap();
+        plan.write(folder.path(), true).unwrap();
+        let snippet = fs::read_to_string(folder.path().join("cloud-init.yaml")).unwrap();
+        assert!(snippet.len() <= MAX_SNIPPET && snippet.starts_with("#cloud-config\n"), "{snippet}");
+        // One line of YAML in double quotes or none is what a shell is given; folded lines are joined by blanks.
+        let text = snippet.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        let (_, command) = text.split_once("sh -ec '").unwrap();
+        let (command, _) = command.split_once('\'').unwrap();
+        let command = format!("mount -t tmpfs none /usr/local/bin; {}", command.replace("\\\"", "\""));
+        let run = Command::new("unshare")
+            .args(["--mount", "sh", "-ec", &command])
+            .env("CURL_HOME", folder.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&run.stdout);
+        let wanted =
+            "started with agent --hub https://hub.example:8700 --hub-token /etc/landfall/hub.token\n";
+        assert_eq!(run.status.success(), runs, "{}", String::from_utf8_lossy(&run.stderr));
+        assert_eq!(said, if runs { wanted } else { "" });
+    }
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused() {
+    let target = Target::Kubeadm;
+    let refused = |plan: Result<Plan, RenderError>| plan.err().unwrap();
+    let network = gateway::Settings { networks: vec!["10.0.0.1/8".to_owned()], ..gateway(target) };
+    assert!(matches!(refused(gateway::plan(&network, Format::Yaml)), RenderError::Network { .. }));
+    let port = gateway::Settings { redirect: Some(6444), ..gateway(target) };
+    assert!(matches!(refused(gateway::plan(&port, Format::Yaml)), RenderError::Ports { .. }));
+    let of_capi = gateway::plan(&gateway(Target::Capi), Format::Ignition);
+    assert!(matches!(refused(of_capi), RenderError::IgnitionOfCapi));
+    for (way, format) in [
+        (Way::Image, Format::Ignition),
+        (Way::Image, Format::Helm),
+        (Way::FirstBoot, Format::Kustomize),
+        (Way::Pod, Format::Helm),
+        (Way::DaemonSet, Format::Ignition),
+    ] {
+        let error = refused(agent::plan(&agent(target, way), format));
+        assert!(matches!(error, RenderError::Combination { .. }), "{error}");
+    }
+    let bare = agent::Settings { download: None, ..agent(target, Way::FirstBoot) };
+    assert!(matches!(refused(agent::plan(&bare, Format::Yaml)), RenderError::Missing { .. }));
+    let bare = agent::Settings { image: None, ..agent(target, Way::Pod) };
+    assert!(matches!(refused(agent::plan(&bare, Format::Yaml)), RenderError::Missing { .. }));
+    let mut long = agent(target, Way::FirstBoot);
+    long.download = Some(Download { url: download().url + &"/x".repeat(400), ..download() });
+    assert!(matches!(refused(agent::plan(&long, Format::Yaml)), RenderError::Snippet { .. }));
+    let nameless = in_place::Settings { nodes: Vec::new(), ..in_place(target) };
+    assert!(matches!(refused(in_place::plan(&nameless, Format::Yaml)), RenderError::Missing { .. }));
+    let long = in_place::Settings { nodes: vec!["n".repeat(64)], ..in_place(target) };
+    assert!(matches!(refused(in_place::plan(&long, Format::Yaml)), RenderError::Node { .. }));
+}
