@@ -3,7 +3,7 @@ use std::ffi::OsString;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::commands::{
-    agent, collector, completions, connect, diagnose, explain, gateway, gather, hub, man, node, render,
+    agent, collector, completions, connect, demo, diagnose, explain, gateway, gather, hub, man, node, render,
     status, tunnel,
 };
 use crate::torcx_names;
@@ -38,6 +38,7 @@ pub(crate) enum Command {
     Hub(hub::Hub),
     Status(status::Status),
     Render(render::Render),
+    Demo(demo::Demo),
     Completions(completions::Completions),
     Man(man::Man),
 }

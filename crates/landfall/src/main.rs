@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Command::Hub(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Render(command) => command.run(),
+        Command::Demo(command) => command.run(),
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
     };

@@ -6,6 +6,7 @@ mod agent_hub;
 mod agent_node;
 mod bad_input;
 mod command;
+mod demo;
 mod diagnose;
 mod gateway;
 mod gateway_host;

@@ -1,0 +1,210 @@
+//! The processes of the story, and the folder they live in.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::output::complain;
+
+/// For one thing to happen: a role to listen, a report to arrive. Loaded machines are slow.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// Between two looks at something that is waited for.
+pub(super) const LOOK: Duration = Duration::from_millis(40);
+/// For all roles to end by themselves when they are told to.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// A socket's path has to fit into 108 bytes; names in the folder are shorter than the rest.
+const LONGEST_FOLDER: usize = 80;
+/// Lines of a role's log that are quoted when it fails.
+const QUOTED: usize = 12;
+/// What roles keep of this process's environment: proxies and kubeconfigs of the user are no part of the story.
+const ENVIRONMENT: [&str; 4] = ["PATH", "TMPDIR", "LANDFALL_LOG", "NO_COLOR"];
+
+/// All processes; they end, and the folder goes, when this is dropped.
+pub(super) struct Cast {
+    program: PathBuf,
+    players: Vec<Player>,
+    folder: TempDir,
+}
+
+struct Player {
+    name: String,
+    child: Child,
+}
+
+/// A command that came to its end.
+pub(super) struct Performed {
+    pub(super) code: Option<i32>,
+    pub(super) stdout: String,
+}
+
+// === impl Cast ===
+
+impl Cast {
+    pub(super) fn new() -> Result<Self> {
+        let folder = tempfile::Builder::new().prefix("landfall-demo-").tempdir().context("make a sandbox")?;
+        if folder.path().as_os_str().len() > LONGEST_FOLDER {
+            bail!("sockets cannot lie in `{}`: the path is too long", folder.path().display());
+        }
+        let program = std::env::current_exe().context("find this program")?;
+        Ok(Self { program, players: Vec::new(), folder })
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(super) fn write(&self, name: &str, content: &str) -> Result<()> {
+        let path = self.path(name);
+        let parent = path.parent().unwrap_or(self.folder.path());
+        let written = fs::create_dir_all(parent).and_then(|()| fs::write(&path, content));
+        written.with_context(|| format!("write `{}`", path.display()))
+    }
+
+    /// Starts a role, in the sandbox and with nothing of ours but the words given.
+    pub(super) fn start(&mut self, name: &str, arguments: &[String]) -> Result<()> {
+        let file = |end: &str| File::create(self.path(&format!("{name}.{end}")));
+        let mut command = Command::new(&self.program);
+        command.args(["demo", "--parent", &std::process::id().to_string(), "--"]).args(arguments);
+        command.current_dir(self.folder.path()).env_clear();
+        for variable in ENVIRONMENT {
+            if let Some(value) = std::env::var_os(variable) {
+                command.env(variable, value);
+            }
+        }
+        command.stdin(Stdio::null());
+        command.stdout(file("out").context("make a log")?).stderr(file("log").context("make a log")?);
+        // Ctrl-C is for the story, which ends its roles in order.
+        command.process_group(0);
+        let child = command.spawn().with_context(|| format!("start `{name}`"))?;
+        self.players.push(Player { name: name.to_owned(), child });
+        Ok(())
+    }
+
+    /// Waits until the role has said a line with these words, and gives what follows them.
+    pub(super) async fn says(&mut self, name: &str, words: &str) -> Result<String> {
+        let limit = Instant::now() + PATIENCE;
+        loop {
+            let log = self.log(name);
+            let found = log.lines().find_map(|line| Some(line.split_once(words)?.1.trim().to_owned()));
+            // A line without its end may be half a line.
+            if let Some(rest) = found.filter(|_| log.ends_with('\n')) {
+                return Ok(rest);
+            }
+            self.check(name)?;
+            if Instant::now() > limit {
+                self.quote(name);
+                bail!("`{name}` did not say `{words}` in time");
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// A role that has ended cannot do what it is waited for.
+    pub(super) fn check(&mut self, name: &str) -> Result<()> {
+        if self.has_ended(name) {
+            self.quote(name);
+            bail!("`{name}` ended before its time");
+        }
+        Ok(())
+    }
+
+    pub(super) fn has_ended(&mut self, name: &str) -> bool {
+        let player = self.players.iter_mut().find(|player| player.name == name);
+        player.is_none_or(|player| !matches!(player.child.try_wait(), Ok(None)))
+    }
+
+    /// Ends roles; whether one of them had ended by itself.
+    pub(super) fn dismiss(&mut self, names: &[&str]) -> bool {
+        let ended = names.iter().any(|name| self.has_ended(name));
+        for mut player in self.players.extract_if(.., |player| names.contains(&player.name.as_str())) {
+            player.end();
+        }
+        ended
+    }
+
+    /// Runs a command to its end.
+    pub(super) async fn perform(&mut self, name: &str, arguments: &[String]) -> Result<Performed> {
+        self.start(name, arguments)?;
+        let limit = Instant::now() + PATIENCE;
+        loop {
+            let Some(player) = self.players.last_mut() else { bail!("`{name}` is gone") };
+            if let Some(status) = player.child.try_wait().with_context(|| format!("wait for `{name}`"))? {
+                self.players.pop();
+                let stdout = fs::read_to_string(self.path(&format!("{name}.out"))).unwrap_or_default();
+                return Ok(Performed { code: status.code(), stdout });
+            }
+            if Instant::now() > limit {
+                self.quote(name);
+                bail!("`{name}` did not end in time");
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+
+    /// Tells everybody to go, waits for them, and removes the folder.
+    pub(super) async fn leave(mut self) -> Result<()> {
+        for player in &self.players {
+            // Who is gone already need not be told.
+            let _ = kill_process(Pid::from_child(&player.child), Signal::TERM);
+        }
+        let limit = Instant::now() + FAREWELL;
+        let here = |players: &mut Vec<Player>| {
+            players.retain_mut(|player| matches!(player.child.try_wait(), Ok(None)));
+            !players.is_empty()
+        };
+        while here(&mut self.players) && Instant::now() < limit {
+            tokio::time::sleep(LOOK).await;
+        }
+        self.end();
+        let path = self.folder.path();
+        fs::remove_dir_all(path).with_context(|| format!("remove `{}`", path.display()))
+    }
+
+    pub(super) fn quote(&self, name: &str) {
+        let log = self.log(name);
+        let lines: Vec<&str> = log.lines().collect();
+        let mut text = format!("the last words of `{name}`:");
+        for line in &lines[lines.len().saturating_sub(QUOTED)..] {
+            // Writing to a string cannot fail.
+            let _ = write!(text, " {line}");
+        }
+        complain(&text, None);
+    }
+
+    fn log(&self, name: &str) -> String {
+        fs::read_to_string(self.path(&format!("{name}.log"))).unwrap_or_default()
+    }
+
+    fn end(&mut self) {
+        for mut player in self.players.drain(..) {
+            player.end();
+        }
+    }
+}
+
+impl Drop for Cast {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+// === impl Player ===
+
+impl Player {
+    fn end(&mut self) {
+        // Failures here mean that the process is gone already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
