@@ -48,6 +48,7 @@ pub struct ApiServer {
 pub struct Sibling {
     server: Process,
     port: u16,
+    admin: PathBuf,
 }
 
 // === impl ApiServerSpec ===
@@ -147,7 +148,7 @@ impl ApiServer {
 
     /// Starts another API server of the same cluster.
     pub fn sibling(&self) -> Result<Sibling> {
-        self.sibling_of(&Binary::KubeApiserver.path()?)
+        self.sibling_with(&[])
     }
 
     /// Starts another API server of the same cluster, as in the middle of an upgrade: the same program, with another
@@ -166,17 +167,23 @@ impl ApiServer {
         let path = self.directory().join("kube-apiserver-other");
         std::fs::write(&path, program).context("write the other API server")?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
-        self.sibling_of(&path)
+        self.sibling_of(&path, &[])
     }
 
-    fn sibling_of(&self, program: &Path) -> Result<Sibling> {
+    /// The same with further flags; of two equal flags the last one counts.
+    pub fn sibling_with(&self, further: &[String]) -> Result<Sibling> {
+        self.sibling_of(&Binary::KubeApiserver.path()?, further)
+    }
+
+    fn sibling_of(&self, program: &Path, further: &[String]) -> Result<Sibling> {
         let (home, port) = (self.directory(), free_port()?);
         let name = format!("kube-apiserver-{port}");
         let admin = home.join(format!("admin-{port}.kubeconfig"));
         let url = format!("https://{}:{port}", bracketed(self.address));
         std::fs::write(&admin, kubeconfig(home, &url, "admin"))?;
-        let server = start_server(program, &name, home, port, &self.arguments, &admin)?;
-        Ok(Sibling { server, port })
+        let arguments = [self.arguments.as_slice(), further].concat();
+        let server = start_server(program, &name, home, port, &arguments, &admin)?;
+        Ok(Sibling { server, port, admin })
     }
 
     pub fn url(&self) -> String {
@@ -240,6 +247,11 @@ impl Sibling {
 
     pub fn process(&self) -> &Process {
         &self.server
+    }
+
+    /// Runs `kubectl` as the administrator, by way of this server.
+    pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        kubectl_output(&self.admin, arguments, None)
     }
 }
 

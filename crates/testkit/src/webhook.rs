@@ -42,8 +42,13 @@ pub struct Webhook {
 impl Webhook {
     /// Serves on `address` (port 0: a free one) until dropped.
     pub fn start(address: SocketAddr, answer: Answer) -> Result<Self> {
+        Self::start_as(address, "localhost", answer)
+    }
+
+    /// The same for those who call it by this name: an API server calls `SERVICE.NAMESPACE.svc`.
+    pub fn start_as(address: SocketAddr, name: &str, answer: Answer) -> Result<Self> {
         let authority = Authority::new("webhook", 7)?;
-        let names = [address.ip().to_string(), "localhost".to_owned()];
+        let names = [address.ip().to_string(), name.to_owned()];
         let pair = authority.issue(&Leaf::new("webhook", Purpose::Serve).names(names))?;
         let certificate = CertificateDer::from_pem_slice(pair.certificate.as_bytes())?;
         let key = PrivateKeyDer::from_pem_slice(pair.key.expose().as_bytes())?;

@@ -24,5 +24,6 @@ mod node_prepare;
 mod node_sysext;
 mod node_user;
 mod render;
+mod render_tunnel;
 mod tunnel;
 mod usage;
