@@ -8,6 +8,7 @@ mod bad_input;
 mod command;
 mod demo;
 mod diagnose;
+mod docs;
 mod gateway;
 mod gateway_host;
 mod gather;
