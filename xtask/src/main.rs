@@ -46,7 +46,7 @@ enum Task {
         #[arg(long, default_value = "text")]
         output: bench::Output,
     },
-    /// Static binary, container file, units, completions, manual pages, checksums
+    /// Static binary, packages, list of parts, container file, units, completions, manual pages, checksums
     Dist,
 }
 

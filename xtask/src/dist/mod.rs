@@ -1,0 +1,282 @@
+//! `cargo xtask dist`: what a release holds, below `target/dist/`.
+
+mod deb;
+mod package;
+mod rpm;
+mod sbom;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use sha2::{Digest as _, Sha256};
+
+use crate::shell;
+
+use self::package::About;
+use self::sbom::PLATFORM as TARGET;
+
+/// A program that is copied to broken machines has to stay small.
+const MAX_BINARY: u64 = 25_000_000;
+
+pub(crate) fn run() -> Result<()> {
+    let root = shell::root();
+    let dist = root.join("target/dist");
+    if dist.exists() {
+        fs::remove_dir_all(&dist).context("clear `target/dist`")?;
+    }
+    fs::create_dir_all(dist.join("completions")).context("make `target/dist`")?;
+
+    eprintln!("dist: static binary");
+    // A target of its own keeps the flags away from build scripts and procedural macros, which cannot be static.
+    shell::run(
+        shell::cargo()
+            .args(["build", "--profile", "dist", "--locked", "--package", "landfall", "--target", TARGET])
+            .env("RUSTFLAGS", "-C target-feature=+crt-static"),
+    )?;
+    let binary = dist.join("landfall");
+    fs::copy(root.join("target").join(TARGET).join("dist/landfall"), &binary).context("take the binary")?;
+    ensure!(is_static(&fs::read(&binary)?), "the binary needs a dynamic loader; it must be static");
+
+    let landfall = || std::process::Command::new(&binary);
+    for shell_name in ["bash", "zsh", "fish"] {
+        let script = shell::output(landfall().args(["completions", shell_name]))?;
+        fs::write(dist.join("completions").join(format!("landfall.{shell_name}")), script)?;
+    }
+    shell::run(landfall().arg("man").arg("--directory").arg(dist.join("man")))?;
+    copy_tree(&root.join("dist"), &dist)?;
+    for document in ["LICENSE", "README.md", "CHANGELOG.md"] {
+        fs::copy(root.join(document), dist.join(document)).with_context(|| format!("take `{document}`"))?;
+    }
+    accompany(&dist)?;
+    let sums = checksums(&dist)?;
+    fs::write(dist.join("SHA256SUMS"), &sums)?;
+    print!("{sums}");
+    let size = fs::metadata(&binary)?.len();
+    ensure!(size <= MAX_BINARY, "the binary has {size} bytes; {MAX_BINARY} are allowed");
+    eprintln!("dist: {} MB static binary", size / 1_000_000);
+    Ok(())
+}
+
+/// Packages and the list of parts, made from what lies in the folder already.
+fn accompany(dist: &Path) -> Result<()> {
+    // kubectl finds its plugins by their names.
+    std::os::unix::fs::symlink("landfall", dist.join("kubectl-landfall"))
+        .context("name the plugin of kubectl")?;
+    let about = about()?;
+    eprintln!("dist: list of parts");
+    let metadata = shell::output(shell::cargo().args([
+        "metadata",
+        "--format-version=1",
+        "--locked",
+        "--filter-platform",
+        TARGET,
+    ]))?;
+    fs::write(dist.join("landfall.cdx.json"), sbom::cyclonedx(&about, &metadata)?)?;
+    eprintln!("dist: packages");
+    let entries = package::entries(dist)?;
+    fs::write(dist.join(deb::name(&about)), deb::build(&about, &entries)?)?;
+    fs::write(dist.join(rpm::name(&about)), rpm::build(&about, &entries)?)?;
+    Ok(())
+}
+
+fn about() -> Result<About> {
+    let time = match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(time) => time,
+        Err(_) => String::from_utf8(shell::output(
+            std::process::Command::new("git").current_dir(shell::root()).args(["log", "-1", "--format=%ct"]),
+        )?)?,
+    };
+    Ok(About {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        summary: "The bootstrap plane of a Kubernetes cluster",
+        description: "Takes a machine from first boot to a Ready node, carries traffic into and out of a\n\
+                      half-born cluster, and names the root cause when a node does not make it.",
+        licence: env!("CARGO_PKG_LICENSE").to_owned(),
+        time: time.trim().parse().context("read the time of the source")?,
+    })
+}
+
+/// A dynamic executable names its loader in a program header of type `PT_INTERP`.
+fn is_static(elf: &[u8]) -> bool {
+    const PT_INTERP: u32 = 3;
+    let number = |at: usize, length: usize| {
+        let bytes = elf.get(at..at + length)?;
+        Some(bytes.iter().rev().fold(0_usize, |sum, byte| sum << 8 | usize::from(*byte)))
+    };
+    let (Some(table), Some(size), Some(count)) = (number(32, 8), number(54, 2), number(56, 2)) else {
+        return false;
+    };
+    (0..count).all(|index| number(table + index * size, 4) != Some(PT_INTERP as usize))
+}
+
+fn copy_tree(from: &Path, to: &Path) -> Result<()> {
+    for entry in fs::read_dir(from).with_context(|| format!("read `{}`", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            fs::create_dir_all(&target)?;
+            copy_tree(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), &target)?;
+        }
+    }
+    Ok(())
+}
+
+fn checksums(directory: &Path) -> Result<String> {
+    let mut files = Vec::new();
+    collect_files(directory, &mut files)?;
+    files.sort();
+    let mut sums = String::new();
+    for file in files {
+        let digest = Sha256::digest(fs::read(&file)?);
+        for byte in digest {
+            write!(sums, "{byte:02x}")?;
+        }
+        writeln!(sums, "  {}", file.strip_prefix(directory)?.display())?;
+    }
+    Ok(sums)
+}
+
+fn collect_files(directory: &Path, files: &mut Vec<std::path::PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            collect_files(&path, files)?;
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    use landfall_testkit::{Need, have};
+
+    /// A folder as `dist` fills it, with a stand-in for the program.
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let dist = folder.path();
+        for name in ["completions", "man"] {
+            fs::create_dir_all(dist.join(name)).unwrap();
+        }
+        copy_tree(&shell::root().join("dist"), dist).unwrap();
+        for name in ["LICENSE", "README.md", "CHANGELOG.md"] {
+            fs::copy(shell::root().join(name), dist.join(name)).unwrap();
+        }
+        fs::write(dist.join("landfall"), "#!/bin/sh\necho stand-in\n").unwrap();
+        fs::write(dist.join("man/landfall.1"), ".TH landfall 1\n").unwrap();
+        for shell_name in ["bash", "zsh", "fish"] {
+            fs::write(dist.join(format!("completions/landfall.{shell_name}")), "# completion\n").unwrap();
+        }
+        folder
+    }
+
+    fn about() -> About {
+        About {
+            version: "0.1.0".to_owned(),
+            summary: "A summary",
+            description: "Two lines\nof description.",
+            licence: "Apache-2.0".to_owned(),
+            time: 1_700_000_000,
+        }
+    }
+
+    fn output(command: &mut Command) -> String {
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    const INSTALLED: [&str; 5] = [
+        "/usr/bin/landfall",
+        "/usr/bin/kubectl-landfall",
+        "/usr/lib/systemd/system/landfall-agent.service",
+        "/usr/share/man/man1/landfall.1.gz",
+        "/usr/share/bash-completion/completions/landfall",
+    ];
+
+    #[test]
+    fn dpkg_takes_the_package() {
+        if !have(&[Need::Program("dpkg-deb")]) {
+            return;
+        }
+        let folder = folder();
+        let entries = package::entries(folder.path()).unwrap();
+        let path = folder.path().join(deb::name(&about()));
+        fs::write(&path, deb::build(&about(), &entries).unwrap()).unwrap();
+        let information = output(Command::new("dpkg-deb").arg("--info").arg(&path));
+        assert!(information.contains("Version: 0.1.0") && information.contains("A summary"), "{information}");
+        let contents = output(Command::new("dpkg-deb").arg("--contents").arg(&path));
+        for name in INSTALLED {
+            assert!(contents.contains(&name[1..]), "{name} is missing in {contents}");
+        }
+        let root = folder.path().join("root");
+        output(Command::new("dpkg-deb").arg("--extract").arg(&path).arg(&root));
+        assert_eq!(output(&mut Command::new(root.join("usr/bin/kubectl-landfall"))), "stand-in\n");
+        let unit = fs::read_to_string(root.join("usr/lib/systemd/system/landfall-agent.service")).unwrap();
+        assert!(unit.contains("ExecStart=/usr/bin/landfall agent"), "{unit}");
+    }
+
+    #[test]
+    fn rpm_takes_the_package() {
+        if !have(&[Need::Program("rpm")]) {
+            return;
+        }
+        let folder = folder();
+        let entries = package::entries(folder.path()).unwrap();
+        let path = folder.path().join(rpm::name(&about()));
+        fs::write(&path, rpm::build(&about(), &entries).unwrap()).unwrap();
+        let database = format!("--dbpath={}", folder.path().join("db").display());
+        let rpm = |arguments: &[&str]| output(Command::new("rpm").arg(&database).args(arguments).arg(&path));
+        let checked = rpm(&["-Kv", "--nosignature"]);
+        assert!(checked.contains("digest: OK") && !checked.contains("BAD"), "{checked}");
+        let information = rpm(&["-qip"]);
+        assert!(information.contains("0.1.0") && information.contains("A summary"), "{information}");
+        let contents = rpm(&["-qlp"]);
+        for name in INSTALLED {
+            assert!(contents.lines().any(|line| line == name), "{name} is missing in {contents}");
+        }
+        let root = folder.path().join("root").display().to_string();
+        rpm(&["-i", "--nodeps", "--ignorearch", "--noscripts", "--root", &root]);
+        assert_eq!(output(&mut Command::new(format!("{root}/usr/bin/kubectl-landfall"))), "stand-in\n");
+    }
+
+    #[test]
+    fn packages_are_the_same_each_time() {
+        let folder = folder();
+        let build = || {
+            let entries = package::entries(folder.path()).unwrap();
+            (deb::build(&about(), &entries).unwrap(), rpm::build(&about(), &entries).unwrap())
+        };
+        assert!(build() == build());
+    }
+
+    #[test]
+    fn the_list_of_parts_has_what_is_linked_and_nothing_else() {
+        let metadata = br#"{
+            "packages": [
+                {"id": "a", "name": "landfall", "version": "1.0.0", "license": "Apache-2.0"},
+                {"id": "b", "name": "linked", "version": "2.0.0", "license": "MIT/Apache-2.0"},
+                {"id": "c", "name": "only-for-tests", "version": "3.0.0", "license": "MIT"}
+            ],
+            "resolve": {"nodes": [
+                {"id": "a", "deps": [
+                    {"pkg": "b", "dep_kinds": [{"kind": null}]},
+                    {"pkg": "c", "dep_kinds": [{"kind": "dev"}]}
+                ]},
+                {"id": "b", "deps": []},
+                {"id": "c", "deps": []}
+            ]}
+        }"#;
+        let sbom = sbom::cyclonedx(&about(), metadata).unwrap();
+        assert!(sbom.contains("pkg:cargo/linked@2.0.0") && sbom.contains("MIT OR Apache-2.0"), "{sbom}");
+        assert!(sbom.contains("pkg:cargo/landfall@1.0.0") && !sbom.contains("only-for-tests"), "{sbom}");
+    }
+}
