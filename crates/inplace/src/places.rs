@@ -56,9 +56,9 @@ impl Folder {
         self.0.join("machine-config-daemon")
     }
 
-    /// The sequence number of the last progress that was taken.
+    /// The sequence number of the last progress that was taken: beside the folder, because it outlives it.
     pub fn told(&self) -> PathBuf {
-        self.0.join("told")
+        self.0.with_extension("told")
     }
 
     /// One half of the payload ended well.

@@ -2,7 +2,8 @@
 //! state only.
 //!
 //! The queue is the ledger itself: an event is in it before anybody hears of it, and stays. Beside it lies the number of
-//! the last event the webhook took, so that the next process goes on there. Telling never holds the work up, and what
+//! the last event the webhook took, so that the next process goes on there, even one that finds the attempt ended: what
+//! could not be told at the end is told when the same Secret is handed in again. Telling never holds the work up, and what
 //! is told of one event is the same however often it is told: `(attempt, sequence)` names it.
 
 use std::path::Path;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use landfall_fetch::{Exchange, Method};
 use landfall_model::chain;
 use landfall_model::step::{Event, Happening};
-use landfall_steps::durable::{self, Access};
+use landfall_steps::durable::Access;
 use landfall_steps::events::Sink;
 use landfall_steps::{RunRecord, read_all};
 use serde_json::{Value, json};
@@ -23,10 +24,10 @@ use crate::places::{Folder, RUN, STATE};
 use crate::request::{ClusterUse, Request};
 use crate::steps::Given;
 use crate::story::{self, State};
-use crate::world::{Trust, World, read};
+use crate::world::{Trust, World, read, write};
 
-/// The annotation that shows the state of a node.
-pub const ANNOTATION: &str = "landfall.dev/in-place-state";
+pub use landfall_model::in_place::STATE_ANNOTATION as ANNOTATION;
+
 const WITHIN: Duration = Duration::from_secs(20);
 const MAX_ANSWER: u64 = 1024 * 1024;
 /// Between two tries at an endpoint that does not answer: doubled up to the longest.
@@ -181,15 +182,9 @@ impl<W: World> Teller<W> {
 
     /// Losing this means telling some events twice, which is harmless.
     fn remember(&self) {
-        let folder = Folder::of(&self.attempt);
-        // Not after the end, when the folder is gone.
-        if self.world.exists(folder.path()).unwrap_or(false) {
-            let text = self.told.to_string();
-            let place = self.world.place(&folder.told());
-            if let Err(error) = durable::write(&*self.world.disk(), &place, text.as_bytes(), Access::PRIVATE)
-            {
-                tracing::debug!(error = %chain(&error), "It is not written down what was told.");
-            }
+        let (path, text) = (Folder::of(&self.attempt).told(), self.told.to_string());
+        if let Err(error) = write(&*self.world, &path, text.as_bytes(), Access::PRIVATE) {
+            tracing::debug!(error = %chain(&error), "It is not written down what was told.");
         }
     }
 

@@ -4,12 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::flavour::Flavour;
 
-/// The label of the seed, and what it is set to.
-pub const SEED_LABEL: &str = "ibm-cloud.kubernetes.io/ipb-schedule";
-pub const LABEL: &str = "landfall.dev/in-place";
-pub const NAMESPACE: &str = "kube-system";
-/// The key of the Secret that holds everything.
-pub const SECRET_KEY: &str = "bootstrap";
+pub use landfall_model::in_place::{LABEL, NAMESPACE, SECRET_KEY, SEED_LABEL, secret_names};
+
 /// Room for the new system beside the old one, after its image was fetched.
 pub const FREE_BYTES: u64 = 16 * 1024 * 1024 * 1024;
 
@@ -32,9 +28,4 @@ pub enum ClusterUse {
     Needed,
     /// Nobody but this machine is concerned.
     None,
-}
-
-/// The names of the Secret of a node, the native one first.
-pub fn secret_names(node: &str) -> [String; 2] {
-    [format!("landfall-in-place-{node}"), format!("ibm-ipb-{node}")]
 }

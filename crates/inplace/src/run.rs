@@ -142,9 +142,8 @@ pub async fn run<W: World>(
         }
     };
     let outcome = outcome.map_err(RunError::Ledger)?;
-    if !was_ended {
-        teller.last_words().await;
-    }
+    // One that has ended may not have been able to tell its end.
+    teller.last_words().await;
     if outcome.is_final() {
         conclude(&**world, request, plan.attempt(), was_ended).await?;
     }

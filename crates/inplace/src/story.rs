@@ -1,39 +1,13 @@
 //! Where an attempt stands, in the words users know: a pure view of its ledger.
 
+pub use landfall_model::in_place::State;
 use landfall_model::step::{Event, Happening, Outcome, Retry, StepState};
 use landfall_steps::RunRecord;
-use serde::{Deserialize, Serialize};
 
 use crate::steps::{
     APPLY_MACHINE_CONFIG, CLAIM, CLEAR_UP, GO_DOWN, INSTALL, PREFLIGHT, RUN_BASE, RUN_KUBE, SET_STATE_ASIDE,
     STAGE, TAKE_LABEL_OFF, VERIFY,
 };
-
-/// The states of an attempt, in their order, and the ways it ends.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", tag = "is")]
-pub enum State {
-    /// Asked for; nothing is written down yet.
-    Requested,
-    Claimed,
-    Preflight,
-    Staged,
-    Armed,
-    Applying,
-    Rebooting,
-    Verifying,
-    Done,
-    Failed {
-        reason: String,
-        step: String,
-        retryable: bool,
-    },
-    /// What was begun was taken back: the machine is as it was.
-    RolledBack {
-        reason: String,
-        step: String,
-    },
-}
 
 /// The state of an attempt.
 pub fn state(record: &RunRecord) -> State {
@@ -121,26 +95,6 @@ fn reached(step: &str) -> State {
 pub fn current(record: &RunRecord) -> &str {
     let step = record.steps().iter().find(|step| !step.state.is_behind());
     step.map_or("", |step| step.name.as_str())
-}
-
-// === impl State ===
-
-impl State {
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Requested => "Requested",
-            Self::Claimed => "Claimed",
-            Self::Preflight => "Preflight",
-            Self::Staged => "Staged",
-            Self::Armed => "Armed",
-            Self::Applying => "Applying",
-            Self::Rebooting => "Rebooting",
-            Self::Verifying => "Verifying",
-            Self::Done => "Done",
-            Self::Failed { .. } => "Failed",
-            Self::RolledBack { .. } => "RolledBack",
-        }
-    }
 }
 
 /// For people, in one paragraph.

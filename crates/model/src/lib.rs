@@ -13,6 +13,7 @@ mod secret;
 pub mod bundle;
 pub mod envelope;
 pub mod identity;
+pub mod in_place;
 pub mod report;
 pub mod step;
 pub mod terminal;

@@ -79,6 +79,11 @@ struct Rest {
     applied: u32,
     downloads: u32,
     halves: Vec<(String, u32)>,
+    /// States the cluster was shown.
+    shown: Vec<String>,
+    /// Whether the progress endpoint answers, and the numbers of the events it took.
+    endpoint: bool,
+    progress: Vec<u64>,
 }
 
 // === impl Crash ===
@@ -118,6 +123,9 @@ impl Machine {
             applied: 0,
             downloads: 0,
             halves: Vec::new(),
+            shown: Vec::new(),
+            endpoint: true,
+            progress: Vec::new(),
         };
         Self { flavour, fault, disk, rest: Arc::new(Mutex::new(rest)) }
     }
@@ -155,6 +163,29 @@ impl Machine {
     pub(super) fn start_kubelet(&self, _: Life) {
         let mut rest = self.rest();
         rest.kubelet = Some(rest.boots);
+    }
+
+    pub(super) fn shown(&self) -> Vec<String> {
+        self.rest().shown.clone()
+    }
+
+    pub(super) fn progress_endpoint(&self, answers: bool) {
+        self.rest().endpoint = answers;
+    }
+
+    pub(super) fn progress(&self) -> Vec<u64> {
+        self.rest().progress.clone()
+    }
+
+    pub(super) fn paths(&self) -> Vec<String> {
+        self.files(Path::new("/")).iter().map(|path| path.display().to_string()).collect()
+    }
+
+    /// What is left of the old state, under its own name or set aside.
+    pub(super) fn trees_of_the_old_life(&self) -> Vec<String> {
+        let rest = self.rest();
+        let trees = rest.trees.iter().map(|path| path.display().to_string());
+        trees.filter(|path| path.starts_with(OLD_STATE)).collect()
     }
 
     pub(super) fn is_labelled(&self) -> bool {
@@ -258,6 +289,11 @@ impl Machine {
         for path in &units::to_remove()[..3] {
             assert!(!self.exists(path).unwrap(), "`{}` is left, {when}", path.display());
         }
+        self.check_secrets(when);
+    }
+
+    #[track_caller]
+    pub(super) fn check_secrets(&self, when: &str) {
         let left = self.files(Path::new("/"));
         for path in left {
             let bytes = self.disk.peek(&path).unwrap_or_default();
@@ -402,6 +438,16 @@ impl World for Machine {
     }
 
     async fn exchange(&self, _: &Trust, question: &Exchange) -> Result<Answer, FetchError> {
+        if question.url.ends_with("/upiworker")
+            && let Some(body) = &question.body
+        {
+            let mut rest = self.rest();
+            if !rest.endpoint {
+                return Ok(Answer { status: 503, headers: Vec::new(), body: Vec::new() });
+            }
+            let told: Value = serde_json::from_str(body).unwrap();
+            rest.progress.push(told["sequence"].as_u64().unwrap());
+        }
         Ok(Self::answer(&question.url))
     }
 
@@ -537,6 +583,8 @@ impl World for Machine {
 
     async fn annotate(&self, _: &str, _: &str, value: &str) -> Result<(), NoAnswer> {
         assert!(!value.contains(PASSWORD) && !value.contains("a-token-of"), "{value}");
+        let told: Value = serde_json::from_str(value).unwrap();
+        self.rest().shown.push(told["state"].as_str().unwrap().to_owned());
         Ok(())
     }
 }

@@ -9,6 +9,7 @@
 
 mod auth;
 mod layer;
+mod manifest;
 mod reference;
 mod registries;
 
@@ -23,6 +24,7 @@ use serde_json::Value;
 pub(crate) use auth::escape;
 pub use auth::{AuthFile, Challenge, MAX_BYTES as MAX_AUTH_BYTES};
 pub use layer::{Extracted, LayerError, extract};
+pub use manifest::{Layer, Manifest, ManifestError};
 pub use reference::{Reference, ReferenceError};
 pub use registries::{Place, RegistriesError, places};
 
@@ -33,8 +35,6 @@ const MAX_MANIFEST: u64 = 4 * 1024 * 1024;
 const MAX_TOKEN_ANSWER: u64 = 1024 * 1024;
 /// The largest layer of a release image has some hundred megabytes.
 const MAX_LAYER: u64 = 4 * 1024 * 1024 * 1024;
-/// An image has a dozen layers, not hundreds.
-const MAX_LAYERS: usize = 256;
 /// From a registry to a bucket; more is a circle.
 const MAX_REDIRECTS: usize = 5;
 const WITHIN: Duration = Duration::from_secs(60);
@@ -48,13 +48,6 @@ pub struct Image {
     pub place: Place,
     /// Digests of its layers, the first first.
     pub layers: Vec<Layer>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Layer {
-    pub digest: Digest,
-    pub kind: String,
-    pub bytes: u64,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -161,19 +154,13 @@ impl<W: World> Registry<'_, W> {
         for _ in 0..2 {
             let body = self.manifest(place, &digest).await?;
             let malformed = |what| OciError::Malformed { host: place.host.clone(), what };
-            let manifest: Value = serde_json::from_slice(&body).map_err(|_| malformed("the manifest"))?;
-            let Some(children) = manifest["manifests"].as_array() else {
-                return Ok(Image {
-                    place: place.clone(),
-                    layers: layers(&manifest).ok_or_else(|| malformed("the list of layers"))?,
-                });
+            let children = match Manifest::parse(&body).map_err(|error| malformed(error.part))? {
+                Manifest::Image(layers) => return Ok(Image { place: place.clone(), layers }),
+                Manifest::Index(children) => children,
             };
             let architecture = architecture();
-            let child = children.iter().find(|child| {
-                child["platform"]["architecture"] == architecture && child["platform"]["os"] == "linux"
-            });
-            let child = child.ok_or(OciError::Architecture { architecture })?;
-            digest = digest_of(&child["digest"]).ok_or_else(|| malformed("the index"))?;
+            let child = children.into_iter().find(|(made_for, _)| made_for == architecture);
+            digest = child.ok_or(OciError::Architecture { architecture })?.1;
         }
         Err(OciError::Malformed { host: place.host.clone(), what: "an index of indexes" })
     }
@@ -299,24 +286,6 @@ impl<W: World> Registry<'_, W> {
 
 fn reach(place: &Place, source: FetchError) -> OciError {
     OciError::Reach { host: place.host.clone(), source }
-}
-
-fn layers(manifest: &Value) -> Option<Vec<Layer>> {
-    let entries = manifest["layers"].as_array().filter(|entries| entries.len() <= MAX_LAYERS)?;
-    entries
-        .iter()
-        .map(|entry| {
-            Some(Layer {
-                digest: digest_of(&entry["digest"])?,
-                kind: entry["mediaType"].as_str()?.to_owned(),
-                bytes: entry["size"].as_u64()?,
-            })
-        })
-        .collect()
-}
-
-fn digest_of(value: &Value) -> Option<Digest> {
-    Digest::new(Algorithm::Sha256, value.as_str()?.strip_prefix("sha256:")?)
 }
 
 fn short(digest: &Digest) -> String {
