@@ -1,4 +1,5 @@
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -15,6 +16,8 @@ const DEFAULT_DEADLINE: Duration = Duration::from_secs(15);
 #[expect(missing_debug_implementations, reason = "holds credentials")]
 pub struct Cluster {
     client: Client,
+    /// As `client`, but an answer is an answer; made when it is first needed.
+    once: Arc<OnceLock<Client>>,
     config: Config,
     deadline: Duration,
 }
@@ -46,7 +49,7 @@ impl Cluster {
 
     fn from_config(config: Config) -> Result<Self, Error> {
         let client = Client::try_from(config.clone()).map_err(|source| Error::Client { source })?;
-        Ok(Self { client, config, deadline: DEFAULT_DEADLINE })
+        Ok(Self { client, once: Arc::default(), config, deadline: DEFAULT_DEADLINE })
     }
 
     /// The same cluster through connections of its own: behind a load balancer, perhaps to another server.
@@ -73,6 +76,18 @@ impl Cluster {
 
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
+    }
+
+    /// A client that gives every answer as it is. The usual one asks again after "too many requests" and "unavailable",
+    /// which is right for reading, and wrong where this very answer is what was asked for.
+    pub(crate) fn client_once(&self) -> Result<Client, Error> {
+        if let Some(client) = self.once.get() {
+            return Ok(client.clone());
+        }
+        let mut config = self.config.clone();
+        config.default_retry = false;
+        let client = Client::try_from(config).map_err(|source| Error::Client { source })?;
+        Ok(self.once.get_or_init(|| client).clone())
     }
 
     /// Ask one thing, within the deadline.

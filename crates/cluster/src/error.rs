@@ -19,6 +19,8 @@ pub enum Error {
     Address { address: String },
     #[error("{asked}")]
     Refused { asked: String, source: kube::Error },
+    #[error("read or write a {kind} as JSON")]
+    Manifest { kind: &'static str, source: serde_json::Error },
     #[error("{asked}: no answer within {seconds} s")]
     Late { asked: String, seconds: u64 },
 }
@@ -40,6 +42,14 @@ impl Error {
     pub fn answer(&self) -> Option<(u16, &str)> {
         match self {
             Self::Refused { source: kube::Error::Api(status), .. } => Some((status.code, &status.reason)),
+            _ => None,
+        }
+    }
+
+    /// The API server's own words.
+    pub fn said(&self) -> Option<&str> {
+        match self {
+            Self::Refused { source: kube::Error::Api(status), .. } => Some(&status.message),
             _ => None,
         }
     }

@@ -53,7 +53,7 @@ impl Cluster {
     }
 }
 
-fn facts(node: Node) -> NodeFacts {
+pub(crate) fn facts(node: Node) -> NodeFacts {
     let (spec, status) = (node.spec.unwrap_or_default(), node.status.unwrap_or_default());
     let info = status.node_info.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();

@@ -1,10 +1,18 @@
 use std::collections::BTreeMap;
 
+use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret as SecretObject;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
 use landfall_model::Secret;
 
 use crate::{Cluster, Error};
+
+/// Secrets of one answer; the rest is asked for again.
+const PAGE: u32 = 500;
+/// One for each of more nodes than a cluster has.
+const MAX_SECRETS: usize = 20_000;
 
 /// The data of a Secret by key.
 pub type SecretData = BTreeMap<String, Secret<Vec<u8>>>;
@@ -18,5 +26,66 @@ impl Cluster {
             let data = object.data.unwrap_or_default().into_iter();
             data.map(|(key, value)| (key, Secret::new(value.0))).collect()
         }))
+    }
+    /// The Secrets of a namespace by name, with their labels and without their data.
+    pub async fn secrets(
+        &self,
+        namespace: &str,
+    ) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
+        let secrets: Api<SecretObject> = Api::namespaced(self.client(), namespace);
+        let mut parameters = ListParams::default().limit(PAGE);
+        let mut all = BTreeMap::new();
+        loop {
+            let asked = || format!("list the Secrets of {namespace}");
+            let page = self.ask(asked, secrets.list_metadata(&parameters)).await?;
+            for object in page.items {
+                all.insert(
+                    object.metadata.name.unwrap_or_default(),
+                    object.metadata.labels.unwrap_or_default(),
+                );
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) if all.len() < MAX_SECRETS => parameters = parameters.continue_token(&token),
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    /// Creates a Secret; one that is there already stays.
+    pub async fn create_secret(
+        &self,
+        namespace: &str,
+        name: &str,
+        labels: &BTreeMap<String, String>,
+        data: &SecretData,
+    ) -> Result<(), Error> {
+        let secrets: Api<SecretObject> = Api::namespaced(self.client(), namespace);
+        let data = data.iter().map(|(key, value)| (key.clone(), ByteString(value.expose().clone())));
+        let object = SecretObject {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                labels: Some(labels.clone()),
+                ..ObjectMeta::default()
+            },
+            data: Some(data.collect()),
+            ..SecretObject::default()
+        };
+        let parameters = PostParams::default();
+        let asked = || format!("create Secret {namespace}/{name}");
+        match self.ask(asked, secrets.create(&parameters, &object)).await {
+            Err(error) if error.answer().is_some_and(|(code, _)| code == 409) => Ok(()),
+            created => created.map(drop),
+        }
+    }
+
+    /// Deletes a Secret; one that is gone is no failure.
+    pub async fn delete_secret(&self, namespace: &str, name: &str) -> Result<(), Error> {
+        let secrets: Api<SecretObject> = Api::namespaced(self.client(), namespace);
+        let parameters = DeleteParams::default();
+        let asked = || format!("delete Secret {namespace}/{name}");
+        match self.ask(asked, secrets.delete(name, &parameters)).await {
+            Err(error) if error.answer().is_some_and(|(code, _)| code == 404) => Ok(()),
+            deleted => deleted.map(drop),
+        }
     }
 }

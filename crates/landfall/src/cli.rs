@@ -3,8 +3,8 @@ use std::ffi::OsString;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::commands::{
-    agent, collector, completions, connect, demo, diagnose, explain, gateway, gather, hub, man, node, render,
-    status, tunnel,
+    agent, collector, completions, connect, controller, demo, diagnose, explain, gateway, gather, hub, man,
+    node, render, status, tunnel,
 };
 use crate::torcx_names;
 
@@ -36,6 +36,7 @@ pub(crate) enum Command {
     Collector(collector::Collector),
     Node(Box<node::Node>),
     Hub(hub::Hub),
+    Controller(Box<controller::Controller>),
     Status(status::Status),
     Render(render::Render),
     Demo(demo::Demo),

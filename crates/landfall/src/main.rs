@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Command::Collector(command) => command.run(),
         Command::Node(command) => command.run(),
         Command::Hub(command) => command.run(),
+        Command::Controller(command) => command.run(),
         Command::Status(command) => command.run(),
         Command::Render(command) => command.run(),
         Command::Demo(command) => command.run(),

@@ -5,6 +5,7 @@ mod agent_daemon;
 pub(crate) mod collector;
 pub(crate) mod completions;
 pub(crate) mod connect;
+pub(crate) mod controller;
 pub(crate) mod demo;
 pub(crate) mod diagnose;
 pub(crate) mod explain;

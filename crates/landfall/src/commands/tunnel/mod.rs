@@ -6,7 +6,7 @@ mod pflag;
 mod server;
 mod status;
 
-pub(crate) use pflag::as_upstream_writes;
+pub(crate) use pflag::{as_upstream_writes, duration};
 
 use std::net::{IpAddr, Ipv6Addr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};

@@ -69,7 +69,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
 }
 
 /// What Go's `time.ParseDuration` takes, without its negative ones.
-pub(super) fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "hint: a number and a unit, such as `500ms`, `10s`, `1m30s`, `1h`".to_owned();
     if text == "0" {
         return Ok(Duration::ZERO);

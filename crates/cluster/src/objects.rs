@@ -1,0 +1,92 @@
+use kube::Api;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
+use serde_json::Value;
+
+use crate::{Cluster, Error};
+
+/// Objects of one answer; the rest is asked for again.
+const PAGE: u32 = 500;
+/// More objects than a cluster has nodes.
+const MAX_OBJECTS: usize = 20_000;
+
+/// A cluster-wide kind that is no part of Kubernetes itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind {
+    pub group: &'static str,
+    pub version: &'static str,
+    pub kind: &'static str,
+    pub plural: &'static str,
+}
+
+/// Which part of an object is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Object,
+    Status,
+}
+
+impl Cluster {
+    /// All objects of a kind, as JSON.
+    pub async fn objects(&self, kind: &Kind) -> Result<Vec<Value>, Error> {
+        let objects = self.dynamic(kind);
+        let mut parameters = ListParams::default().limit(PAGE);
+        let mut all = Vec::new();
+        loop {
+            let page = self.ask(|| format!("list {}", kind.plural), objects.list(&parameters)).await?;
+            for object in page.items {
+                let value = serde_json::to_value(object)
+                    .map_err(|source| Error::Manifest { kind: kind.kind, source })?;
+                all.push(value);
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) if all.len() < MAX_OBJECTS => parameters = parameters.continue_token(&token),
+                _ => return Ok(all),
+            }
+        }
+    }
+
+    /// Server-side apply: what the manager said before and does not say now is gone.
+    pub async fn apply(
+        &self,
+        kind: &Kind,
+        name: &str,
+        manager: &str,
+        part: Part,
+        content: &Value,
+    ) -> Result<(), Error> {
+        let objects = self.dynamic(kind);
+        let mut object = content.clone();
+        object["apiVersion"] = Value::String(format!("{}/{}", kind.group, kind.version));
+        object["kind"] = Value::String(kind.kind.to_owned());
+        object["metadata"]["name"] = Value::String(name.to_owned());
+        // It is ours alone: what somebody else wrote into it gives way.
+        let parameters = PatchParams::apply(manager).force();
+        let patch = Patch::Apply(&object);
+        let asked = || format!("write {} {name}", kind.kind);
+        match part {
+            Part::Object => self.ask(asked, objects.patch(name, &parameters, &patch)).await.map(drop),
+            Part::Status => self.ask(asked, objects.patch_status(name, &parameters, &patch)).await.map(drop),
+        }
+    }
+
+    /// Deletes an object; one that is gone is no failure.
+    pub async fn delete_object(&self, kind: &Kind, name: &str) -> Result<(), Error> {
+        let objects = self.dynamic(kind);
+        let parameters = DeleteParams::default();
+        match self.ask(|| format!("delete {} {name}", kind.kind), objects.delete(name, &parameters)).await {
+            Err(error) if error.answer().is_some_and(|(code, _)| code == 404) => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+
+    fn dynamic(&self, kind: &Kind) -> Api<DynamicObject> {
+        let resource = ApiResource {
+            group: kind.group.to_owned(),
+            version: kind.version.to_owned(),
+            api_version: format!("{}/{}", kind.group, kind.version),
+            kind: kind.kind.to_owned(),
+            plural: kind.plural.to_owned(),
+        };
+        Api::all_with(self.client(), &resource)
+    }
+}

@@ -1,0 +1,132 @@
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::Eviction as EvictionObject;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use serde_json::Value;
+
+use crate::{Cluster, Error};
+
+/// What the kubelet marks the API's copy of a static pod with.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// A kubelet runs a few hundred at most.
+const MAX_PODS: u32 = 2000;
+
+/// A pod, as far as draining a node is concerned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodFacts {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    /// The node it is bound to.
+    pub node: String,
+    /// The kind of what would make it again elsewhere.
+    pub controller: Option<String>,
+    /// The API's copy of a static pod.
+    pub is_mirror: bool,
+    /// It has ended and will not run again.
+    pub has_finished: bool,
+    /// It is being deleted.
+    pub is_going: bool,
+    /// It keeps data that goes with it.
+    pub has_local_data: bool,
+}
+
+/// What came of an eviction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// It is going, or has gone.
+    Accepted,
+    /// A disruption budget forbids it for now.
+    Refused { reason: String },
+}
+
+impl Cluster {
+    pub async fn pods_on(&self, node: &str) -> Result<Vec<PodFacts>, Error> {
+        let pods: Api<Pod> = Api::all(self.client());
+        let parameters = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(MAX_PODS);
+        let found = self.ask(|| format!("list the pods on node {node}"), pods.list(&parameters)).await?;
+        Ok(found.items.into_iter().map(pod_facts).collect())
+    }
+
+    /// The pods of a namespace with these labels.
+    pub async fn pods(&self, namespace: &str, selector: &str) -> Result<Vec<PodFacts>, Error> {
+        let pods: Api<Pod> = Api::namespaced(self.client(), namespace);
+        let parameters = ListParams::default().labels(selector).limit(MAX_PODS);
+        let asked = || format!("list pods {selector} in {namespace}");
+        let found = self.ask(asked, pods.list(&parameters)).await?;
+        Ok(found.items.into_iter().map(pod_facts).collect())
+    }
+
+    /// Asks for a pod to go, within the budgets of those who own it.
+    pub async fn evict(&self, pod: &PodFacts, grace: Option<Duration>) -> Result<Eviction, Error> {
+        // A budget's refusal is "too many requests".
+        let pods: Api<Pod> = Api::namespaced(self.client_once()?, &pod.namespace);
+        // By hand: the library's own call writes the options under a name that the API server does not know.
+        let eviction = EvictionObject {
+            metadata: ObjectMeta { name: Some(pod.name.clone()), ..ObjectMeta::default() },
+            delete_options: Some(DeleteOptions {
+                grace_period_seconds: grace.map(|grace| i64::try_from(grace.as_secs()).unwrap_or(i64::MAX)),
+                preconditions: Some(Preconditions { uid: Some(pod.uid.clone()), resource_version: None }),
+                ..DeleteOptions::default()
+            }),
+        };
+        let parameters = PostParams::default();
+        let asked = || format!("evict pod {}/{}", pod.namespace, pod.name);
+        let answer = pods.create_subresource::<_, Value>("eviction", &pod.name, &parameters, &eviction);
+        match self.ask(asked, answer).await {
+            Ok(_) => Ok(Eviction::Accepted),
+            Err(error) => match error.answer() {
+                // Gone, or another one of its name is in its place.
+                Some((404 | 409, _)) => Ok(Eviction::Accepted),
+                Some((429, _)) => {
+                    Ok(Eviction::Refused { reason: error.said().unwrap_or_default().to_owned() })
+                }
+                _ => Err(error),
+            },
+        }
+    }
+
+    /// Creates a pod from its manifest; one that is there already stays.
+    pub async fn create_pod(&self, namespace: &str, manifest: Value) -> Result<(), Error> {
+        let pods: Api<Pod> = Api::namespaced(self.client(), namespace);
+        let pod: Pod =
+            serde_json::from_value(manifest).map_err(|source| Error::Manifest { kind: "Pod", source })?;
+        let parameters = PostParams::default();
+        match self.ask(|| format!("create a pod in {namespace}"), pods.create(&parameters, &pod)).await {
+            Err(error) if error.answer().is_some_and(|(code, _)| code == 409) => Ok(()),
+            created => created.map(drop),
+        }
+    }
+
+    /// Deletes a pod; one that is gone is no failure.
+    pub async fn delete_pod(&self, namespace: &str, name: &str) -> Result<(), Error> {
+        let pods: Api<Pod> = Api::namespaced(self.client(), namespace);
+        let parameters = DeleteParams::default();
+        let asked = || format!("delete pod {namespace}/{name}");
+        match self.ask(asked, pods.delete(name, &parameters)).await {
+            Err(error) if error.answer().is_some_and(|(code, _)| code == 404) => Ok(()),
+            deleted => deleted.map(drop),
+        }
+    }
+}
+
+fn pod_facts(pod: Pod) -> PodFacts {
+    let (spec, status, metadata) =
+        (pod.spec.unwrap_or_default(), pod.status.unwrap_or_default(), pod.metadata);
+    let owners = metadata.owner_references.unwrap_or_default();
+    let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
+    PodFacts {
+        namespace: metadata.namespace.unwrap_or_default(),
+        name: metadata.name.unwrap_or_default(),
+        uid: metadata.uid.unwrap_or_default(),
+        node: spec.node_name.unwrap_or_default(),
+        controller: controller.map(|owner| owner.kind),
+        is_mirror: metadata.annotations.is_some_and(|notes| notes.contains_key(MIRROR)),
+        has_finished: matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")),
+        is_going: metadata.deletion_timestamp.is_some(),
+        has_local_data: spec.volumes.unwrap_or_default().iter().any(|volume| volume.empty_dir.is_some()),
+    }
+}

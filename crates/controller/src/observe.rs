@@ -1,0 +1,77 @@
+//! One look at the cluster.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use landfall_cluster::{Cluster, Error, PodFacts};
+use landfall_model::in_place::secret_names;
+
+use crate::certificates::{CLIENT_SIGNER, SERVING_SIGNER};
+use crate::manifests::{MANAGED_BY, MANAGER, RUNNER, RUNNER_SELECTOR, Settings};
+use crate::policy::{Approvals, Policy};
+use crate::record::{KIND, Phase, Record};
+use crate::world::{Node, Runner, SecretState, World};
+
+/// What was seen, and where a watch goes on.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub world: World,
+    pub version: String,
+}
+
+pub async fn observe(
+    cluster: &Cluster,
+    settings: &Settings,
+    policy: &Policy,
+    refused: &BTreeMap<String, String>,
+) -> Result<Seen, Error> {
+    let fleet = cluster.fleet(&settings.selector).await?;
+    let objects = cluster.objects(&KIND).await?;
+    let records: BTreeMap<String, Record> = objects.iter().filter_map(Record::read).collect();
+    let mut nodes: BTreeMap<String, Node> =
+        fleet.nodes.into_iter().map(|node| (node.name.clone(), Node::new(node))).collect();
+
+    let secrets = cluster.secrets(&settings.namespace).await?;
+    let runners = cluster.pods(&settings.namespace, RUNNER_SELECTOR).await?;
+    for (name, node) in &mut nodes {
+        node.secret = secret(&secrets, name);
+        node.runner = runner(&runners, name);
+        let phase = records.get(name).map(|record| record.phase);
+        if matches!(phase, Some(Phase::Draining | Phase::HandedOver)) {
+            let pods = cluster.pods_on(name).await?.into_iter();
+            node.pods = pods.filter(|pod| !is_runner(pod, settings)).collect();
+        }
+    }
+    let mut requests = Vec::new();
+    let is_awaited = records.values().any(|record| matches!(record.phase, Phase::Running | Phase::Restoring));
+    if is_awaited && policy.approvals != Approvals::Never {
+        for signer in [CLIENT_SIGNER, SERVING_SIGNER] {
+            requests.extend(cluster.open_signing_requests(signer).await?);
+        }
+    }
+    let world = World { now: Timestamp::now(), nodes, records, requests, refused: refused.clone() };
+    Ok(Seen { world, version: fleet.version })
+}
+
+fn secret(secrets: &BTreeMap<String, BTreeMap<String, String>>, node: &str) -> SecretState {
+    let found = secret_names(node).into_iter().find_map(|name| secrets.get_key_value(&name));
+    match found {
+        None => SecretState::Missing,
+        Some((name, labels)) if labels.get(MANAGED_BY).is_some_and(|by| by == MANAGER) => {
+            SecretState::Own { name: name.clone() }
+        }
+        Some((name, _)) => SecretState::Given { name: name.clone() },
+    }
+}
+
+fn runner(runners: &[PodFacts], node: &str) -> Runner {
+    match runners.iter().find(|pod| pod.node == node) {
+        None => Runner::None,
+        Some(pod) if pod.is_going => Runner::Going,
+        Some(_) => Runner::There,
+    }
+}
+
+fn is_runner(pod: &PodFacts, settings: &Settings) -> bool {
+    pod.namespace == settings.namespace && pod.name == format!("{RUNNER}-{}", pod.node)
+}

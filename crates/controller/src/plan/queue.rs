@@ -1,0 +1,128 @@
+//! Whose turn it is.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{Action, failed, is_unavailable};
+use crate::policy::{Policy, Secrets};
+use crate::record::{Phase, Record};
+use crate::world::{Cordon, Node, SecretState, World};
+
+/// Why a node waits: in one word, and for people.
+struct Why {
+    reason: &'static str,
+    message: String,
+}
+
+/// Begins as many as may go, in the order of their names, and tells the others why they wait.
+pub(super) fn next(policy: &Policy, world: &World) -> Vec<Action> {
+    let mut actions = Vec::new();
+    let away = world.nodes.iter().filter(|(name, node)| is_unavailable(node, world.records.get(*name)));
+    // Its Node object may be gone for a while in the middle.
+    let unseen = world
+        .records
+        .iter()
+        .filter(|(name, record)| record.phase.is_active() && !world.nodes.contains_key(*name));
+    let mut away = away.count() + unseen.count();
+    let active = |name: &str| world.records.get(name).is_some_and(|record| record.phase.is_active());
+    let mut control_plane_away = world
+        .nodes
+        .iter()
+        .any(|(name, node)| node.is_control_plane && is_unavailable(node, world.records.get(name)));
+    let limit = policy.max_unavailable.of(world.nodes.len());
+    for (name, node) in world.nodes.iter().filter(|(name, node)| node.is_requested && !active(name)) {
+        let record = world.records.get(name);
+        // One that was left cordoned is away already.
+        let is_away = is_unavailable(node, record);
+        let own = reason_of_node(policy, node);
+        let why = own.or_else(|| reason_of_wave(policy, world, name)).or_else(|| {
+            if away - usize::from(is_away) >= limit {
+                let message = format!("{limit} may be away at once, and as many are");
+                return Some(Why { reason: "MaxUnavailable", message });
+            }
+            let message = "another node of the control plane is away".to_owned();
+            (node.is_control_plane && control_plane_away && !is_away)
+                .then_some(Why { reason: "ControlPlane", message })
+        });
+        match why {
+            Some(why) => actions.extend(wait(world.now, name, record, &why)),
+            None => {
+                away += usize::from(!is_away);
+                control_plane_away |= node.is_control_plane;
+                actions.push(begin(world.now, name, node));
+            }
+        }
+    }
+    // Asked for no longer, and nothing has happened.
+    for (name, _) in world.records.iter().filter(|(_, record)| record.phase == Phase::Waiting) {
+        if world.nodes.get(name).is_none_or(|node| !node.is_requested) {
+            actions.push(Action::Forget { node: name.clone() });
+        }
+    }
+    actions
+}
+
+fn reason_of_node(policy: &Policy, node: &Node) -> Option<Why> {
+    let why = |reason, message: &str| Some(Why { reason, message: message.to_owned() });
+    if !node.is_ready {
+        return why("NodeNotReady", "the node is not ready: nothing can be started on it");
+    }
+    if node.secret == SecretState::Missing && policy.secrets == Secrets::Given {
+        return why("SecretMissing", "there is no Secret for the node");
+    }
+    None
+}
+
+fn reason_of_wave(policy: &Policy, world: &World, name: &str) -> Option<Why> {
+    // A node that is asked for again is looked after.
+    let others: Vec<&String> = failed(world).filter(|failed| *failed != name).collect();
+    if others.len() > policy.max_failed {
+        let named = others.first().map(|name| name.as_str()).unwrap_or_default();
+        let message = format!(
+            "`{named}` failed: no other is begun until it is asked for again or its NodeBootstrap is deleted"
+        );
+        return Some(Why { reason: "Stopped", message });
+    }
+    if !policy.windows.is_empty() && !policy.windows.iter().any(|window| window.is_open(world.now)) {
+        return Some(Why { reason: "Window", message: "no window of time is open".to_owned() });
+    }
+    let ended = world.records.values().filter_map(|record| record.finished).max();
+    if ended.is_some_and(|ended| !has_passed(ended, policy.pause, world.now)) {
+        let message = format!("{} s lie between two nodes", policy.pause.as_secs());
+        return Some(Why { reason: "Pause", message });
+    }
+    None
+}
+
+fn wait(now: Timestamp, name: &str, record: Option<&Record>, why: &Why) -> Option<Action> {
+    let before = record.filter(|record| record.phase == Phase::Waiting);
+    if before.is_some_and(|before| before.reason == why.reason && before.message == why.message) {
+        return None;
+    }
+    // How a node ended last stays to be seen until it is begun again.
+    if record.is_some_and(|record| record.phase == Phase::Failed) {
+        return None;
+    }
+    let fresh = Record::new(Phase::Waiting, now);
+    let record = before.unwrap_or(&fresh).enter(Phase::Waiting, now, why.reason, &why.message);
+    Some(Action::Write { node: name.to_owned(), record: Box::new(record) })
+}
+
+fn begin(now: Timestamp, name: &str, node: &Node) -> Action {
+    let record = Record {
+        started: Some(now),
+        boot_before: node.boot_id.clone(),
+        node_before: node.uid.clone(),
+        cordoned_before: node.cordon == Cordon::Foreign,
+        saved: node.notes.clone(),
+        message: "its turn has come".to_owned(),
+        ..Record::new(Phase::Cordoning, now)
+    };
+    Action::Write { node: name.to_owned(), record: Box::new(record) }
+}
+
+/// Whether this long has passed.
+pub(super) fn has_passed(since: Timestamp, limit: Duration, now: Timestamp) -> bool {
+    SignedDuration::try_from(limit).is_ok_and(|limit| now.duration_since(since) >= limit)
+}

@@ -1,0 +1,365 @@
+//! The way of one node, from its cordon to its end.
+
+use jiff::{SignedDuration, Timestamp};
+use landfall_model::in_place::{State, Told};
+
+use super::queue::has_passed;
+use super::{Action, Recordon, drain};
+use crate::certificates::{Expected, claimed_node, prove};
+use crate::policy::{Approvals, Policy, Secrets};
+use crate::record::{Phase, Record};
+use crate::world::{Cordon, Node, Runner, SecretState, World};
+
+/// Requests of one node that are granted in one attempt: a client and a serving certificate, and each once more.
+const MAX_APPROVALS: usize = 4;
+
+/// One node, as it is looked at.
+struct Turn<'a> {
+    policy: &'a Policy,
+    world: &'a World,
+    name: &'a str,
+    record: &'a Record,
+}
+
+/// How a node ends that did not come through.
+struct End<'a> {
+    phase: Phase,
+    reason: &'a str,
+    message: &'a str,
+    /// What a state beyond the way back says: nobody but a person should trust the node.
+    cordon: Keep,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keep {
+    Kept,
+    GivenBack,
+}
+
+pub(super) fn next(policy: &Policy, world: &World, name: &str, record: &Record) -> Vec<Action> {
+    let turn = Turn { policy, world, name, record };
+    let Some(node) = world.nodes.get(name) else { return turn.without_node() };
+    match record.phase {
+        Phase::Waiting | Phase::Done | Phase::Cancelled => Vec::new(),
+        Phase::Cordoning => turn.cordoning(node),
+        Phase::Draining => turn.draining(node),
+        Phase::HandedOver => turn.handed_over(node),
+        Phase::Running => turn.running(node),
+        Phase::Restoring => turn.restoring(node),
+        Phase::Failed => turn.failed(node),
+    }
+}
+
+/// Whether nothing more comes after this by itself.
+pub(super) fn is_end(state: &State) -> bool {
+    matches!(state, State::Done | State::RolledBack { .. } | State::Failed { retryable: false, .. })
+}
+
+// === impl Turn ===
+
+impl Turn<'_> {
+    fn cordoning(&self, node: &Node) -> Vec<Action> {
+        if !node.is_requested {
+            return self.cancel(node);
+        }
+        match (node.cordon, node.has_told) {
+            (Cordon::None, _) => vec![self.cordon(node)],
+            (_, true) => {
+                vec![Action::ClearTold { node: self.name.to_owned(), version: node.version.clone() }]
+            }
+            (_, false) => vec![self.enter(Phase::Draining, "", "its pods are asked to go")],
+        }
+    }
+
+    fn draining(&self, node: &Node) -> Vec<Action> {
+        if node.told.is_some() {
+            return self.told(node);
+        }
+        let left = drain::look(&node.pods, &self.policy.drain);
+        let text = left.text(&self.world.refused);
+        if self.is_late(self.record.since, self.policy.drain.within) && !left.is_empty() {
+            return self.give_up(node, &self.failure("DrainTimeout", &text, Keep::GivenBack));
+        }
+        if !node.is_requested {
+            return self.cancel(node);
+        }
+        // Somebody took the cordon away: new pods would come as fast as old ones go.
+        if node.cordon == Cordon::None {
+            return vec![self.cordon(node)];
+        }
+        if left.is_empty() {
+            let record = Record {
+                handed_over: Some(self.world.now),
+                ..self.record.enter(Phase::HandedOver, self.world.now, "", "the node is empty")
+            };
+            return vec![self.write(record)];
+        }
+        let mut actions: Vec<Action> = left
+            .to_evict
+            .iter()
+            .map(|pod| Action::Evict { node: self.name.to_owned(), pod: (*pod).clone() })
+            .collect();
+        if self.record.message != text {
+            actions.push(self.enter(Phase::Draining, "", &text));
+        }
+        actions
+    }
+
+    fn handed_over(&self, node: &Node) -> Vec<Action> {
+        if node.told.is_some() {
+            return self.told(node);
+        }
+        if self.is_late(self.record.since, self.policy.claim_within) {
+            let message = "the pod on the node did not say a word: see `kubectl describe pod`";
+            return self.give_up(node, &self.failure("NotClaimed", message, Keep::GivenBack));
+        }
+        if !node.is_requested {
+            return match node.runner {
+                Runner::None => self.cancel(node),
+                Runner::There => vec![Action::StopRunner { node: self.name.to_owned() }],
+                // It may still say its first word.
+                Runner::Going => Vec::new(),
+            };
+        }
+        if node.runner != Runner::None {
+            return Vec::new();
+        }
+        // Right before it goes: is it still empty?
+        if node.cordon == Cordon::None || !drain::look(&node.pods, &self.policy.drain).is_empty() {
+            return vec![self.enter(Phase::Draining, "", "its pods are asked to go once more")];
+        }
+        match &node.secret {
+            SecretState::Missing if self.policy.secrets == Secrets::Template => {
+                vec![Action::MakeSecret { node: self.name.to_owned() }]
+            }
+            SecretState::Missing => Vec::new(),
+            SecretState::Given { name } | SecretState::Own { name } => {
+                vec![Action::StartRunner { node: self.name.to_owned(), secret: name.clone() }]
+            }
+        }
+    }
+
+    /// The node has said its first word.
+    fn told(&self, node: &Node) -> Vec<Action> {
+        let now = self.world.now;
+        let record = self.record.enter(Phase::Running, now, "", "the node has begun");
+        let handed_over = Some(self.record.handed_over.unwrap_or(now));
+        vec![self.write(Record { handed_over, ..with_told(record, node.told.as_ref()) })]
+    }
+
+    fn running(&self, node: &Node) -> Vec<Action> {
+        let is_new_boot = node.boot_id != self.record.boot_before;
+        match node.told.as_ref().map(|told| &told.detail) {
+            Some(State::Done) if !is_new_boot => {
+                let message = "the node says it is done already with this Secret: hand in a new one";
+                return self.give_up(node, &self.failure("AlreadyDone", message, Keep::GivenBack));
+            }
+            Some(State::Done) if node.is_ready => {
+                let record = self.record.enter(Phase::Restoring, self.world.now, "", "the node is back");
+                return vec![self.write(with_told(record, node.told.as_ref()))];
+            }
+            Some(State::RolledBack { reason, step }) => {
+                let message = format!("`{step}` failed and was taken back: {reason}");
+                let keep = if node.is_ready { Keep::GivenBack } else { Keep::Kept };
+                return self.give_up(node, &self.failure("RolledBack", &message, keep));
+            }
+            Some(State::Failed { reason, step, retryable: false }) => {
+                let message = format!("`{step}` failed: {reason}");
+                let keep = if node.is_ready && !is_new_boot { Keep::GivenBack } else { Keep::Kept };
+                return self.give_up(node, &self.failure("Failed", &message, keep));
+            }
+            _ => {}
+        }
+        if self.has_not_returned() {
+            return self.lost(node);
+        }
+        let mut actions = self.approvals(node);
+        if actions.is_empty() {
+            let record = with_told(self.record.clone(), node.told.as_ref());
+            if record != *self.record {
+                actions.push(self.write(record));
+            }
+        }
+        actions
+    }
+
+    fn restoring(&self, node: &Node) -> Vec<Action> {
+        let missing = self.record.saved.missing_in(&node.notes);
+        let (name, version) = (self.name.to_owned(), node.version.clone());
+        let mut actions = self.approvals(node);
+        if !node.is_ready {
+            if self.has_not_returned() {
+                return self.lost(node);
+            }
+            return actions;
+        }
+        let is_another = node.uid != self.record.node_before;
+        let cordon = match node.cordon {
+            Cordon::None if self.record.cordoned_before && is_another => Recordon::Theirs,
+            _ => Recordon::No,
+        };
+        if !missing.is_empty() || cordon == Recordon::Theirs {
+            let taints =
+                (!missing.taints.is_empty()).then(|| node.taints.union(&missing.taints).cloned().collect());
+            actions.push(Action::Restore { node: name, version, missing, taints, cordon });
+            return actions;
+        }
+        if let SecretState::Own { name: secret } = &node.secret {
+            actions.push(Action::DropSecret { node: name.clone(), name: secret.clone() });
+        }
+        if node.runner == Runner::There {
+            actions.push(Action::StopRunner { node: name.clone() });
+        }
+        if node.cordon == Cordon::Own {
+            actions.push(Action::Uncordon { node: name, version });
+        }
+        if actions.is_empty() {
+            let message = match node.cordon {
+                Cordon::Foreign => "its new life has begun; it stays cordoned, as it was before",
+                _ => "its new life has begun",
+            };
+            actions.push(self.ended(Phase::Done, "", message));
+        }
+        actions
+    }
+
+    /// It was given up, and came back after all.
+    fn failed(&self, node: &Node) -> Vec<Action> {
+        let is_done = node.told.as_ref().is_some_and(|told| told.detail == State::Done);
+        if is_done && node.is_ready && node.boot_id != self.record.boot_before && !node.is_requested {
+            let record = self.record.enter(Phase::Restoring, self.world.now, "", "the node is back, late");
+            return vec![self.write(with_told(record, node.told.as_ref()))];
+        }
+        Vec::new()
+    }
+
+    /// The Node object is gone: on the way that is to be expected, before it is not.
+    fn without_node(&self) -> Vec<Action> {
+        match self.record.phase {
+            Phase::Cordoning | Phase::Draining | Phase::HandedOver => {
+                vec![self.ended(Phase::Failed, "NodeGone", "the Node was deleted before its turn")]
+            }
+            Phase::Running | Phase::Restoring if self.has_not_returned() => {
+                vec![self.ended(Phase::Failed, "NotReturned", "the Node is gone and did not come back")]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    fn lost(&self, node: &Node) -> Vec<Action> {
+        let said = if self.record.state.is_empty() { "nothing" } else { &self.record.state };
+        let message = format!("the node did not come back in time; the last it said was {said}");
+        self.give_up(node, &self.failure("NotReturned", &message, Keep::Kept))
+    }
+
+    fn cancel(&self, node: &Node) -> Vec<Action> {
+        let message = "the label was taken off before anything happened";
+        let end = End { phase: Phase::Cancelled, reason: "", message, cordon: Keep::GivenBack };
+        self.give_up(node, &end)
+    }
+
+    /// Takes away what is ours, and only then writes down the end: the label is off before, so that one that is on later
+    /// asks anew.
+    fn give_up(&self, node: &Node, end: &End<'_>) -> Vec<Action> {
+        let name = || self.name.to_owned();
+        let mut actions = Vec::new();
+        if node.runner == Runner::There {
+            actions.push(Action::StopRunner { node: name() });
+        }
+        if let SecretState::Own { name: secret } = &node.secret {
+            actions.push(Action::DropSecret { node: name(), name: secret.clone() });
+        }
+        if node.cordon == Cordon::Own && end.cordon == Keep::GivenBack {
+            actions.push(Action::Uncordon { node: name(), version: node.version.clone() });
+        }
+        if node.is_requested {
+            actions.push(Action::TakeLabelsOff { node: name() });
+        }
+        if actions.is_empty() {
+            actions.push(self.ended(end.phase, end.reason, end.message));
+        }
+        actions
+    }
+
+    /// Certificates the node asks for. What was found to be its own is written down before it is granted.
+    fn approvals(&self, node: &Node) -> Vec<Action> {
+        let Approvals::Proven { bootstrap_users } = &self.policy.approvals else { return Vec::new() };
+        let armed = node.told.as_ref().is_some_and(|told| {
+            matches!(
+                told.detail,
+                State::Armed | State::Applying | State::Rebooting | State::Verifying | State::Done
+            )
+        });
+        let Some(from) = self.record.handed_over.filter(|_| armed) else { return Vec::new() };
+        let limit = SignedDuration::try_from(self.policy.return_within).unwrap_or(SignedDuration::MAX);
+        let expected = Expected {
+            node: self.name,
+            from,
+            until: from.checked_add(limit).unwrap_or(Timestamp::MAX),
+            addresses: &node.addresses,
+            bootstrap_users,
+        };
+        let mut record = self.record.clone();
+        let mut granted = Vec::new();
+        for request in &self.world.requests {
+            if claimed_node(request).as_deref() != Some(self.name) || prove(request, &expected).is_err() {
+                continue;
+            }
+            if record.approved.len() < MAX_APPROVALS {
+                record.approved.insert(request.name.clone());
+            }
+            if record.approved.contains(&request.name) {
+                granted.push(Action::Approve { node: self.name.to_owned(), request: request.name.clone() });
+            }
+        }
+        if record != *self.record {
+            granted.insert(0, self.write(record));
+        }
+        granted
+    }
+
+    fn failure<'a>(&self, reason: &'a str, message: &'a str, cordon: Keep) -> End<'a> {
+        End { phase: Phase::Failed, reason, message, cordon }
+    }
+
+    fn has_not_returned(&self) -> bool {
+        let since = self.record.handed_over.unwrap_or(self.record.since);
+        self.is_late(since, self.policy.return_within)
+    }
+
+    fn is_late(&self, since: Timestamp, limit: std::time::Duration) -> bool {
+        has_passed(since, limit, self.world.now)
+    }
+
+    fn cordon(&self, node: &Node) -> Action {
+        Action::Cordon { node: self.name.to_owned(), version: node.version.clone() }
+    }
+
+    fn ended(&self, phase: Phase, reason: &str, message: &str) -> Action {
+        let node = self.world.nodes.get(self.name);
+        let record = self.record.enter(phase, self.world.now, reason, message);
+        let record = with_told(record, node.and_then(|node| node.told.as_ref()));
+        self.write(Record { finished: Some(self.world.now), ..record })
+    }
+
+    fn enter(&self, phase: Phase, reason: &str, message: &str) -> Action {
+        self.write(self.record.enter(phase, self.world.now, reason, message))
+    }
+
+    fn write(&self, record: Record) -> Action {
+        Action::Write { node: self.name.to_owned(), record: Box::new(record) }
+    }
+}
+
+/// With what the node says of itself; while it runs, that is also what people are told.
+fn with_told(record: Record, told: Option<&Told>) -> Record {
+    let Some(told) = told else { return record };
+    let message = match &told.detail {
+        _ if record.phase != Phase::Running => record.message.clone(),
+        State::Failed { reason, step, retryable: true } => {
+            format!("`{step}` failed for now and is tried again: {reason}")
+        }
+        state => format!("the node says it is {}", state.name()),
+    };
+    Record { state: told.detail.name().to_owned(), attempt: told.attempt.clone(), message, ..record }
+}

@@ -1,0 +1,200 @@
+//! The loop: lead, look, decide, write, and look again when something changed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use landfall_cluster::{Cluster, Election, NodeEvent, OwnLease, Standing};
+use landfall_model::chain;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::act::{Outcome, act};
+use crate::manifests::{LEASE, MANAGER, Settings};
+use crate::metrics::Metrics;
+use crate::observe::observe;
+use crate::plan::{Action, plan};
+use crate::policy::Policy;
+use crate::record::Phase;
+use crate::world::World;
+
+/// How long a lease is valid; as long as it takes others to take over.
+const LEASE_DURATION: Duration = Duration::from_secs(30);
+const RENEW: Duration = Duration::from_secs(8);
+/// Nothing is written in the last moments of a lease: a write may be on its way for a while.
+const MARGIN: Duration = Duration::from_secs(16);
+/// Between two looks: while a node is under way, when nothing is asked for, and at least.
+const BUSY: Duration = Duration::from_secs(5);
+const IDLE: Duration = Duration::from_secs(60);
+const BREATH: Duration = Duration::from_secs(1);
+/// For giving the lease up at the end.
+const RESIGN_WITHIN: Duration = Duration::from_secs(5);
+
+/// One controller.
+#[expect(missing_debug_implementations, reason = "holds credentials")]
+pub struct Controller {
+    pub cluster: Cluster,
+    pub settings: Settings,
+    pub policy: Policy,
+    /// Who we are among those that want to lead.
+    pub identity: String,
+    pub metrics: Arc<Metrics>,
+}
+
+/// Until it is cancelled.
+pub async fn run(controller: &Controller, cancel: &CancellationToken) {
+    let (sender, leading) = watch::channel(None);
+    let lease = OwnLease {
+        namespace: controller.settings.namespace.clone(),
+        name: LEASE.to_owned(),
+        holder: controller.identity.clone(),
+        labels: BTreeMap::new(),
+        duration: LEASE_DURATION,
+    };
+    let mut election = Election::new(controller.cluster.clone(), lease);
+    tokio::select! {
+        () = cancel.cancelled() => {}
+        () = campaign(&mut election, controller, &sender) => {}
+        () = work(controller, leading) => {}
+    }
+    match tokio::time::timeout(RESIGN_WITHIN, election.resign()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::info!(error = %chain(&error), "The lease is left to run out."),
+        Err(_) => tracing::info!("The lease is left to run out."),
+    }
+}
+
+/// Takes and renews the lease, for ever.
+async fn campaign(
+    election: &mut Election,
+    controller: &Controller,
+    leading: &watch::Sender<Option<Instant>>,
+) {
+    let mut told = None;
+    loop {
+        match election.campaign().await {
+            Ok(standing) => {
+                let until = match &standing {
+                    Standing::Leading { until } => Some(*until),
+                    Standing::Following { .. } => None,
+                };
+                controller.metrics.leads(until.is_some());
+                leading.send_replace(until);
+                let leader = match standing {
+                    Standing::Leading { .. } => controller.identity.clone(),
+                    Standing::Following { leader } => leader,
+                };
+                if told.as_ref() != Some(&leader) {
+                    tracing::info!(leader, "The controllers have a leader.");
+                    told = Some(leader);
+                }
+            }
+            // Who leads goes on leading as long as the lease is valid.
+            Err(error) => tracing::warn!(error = %chain(&error), "The lease could not be renewed."),
+        }
+        tokio::time::sleep(RENEW).await;
+    }
+}
+
+async fn work(controller: &Controller, mut leading: watch::Receiver<Option<Instant>>) {
+    let Controller { cluster, settings, policy, metrics, .. } = controller;
+    let mut refused = BTreeMap::new();
+    loop {
+        if !may_write(*leading.borrow()) {
+            // The sender lives as long as we do.
+            let _ = tokio::time::timeout(BUSY, leading.changed()).await;
+            continue;
+        }
+        let version = match observe(cluster, settings, policy, &refused).await {
+            Ok(seen) => {
+                metrics.seen(&seen.world);
+                let actions = plan(policy, &seen.world);
+                refused = carry_out(controller, &leading, &seen.world, &actions).await;
+                // What was decided may make the next decision possible.
+                let more = actions.iter().any(|action| !matches!(action, Action::Evict { .. }));
+                let busy = seen.world.records.values().any(|record| record.phase.is_active());
+                (
+                    seen.version,
+                    if more {
+                        BREATH
+                    } else if busy {
+                        BUSY
+                    } else {
+                        IDLE
+                    },
+                )
+            }
+            Err(error) => {
+                metrics.look_failed();
+                tracing::warn!(error = %chain(&error), "The cluster could not be looked at.");
+                (String::new(), BUSY)
+            }
+        };
+        let (version, patience) = version;
+        tokio::time::sleep(BREATH).await;
+        if patience > BREATH && !version.is_empty() {
+            cluster.wait_for_nodes(&settings.selector, &version, patience).await;
+        } else {
+            tokio::time::sleep(patience).await;
+        }
+    }
+}
+
+/// Makes the writes, and tells of them. Gives the evictions that were refused.
+async fn carry_out(
+    controller: &Controller,
+    leading: &watch::Receiver<Option<Instant>>,
+    world: &World,
+    actions: &[Action],
+) -> BTreeMap<String, String> {
+    let Controller { cluster, settings, policy, metrics, .. } = controller;
+    let mut refused = BTreeMap::new();
+    for action in actions {
+        if !may_write(*leading.borrow()) {
+            break;
+        }
+        match act(cluster, settings, policy, world, action).await {
+            Ok(Outcome::Done) => {
+                metrics.done(action);
+                tell(controller, world, action).await;
+            }
+            Ok(Outcome::Refused { pod, reason }) => {
+                metrics.refused();
+                refused.insert(pod, reason);
+            }
+            // The next look decides anew: somebody else may have been quicker.
+            Err(error) => {
+                metrics.write_failed();
+                tracing::warn!(error = %chain(&error), "A write was not made.");
+            }
+        }
+    }
+    refused
+}
+
+fn may_write(leading: Option<Instant>) -> bool {
+    leading.is_some_and(|until| Instant::now() + MARGIN < until)
+}
+
+/// An Event for every phase a node enters.
+async fn tell(controller: &Controller, world: &World, action: &Action) {
+    let Action::Write { node, record } = action else { return };
+    let before = world.records.get(node).map(|before| before.phase);
+    if before == Some(record.phase) {
+        return;
+    }
+    let reason = if record.reason.is_empty() { record.phase.name() } else { &record.reason };
+    tracing::info!(node, phase = record.phase.name(), reason, message = record.message, "A node goes on.");
+    let event = NodeEvent {
+        node,
+        component: MANAGER,
+        instance: &controller.identity,
+        action: "InPlaceBootstrap",
+        reason,
+        note: &record.message,
+        warning: record.phase == Phase::Failed,
+    };
+    if let Err(error) = controller.cluster.tell(&event).await {
+        tracing::info!(error = %chain(&error), "An Event was not written.");
+    }
+}

@@ -1,0 +1,194 @@
+//! Everything a decision is made from, and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use landfall_cluster::{Condition, FleetNode, PodFacts, SigningRequest};
+use landfall_model::in_place::{LABEL, SEED_LABEL, STATE_ANNOTATION, Told};
+
+use crate::record::{Notes, Record};
+
+/// On a node that we cordoned.
+pub const CORDONED_BY: &str = "landfall.dev/cordoned-by";
+pub const CORDONER: &str = "landfall-controller";
+/// The condition of a node that shows how far it is.
+pub const CONDITION: &str = "LandfallInPlace";
+
+/// Labels that say what a node is to the control plane.
+const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+/// Taints that the cluster itself sets and takes away.
+const LIFECYCLE_TAINTS: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
+/// Annotations that kubelet, its drivers and machine-config-daemon set themselves.
+const OTHERS_ANNOTATIONS: [&str; 6] = [
+    "machineconfiguration.openshift.io/",
+    "node.alpha.kubernetes.io/",
+    "volumes.kubernetes.io/",
+    "csi.volume.kubernetes.io/",
+    "kubectl.kubernetes.io/",
+    "landfall.dev/",
+];
+
+/// The cluster at one look.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub now: Timestamp,
+    pub nodes: BTreeMap<String, Node>,
+    pub records: BTreeMap<String, Record>,
+    pub requests: Vec<SigningRequest>,
+    /// Evictions that were refused last time, by `namespace/name`: only for what people are told.
+    pub refused: BTreeMap<String, String>,
+}
+
+/// A node at one look.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub uid: String,
+    pub version: String,
+    /// One of the labels is on, with the value that asks.
+    pub is_requested: bool,
+    pub is_ready: bool,
+    pub is_control_plane: bool,
+    pub boot_id: String,
+    pub cordon: Cordon,
+    /// There is an annotation of its state, readable or not.
+    pub has_told: bool,
+    pub told: Option<Told>,
+    /// What must outlive the node's new beginning.
+    pub notes: Notes,
+    /// All taints, those of the cluster itself included.
+    pub taints: BTreeSet<String>,
+    pub addresses: BTreeSet<String>,
+    pub condition: Option<Condition>,
+    /// What runs on it, where that matters.
+    pub pods: Vec<PodFacts>,
+    pub secret: SecretState,
+    pub runner: Runner,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cordon {
+    None,
+    /// By us.
+    Own,
+    /// By somebody who will want to find it as it was.
+    Foreign,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretState {
+    Missing,
+    /// A person's.
+    Given {
+        name: String,
+    },
+    /// Made by us.
+    Own {
+        name: String,
+    },
+}
+
+/// The pod that does the work on the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runner {
+    None,
+    There,
+    Going,
+}
+
+// === impl Node ===
+
+impl Node {
+    /// The node itself; pods, Secret and runner are looked up where they matter.
+    pub fn new(node: FleetNode) -> Self {
+        let FleetNode { uid, version, facts, addresses, mut conditions, .. } = node;
+        let value = |label: &str| facts.labels.get(label).map(String::as_str);
+        let told = facts.annotations.get(STATE_ANNOTATION);
+        let own = facts.annotations.get(CORDONED_BY).is_some_and(|by| by == CORDONER);
+        Self {
+            is_requested: value(SEED_LABEL) == Some("true") || value(LABEL) == Some("requested"),
+            is_ready: facts.ready,
+            is_control_plane: CONTROL_PLANE.iter().any(|label| facts.labels.contains_key(*label)),
+            cordon: match (facts.cordoned, own) {
+                (false, _) => Cordon::None,
+                (true, true) => Cordon::Own,
+                (true, false) => Cordon::Foreign,
+            },
+            has_told: told.is_some(),
+            told: told.and_then(|text| Told::parse(text)),
+            uid,
+            version,
+            addresses: addresses.into_iter().collect(),
+            condition: conditions.remove(CONDITION),
+            pods: Vec::new(),
+            secret: SecretState::Missing,
+            runner: Runner::None,
+            taints: facts.taints.iter().cloned().collect(),
+            notes: Notes {
+                labels: kept(facts.labels, &[SEED_LABEL, LABEL]),
+                annotations: kept(facts.annotations, &OTHERS_ANNOTATIONS),
+                taints: facts
+                    .taints
+                    .into_iter()
+                    .filter(|taint| !LIFECYCLE_TAINTS.iter().any(|others| taint.starts_with(others)))
+                    .collect(),
+            },
+            boot_id: facts.boot_id,
+        }
+    }
+}
+
+/// Without those that begin like one of these.
+fn kept(all: BTreeMap<String, String>, without: &[&str]) -> BTreeMap<String, String> {
+    all.into_iter().filter(|(key, _)| !without.iter().any(|others| key.starts_with(others))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_cluster::NodeFacts;
+
+    use super::*;
+
+    fn seen(labels: &[(&str, &str)], annotations: &[(&str, &str)], taints: &[&str]) -> Node {
+        let pairs = |pairs: &[(&str, &str)]| {
+            pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        Node::new(FleetNode {
+            facts: NodeFacts {
+                labels: pairs(labels),
+                annotations: pairs(annotations),
+                taints: taints.iter().map(|taint| (*taint).to_owned()).collect(),
+                cordoned: true,
+                ..NodeFacts::default()
+            },
+            ..FleetNode::default()
+        })
+    }
+
+    #[test]
+    fn only_the_right_value_asks() {
+        assert!(seen(&[(SEED_LABEL, "true")], &[], &[]).is_requested);
+        assert!(seen(&[(LABEL, "requested")], &[], &[]).is_requested);
+        let no = seen(&[(SEED_LABEL, "false")], &[], &[]);
+        assert!(!no.is_requested);
+    }
+
+    #[test]
+    fn a_cordon_is_ours_only_when_it_says_so() {
+        assert_eq!(seen(&[], &[(CORDONED_BY, CORDONER)], &[]).cordon, Cordon::Own);
+        assert_eq!(seen(&[], &[(CORDONED_BY, "somebody")], &[]).cordon, Cordon::Foreign);
+        assert_eq!(seen(&[], &[], &[]).cordon, Cordon::Foreign);
+    }
+
+    #[test]
+    fn what_others_look_after_is_not_kept() {
+        let node = seen(
+            &[("zone", "a"), (LABEL, "requested")],
+            &[("team", "x"), ("machineconfiguration.openshift.io/state", "Done"), (STATE_ANNOTATION, "{}")],
+            &["gpu=yes:NoSchedule", "node.kubernetes.io/unschedulable=:NoSchedule"],
+        );
+        assert_eq!(node.notes.labels.keys().collect::<Vec<_>>(), ["zone"]);
+        assert_eq!(node.notes.annotations.keys().collect::<Vec<_>>(), ["team"]);
+        assert_eq!(node.notes.taints.iter().collect::<Vec<_>>(), ["gpu=yes:NoSchedule"]);
+        assert!(node.has_told && node.told.is_none());
+    }
+}

@@ -1,0 +1,273 @@
+//! The controller against a real kube-apiserver, with the rights it is installed with and no others. The test plays the
+//! nodes: it writes what kubelets and `landfall node in-place` would.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod stage;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use landfall_cluster::{Cluster, NodeChange};
+use landfall_controller::manifests::{self, Rights};
+use landfall_controller::metrics::Metrics;
+use landfall_controller::policy::{Approvals, AtOnce, Policy};
+use landfall_controller::run::{Controller, run};
+use landfall_model::in_place::{LABEL, SEED_LABEL, STATE_ANNOTATION};
+use landfall_testkit::{ApiServer, eventually, have};
+use serde_json::json;
+use stage::{NAMESPACE, PATIENCE, Stage, settings};
+use tokio_util::sync::CancellationToken;
+
+fn policy() -> Policy {
+    let mut policy = Policy {
+        max_unavailable: AtOnce::Nodes(2),
+        approvals: Approvals::Proven { bootstrap_users: Vec::new() },
+        ..Policy::default()
+    };
+    // There is no kubelet to end pods.
+    policy.drain.grace = Some(Duration::ZERO);
+    policy
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_fleet_is_led() {
+    if !have(ApiServer::NEEDS) {
+        return;
+    }
+    // A test that fails shows what the controller said.
+    let _ = tracing_subscriber::fmt().with_test_writer().with_ansi(false).try_init();
+    let stage = Stage::set();
+    stage.node("w1", &[(LABEL, "requested"), ("zone", "a")]);
+    stage.pod("default", "web", "w1");
+    stage.budget("web", 0);
+    // By hand, as the original wants it.
+    stage.node("w2", &[(SEED_LABEL, "true")]);
+    stage.kubectl(&["cordon", "w2"]);
+    stage.node("w3", &[(LABEL, "requested")]);
+    for node in ["w1", "w2"] {
+        stage.secret(&format!("ibm-ipb-{node}"));
+    }
+
+    let (first, second) = (Led::start(&stage, "one").await, Led::start(&stage, "two").await);
+    one_leads(&first, &second);
+    a_budget_is_honoured(&stage);
+    the_pod_is_on_the_node_with_its_secret(&stage);
+    a_node_without_a_secret_waits(&stage);
+    only_the_own_node_may_be_changed(&stage).await;
+    only_proven_requests_are_approved(&stage);
+
+    // The leader goes; the other one brings it to its end.
+    let (leader, other) = if first.leads() { (first, second) } else { (second, first) };
+    leader.end().await;
+    eventually("the other one to lead", PATIENCE, || other.leads().then_some(())).unwrap();
+    nodes_come_back(&stage);
+    other.end().await;
+    nothing_more_is_allowed(&stage);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_it_is_installed_from_is_taken_by_an_api_server() {
+    if !have(ApiServer::NEEDS) {
+        return;
+    }
+    let server = ApiServer::start().unwrap();
+    server.kubectl(&["create", "namespace", NAMESPACE]).unwrap();
+    for rights in [Rights::Usual, Rights::Approving] {
+        for object in manifests::install(&settings(), rights, &["--max-unavailable=3".to_owned()]) {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("object.json");
+            std::fs::write(&file, object.to_string()).unwrap();
+            let file = file.display().to_string();
+            // Unknown and misspelt fields are refused.
+            let arguments =
+                ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file.as_str()];
+            server.kubectl(&arguments).unwrap_or_else(|error| panic!("{error:#}: {object:#}"));
+        }
+    }
+}
+
+/// A controller at work.
+struct Led {
+    metrics: Arc<Metrics>,
+    cancel: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Led {
+    async fn start(stage: &Stage, identity: &str) -> Self {
+        let metrics = Arc::new(Metrics::default());
+        let controller = Controller {
+            cluster: Cluster::from_kubeconfig(&stage.controller).await.unwrap(),
+            settings: settings(),
+            policy: policy(),
+            identity: identity.to_owned(),
+            metrics: Arc::clone(&metrics),
+        };
+        let cancel = CancellationToken::new();
+        let ended = cancel.clone();
+        let task = tokio::spawn(async move { run(&controller, &ended).await });
+        Self { metrics, cancel, task }
+    }
+
+    fn leads(&self) -> bool {
+        self.metrics.text().contains("landfall_controller_leader_info 1")
+    }
+
+    async fn end(self) {
+        self.cancel.cancel();
+        self.task.await.unwrap();
+    }
+}
+
+fn one_leads(first: &Led, second: &Led) {
+    eventually("somebody to lead", PATIENCE, || (first.leads() || second.leads()).then_some(())).unwrap();
+    assert!(!(first.leads() && second.leads()), "two lead");
+}
+
+fn a_budget_is_honoured(stage: &Stage) {
+    stage.wait("the drain to be held up by the budget", || {
+        let message = stage.status("w1", "message")?;
+        message.contains("disruption budget").then_some(())
+    });
+    assert_eq!(stage.status("w1", "phase").as_deref(), Some("Draining"));
+    assert!(stage.exists("pod", "default", "web"), "it was not pushed");
+    assert!(!stage.exists("pod", NAMESPACE, "landfall-in-place-w1"), "and nothing was begun");
+    let shown = stage.get("node", "w1", r#"{.status.conditions[?(@.type=="LandfallInPlace")].reason}"#);
+    assert_eq!(shown.as_deref(), Some("Draining"));
+    stage.allow("web", 1);
+    stage.wait("the pod to be evicted", || (!stage.exists("pod", "default", "web")).then_some(()));
+}
+
+fn the_pod_is_on_the_node_with_its_secret(stage: &Stage) {
+    for node in ["w1", "w2"] {
+        let pod = format!("landfall-in-place-{node}");
+        stage.wait("the pod on the node", || stage.exists("pod", NAMESPACE, &pod).then_some(()));
+        let path = "{.spec.nodeName} {.spec.volumes[?(@.name==\"secret\")].secret.secretName}";
+        let found = stage.get_in(NAMESPACE, "pod", &pod, path);
+        assert_eq!(found, Some(format!("{node} ibm-ipb-{node}")));
+    }
+    let by = stage.get("node", "w1", r"{.metadata.annotations.landfall\.dev/cordoned-by}");
+    assert_eq!(by.as_deref(), Some("landfall-controller"));
+    let by = stage.get("node", "w2", r"{.metadata.annotations.landfall\.dev/cordoned-by}");
+    assert_eq!(by, None, "somebody else's cordon is not ours");
+}
+
+fn a_node_without_a_secret_waits(stage: &Stage) {
+    stage.wait("w3 to wait", || {
+        (stage.status("w3", "reason").as_deref() == Some("SecretMissing")).then_some(())
+    });
+    assert_eq!(stage.get("node", "w3", "{.spec.unschedulable}"), None);
+    let table = stage.kubectl(&["get", "nodebootstraps"]);
+    assert!(table.contains("PHASE") && table.contains("SecretMissing"), "{table}");
+}
+
+/// I11: in the original every node's pod could read every node's Secret.
+async fn only_the_own_node_may_be_changed(stage: &Stage) {
+    let kubeconfig = stage.token_of_pod("landfall-in-place-w1");
+    let cluster = Cluster::from_kubeconfig(&kubeconfig).await.unwrap();
+    for name in ["ibm-ipb-w1", "ibm-ipb-w2"] {
+        let denied = cluster.secret(NAMESPACE, name).await.err().unwrap();
+        assert!(denied.is_denied(), "{name}");
+    }
+    // The policy is seen by the API server a moment after it was accepted.
+    let end = std::time::Instant::now() + PATIENCE;
+    while cluster.annotate_node("w2", STATE_ANNOTATION, Some("{}")).await.is_ok() {
+        assert!(std::time::Instant::now() < end, "the policy is not in force");
+    }
+    let denied = cluster.annotate_node("w2", STATE_ANNOTATION, Some("{}")).await.unwrap_err();
+    assert!(denied.said().unwrap().contains("its own node only"), "{:?}", denied.said());
+    for (what, change) in [
+        ("its spec", NodeChange { cordoned: Some(false), ..NodeChange::default() }),
+        (
+            "and no other",
+            NodeChange {
+                labels: [("zone".to_owned(), Some("b".to_owned()))].into(),
+                ..NodeChange::default()
+            },
+        ),
+        ("and no other", NodeChange { labels: [("zone".to_owned(), None)].into(), ..NodeChange::default() }),
+        (
+            "and nothing else",
+            NodeChange {
+                annotations: [("x".to_owned(), Some("y".to_owned()))].into(),
+                ..NodeChange::default()
+            },
+        ),
+    ] {
+        let denied = cluster.change_node("w1", None, &change).await.unwrap_err();
+        assert!(denied.said().unwrap().contains(what), "{change:?}: {:?}", denied.said());
+    }
+    // Its business: its state told, and the label off.
+    cluster.annotate_node("w1", STATE_ANNOTATION, Some(&told("armed"))).await.unwrap();
+    cluster.label_node("w1", LABEL, None).await.unwrap();
+    stage.annotate("w2", &told("armed"));
+    stage.kubectl(&["label", "node", "w2", &format!("{SEED_LABEL}-")]);
+    for node in ["w1", "w2"] {
+        stage.wait("the node to run", || {
+            (stage.status(node, "phase").as_deref() == Some("Running")).then_some(())
+        });
+    }
+}
+
+fn only_proven_requests_are_approved(stage: &Stage) {
+    stage.request("foreign", "w9");
+    stage.request("not-under-way", "w3");
+    stage.request("own", "w1");
+    stage.wait("the node's own request to be approved", || {
+        let approved = stage.get("csr", "own", "{.status.conditions[0].reason}")?;
+        (approved == "LandfallProven").then_some(())
+    });
+    for name in ["foreign", "not-under-way"] {
+        assert_eq!(stage.get("csr", name, "{.status.conditions[0].type}"), None, "{name}");
+    }
+    assert_eq!(stage.status("w1", "approved").as_deref(), Some(r#"["own"]"#));
+}
+
+fn nodes_come_back(stage: &Stage) {
+    // Its Node was deleted, and registered with nothing on it.
+    stage.kubectl(&["delete", "node", "w1"]);
+    stage.node("w1", &[]);
+    for node in ["w1", "w2"] {
+        stage.boot(node, "boot-1");
+        stage.annotate(node, &told("done"));
+        stage.wait("the node to be done", || {
+            (stage.status(node, "phase").as_deref() == Some("Done")).then_some(())
+        });
+    }
+    assert_eq!(stage.get("node", "w1", "{.metadata.labels.zone}").as_deref(), Some("a"), "put back");
+    assert_eq!(stage.get("node", "w1", "{.spec.unschedulable}"), None);
+    let kept = stage.get("node", "w2", "{.spec.unschedulable}");
+    assert_eq!(kept.as_deref(), Some("true"), "a cordon that is not ours stays");
+    let events = stage.kubectl(&["get", "events", "-n", "default", "-o", "jsonpath={.items[*].reason}"]);
+    for reason in ["Draining", "HandedOver", "Running", "Restoring", "Done"] {
+        assert!(events.contains(reason), "{reason} in {events}");
+    }
+}
+
+/// What the account of the controller must not be able to do.
+fn nothing_more_is_allowed(stage: &Stage) {
+    let user = format!("--as=system:serviceaccount:{NAMESPACE}:landfall-controller");
+    for question in [
+        &["get", "secrets", "-n", "kube-system"][..],
+        &["list", "secrets", "-A"],
+        &["get", "secret/ibm-ipb-w1", "-n", NAMESPACE],
+        &["update", "secrets", "-n", NAMESPACE],
+        &["create", "pods", "-n", "default"],
+        &["delete", "pods", "-n", "default"],
+        &["delete", "nodes"],
+        &["create", "nodes"],
+        &["create", "serviceaccounts/token", "-n", NAMESPACE],
+        &["create", "clusterrolebindings.rbac.authorization.k8s.io"],
+        &["update", "leases.coordination.k8s.io/another", "-n", NAMESPACE],
+        &["delete", "certificatesigningrequests.certificates.k8s.io"],
+    ] {
+        assert!(!stage.may(&user, question), "{question:?}");
+    }
+    assert!(stage.may(&user, &["list", "secrets", "-n", NAMESPACE]));
+}
+
+fn told(state: &str) -> String {
+    json!({"attempt": "a1", "state": state, "detail": {"is": state}, "step": "", "time": "2026-01-02T03:04:05Z"})
+        .to_string()
+}

@@ -1,0 +1,292 @@
+use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, Subcommand};
+use landfall_cluster::Cluster;
+use landfall_controller::manifests::{self, Rights, Settings};
+use landfall_controller::metrics::{Metrics, Port};
+use landfall_controller::policy::{Approvals, AtOnce, Drain, Policy, Secrets, Unasked};
+use landfall_controller::run::{self, Controller as Role};
+use landfall_controller::window::Window;
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use super::tunnel::duration;
+use crate::exit::{Exit, Failure};
+use crate::output;
+
+/// Who may ask for a node's first certificate on OpenShift.
+const OPENSHIFT_BOOTSTRAPPER: &str =
+    "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
+
+/// Lead a fleet through in-place bootstraps: a few nodes at a time, drained, watched, put back
+///
+/// Nodes ask with the label `landfall.dev/in-place=requested` or `ibm-cloud.kubernetes.io/ipb-schedule=true`. Of several
+/// controllers the one with the Lease leads.
+#[derive(Args)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "\
+Examples:
+  landfall controller manifests --image registry.corp/landfall:1 | kubectl apply -f -
+  landfall controller --image registry.corp/landfall:1 --max-unavailable 3 --window 'Mon-Fri 22:00-06:00 +01:00'
+  kubectl get nodebootstraps"
+)]
+pub(crate) struct Controller {
+    #[command(subcommand)]
+    command: Option<ControllerCommand>,
+
+    #[command(flatten)]
+    lead: Lead,
+}
+
+#[derive(Subcommand)]
+enum ControllerCommand {
+    Manifests(Manifests),
+}
+
+#[derive(Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
+struct Lead {
+    /// The namespace of Secrets, pods and Lease; best one of its own
+    #[arg(long, value_name = "NAME", default_value = "landfall")]
+    namespace: String,
+
+    /// What the pods on nodes run
+    #[arg(long, value_name = "IMAGE", default_value = "landfall:latest")]
+    image: String,
+
+    /// Look after nodes with these labels only, as `kubectl -l` takes it
+    #[arg(long, value_name = "LABELS", default_value = "", hide_default_value = true)]
+    selector: String,
+
+    /// Make the Secrets of nodes from this one, whose texts may hold `{node}`
+    #[arg(long, value_name = "NAME")]
+    secret_template: Option<String>,
+
+    /// How many nodes may be away at once: a number, or a share such as `10%`
+    #[arg(long, value_name = "NUMBER", default_value = "1")]
+    max_unavailable: AtOnce,
+
+    /// Begin nodes only in this window; may be repeated
+    #[arg(long, value_name = "WINDOW")]
+    window: Vec<Window>,
+
+    /// Between the end of one node and the beginning of the next
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = duration)]
+    pause: Duration,
+
+    /// How many nodes may have failed before no other is begun
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    max_failed: usize,
+
+    /// For emptying one node
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
+    drain_timeout: Duration,
+
+    /// For one pod to end, instead of its own grace period
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    grace_period: Option<Duration>,
+
+    /// Evict pods that nothing makes again elsewhere, too
+    #[arg(long)]
+    evict_unmanaged: bool,
+
+    /// Evict pods with `emptyDir` volumes, whose data goes with them, too
+    #[arg(long)]
+    delete_emptydir_data: bool,
+
+    /// For the pod on a node to say its first word
+    #[arg(long, value_name = "TIME", default_value = "15m", value_parser = duration)]
+    claim_timeout: Duration,
+
+    /// For a node to come back
+    #[arg(long, value_name = "TIME", default_value = "3h", value_parser = duration)]
+    return_timeout: Duration,
+
+    /// Approve certificates of nodes that are being made anew, when everything about the request is the node's own
+    #[arg(long)]
+    approve_certificates: bool,
+
+    /// Who may ask for a node's first certificate, beside members of `system:bootstrappers`; may be repeated
+    #[arg(long, value_name = "USER", default_value = OPENSHIFT_BOOTSTRAPPER, requires = "approve_certificates")]
+    bootstrap_user: Vec<String>,
+
+    /// A further argument of `landfall node in-place` on the nodes; may be repeated
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    runner_argument: Vec<String>,
+
+    /// Access to the cluster [default: the pod's account, `KUBECONFIG`]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Who this one is among the controllers [default: the host's name]
+    #[arg(long, value_name = "NAME", env = "POD_NAME")]
+    identity: Option<String>,
+
+    /// Address and port of health and metrics
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
+    listen: SocketAddr,
+}
+
+/// Print what the controller is installed from, for `kubectl apply -f -`
+#[derive(Args)]
+struct Manifests {
+    /// The namespace to install into
+    #[arg(long, value_name = "NAME", default_value = "landfall")]
+    namespace: String,
+
+    /// The image of the controller and of the pods on nodes
+    #[arg(long, value_name = "IMAGE")]
+    image: String,
+
+    /// The Secret that those of nodes are made from
+    #[arg(long, value_name = "NAME")]
+    secret_template: Option<String>,
+
+    /// Look after nodes with these labels only
+    #[arg(long, value_name = "LABELS", default_value = "", hide_default_value = true)]
+    selector: String,
+
+    /// Approve certificates of nodes: gives the controller the right, and the flag
+    #[arg(long)]
+    approve_certificates: bool,
+
+    /// Further flags of the controller, behind `--`
+    #[arg(last = true, value_name = "FLAGS")]
+    flags: Vec<String>,
+}
+
+// === impl Controller ===
+
+impl Controller {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        match self.command {
+            Some(ControllerCommand::Manifests(manifests)) => manifests.run(),
+            None => self.lead.run(),
+        }
+    }
+}
+
+// === impl Lead ===
+
+impl Lead {
+    fn run(self) -> Result<Exit, Failure> {
+        let identity = match &self.identity {
+            Some(identity) => identity.clone(),
+            None => identity()?,
+        };
+        let (settings, policy) = (self.settings(), self.policy());
+        let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
+        runtime.block_on(async {
+            let cluster = match &self.kubeconfig {
+                Some(path) => Cluster::from_kubeconfig(path).await,
+                None => Cluster::infer().await,
+            };
+            let cluster = cluster.map_err(|error| {
+                Failure::new(error, "give `--kubeconfig`, or run it in a pod").exit(Exit::Unavailable)
+            })?;
+            let port = Port::bind(self.listen).await;
+            let port = port.with_context(|| format!("listen on {}", self.listen));
+            let port = port.map_err(|error| Failure::new(error, "choose another address with `--listen`"))?;
+            let address = port.address().context("ask for the port's address")?;
+            // Nobody is left to be told when standard error is closed.
+            let _ = writeln!(io::stderr(), "The controller `{identity}` answers on {address}");
+            let mut terminate = signal(SignalKind::terminate()).context("listen for signals")?;
+            let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
+            let (cancel, metrics) = (CancellationToken::new(), Arc::new(Metrics::default()));
+            let role = Role { cluster, settings, policy, identity, metrics: Arc::clone(&metrics) };
+            let ended = cancel.clone();
+            let signals = async move {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+                ended.cancel();
+                std::future::pending::<()>().await;
+            };
+            tokio::select! {
+                () = run::run(&role, &cancel) => Ok(Exit::Done),
+                () = signals => Ok(Exit::Done),
+                served = port.serve(metrics) => {
+                    served.context("answer about health and metrics")?;
+                    Ok(Exit::Failed)
+                }
+            }
+        })
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            namespace: self.namespace.clone(),
+            selector: self.selector.clone(),
+            image: self.image.clone(),
+            template: self.secret_template.clone(),
+            runner_arguments: self.runner_argument.clone(),
+        }
+    }
+
+    fn policy(&self) -> Policy {
+        let unasked = |evict| if evict { Unasked::Evict } else { Unasked::Leave };
+        Policy {
+            max_unavailable: self.max_unavailable,
+            pause: self.pause,
+            windows: self.window.clone(),
+            max_failed: self.max_failed,
+            drain: Drain {
+                within: self.drain_timeout,
+                grace: self.grace_period,
+                unmanaged: unasked(self.evict_unmanaged),
+                local_data: unasked(self.delete_emptydir_data),
+            },
+            claim_within: self.claim_timeout,
+            return_within: self.return_timeout,
+            secrets: if self.secret_template.is_some() { Secrets::Template } else { Secrets::Given },
+            approvals: if self.approve_certificates {
+                Approvals::Proven { bootstrap_users: self.bootstrap_user.clone() }
+            } else {
+                Approvals::Never
+            },
+        }
+    }
+}
+
+// === impl Manifests ===
+
+impl Manifests {
+    fn run(self) -> Result<Exit, Failure> {
+        let settings = Settings {
+            namespace: self.namespace,
+            selector: self.selector,
+            image: self.image,
+            template: self.secret_template,
+            runner_arguments: Vec::new(),
+        };
+        let mut flags = self.flags;
+        let rights = if self.approve_certificates {
+            flags.insert(0, "--approve-certificates".to_owned());
+            Rights::Approving
+        } else {
+            Rights::Usual
+        };
+        let items = manifests::install(&settings, rights, &flags);
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
+        let text = serde_json::to_string_pretty(&list).context("write the manifests as JSON")?;
+        output::print(&format!("{text}\n"))?;
+        Ok(Exit::Done)
+    }
+}
+
+/// The host's name, and something nobody else has: two on one machine are two.
+fn identity() -> Result<String, Failure> {
+    let mut bytes = [0; 4];
+    getrandom::fill(&mut bytes).context("draw an identity")?;
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").context("read the host's name")?;
+    let tail: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{}-{tail}", host.trim()))
+}
