@@ -57,7 +57,7 @@ impl Election {
                 spec: Some(self.spec(None)),
             };
             let asked = || format!("create Lease {namespace}/{name}");
-            return self.won(self.cluster.ask(asked, leases.create(&parameters, &object)).await, leading);
+            return won(self.cluster.ask(asked, leases.create(&parameters, &object)).await, leading);
         };
         let spec = object.spec.clone().unwrap_or_default();
         let leader = spec.holder_identity.clone().unwrap_or_default();
@@ -79,7 +79,7 @@ impl Election {
         }
         object.spec = Some(self.spec(Some(&spec)));
         let asked = || format!("renew Lease {namespace}/{name}");
-        self.won(self.cluster.ask(asked, leases.replace(name, &parameters, &object)).await, leading)
+        won(self.cluster.ask(asked, leases.replace(name, &parameters, &object)).await, leading)
     }
 
     /// Lets the next one lead at once, if it is us who lead.
@@ -112,15 +112,15 @@ impl Election {
             ..LeaseSpec::default()
         }
     }
+}
 
-    /// Who was quicker has it.
-    fn won(&self, written: Result<Lease, Error>, leading: Standing) -> Result<Standing, Error> {
-        match written {
-            Ok(_) => Ok(leading),
-            Err(error) if error.answer().is_some_and(|(code, _)| code == 409) => {
-                Ok(Standing::Following { leader: "somebody else".to_owned() })
-            }
-            Err(error) => Err(error),
+/// Who was quicker has it.
+fn won(written: Result<Lease, Error>, leading: Standing) -> Result<Standing, Error> {
+    match written {
+        Ok(_) => Ok(leading),
+        Err(error) if error.answer().is_some_and(|(code, _)| code == 409) => {
+            Ok(Standing::Following { leader: "somebody else".to_owned() })
         }
+        Err(error) => Err(error),
     }
 }

@@ -16,6 +16,7 @@ const MAX_PODS: u32 = 2000;
 
 /// A pod, as far as draining a node is concerned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct PodFacts {
     pub namespace: String,
     pub name: String,

@@ -41,6 +41,7 @@ pub struct World {
 
 /// A node at one look.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Node {
     pub uid: String,
     pub version: String,

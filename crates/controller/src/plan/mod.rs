@@ -112,15 +112,14 @@ fn forgotten(world: &World) -> Vec<Action> {
         }
         match (node.runner, &node.secret, node.cordon) {
             (Runner::There, _, _) => actions.push(Action::StopRunner { node: name.clone() }),
-            // It may still say its first word.
-            (Runner::Going, _, _) => {}
             (Runner::None, SecretState::Own { name: secret }, _) => {
                 actions.push(Action::DropSecret { node: name.clone(), name: secret.clone() });
             }
             (Runner::None, _, Cordon::Own) => {
                 actions.push(Action::Uncordon { node: name.clone(), version: node.version.clone() });
             }
-            (Runner::None, _, _) => {}
+            // One that is going may still say its first word.
+            (Runner::Going | Runner::None, _, _) => {}
         }
     }
     actions

@@ -78,7 +78,7 @@ impl Turn<'_> {
         let left = drain::look(&node.pods, &self.policy.drain);
         let text = left.text(&self.world.refused);
         if self.is_late(self.record.since, self.policy.drain.within) && !left.is_empty() {
-            return self.give_up(node, &self.failure("DrainTimeout", &text, Keep::GivenBack));
+            return self.give_up(node, &failure("DrainTimeout", &text, Keep::GivenBack));
         }
         if !node.is_requested {
             return self.cancel(node);
@@ -111,7 +111,7 @@ impl Turn<'_> {
         }
         if self.is_late(self.record.since, self.policy.claim_within) {
             let message = "the pod on the node did not say a word: see `kubectl describe pod`";
-            return self.give_up(node, &self.failure("NotClaimed", message, Keep::GivenBack));
+            return self.give_up(node, &failure("NotClaimed", message, Keep::GivenBack));
         }
         if !node.is_requested {
             return match node.runner {
@@ -152,7 +152,7 @@ impl Turn<'_> {
         match node.told.as_ref().map(|told| &told.detail) {
             Some(State::Done) if !is_new_boot => {
                 let message = "the node says it is done already with this Secret: hand in a new one";
-                return self.give_up(node, &self.failure("AlreadyDone", message, Keep::GivenBack));
+                return self.give_up(node, &failure("AlreadyDone", message, Keep::GivenBack));
             }
             Some(State::Done) if node.is_ready => {
                 let record = self.record.enter(Phase::Restoring, self.world.now, "", "the node is back");
@@ -161,12 +161,12 @@ impl Turn<'_> {
             Some(State::RolledBack { reason, step }) => {
                 let message = format!("`{step}` failed and was taken back: {reason}");
                 let keep = if node.is_ready { Keep::GivenBack } else { Keep::Kept };
-                return self.give_up(node, &self.failure("RolledBack", &message, keep));
+                return self.give_up(node, &failure("RolledBack", &message, keep));
             }
             Some(State::Failed { reason, step, retryable: false }) => {
                 let message = format!("`{step}` failed: {reason}");
                 let keep = if node.is_ready && !is_new_boot { Keep::GivenBack } else { Keep::Kept };
-                return self.give_up(node, &self.failure("Failed", &message, keep));
+                return self.give_up(node, &failure("Failed", &message, keep));
             }
             _ => {}
         }
@@ -249,7 +249,7 @@ impl Turn<'_> {
     fn lost(&self, node: &Node) -> Vec<Action> {
         let said = if self.record.state.is_empty() { "nothing" } else { &self.record.state };
         let message = format!("the node did not come back in time; the last it said was {said}");
-        self.give_up(node, &self.failure("NotReturned", &message, Keep::Kept))
+        self.give_up(node, &failure("NotReturned", &message, Keep::Kept))
     }
 
     fn cancel(&self, node: &Node) -> Vec<Action> {
@@ -318,10 +318,6 @@ impl Turn<'_> {
         granted
     }
 
-    fn failure<'a>(&self, reason: &'a str, message: &'a str, cordon: Keep) -> End<'a> {
-        End { phase: Phase::Failed, reason, message, cordon }
-    }
-
     fn has_not_returned(&self) -> bool {
         let since = self.record.handed_over.unwrap_or(self.record.since);
         self.is_late(since, self.policy.return_within)
@@ -349,6 +345,10 @@ impl Turn<'_> {
     fn write(&self, record: Record) -> Action {
         Action::Write { node: self.name.to_owned(), record: Box::new(record) }
     }
+}
+
+fn failure<'a>(reason: &'a str, message: &'a str, cordon: Keep) -> End<'a> {
+    End { phase: Phase::Failed, reason, message, cordon }
 }
 
 /// With what the node says of itself; while it runs, that is also what people are told.

@@ -51,7 +51,6 @@ enum ControllerCommand {
 }
 
 #[derive(Args)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 struct Lead {
     /// The namespace of Secrets, pods and Lease; best one of its own
     #[arg(long, value_name = "NAME", default_value = "landfall")]
