@@ -45,13 +45,12 @@ pub(super) fn next(policy: &Policy, world: &World) -> Vec<Action> {
             (node.is_control_plane && control_plane_away && !is_away)
                 .then_some(Why { reason: "ControlPlane", message })
         });
-        match why {
-            Some(why) => actions.extend(wait(world.now, name, record, &why)),
-            None => {
-                away += usize::from(!is_away);
-                control_plane_away |= node.is_control_plane;
-                actions.push(begin(world.now, name, node));
-            }
+        if let Some(why) = why {
+            actions.extend(wait(world.now, name, record, &why));
+        } else {
+            away += usize::from(!is_away);
+            control_plane_away |= node.is_control_plane;
+            actions.push(begin(world.now, name, node));
         }
     }
     // Asked for no longer, and nothing has happened.

@@ -274,7 +274,7 @@ impl Fleet {
                     if let Some(taints) = taints {
                         facts.taints.clone_from(taints);
                     }
-                })
+                });
             }
             Action::Approve { .. } => panic!("nobody asked for that"),
             Action::Show { node, condition } => {
