@@ -71,7 +71,11 @@ pub(crate) fn messages(bytes: &[u8]) {
 /// A payload, and a layer of an image.
 pub(crate) fn archive(bytes: &[u8]) {
     let read = payload::read(bytes, |path, _| {
-        assert!(path.is_relative() && !path.components().any(|part| part.as_os_str() == ".."), "{path:?}");
+        assert!(
+            path.is_relative() && !path.components().any(|part| part.as_os_str() == ".."),
+            "{}",
+            path.display()
+        );
         Ok(())
     });
     drop(read);

@@ -257,7 +257,7 @@ fn whatever_the_bucket_does_nothing_is_half_done() {
             node.bucket.serve(&format!("/amd64-usr/{OS}/m.json"), Serve::Status(404));
         }),
         ("is not JSON", 1, "unusable", |node, _| {
-            node.bucket.file(&format!("/amd64-usr/{OS}/m.json"), "{\"kind\":")
+            node.bucket.file(&format!("/amd64-usr/{OS}/m.json"), "{\"kind\":");
         }),
         ("its sha512 is", 1, "wrong-hash", |node, _| node.bucket.file("/docker.tgz", "something else")),
         ("its sha512 is", 1, "wrong-hash", |node, _| node.manifest(&"0e".repeat(64))),
