@@ -199,6 +199,36 @@ fn under_upstreams_names_it_serves_shows_its_status_and_drains() {
 }
 
 #[test]
+fn logs_tell_what_matters_and_nothing_of_each_tunnel() {
+    let dock = Dock::new();
+    // Upstream's default writes lines for each packet; ours is the level without a flag.
+    let quiet = |flags: Vec<String>| {
+        let flags = flags.into_iter().filter(|flag| flag != "-v=4" && flag != "-v" && flag != "2");
+        flags.collect::<Vec<_>>()
+    };
+    let (server, _) = dock.start("proxy-server", &quiet(dock.server_flags()));
+    let (agent, _) = dock.start("proxy-agent", &quiet(dock.agent_flags()));
+    let (echo, nobody) = (echo(), format!("127.0.0.1:{}", free_port().unwrap()));
+    ping(&mut eventually("a tunnel", SOON, || dock.connect(&echo)).unwrap());
+    for round in 0..200 {
+        ping(&mut dock.connect(&echo).unwrap());
+        if round % 4 == 0 {
+            assert!(dock.connect(&nobody).is_none(), "nobody listens there");
+        }
+    }
+    for (process, told) in
+        [(&server, &["agent connected", "dial failed", &nobody][..]), (&agent, &["connected"])]
+    {
+        let log = process.log();
+        for words in told {
+            assert!(log.contains(words), "{words} is not in {log}");
+        }
+        assert!(!log.contains("ERROR"), "a tunnel that ends is no error: {log}");
+        assert!(log.lines().count() < 40, "{} lines for 200 tunnels: {log}", log.lines().count());
+    }
+}
+
+#[test]
 fn a_second_signal_does_not_wait() {
     let dock = Dock::new();
     let (_server, _) = dock.start("proxy-server", &dock.server_flags());

@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Shared;
 use super::agents::Agent;
+use crate::clock;
 use crate::mux::{DialFailure, Tunnel};
 use crate::number::random;
 
@@ -36,7 +37,12 @@ pub(super) async fn dial(shared: &Shared, address: &str) -> Result<Tunnel, DialE
     let dialed = dial_somewhere(shared, address).await;
     match &dialed {
         Ok(_) => shared.metrics.dial_duration.observe(started.elapsed()),
-        Err(error) => shared.metrics.dial_failed(error),
+        Err(error) => {
+            shared.metrics.dial_failed(error);
+            if let Some(untold) = shared.failed_dials.count(clock::now()) {
+                tracing::warn!(address, %error, untold, "dial failed");
+            }
+        }
     }
     dialed
 }

@@ -6,6 +6,7 @@ mod connect;
 mod dial;
 mod lease;
 mod proxy;
+mod repeats;
 mod status;
 mod tokens;
 
@@ -32,6 +33,7 @@ use tokio_util::task::TaskTracker;
 
 use self::agents::Agents;
 use self::lease::LeaseKeeper;
+use self::repeats::Repeats;
 use self::status::Metrics;
 use crate::config::{DEFAULT_DIAL_TIMEOUT, Frontend, Mode, ServerConfig};
 use crate::health::{Door, HealthListener};
@@ -78,6 +80,7 @@ pub(crate) struct Shared {
     frontend_keepalive: Duration,
     authenticate: Option<Arc<dyn Authenticate>>,
     metrics: Metrics,
+    failed_dials: Repeats,
     /// Told to stop: what is open goes on, nothing new is wanted.
     draining: AtomicBool,
     /// The agents' links.
@@ -276,6 +279,7 @@ impl Shared {
             frontend_keepalive: config.frontend_keepalive_time,
             authenticate,
             metrics: Metrics::new(),
+            failed_dials: Repeats::default(),
             draining: AtomicBool::new(false),
             links: TaskTracker::new(),
         }
