@@ -91,37 +91,53 @@ pub fn runner(settings: &Settings, node: &str, secret: &str) -> Value {
     })
 }
 
-/// Everything the controller is installed from, in the order in which it is applied.
-pub fn install(settings: &Settings, rights: Rights, arguments: &[String]) -> Vec<Value> {
+/// Everything the controller is installed from, each with a word for its file, in the order in which it is applied.
+pub fn install(settings: &Settings, rights: Rights, arguments: &[String]) -> Vec<(&'static str, Value)> {
     let namespace = &settings.namespace;
-    let mut objects = vec![
-        crd(),
-        json!({
-            "apiVersion": "v1", "kind": "Namespace",
-            "metadata": {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
-        }),
-        account(namespace, MANAGER),
-        account(namespace, RUNNER),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": {"name": MANAGER}, "rules": cluster_rules(rights),
-        }),
-        binding("ClusterRoleBinding", None, "ClusterRole", MANAGER, namespace),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
-            "metadata": {"name": MANAGER, "namespace": namespace}, "rules": namespace_rules(settings),
-        }),
-        binding("RoleBinding", Some(namespace), "Role", MANAGER, namespace),
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-            "metadata": {"name": RUNNER},
-            "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}],
-        }),
-        binding("ClusterRoleBinding", None, "ClusterRole", RUNNER, namespace),
-    ];
-    objects.extend(own_node_only(namespace));
-    objects.push(deployment(settings, arguments));
-    objects
+    let [policy, policy_binding] = own_node_only(namespace);
+    vec![
+        ("definition", crd()),
+        (
+            "namespace",
+            json!({
+                "apiVersion": "v1", "kind": "Namespace",
+                "metadata": {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "privileged"}},
+            }),
+        ),
+        ("account", account(namespace, MANAGER)),
+        ("runner-account", account(namespace, RUNNER)),
+        (
+            "cluster-role",
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": {"name": MANAGER}, "rules": cluster_rules(rights),
+            }),
+        ),
+        ("cluster-role-binding", binding("ClusterRoleBinding", None, "ClusterRole", MANAGER, namespace)),
+        (
+            "role",
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+                "metadata": {"name": MANAGER, "namespace": namespace}, "rules": namespace_rules(settings),
+            }),
+        ),
+        ("role-binding", binding("RoleBinding", Some(namespace), "Role", MANAGER, namespace)),
+        (
+            "runner-cluster-role",
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": {"name": RUNNER},
+                "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]}],
+            }),
+        ),
+        (
+            "runner-cluster-role-binding",
+            binding("ClusterRoleBinding", None, "ClusterRole", RUNNER, namespace),
+        ),
+        ("policy", policy),
+        ("policy-binding", policy_binding),
+        ("deployment", deployment(settings, arguments)),
+    ]
 }
 
 /// The definition of `NodeBootstrap`.
@@ -366,7 +382,8 @@ mod tests {
     /// I11: in the original every node's pod could read every node's Secret, and all others of `kube-system`.
     #[test]
     fn i11_the_pod_on_a_node_may_read_no_secret_and_is_given_its_own() {
-        let objects = install(&settings(), Rights::Approving, &[]);
+        let objects: Vec<Value> =
+            install(&settings(), Rights::Approving, &[]).into_iter().map(|(_, object)| object).collect();
         let of = |kind: &str, name: &str| {
             objects
                 .iter()
@@ -389,7 +406,8 @@ mod tests {
 
     #[test]
     fn what_is_rendered() {
-        let mut objects = install(&settings(), Rights::Approving, &["--max-unavailable=3".to_owned()]);
+        let objects = install(&settings(), Rights::Approving, &["--max-unavailable=3".to_owned()]);
+        let mut objects: Vec<Value> = objects.into_iter().map(|(_, object)| object).collect();
         objects.push(runner(&settings(), "worker-1", "ibm-ipb-worker-1"));
         insta::assert_snapshot!(serde_json::to_string_pretty(&objects).unwrap());
     }

@@ -74,7 +74,7 @@ async fn what_it_is_installed_from_is_taken_by_an_api_server() {
     let server = ApiServer::start().unwrap();
     server.kubectl(&["create", "namespace", NAMESPACE]).unwrap();
     for rights in [Rights::Usual, Rights::Approving] {
-        for object in manifests::install(&settings(), rights, &["--max-unavailable=3".to_owned()]) {
+        for (_, object) in manifests::install(&settings(), rights, &["--max-unavailable=3".to_owned()]) {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("object.json");
             std::fs::write(&file, object.to_string()).unwrap();

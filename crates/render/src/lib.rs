@@ -28,6 +28,32 @@ pub use teardown::{Step, script, steps};
 
 use std::path::PathBuf;
 
+use serde_json::Value;
+
+/// A role that describes its objects itself.
+#[derive(Clone, Debug)]
+pub struct Described {
+    pub name: &'static str,
+    /// One line, for a chart.
+    pub about: &'static str,
+    pub namespace: String,
+    pub image: String,
+    /// Each with a word for its file, in the order in which they are applied.
+    pub objects: Vec<(&'static str, Value)>,
+}
+
+/// The objects of a role, which are the same in every kind of cluster.
+pub fn manifests(role: Described, format: Format) -> Result<Plan, RenderError> {
+    names::namespace(&role.namespace)?;
+    names::image(&role.image)?;
+    if matches!(format, Format::Ignition | Format::Installer) {
+        return Err(RenderError::Combination { way: role.name, format: format.name() });
+    }
+    let mut package = package::Package::new(role.name, role.about, Target::Kubeadm);
+    package.objects = role.objects;
+    package.plan(format)
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum RenderError {
     #[error("`{namespace}` is no name of a namespace")]

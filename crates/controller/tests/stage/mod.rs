@@ -41,7 +41,7 @@ impl Stage {
             ..ApiServerSpec::default()
         };
         let server = ApiServer::start_with(&spec).unwrap();
-        for object in manifests::install(&settings(), Rights::Approving, &[]) {
+        for (_, object) in manifests::install(&settings(), Rights::Approving, &[]) {
             // Nothing here would run it.
             if object["kind"] != "Deployment" {
                 server.apply(&object).unwrap();

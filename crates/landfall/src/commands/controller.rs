@@ -5,20 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::{Args, Subcommand};
+use clap::Args;
 use landfall_cluster::Cluster;
-use landfall_controller::manifests::{self, Rights, Settings};
+use landfall_controller::manifests::Settings;
 use landfall_controller::metrics::{Metrics, Port};
 use landfall_controller::policy::{Approvals, AtOnce, Drain, Policy, Secrets, Unasked};
 use landfall_controller::run::{self, Controller as Role};
 use landfall_controller::window::Window;
-use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::tunnel::duration;
 use crate::exit::{Exit, Failure};
-use crate::output;
 
 /// Who may ask for a node's first certificate on OpenShift.
 const OPENSHIFT_BOOTSTRAPPER: &str =
@@ -29,29 +27,12 @@ const OPENSHIFT_BOOTSTRAPPER: &str =
 /// Nodes ask with the label `landfall.dev/in-place=requested` or `ibm-cloud.kubernetes.io/ipb-schedule=true`. Of several
 /// controllers the one with the Lease leads.
 #[derive(Args)]
-#[command(
-    args_conflicts_with_subcommands = true,
-    after_help = "\
+#[command(after_help = "\
 Examples:
-  landfall controller manifests --image registry.corp/landfall:1 | kubectl apply -f -
+  landfall render controller --image registry.corp/landfall:1 -o controller && kubectl apply -f controller/manifests
   landfall controller --image registry.corp/landfall:1 --max-unavailable 3 --window 'Mon-Fri 22:00-06:00 +01:00'
-  kubectl get nodebootstraps"
-)]
+  kubectl get nodebootstraps")]
 pub(crate) struct Controller {
-    #[command(subcommand)]
-    command: Option<ControllerCommand>,
-
-    #[command(flatten)]
-    lead: Lead,
-}
-
-#[derive(Subcommand)]
-enum ControllerCommand {
-    Manifests(Manifests),
-}
-
-#[derive(Args)]
-struct Lead {
     /// The namespace of Secrets, pods and Lease; best one of its own
     #[arg(long, value_name = "NAME", default_value = "landfall")]
     namespace: String,
@@ -133,49 +114,10 @@ struct Lead {
     listen: SocketAddr,
 }
 
-/// Print what the controller is installed from, for `kubectl apply -f -`
-#[derive(Args)]
-struct Manifests {
-    /// The namespace to install into
-    #[arg(long, value_name = "NAME", default_value = "landfall")]
-    namespace: String,
-
-    /// The image of the controller and of the pods on nodes
-    #[arg(long, value_name = "IMAGE")]
-    image: String,
-
-    /// The Secret that those of nodes are made from
-    #[arg(long, value_name = "NAME")]
-    secret_template: Option<String>,
-
-    /// Look after nodes with these labels only
-    #[arg(long, value_name = "LABELS", default_value = "", hide_default_value = true)]
-    selector: String,
-
-    /// Approve certificates of nodes: gives the controller the right, and the flag
-    #[arg(long)]
-    approve_certificates: bool,
-
-    /// Further flags of the controller, behind `--`
-    #[arg(last = true, value_name = "FLAGS")]
-    flags: Vec<String>,
-}
-
 // === impl Controller ===
 
 impl Controller {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        match self.command {
-            Some(ControllerCommand::Manifests(manifests)) => manifests.run(),
-            None => self.lead.run(),
-        }
-    }
-}
-
-// === impl Lead ===
-
-impl Lead {
-    fn run(self) -> Result<Exit, Failure> {
         let identity = match &self.identity {
             Some(identity) => identity.clone(),
             None => identity()?,
@@ -252,32 +194,6 @@ impl Lead {
                 Approvals::Never
             },
         }
-    }
-}
-
-// === impl Manifests ===
-
-impl Manifests {
-    fn run(self) -> Result<Exit, Failure> {
-        let settings = Settings {
-            namespace: self.namespace,
-            selector: self.selector,
-            image: self.image,
-            template: self.secret_template,
-            runner_arguments: Vec::new(),
-        };
-        let mut flags = self.flags;
-        let rights = if self.approve_certificates {
-            flags.insert(0, "--approve-certificates".to_owned());
-            Rights::Approving
-        } else {
-            Rights::Usual
-        };
-        let items = manifests::install(&settings, rights, &flags);
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": items});
-        let text = serde_json::to_string_pretty(&list).context("write the manifests as JSON")?;
-        output::print(&format!("{text}\n"))?;
-        Ok(Exit::Done)
     }
 }
 

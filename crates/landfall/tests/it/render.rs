@@ -78,6 +78,8 @@ fn what_no_role_can_be_is_refused_in_one_line() {
         ),
         (&["agent", "--for", "k3s", "--by", "image", "--hub", "hub"], 64, "is no address"),
         (&["in-place", "--for", "k3s", "--image", image, "--node", &long], 64, "is no name of a node"),
+        (&["controller", "--image", image, "--namespace", "Not"], 64, "is no name of a namespace"),
+        (&["controller", "--image", image, "--format", "ignition"], 64, "cannot be rendered as `ignition`"),
         (&["hub", "--for", "kubeadm", "--server", "a b"], 64, "is no address or name"),
         (&["hub", "--for", "kubeadm", "--server", "a", "-o", "/proc/landfall"], 1, "cannot make the folder"),
     ] {

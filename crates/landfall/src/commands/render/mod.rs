@@ -1,6 +1,7 @@
 //! `landfall render`: one file per role, and what they share.
 
 mod agent;
+mod controller;
 mod gateway;
 mod hub;
 mod in_place;
@@ -34,6 +35,7 @@ enum What {
     Gateway(gateway::Gateway),
     Agent(agent::Agent),
     InPlace(in_place::InPlace),
+    Controller(controller::Controller),
     Hub(hub::Hub),
 }
 
@@ -119,6 +121,7 @@ impl Render {
             What::Gateway(gateway) => gateway.run(),
             What::Agent(agent) => agent.run(),
             What::InPlace(in_place) => in_place.run(),
+            What::Controller(controller) => controller.run(),
             What::Hub(hub) => hub.run(),
         }
     }
