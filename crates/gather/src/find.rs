@@ -20,6 +20,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     pub within: Duration,
+    /// Told once why nobody has answered yet, when it is tried on.
+    pub tell: fn(&Error),
 }
 
 /// What `/bootstrap/identity` tells. Fields that a newer gateway adds are passed over.
@@ -69,13 +71,10 @@ pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> R
                 return Err(error);
             }
             Err(error) => {
-                let error_chain = landfall_model::chain(&error);
-                if last_error.is_none() {
-                    // Who mistyped a name should not have to wait to learn it.
-                    let wait = patience.within.as_secs();
-                    tracing::warn!(error = %error_chain, "No answer yet; trying on for {wait} s.");
-                } else {
-                    tracing::debug!(error = %error_chain, "No answer on this connection.");
+                tracing::debug!(error = %landfall_model::chain(&error), "No answer on this connection.");
+                // Who mistyped a name should not have to wait to learn it.
+                if last_error.is_none() && started.elapsed() + pause < patience.within {
+                    (patience.tell)(&error);
                 }
                 last_error = Some(error);
             }

@@ -13,8 +13,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use peer::{Behaviour, Peer, Resumes, bundle};
 
-const PATIENT: Patience = Patience { within: Duration::from_secs(60) };
-const IMPATIENT: Patience = Patience { within: Duration::from_millis(700) };
+const PATIENT: Patience = Patience { within: Duration::from_secs(60), tell: |_| {} };
+const IMPATIENT: Patience = Patience { within: Duration::from_millis(700), tell: |_| {} };
 
 fn route<'a>(endpoint: &'a Endpoint, access: &'a Access) -> Route<'a> {
     Route { endpoint, access, patience: PATIENT }

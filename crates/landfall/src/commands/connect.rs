@@ -47,7 +47,7 @@ impl Connect {
         let (endpoint, access) = self.reach.resolve(Some(&self.url))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("start the runtime")?;
-        let patience = Patience { within: Duration::from_secs(self.wait) };
+        let patience = Patience { within: Duration::from_secs(self.wait), tell: reach::tell_no_answer };
         let target = bracketed(host, port);
         let result = runtime.block_on(async {
             let found = find(&endpoint, &access, patience).await?;

@@ -22,10 +22,10 @@ use crate::exit::{Exit, Failure};
 const OPENSHIFT_BOOTSTRAPPER: &str =
     "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
 
-/// Lead a fleet through in-place bootstraps: a few nodes at a time, drained, watched, put back
+/// Lead a fleet through in-place bootstraps, a few nodes at a time
 ///
-/// Nodes ask with the label `landfall.dev/in-place=requested` or `ibm-cloud.kubernetes.io/ipb-schedule=true`. Of several
-/// controllers the one with the Lease leads.
+/// Nodes ask with the label `landfall.dev/in-place=requested` or `ibm-cloud.kubernetes.io/ipb-schedule=true`; they are
+/// drained, watched and put back. Of several controllers the one with the Lease leads.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

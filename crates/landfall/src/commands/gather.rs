@@ -97,7 +97,7 @@ impl Gather {
             format!("log-bundle-{}.{extension}", bundle_id(jiff::Timestamp::now())).into()
         });
         let wanted = Wanted { since: self.since.clone(), zstd: self.format == Packing::Zstd };
-        let patience = Patience { within: Duration::from_secs(self.wait) };
+        let patience = Patience { within: Duration::from_secs(self.wait), tell: reach::tell_no_answer };
 
         let search = Progress::start("Looking for the bootstrap machine", None);
         let found = runtime.block_on(find(&endpoint, &access, patience));

@@ -7,9 +7,10 @@ use anyhow::Context as _;
 use clap::Args;
 use landfall_cluster::{Credentials, Identity};
 use landfall_gather::{Access, Endpoint};
-use landfall_model::Secret;
+use landfall_model::{Secret, chain};
 
 use crate::exit::Failure;
+use crate::output;
 
 const CREDENTIALS: &str = "Credentials";
 
@@ -125,6 +126,11 @@ impl Reach {
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = std::fs::read(path).with_context(|| format!("read `{}`", path.display()));
     bytes.map_err(|error| Failure::new(error, "check the path and your right to read it"))
+}
+
+/// Who waits for an endpoint is told what for.
+pub(crate) fn tell_no_answer(error: &landfall_gather::Error) {
+    output::say(&format!("no answer yet ({}); trying on", chain(error)));
 }
 
 /// What to do about a failure on the way.
