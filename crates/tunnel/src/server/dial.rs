@@ -1,6 +1,7 @@
 //! One dial, from either frontend: bounded in time, and asked of another agent when the first is lost.
 
 use std::future::poll_fn;
+use std::mem::discriminant;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ pub(super) async fn dial(shared: &Shared, address: &str) -> Result<Tunnel, DialE
         Ok(_) => shared.metrics.dial_duration.observe(started.elapsed()),
         Err(error) => {
             shared.metrics.dial_failed(error);
-            if let Some(untold) = shared.failed_dials.count(clock::now()) {
+            if let Some(untold) = shared.failed_dials.count(discriminant(error), clock::now()) {
                 tracing::warn!(address, %error, untold, "dial failed");
             }
         }

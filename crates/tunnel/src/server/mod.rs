@@ -17,6 +17,7 @@ pub use tokens::{Reviewer, TokenReviews};
 pub(crate) use agent_link::granted;
 
 use std::io;
+use std::mem::Discriminant;
 use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::agents::Agents;
+use self::dial::DialError;
 use self::lease::LeaseKeeper;
 use self::repeats::Repeats;
 use self::status::Metrics;
@@ -80,7 +82,7 @@ pub(crate) struct Shared {
     frontend_keepalive: Duration,
     authenticate: Option<Arc<dyn Authenticate>>,
     metrics: Metrics,
-    failed_dials: Repeats,
+    failed_dials: Repeats<Discriminant<DialError>>,
     /// Told to stop: what is open goes on, nothing new is wanted.
     draining: AtomicBool,
     /// The agents' links.

@@ -1,30 +1,43 @@
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long what repeats is counted before it is told again.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Something that may happen a thousand times a second and is worth a line now and then.
-#[derive(Debug, Default)]
-pub(super) struct Repeats(Mutex<Told>);
+/// Things that may happen a thousand times a second and are worth a line now and then, each kind by itself. There are few
+/// kinds.
+#[derive(Debug)]
+pub(super) struct Repeats<K>(Mutex<HashMap<K, Told>>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Told {
-    last: Option<Instant>,
+    last: Instant,
     untold: u64,
 }
 
 // === impl Repeats ===
 
-impl Repeats {
+impl<K> Default for Repeats<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Repeats<K> {
     /// It happened. How often it did since it was last told, when it is to be told now.
-    pub(super) fn count(&self, now: Instant) -> Option<u64> {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.last.is_some_and(|last| now.saturating_duration_since(last) < PAUSE) {
+    pub(super) fn count(&self, kind: K, now: Instant) -> Option<u64> {
+        let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(told) = kinds.get_mut(&kind) else {
+            kinds.insert(kind, Told { last: now, untold: 0 });
+            return Some(0);
+        };
+        if now.saturating_duration_since(told.last) < PAUSE {
             told.untold += 1;
             return None;
         }
-        told.last = Some(now);
+        told.last = now;
         Some(std::mem::take(&mut told.untold))
     }
 }
@@ -36,11 +49,12 @@ mod tests {
     #[test]
     fn the_first_is_told_and_then_how_many_there_were() {
         let (repeats, start) = (Repeats::default(), Instant::now());
-        assert_eq!(repeats.count(start), Some(0));
+        assert_eq!(repeats.count("refused", start), Some(0));
         for second in 1..10 {
-            assert_eq!(repeats.count(start + Duration::from_secs(second)), None);
+            assert_eq!(repeats.count("refused", start + Duration::from_secs(second)), None);
         }
-        assert_eq!(repeats.count(start + PAUSE), Some(9));
-        assert_eq!(repeats.count(start + PAUSE * 3), Some(0));
+        assert_eq!(repeats.count("late", start), Some(0), "something else");
+        assert_eq!(repeats.count("refused", start + PAUSE), Some(9));
+        assert_eq!(repeats.count("refused", start + PAUSE * 3), Some(0));
     }
 }
