@@ -88,8 +88,14 @@ pub async fn over_ssh(node: &str, ssh: &Ssh, to: &Path) -> Result<NodeAnswer, Er
     }
     // Nobody wants an empty file.
     let _ = std::fs::remove_file(&fetched.path);
-    let reason = said.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("ssh said nothing");
-    Ok(NodeAnswer::Nothing(reason.trim().to_owned()))
+    Ok(NodeAnswer::Nothing(reason(&said).to_owned()))
+}
+
+/// The last word of ssh. What our own `connect` adds when ssh has left it is no reason, and no news.
+fn reason(said: &str) -> &str {
+    let ours = |line: &str| line.starts_with("error: carry bytes") || line.starts_with("hint: ");
+    let mut lines = said.lines().rev().map(str::trim);
+    lines.find(|line| !line.is_empty() && !ours(line)).unwrap_or("ssh said nothing")
 }
 
 // === impl Ssh ===
@@ -131,6 +137,15 @@ fn quoted(word: &OsString) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_reason_is_what_ssh_said() {
+        let verdict = "Host key verification failed.";
+        for added in ["", "error: carry bytes between here and n1:22: Broken pipe\nhint: run again\n"] {
+            assert_eq!(reason(&format!("@@@\n{verdict}\r\n\n{added}")), verdict);
+        }
+        assert_eq!(reason("hint: run again\n"), "ssh said nothing");
+    }
 
     #[test]
     fn words_survive_the_shell_and_ssh() {

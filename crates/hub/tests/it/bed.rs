@@ -132,10 +132,9 @@ pub(crate) fn ask(
     for (name, value) in headers {
         head += &format!("{name}: {value}\r\n");
     }
-    stream.write_all(head.as_bytes()).unwrap();
-    stream.write_all(b"\r\n").unwrap();
+    head += "\r\n";
     // A hub that has seen enough may answer and close before everything is sent.
-    let _ = stream.write_all(body);
+    let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
     Answer::parse(&answer)
