@@ -102,8 +102,8 @@ impl Pattern {
     /// Whether a line that holds one of the `any` literals is the one meant.
     pub(crate) fn confirms(&self, line: &[u8]) -> bool {
         (self.takes_warnings || memmem::find(line, WARNING_MARK).is_none())
-            && self.all.iter().all(|finder| finder.find(line).is_some())
-            && self.not.iter().all(|finder| finder.find(line).is_none())
+            && self.all.iter().all(|finder| holds(line, finder))
+            && !self.not.iter().any(|finder| holds(line, finder))
             && self.regex.as_ref().is_none_or(|regex| regex.get().is_some_and(|regex| regex.is_match(line)))
     }
 
@@ -149,6 +149,13 @@ impl Pattern {
             })
             .collect()
     }
+}
+
+/// A number at the end of a literal is a whole one: `:2379` is not in `:23791`.
+fn holds(line: &[u8], literal: &memmem::Finder<'_>) -> bool {
+    let whole = literal.needle().last().is_some_and(u8::is_ascii_digit);
+    let length = literal.needle().len();
+    literal.find_iter(line).any(|at| !whole || !line.get(at + length).is_some_and(u8::is_ascii_digit))
 }
 
 // === impl Expression ===
