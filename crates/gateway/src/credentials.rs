@@ -1,16 +1,19 @@
 //! Keys, certificates and authorities, as their files stand, and what is judged by them.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use hyper::header::{HeaderName, HeaderValue};
 use landfall_cluster::User;
 use landfall_wire::{AskForCertificate, Calling, Files, Live, TlsError, calling, roots, serving};
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{ClientConfig, ServerConfig};
 use sha2::{Digest as _, Sha256};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::config::{Config, FrontProxy};
 use crate::identity;
@@ -26,6 +29,8 @@ const MIN_TOKEN: usize = 16;
 /// Everything that comes from files, at one moment.
 pub(crate) struct Credentials {
     pub(crate) server: Arc<ServerConfig>,
+    /// From when to when each certificate that is served is valid, in seconds of Unix time.
+    served: Vec<RangeInclusive<i64>>,
     clients: Arc<dyn ClientCertVerifier>,
     front: Option<(FrontProxy, Arc<dyn ClientCertVerifier>)>,
     /// The hash of the gather token: comparing hashes tells nothing by the time it takes.
@@ -95,6 +100,11 @@ impl Credentials {
         };
         Ok(Self {
             server: Arc::new(server),
+            served: config
+                .serving
+                .iter()
+                .filter_map(|pair| lifetime(files.get(&pair.certificate).ok()?))
+                .collect(),
             clients: verifier(files, &config.client_authority)?,
             front,
             gather_token,
@@ -132,9 +142,23 @@ impl Credentials {
         }
     }
 
+    /// Whether anybody who checks dates would speak to this gateway now.
+    pub(crate) fn serves_a_valid_certificate(&self) -> bool {
+        let now = i64::try_from(UnixTime::now().as_secs()).unwrap_or(i64::MAX);
+        self.served.iter().any(|lifetime| lifetime.contains(&now))
+    }
+
     pub(crate) fn is_gather_token(&self, token: &str) -> bool {
         self.gather_token.is_some_and(|own| own == digest(token.as_bytes()))
     }
+}
+
+/// When the first certificate of a file is valid.
+fn lifetime(pem: &[u8]) -> Option<RangeInclusive<i64>> {
+    let leaf = CertificateDer::from_pem_slice(pem).ok()?;
+    let (_, certificate) = X509Certificate::from_der(&leaf).ok()?;
+    let validity = certificate.validity();
+    Some(validity.not_before.timestamp()..=validity.not_after.timestamp())
 }
 
 fn verifier(files: &Files, path: &std::path::Path) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
@@ -165,4 +189,21 @@ fn both(config: &ClientConfig) -> [Arc<ClientConfig>; 2] {
         config.alpn_protocols = vec![protocol.to_vec()];
         Arc::new(config)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_pki::{Authority, Leaf, Purpose};
+
+    use super::*;
+
+    #[test]
+    fn the_days_of_a_certificate_are_read() {
+        let authority = Authority::new("test", 30).unwrap();
+        let issued = authority.issue(&Leaf::new("api", Purpose::Serve).days(2)).unwrap();
+        let lifetime = lifetime(issued.certificate.as_bytes()).unwrap();
+        let now = i64::try_from(UnixTime::now().as_secs()).unwrap();
+        assert!(lifetime.contains(&now) && !lifetime.contains(&(now + 3 * 86_400)), "{lifetime:?}");
+        assert_eq!(super::lifetime(b"no certificate"), None);
+    }
 }

@@ -25,6 +25,8 @@ enum What {
 struct Check {
     name: &'static str,
     good: bool,
+    /// Whether a load balancer should send clients elsewhere when it fails.
+    counts: bool,
 }
 
 // === impl Question ===
@@ -59,11 +61,19 @@ impl Question {
 
     pub(crate) fn answer(&self, gateway: &Gateway) -> Answer {
         let situation = gateway.outlook.now();
-        let mut checks = vec![Check { name: "ping", good: true }];
+        let check = |name, good| Check { name, good, counts: true };
+        let mut checks = vec![check("ping", true)];
         if self.what != What::Livez {
             gateway.probed();
-            checks.push(Check { name: "upstream", good: situation.is_ready(gateway.config.readiness) });
-            checks.push(Check { name: "shutdown", good: !gateway.is_leaving() });
+            checks.push(check("tls-certs", gateway.credentials.get().serves_a_valid_certificate()));
+            checks.push(check("upstream", situation.is_ready(gateway.config.readiness)));
+            // Without logs the API server is still reached through here.
+            checks.push(Check {
+                name: "gather",
+                good: gateway.gathers.collector().is_there(),
+                counts: false,
+            });
+            checks.push(check("shutdown", !gateway.is_leaving()));
         }
         self.judge(checks)
     }
@@ -84,10 +94,15 @@ impl Question {
         let mut good = true;
         for check in &checks {
             let excluded = self.excluded.iter().any(|excluded| excluded == check.name);
-            good &= check.good || excluded;
+            // Who asks for one check wants to know about that.
+            let counts = check.counts || self.check.is_some();
+            good &= check.good || excluded || !counts;
             page += &match (excluded, check.good) {
                 (true, _) => format!("[+]{} excluded: ok\n", check.name),
                 (false, true) => format!("[+]{} ok\n", check.name),
+                (false, false) if !counts => {
+                    format!("[-]{} failed: reason withheld, does not count\n", check.name)
+                }
                 (false, false) => format!("[-]{} failed: reason withheld\n", check.name),
             };
         }
@@ -124,12 +139,15 @@ mod tests {
 
     #[test]
     fn answers_have_the_codes_machines_read() {
-        let checks = || vec![Check { name: "ping", good: true }, Check { name: "upstream", good: false }];
+        let check = |name, good, counts| Check { name, good, counts };
+        let checks =
+            || vec![check("ping", true, true), check("upstream", false, true), check("gather", false, false)];
         for (path, query, code) in [
             ("/readyz", "", 500),
             ("/readyz", "exclude=upstream", 200),
             ("/readyz/ping", "", 200),
             ("/readyz/upstream", "", 500),
+            ("/readyz/gather", "", 500),
             ("/readyz/unknown", "", 404),
         ] {
             let answer = Question::parse(path, query).unwrap().judge(checks());

@@ -5,6 +5,7 @@ mod serve;
 mod start;
 
 use std::io;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -67,6 +68,11 @@ pub(crate) struct Collector {
 impl Collector {
     pub(crate) fn at(socket: PathBuf) -> Self {
         Self { socket }
+    }
+
+    /// Whether its socket is there. Asked by whoever probes, so nothing is sent to it.
+    pub(crate) fn is_there(&self) -> bool {
+        std::fs::metadata(&self.socket).is_ok_and(|socket| socket.file_type().is_socket())
     }
 
     /// A bundle, as it is collected.

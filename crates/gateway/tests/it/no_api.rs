@@ -121,17 +121,26 @@ fn a_bundle_is_resumed_where_it_was_cut() {
 fn clients_at_the_same_time_share_one_collection() {
     let bed = Bed::without_api(|_| {});
     let client = bed.client(Identity::None).bearer(GATHER_TOKEN);
-    let tags: Vec<String> = std::thread::scope(|scope| {
-        let readers: Vec<_> = (0..6)
-            .map(|_| scope.spawn(|| client.get(&bed.runtime, "/bootstrap").header("etag").to_owned()))
-            .collect();
-        readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+    let begun = || -> u64 {
+        let metrics = bed.metrics();
+        let line = metrics.lines().find(|line| line.starts_with("landfall_gateway_gathers_total")).unwrap();
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    // On a busy machine all six may come one after the other; not every time.
+    let shared = (0..20).any(|_| {
+        let before = begun();
+        let tags: Vec<String> = std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..6)
+                .map(|_| scope.spawn(|| client.get(&bed.runtime, "/bootstrap").header("etag").to_owned()))
+                .collect();
+            readers.into_iter().map(|reader| reader.join().unwrap()).collect()
+        });
+        assert!(tags.iter().all(|tag| !tag.is_empty()));
+        let collections = begun() - before;
+        assert!((1..=6).contains(&collections), "{collections} collections for six clients");
+        collections < 6
     });
-    let metrics = bed.metrics();
-    let line = metrics.lines().find(|line| line.starts_with("landfall_gateway_gathers_total")).unwrap();
-    let begun: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
-    assert!(tags.iter().all(|tag| !tag.is_empty()));
-    assert!((1..6).contains(&begun), "{begun} collections for six clients");
+    assert!(shared, "six clients made six collections, twenty times");
 }
 
 #[test]
@@ -142,6 +151,8 @@ fn probes_are_answered_whatever_they_leave_out() {
         ("HEAD /readyz HTTP/1.0\r\n\r\n", "HTTP/1.0 200", "\r\n\r\n"),
         ("GET /livez HTTP/1.1\r\nConnection: close\r\n\r\n", "HTTP/1.1 200", "ok"),
         ("GET /readyz?verbose HTTP/1.0\r\n\r\n", "HTTP/1.0 200", "readyz check passed\n"),
+        ("GET /readyz/tls-certs HTTP/1.0\r\n\r\n", "HTTP/1.0 200", "ok"),
+        ("GET /readyz/gather HTTP/1.0\r\n\r\n", "HTTP/1.0 200", "ok"),
         ("GET /readyz/nothing HTTP/1.0\r\n\r\n", "HTTP/1.0 404", "not found\n"),
     ] {
         let got = bed.client(Identity::None).raw(&bed.runtime, request.as_bytes());
