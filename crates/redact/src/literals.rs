@@ -145,9 +145,12 @@ fn slot(gram: u32) -> usize {
 
 /// Where the word has the bytes that logs have the least of.
 fn rarest_place(word: &[u8]) -> usize {
-    // Letters from the most to the least common; what is none of them is about as common as the middle.
-    const LETTERS: &[u8] = b"etaoinsrlcdmpuhgfbyvkwxqjz";
-    let rarity = |byte: &u8| LETTERS.iter().position(|letter| letter == byte).unwrap_or(LETTERS.len() / 2);
+    // What logs are made of, from the most to the least common: letters, the digits of times, and what JSON and klog put
+    // between words.
+    const COMMON: &[u8] = b" etaoin0sr\"l1c2:d-m./p3u4h5g=67f89by'vk\\w\nxqjz";
+    /// What is not in it is about as common as this place of it.
+    const OTHER: usize = 30;
+    let rarity = |byte: &u8| COMMON.iter().position(|common| common == byte).unwrap_or(OTHER);
     let rarity = |place: &usize| word[*place..*place + INDEXED_MIN].iter().map(rarity).sum::<usize>();
     (0..=word.len() - INDEXED_MIN).max_by_key(rarity).unwrap_or(0)
 }

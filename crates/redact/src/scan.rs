@@ -472,11 +472,15 @@ const TOKEN_SECRET: usize = 16;
 fn is_bootstrap_token(text: &[u8], dot: usize) -> bool {
     let is_token = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let (before, after) = (&text[..dot], &text[dot + 1..]);
+    // The id first: most dots follow a number, and what is before a number is soon no part of an id.
+    let Some(id_start) = before.len().checked_sub(TOKEN_ID) else { return false };
+    if !before[id_start..].iter().rev().all(is_token) {
+        return false;
+    }
     let Some(secret) = after.get(..TOKEN_SECRET) else { return false };
     if !secret.iter().all(is_token) || after.get(TOKEN_SECRET).is_some_and(is_token) {
         return false;
     }
-    let Some(id_start) = before.len().checked_sub(TOKEN_ID) else { return false };
     // Names of Event objects: the object's name and its time in hexadecimal nanoseconds.
     let is_event = matches!(secret, [b'1', b'6'..=b'9', ..])
         && secret.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
@@ -485,7 +489,7 @@ fn is_bootstrap_token(text: &[u8], dot: usize) -> bool {
         [.., b'\\', b'n' | b'r' | b't'] | [] => false,
         [.., last] => is_token(last),
     };
-    before[id_start..].iter().all(is_token) && !goes_on && !is_event
+    !goes_on && !is_event
 }
 
 /// Where the line around `at` begins and ends, without its line feed.
