@@ -193,7 +193,7 @@ fn a_gateway_that_nobody_watches_stops_at_once() {
 
 #[test]
 fn a_gateway_that_is_watched_turns_red_serves_on_and_then_sends_clients_away() {
-    let mut bed = Bed::without_api(|config| config.patience.notice = std::time::Duration::from_secs(8));
+    let mut bed = Bed::without_api(|config| config.patience.notice = std::time::Duration::from_secs(15));
     let client = bed.client(Identity::None).bearer(GATHER_TOKEN);
     assert_eq!(client.get(&bed.runtime, "/readyz").status, 200);
     let kept = bed.runtime.block_on(async {

@@ -12,7 +12,7 @@ const CAUSE: &str = "apiserver-unreachable";
 /// From kubeadm's end to the report that names the cause, on a machine with nothing else to do.
 const PROMISE: SignedDuration = SignedDuration::from_secs(2);
 /// What the tests' own machine may add: it runs many tests at once.
-const LOADED: SignedDuration = SignedDuration::from_secs(8);
+const LOADED: SignedDuration = SignedDuration::from_secs(30);
 const LIMIT: Duration = Duration::from_secs(120);
 const MAX_OWN_MEMORY_KIB: u64 = 15 << 10;
 
