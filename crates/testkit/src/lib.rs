@@ -21,6 +21,7 @@
 mod apiserver;
 mod binary;
 mod bootstrap;
+mod browser;
 mod cache;
 mod controller_manager;
 mod file_server;
@@ -36,6 +37,7 @@ mod webhook;
 pub use apiserver::{ApiServer, ApiServerSpec, Sibling};
 pub use binary::Binary;
 pub use bootstrap::BootstrapToken;
+pub use browser::{Accessible, Browser, BrowserEvent, Key, Theme};
 pub use cache::cache_dir;
 pub use controller_manager::ControllerManager;
 pub use file_server::{FileServer, Serve};

@@ -1,0 +1,263 @@
+//! A real Chromium without a window, driven over its DevTools protocol.
+//!
+//! Every method is one thing a person in front of a page does or sees. Waiting is level-triggered: [`Browser::until`] asks
+//! the page until it says yes.
+
+mod pipe;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::{Need, eventually};
+use pipe::Pipe;
+
+pub use pipe::BrowserEvent;
+
+const PROGRAM: &str = "chromium";
+/// How long a page may take to show what is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A browser with one page open.
+#[derive(Debug)]
+pub struct Browser {
+    pipe: Pipe,
+    session: String,
+    _folder: TempDir,
+}
+
+/// What the reader of the page has set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Theme {
+    Light,
+    Dark,
+}
+
+/// A key of the keyboard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    Letter(char),
+    Enter,
+    Escape,
+    Tab,
+}
+
+/// An element as those who do not see the page meet it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Accessible {
+    pub role: String,
+    pub name: String,
+    /// Of a heading.
+    pub level: Option<u64>,
+    pub focusable: bool,
+}
+
+// === impl Browser ===
+
+impl Browser {
+    pub const NEEDS: &'static [Need] = &[Need::Program(PROGRAM), Need::Program("setpriv")];
+
+    pub fn start() -> Result<Self> {
+        let folder = tempfile::tempdir().context("create the browser's folder")?;
+        let arguments = [
+            "--headless=new".to_owned(),
+            "--remote-debugging-pipe".to_owned(),
+            format!("--user-data-dir={}", folder.path().join("profile").display()),
+            // Tests run as root and in containers, where the browser's own sandbox and shared memory are not to be had.
+            "--no-sandbox".to_owned(),
+            "--disable-dev-shm-usage".to_owned(),
+            "--disable-gpu".to_owned(),
+            // Nothing is asked of the outside.
+            "--no-first-run".to_owned(),
+            "--disable-background-networking".to_owned(),
+            "--disable-component-update".to_owned(),
+            "--disable-sync".to_owned(),
+            "--no-proxy-server".to_owned(),
+            "--hide-scrollbars".to_owned(),
+            "about:blank".to_owned(),
+        ];
+        let log = folder.path().join("browser.log");
+        let mut pipe = Pipe::start(PROGRAM, &arguments, &log)?;
+        let mut open = || -> Result<String> {
+            let made = pipe.call(None, "Target.createTarget", &json!({"url": "about:blank"}))?;
+            let wish = json!({"targetId": made["targetId"], "flatten": true});
+            let attached = pipe.call(None, "Target.attachToTarget", &wish)?;
+            Ok(attached["sessionId"].as_str().context("the browser gave no session")?.to_owned())
+        };
+        let session = open().with_context(|| {
+            format!("open a page; the browser's log:\n{}", std::fs::read_to_string(&log).unwrap_or_default())
+        })?;
+        let mut browser = Self { pipe, session, _folder: folder };
+        for domain in ["Page", "Runtime", "Log", "Network"] {
+            browser.call(&format!("{domain}.enable"), &json!({}))?;
+        }
+        browser.look(Theme::Light)?;
+        browser.size(1280, 900)?;
+        Ok(browser)
+    }
+
+    fn call(&mut self, method: &str, parameters: &Value) -> Result<Value> {
+        self.pipe.call(Some(&self.session), method, parameters)
+    }
+
+    /// Opens an address and waits until all of it is there.
+    pub fn open(&mut self, url: &str) -> Result<()> {
+        let answer = self.call("Page.navigate", &json!({"url": url}))?;
+        if let Some(error) = answer["errorText"].as_str() {
+            bail!("cannot open `{url}`: {error}");
+        }
+        self.until("document.readyState === 'complete'")
+    }
+
+    /// What an expression of the page's language gives.
+    pub fn evaluate(&mut self, expression: &str) -> Result<Value> {
+        let wish = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let mut answer = self.call("Runtime.evaluate", &wish)?;
+        if let Some(details) = answer.get("exceptionDetails") {
+            bail!("`{expression}` failed in the page: {details}");
+        }
+        Ok(answer["result"]["value"].take())
+    }
+
+    pub fn text(&mut self, expression: &str) -> Result<String> {
+        let value = self.evaluate(expression)?;
+        value
+            .as_str()
+            .map(ToOwned::to_owned)
+            .with_context(|| format!("`{expression}` gave {value}, not text"))
+    }
+
+    /// Waits until the expression is true. While a page is being replaced there may be nothing to ask.
+    pub fn until(&mut self, expression: &str) -> Result<()> {
+        let mut last = Ok(Value::Null);
+        let waited = eventually(&format!("`{expression}`"), PATIENCE, || {
+            last = self.evaluate(expression);
+            matches!(last, Ok(Value::Bool(true))).then_some(())
+        });
+        waited.with_context(|| format!("the page said {last:?} last"))
+    }
+
+    /// The window, in the page's own pixels.
+    pub fn size(&mut self, width: u32, height: u32) -> Result<()> {
+        let wish = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
+        self.call("Emulation.setDeviceMetricsOverride", &wish).map(drop)
+    }
+
+    pub fn look(&mut self, theme: Theme) -> Result<()> {
+        let value = if theme == Theme::Dark { "dark" } else { "light" };
+        let wish = json!({"media": "", "features": [{"name": "prefers-color-scheme", "value": value}]});
+        self.call("Emulation.setEmulatedMedia", &wish).map(drop)
+    }
+
+    /// As it would come out of a printer.
+    pub fn on_paper(&mut self) -> Result<()> {
+        self.call("Emulation.setEmulatedMedia", &json!({"media": "print"})).map(drop)
+    }
+
+    /// Whether pages opened from now on may run scripts.
+    pub fn scripts(&mut self, run: bool) -> Result<()> {
+        self.call("Emulation.setScriptExecutionDisabled", &json!({"value": !run})).map(drop)
+    }
+
+    pub fn press(&mut self, key: Key) -> Result<()> {
+        let (name, code, text) = match key {
+            Key::Letter(letter) => {
+                (letter.to_string(), letter.to_ascii_uppercase() as u32, letter.to_string())
+            }
+            Key::Enter => ("Enter".to_owned(), 13, "\r".to_owned()),
+            Key::Escape => ("Escape".to_owned(), 27, String::new()),
+            Key::Tab => ("Tab".to_owned(), 9, String::new()),
+        };
+        // The code of `/` is not its letter's.
+        let code = if name == "/" { 191 } else { code };
+        for kind in ["keyDown", "keyUp"] {
+            let mut wish = json!({"type": kind, "key": name, "windowsVirtualKeyCode": code});
+            if kind == "keyDown" && !text.is_empty() {
+                wish["text"] = text.as_str().into();
+            }
+            self.call("Input.dispatchKeyEvent", &wish)?;
+        }
+        Ok(())
+    }
+
+    /// Types into what has the focus.
+    pub fn write(&mut self, text: &str) -> Result<()> {
+        self.call("Input.insertText", &json!({"text": text})).map(drop)
+    }
+
+    /// Clicks into the middle of the first element of this selector.
+    pub fn click(&mut self, selector: &str) -> Result<()> {
+        let place = self.evaluate(&format!(
+            "(() => {{ const e = document.querySelector({selector:?}); if (!e) return null; \
+             e.scrollIntoView({{block: 'center'}}); const r = e.getClientRects()[0]; \
+             return r && {{x: r.left + r.width / 2, y: r.top + r.height / 2}}; }})()"
+        ))?;
+        if !place.is_object() {
+            bail!("there is nothing to click at `{selector}`");
+        }
+        for kind in ["mousePressed", "mouseReleased"] {
+            let wish =
+                json!({"type": kind, "x": place["x"], "y": place["y"], "button": "left", "clickCount": 1});
+            self.call("Input.dispatchMouseEvent", &wish)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps what the window shows as a PNG file.
+    pub fn screenshot(&mut self, path: &Path) -> Result<()> {
+        let answer = self.call("Page.captureScreenshot", &json!({"format": "png"}))?;
+        write_decoded(&answer, path)
+    }
+
+    /// Keeps the printed page as a PDF file.
+    pub fn print(&mut self, path: &Path) -> Result<()> {
+        let answer = self.call("Page.printToPDF", &json!({"printBackground": false}))?;
+        write_decoded(&answer, path)
+    }
+
+    /// The page as the browser tells it to a screen reader, in the order of reading, without what is hidden from it.
+    pub fn accessible(&mut self) -> Result<Vec<Accessible>> {
+        let tree = self.call("Accessibility.getFullAXTree", &json!({}))?;
+        let nodes = tree["nodes"].as_array().context("the browser gave no tree")?;
+        let seen = nodes.iter().filter(|node| node["ignored"] == false);
+        Ok(seen.map(Accessible::read).collect())
+    }
+
+    /// What the browser said so far.
+    pub fn events(&mut self) -> &[BrowserEvent] {
+        self.pipe.listen();
+        &self.pipe.events
+    }
+}
+
+fn write_decoded(answer: &Value, path: &Path) -> Result<()> {
+    let data = answer["data"].as_str().context("the browser gave no picture")?;
+    let bytes = STANDARD.decode(data).context("decode a picture of the browser")?;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder).context("create the folder of pictures")?;
+    }
+    std::fs::write(path, bytes).with_context(|| format!("write `{}`", path.display()))
+}
+
+// === impl Accessible ===
+
+impl Accessible {
+    fn read(node: &Value) -> Self {
+        let property = |name: &str| {
+            let all = node["properties"].as_array();
+            all.and_then(|all| all.iter().find(|one| one["name"] == name)).map(|one| &one["value"]["value"])
+        };
+        let text = |field: &str| node[field]["value"].as_str().unwrap_or_default().trim().to_owned();
+        Self {
+            role: text("role"),
+            name: text("name"),
+            level: property("level").and_then(Value::as_u64),
+            focusable: property("focusable").and_then(Value::as_bool).unwrap_or(false),
+        }
+    }
+}
