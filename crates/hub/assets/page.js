@@ -50,6 +50,8 @@
     events.onopen = () => { say("live", false); if (!first) refresh(); first = false; };
     events.onerror = () => say("reconnecting", true);
     events.addEventListener("changed", refresh);
+    // What changes without a report.
+    if (document.body.dataset.every) setInterval(refresh, Number(document.body.dataset.every) * 1000);
   }
 
   const stops = () => [...document.querySelectorAll(".group > a, .nodes th a, .causes th a, .results p > a, .files th a")];
@@ -63,7 +65,7 @@
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const typing = event.target.closest && event.target.closest("input, select, textarea");
     if (typing) { if (event.key === "Escape") event.target.blur(); return; }
-    const keys = { j: () => move(1), k: () => move(-1), g: () => location.assign("/"), c: () => location.assign("/causes"),
+    const keys = { j: () => move(1), k: () => move(-1), g: () => location.assign("/"), c: () => location.assign("/causes"), r: () => location.assign("/roles"),
       "/": () => { const find = document.getElementById("find"); if (find) { event.preventDefault(); find.focus(); find.select(); } } };
     if (Object.hasOwn(keys, event.key)) keys[event.key]();
   });

@@ -22,6 +22,8 @@ use tokio_rustls::TlsConnector;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// A page of a thousand nodes is below a megabyte.
 const MAX_ANSWER: usize = 32 << 20;
+/// What is told of a refusal.
+const MAX_DETAIL: usize = 2000;
 
 /// A hub, and how to reach it.
 #[expect(missing_debug_implementations, reason = "holds a token")]
@@ -116,9 +118,14 @@ impl Client {
             return Ok(body);
         }
         let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-        let detail =
-            problem["detail"].as_str().unwrap_or_else(|| status.canonical_reason().unwrap_or("unknown"));
-        Err(ClientError::Refused { status: status.as_u16(), detail: detail.chars().take(400).collect() })
+        let plain =
+            std::str::from_utf8(&body).ok().filter(|text| !text.trim().is_empty() && !text.contains('<'));
+        let detail = problem["detail"].as_str().or(plain);
+        let detail = detail.unwrap_or_else(|| status.canonical_reason().unwrap_or("unknown"));
+        Err(ClientError::Refused {
+            status: status.as_u16(),
+            detail: detail.chars().take(MAX_DETAIL).collect(),
+        })
     }
 
     fn tls(&self) -> Result<ClientConfig, ClientError> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::access::Proxy;
+use crate::roles::{MAX_ROLES, WatchedRole};
 
 /// Where reports are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +43,9 @@ pub struct Config {
     pub keep_bundles: Duration,
     /// The largest bundle, packed.
     pub max_bundle: u64,
+    /// Gateways and tunnels whose health is shown, and the authority of their certificates.
+    pub watch: Vec<WatchedRole>,
+    pub watch_authority: Option<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -52,6 +56,10 @@ pub enum ConfigError {
     Objects(String),
     #[error("{0} is not loopback: it needs TLS and a way to know callers")]
     Exposed(SocketAddr),
+    #[error("`{0}` is no role to watch: `NAME=http://HOST:PORT` or `NAME=https://HOST:PORT`")]
+    Watch(String),
+    #[error("{MAX_ROLES} roles can be watched at most")]
+    TooManyRoles,
 }
 
 // === impl StorePlace ===
@@ -81,6 +89,9 @@ impl ObjectPlace {
 impl Config {
     /// Beyond loopback there is no hub without TLS and without knowing who asks.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        if self.watch.len() > MAX_ROLES {
+            return Err(ConfigError::TooManyRoles);
+        }
         let certificates = self.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some());
         let knows_callers = certificates || self.token_key.is_some() || self.proxy.is_some();
         let loopback = self.listen.ip().to_canonical().is_loopback();
@@ -107,6 +118,8 @@ mod tests {
             keep: Duration::from_secs(1),
             keep_bundles: Duration::from_secs(1),
             max_bundle: 1,
+            watch: Vec::new(),
+            watch_authority: None,
         }
     }
 

@@ -17,10 +17,12 @@ use tokio::sync::Semaphore;
 
 use crate::access::{Access, Caller, Wish};
 use crate::bundles::{self, BundleLimits, LogFile, LogPage, LogQuery};
+use crate::machine::{self, Machine};
 use crate::name::NodeName;
 use crate::objects::Objects;
 use crate::problem::Problem;
 use crate::receive;
+use crate::roles::Roles;
 use crate::store::{Arrival, BundleRecord, Fleet, FleetQuery, NodeRecord, Outcome, Store, TrendPoint, Turn};
 use crate::token::Holder;
 use crate::unpack::{Packing, unpack};
@@ -47,9 +49,11 @@ pub(crate) struct Hub {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) objects: Objects,
     pub(crate) access: Access,
+    pub(crate) roles: Roles,
     catalogue: BTreeMap<Cause, CauseEntry>,
     limits: BundleLimits,
     unpacking: Semaphore,
+    machines: machine::Remembered,
     pub(crate) counters: Counters,
 }
 
@@ -135,6 +139,7 @@ impl Hub {
         objects: Objects,
         access: Access,
         limits: BundleLimits,
+        roles: Roles,
     ) -> Result<Self, landfall_diagnose::RuleError> {
         let catalogue = RuleSet::embedded()?
             .catalogue()
@@ -145,9 +150,11 @@ impl Hub {
             store,
             objects,
             access,
+            roles,
             catalogue,
             limits,
             unpacking: Semaphore::new(MAX_UNPACKING),
+            machines: machine::Remembered::default(),
             counters: Counters::default(),
         })
     }
@@ -368,6 +375,25 @@ impl Hub {
     pub(crate) async fn log_files(&self, caller: &Caller, digest: &str) -> Result<Vec<LogFile>, Problem> {
         let (_, file) = self.open_bundle(caller, digest).await?;
         self.unpacked(move || bundles::files(file)).await
+    }
+
+    /// Units and probes of a bundle; nothing when it is too large to be looked through while somebody waits.
+    pub(crate) async fn machine(
+        &self,
+        caller: &Caller,
+        bundle: &BundleRecord,
+    ) -> Result<Option<Arc<Machine>>, Problem> {
+        caller.may(Wish::See)?;
+        if let Some(machine) = self.machines.get(&bundle.digest) {
+            return Ok(Some(machine));
+        }
+        if bundle.bytes > machine::MAX_PACKED {
+            return Ok(None);
+        }
+        let (record, file) = self.open_bundle(caller, &bundle.digest).await?;
+        let machine = Arc::new(self.unpacked(move || machine::read(file)).await?);
+        self.machines.add(record.digest, &machine);
+        Ok(Some(machine))
     }
 
     pub(crate) async fn log_lines(

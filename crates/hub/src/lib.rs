@@ -10,12 +10,14 @@ mod client;
 mod config;
 mod http;
 mod hub;
+mod machine;
 mod name;
 mod objects;
 #[cfg(feature = "schema")]
 mod openapi;
 mod problem;
 mod receive;
+mod roles;
 mod server;
 mod tls;
 mod token;
@@ -30,6 +32,7 @@ pub use name::{InvalidNodeName, NodeName};
 pub use objects::ObjectError;
 #[cfg(feature = "schema")]
 pub use openapi::document as openapi_document;
+pub use roles::WatchedRole;
 pub use server::{HubError, Server};
 pub use tls::TlsError;
 pub use token::{Holder, TokenError, TokenKey};

@@ -24,6 +24,7 @@ use crate::config::{Config, ConfigError, ObjectPlace, StorePlace};
 use crate::http::{self, Connection, Events};
 use crate::hub::Hub;
 use crate::objects::{ObjectError, Objects};
+use crate::roles::Roles;
 use crate::store::{SqliteStore, Store, StoreError};
 use crate::tls::{Tls, TlsError};
 use crate::token::{TokenError, TokenKey};
@@ -91,7 +92,8 @@ impl Server {
         let objects = Objects::open(folder).map_err(HubError::Objects)?;
         let access = Access { tokens, certificates, proxy: config.proxy };
         let limits = BundleLimits { packed: config.max_bundle };
-        let hub = Hub::new(store, objects, access, limits).map_err(HubError::Catalogue)?;
+        let roles = Roles::new(config.watch, config.watch_authority);
+        let hub = Hub::new(store, objects, access, limits, roles).map_err(HubError::Catalogue)?;
         let failed = |source| HubError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -114,11 +116,16 @@ impl Server {
         let (events, watching) = Events::watch(Arc::clone(&self.hub.store));
         let router = http::router(Arc::clone(&self.hub), events);
         let side = async {
-            tokio::join!(watching, prune(&self.hub, self.keep, self.keep_bundles), async {
-                if let Some(tls) = &self.tls {
-                    Arc::clone(tls).follow().await;
+            tokio::join!(
+                watching,
+                prune(&self.hub, self.keep, self.keep_bundles),
+                self.hub.roles.look(),
+                async {
+                    if let Some(tls) = &self.tls {
+                        Arc::clone(tls).follow().await;
+                    }
                 }
-            })
+            )
         };
         let drain = GracefulShutdown::new();
         tokio::select! {

@@ -111,6 +111,8 @@ pub(crate) fn config(folder: &TempDir) -> Config {
         keep: Duration::from_secs(3600),
         keep_bundles: Duration::from_secs(3600),
         max_bundle: 8 << 20,
+        watch: Vec::new(),
+        watch_authority: None,
     }
 }
 
@@ -336,5 +338,8 @@ pub(crate) fn bundle(node: &str, lines: &[String]) -> Vec<u8> {
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
     bundle.add(item("bootstrap/machine/hostname"), format!("{node}\n").as_bytes()).unwrap();
     bundle.add(item("bootstrap/journals/kubelet.log"), text.as_bytes()).unwrap();
+    let unit = "● kubelet.service - kubelet\n     Active: activating (auto-restart) (Result: exit-code)\n";
+    bundle.add(item("unit-status/kubelet.service.txt"), unit.as_bytes()).unwrap();
+    bundle.add(item("bootstrap/probes/dns.txt"), b"10.0.0.2: no answer to `api.corp` within 5 s\n").unwrap();
     bundle.finish(started).unwrap().out
 }

@@ -5,4 +5,5 @@ mod access;
 mod api;
 mod bed;
 mod hostile;
+mod page;
 mod store;

@@ -9,6 +9,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use landfall_hub::{
     Config, Holder, HubError, Network, ObjectPlace, Proxy, Server, StorePlace, TlsFiles, TokenKey,
+    WatchedRole,
 };
 use landfall_model::Secret;
 use tokio::signal::unix::{SignalKind, signal};
@@ -94,6 +95,14 @@ struct Serve {
     /// The largest bundle taken in, in MiB
     #[arg(long, value_name = "MEBIBYTES", default_value_t = 512)]
     max_bundle: u32,
+
+    /// Show the health of a gateway or tunnel, asked on its admin port: `NAME=URL`; may be repeated
+    #[arg(long, value_name = "NAME=URL")]
+    watch: Vec<String>,
+
+    /// The authorities of these admin ports' certificates, PEM
+    #[arg(long, value_name = "FILE", requires = "watch")]
+    watch_ca: Option<PathBuf>,
 }
 
 /// Make a token for a node, a viewer or an operator
@@ -184,6 +193,10 @@ impl Serve {
             key,
             client_authority: self.client_ca,
         });
+        let watch = self.watch.iter().map(|text| WatchedRole::parse(text)).collect::<Result<Vec<_>, _>>();
+        let watch = watch.map_err(|error| {
+            usage(error.into(), "give it a name: `--watch gateway=http://10.0.0.10:9000`")
+        })?;
         let days = |days: u32| Duration::from_secs(u64::from(days) * 86_400);
         Ok(Config {
             listen: self.listen,
@@ -195,6 +208,8 @@ impl Serve {
             keep: days(self.keep),
             keep_bundles: days(self.keep_bundles),
             max_bundle: u64::from(self.max_bundle) << 20,
+            watch,
+            watch_authority: self.watch_ca,
         })
     }
 }

@@ -87,7 +87,7 @@ pub(super) async fn page(
                 Bar { x: step * BAR, y: HEIGHT + 1 - height, height }
             });
             CauseView {
-                title: shown::text(&title),
+                title: shown::sentence(&title),
                 now: group.map_or(0, |group| group.nodes),
                 turned,
                 link: format!("/?cause={}#nodes", cause.as_ref().map_or("none", Cause::as_str)),

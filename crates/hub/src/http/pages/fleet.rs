@@ -3,8 +3,8 @@
 use askama::Template;
 use axum::extract::{Query, State};
 use jiff::Timestamp;
-use landfall_model::Phase;
 use landfall_model::report::State as NodeState;
+use landfall_model::{Cause, Phase};
 
 use super::super::Served;
 use super::super::api::FleetParameters;
@@ -33,7 +33,7 @@ struct FleetPage<'a> {
     phase: &'a str,
     cause: &'a str,
     q: &'a str,
-    fix: Option<&'a str>,
+    fix: Option<String>,
     filtered: bool,
     previous: Option<String>,
     next: Option<String>,
@@ -56,6 +56,7 @@ struct GroupView {
     phases: String,
     first: String,
     names: String,
+    fix: Option<String>,
     link: String,
     chosen: bool,
 }
@@ -79,7 +80,10 @@ pub(super) async fn page(
     let mut query = parameters.query()?;
     query.limit = ROWS;
     let offset = query.offset;
-    let fix = query.cause.as_ref().and_then(|cause| served.hub.cause(cause)).map(|entry| entry.fix.as_str());
+    let fix = |cause: Option<&Cause>| {
+        cause.and_then(|cause| served.hub.cause(cause)).map(|entry| shown::sentence(&entry.fix))
+    };
+    let fix_of_chosen = fix(query.cause.as_ref());
     let fleet = served.hub.fleet(&caller, query).await?;
     let now = Timestamp::now();
     let filtered = [&parameters.state, &parameters.cause, &parameters.phase, &parameters.q]
@@ -96,7 +100,11 @@ pub(super) async fn page(
         headline: headline(&fleet),
         total: fleet.total,
         parts: parts(&fleet),
-        groups: fleet.groups.iter().map(|group| GroupView::new(group, &parameters.cause, now)).collect(),
+        groups: fleet
+            .groups
+            .iter()
+            .map(|group| GroupView::new(group, fix(group.cause.as_ref()), &parameters.cause, now))
+            .collect(),
         nodes_heading,
         nodes: fleet.nodes.iter().map(|node| NodeView::new(node, now)).collect(),
         states: NodeState::ALL.map(NodeState::name).to_vec(),
@@ -105,7 +113,7 @@ pub(super) async fn page(
         phase: &parameters.phase,
         cause: &parameters.cause,
         q: &parameters.q,
-        fix,
+        fix: fix_of_chosen,
         filtered,
         previous: (offset > 0).then(|| link(&parameters, offset.saturating_sub(ROWS))),
         next: more.then(|| link(&parameters, offset.saturating_add(ROWS))),
@@ -166,8 +174,8 @@ fn link(parameters: &FleetParameters, offset: u32) -> String {
 // === impl GroupView ===
 
 impl GroupView {
-    fn new(group: &Group, chosen: &str, now: Timestamp) -> Self {
-        let cause = group.cause.as_ref().map_or("none", landfall_model::Cause::as_str);
+    fn new(group: &Group, fix: Option<String>, chosen: &str, now: Timestamp) -> Self {
+        let cause = group.cause.as_ref().map_or("none", Cause::as_str);
         let state =
             if group.cause.is_none() { format!("&state={}", group.state.name()) } else { String::new() };
         let more = group.nodes.saturating_sub(group.examples.len() as u64);
@@ -179,11 +187,12 @@ impl GroupView {
             state: group.state.name(),
             nodes: group.nodes,
             noun: if group.nodes == 1 { "node" } else { "nodes" },
-            title: shown::text(&group.title),
+            title: shown::sentence(&group.title),
             cause: group.cause.as_ref().map(ToString::to_string),
             phases: group.phases.iter().map(|phase| phase.name()).collect::<Vec<_>>().join(", "),
             first: ago(group.first, now),
             names,
+            fix,
             link: format!("/?cause={cause}{state}#nodes"),
             chosen: cause == chosen,
         }
@@ -198,7 +207,7 @@ impl NodeView {
         Self {
             name: node.name.clone(),
             state: node.state.name(),
-            title: shown::text(&node.title),
+            title: shown::sentence(&node.title),
             cause: node.cause.as_ref().map(ToString::to_string),
             phase: node.phase.map_or("", Phase::name),
             since: ago(node.since, now),

@@ -4,6 +4,7 @@ mod causes;
 mod fleet;
 mod logs;
 mod node;
+mod roles;
 mod search;
 mod shown;
 
@@ -45,6 +46,7 @@ pub(super) fn router() -> Router<Served> {
         .route("/", get(fleet::page))
         .route("/nodes/{node}", get(node::page))
         .route("/causes", get(causes::page))
+        .route("/roles", get(roles::page))
         .route("/search", get(search::page))
         .route("/logs/{digest}", get(logs::page));
     for (path, kind, content) in ASSETS {

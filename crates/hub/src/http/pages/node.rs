@@ -12,10 +12,13 @@ use super::super::api::node_name;
 use super::shown::{self, ago};
 use super::{Looking, Page, render};
 use crate::hub::NodeView;
+use crate::machine::Part;
 use crate::store::{BundleRecord, FleetQuery, Turn};
 
 /// Lines of evidence shown at once.
 const SHOWN_EVIDENCE: usize = 12;
+/// Lines of the same message shown on each side of one that proves something.
+const SHOWN_AROUND: usize = 20;
 /// Turns of the history.
 const SHOWN_TURNS: u32 = 30;
 /// Lines shown before the one that is jumped to.
@@ -34,26 +37,36 @@ struct NodePage {
     past: bool,
     state: &'static str,
     title: String,
+    heading: String,
     cause: Option<String>,
     others: u64,
     facts: Vec<String>,
     meaning: Option<String>,
     fix: Option<String>,
     evidence: Vec<EvidenceView>,
+    seen_last: Option<EvidenceView>,
+    next_steps: Vec<String>,
     timeline: Vec<PhaseView>,
     span: Option<String>,
     others_seen: Vec<(&'static str, Vec<FindingView>)>,
+    parts: Vec<(&'static str, Vec<PartView>)>,
     machine: Vec<(&'static str, String)>,
     history: Vec<TurnView>,
     bundles: Vec<BundleView>,
     sources: Vec<SourceView>,
 }
 
+/// A line that proves something; what was recognised in it stands between `start` and `end`.
 struct EvidenceView {
     source: String,
     line: u64,
     time: Option<String>,
-    text: String,
+    before: Vec<String>,
+    start: String,
+    focus: String,
+    end: String,
+    after: Vec<String>,
+    count: u64,
     link: Option<String>,
 }
 
@@ -61,7 +74,17 @@ struct FindingView {
     title: String,
     cause: String,
     fix: String,
+    ruled_out: Option<String>,
     evidence: Vec<EvidenceView>,
+}
+
+/// A unit or a probe, as the newest bundle has it.
+struct PartView {
+    name: String,
+    state: Option<String>,
+    bad: bool,
+    text: String,
+    link: String,
 }
 
 /// A phase on the chart, in thousandths of its width.
@@ -120,6 +143,11 @@ pub(super) async fn page(
         }
         None => 0,
     };
+    // A bundle that cannot be read takes nothing from what the report says.
+    let parts = match view.bundles.first() {
+        Some(newest) => served.hub.machine(&caller, newest).await.unwrap_or_default(),
+        None => None,
+    };
     let now = Timestamp::now();
     let bundle = view.bundles.first().map(|bundle| bundle.digest.as_str());
     let named = report.findings.iter().find(|finding| Some(&finding.cause) == report.verdict.cause.as_ref());
@@ -130,15 +158,27 @@ pub(super) async fn page(
         past: past.is_some(),
         state: verdict.state.name(),
         title: shown::text(&verdict.title),
+        heading: shown::sentence(&verdict.title),
         cause: verdict.cause.as_ref().map(ToString::to_string),
         others,
         facts: facts(report),
-        meaning: entry.map(|entry| entry.meaning.clone()),
-        fix: named.map(|finding| shown::text(&finding.fix)).filter(|fix| !fix.is_empty()),
+        meaning: entry.map(|entry| shown::sentence(&entry.meaning)),
+        fix: named.map(|finding| shown::sentence(&finding.fix)).filter(|fix| !fix.is_empty()),
         evidence: named.map(|finding| evidence(finding, bundle)).unwrap_or_default(),
+        seen_last: report.last_seen.as_ref().map(|line| EvidenceView::new(line, bundle)),
+        next_steps: report.next_steps.iter().map(|step| shown::sentence(step)).collect(),
         timeline: timeline(&report.timeline, now),
         span: span(&report.timeline),
         others_seen: others_seen(report, named, bundle),
+        parts: parts
+            .iter()
+            .flat_map(|machine| {
+                [
+                    ("Units", PartView::all(&machine.units, bundle)),
+                    ("Probes", PartView::all(&machine.probes, bundle)),
+                ]
+            })
+            .collect(),
         machine: machine(&view, now),
         history: history.iter().map(|line| TurnView::new(line, turn, now)).collect(),
         bundles: view.bundles.iter().map(|bundle| BundleView::new(bundle, now)).collect(),
@@ -180,14 +220,15 @@ fn others_seen(
             &mut beside
         };
         list.push(FindingView {
-            title: shown::text(&finding.title),
+            title: shown::sentence(&finding.title),
             cause: finding.cause.to_string(),
-            fix: shown::text(&finding.fix),
+            fix: shown::sentence(&finding.fix),
+            ruled_out: finding.ruled_out.as_deref().map(shown::sentence),
             evidence: evidence(finding, bundle),
         });
     }
     let heading = if named.is_some() { "Also seen" } else { "Leads" };
-    vec![("Follows from it", follows), (heading, beside), ("Ruled out by a later success", ruled_out)]
+    vec![("Follows from it", follows), (heading, beside), ("Ruled out", ruled_out)]
 }
 
 /// Phases to scale where their times are known; else each takes its place in the order of life.
@@ -244,7 +285,7 @@ fn machine(view: &NodeView, now: Timestamp) -> Vec<(&'static str, String)> {
     let node = &view.node;
     let identity = &node.identity;
     // These go into the page as markup, for the times among them.
-    let plain = |text: &Option<String>| text.as_ref().map(|text| markup(&shown::text(text)));
+    let plain = |text: &Option<String>| text.as_ref().map(|text| shown::markup(text));
     let mut machine = Vec::new();
     for (term, value) in [
         ("System", plain(&identity.os)),
@@ -268,21 +309,6 @@ fn machine(view: &NodeView, now: Timestamp) -> Vec<(&'static str, String)> {
     machine
 }
 
-fn markup(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            c => escaped.push(c),
-        }
-    }
-    escaped
-}
-
 /// The path below `log-bundle-<id>/`, when the source is a file of a bundle.
 fn path_in_bundle(source: &str) -> Option<&str> {
     let (_, rest) = source.split_once("log-bundle-")?;
@@ -303,13 +329,40 @@ fn jump(line: &Evidence, digest: &str) -> String {
 
 impl EvidenceView {
     fn new(line: &Evidence, bundle: Option<&str>) -> Self {
+        let (text, focus) = (shown::text(&line.text), shown::text(&line.focus));
+        let (start, focus, end) = match text.split_once(&focus) {
+            Some((start, end)) if !focus.is_empty() => (start.to_owned(), focus, end.to_owned()),
+            _ => (text, String::new(), String::new()),
+        };
+        let around =
+            |lines: &[String]| lines.iter().take(SHOWN_AROUND).map(|line| shown::text(line)).collect();
         Self {
             source: shown::text(path_in_bundle(&line.source).unwrap_or(&line.source)),
             line: line.line,
             time: line.time.map(|time| format!("{time:.0}")),
-            text: shown::text(&line.text),
+            before: around(&line.before),
+            start,
+            focus,
+            end,
+            after: around(&line.after),
+            count: line.count,
             link: bundle.map(|digest| jump(line, digest)),
         }
+    }
+}
+
+// === impl PartView ===
+
+impl PartView {
+    fn all(parts: &[Part], bundle: Option<&str>) -> Vec<Self> {
+        let view = |part: &Part| Self {
+            name: shown::text(&part.name),
+            state: part.state().map(shown::text),
+            bad: part.is_bad(),
+            text: shown::text(&part.text),
+            link: format!("/logs/{}?path={}", bundle.unwrap_or_default(), shown::escaped(&part.path)),
+        };
+        parts.iter().map(view).collect()
     }
 }
 
@@ -320,7 +373,7 @@ impl TurnView {
         Self {
             turn: turn.turn,
             state: turn.state.name(),
-            title: shown::text(&turn.title),
+            title: shown::sentence(&turn.title),
             when: format!("{} ago", ago(turn.received, now)),
             late: turn.late,
             shown: Some(turn.turn) == shown_turn,

@@ -49,7 +49,7 @@ pub(super) async fn page(
     let results = found.into_iter().map(|found| ResultView {
         node: found.node,
         turn: found.turn,
-        title: shown::text(&found.title),
+        title: shown::sentence(&found.title),
         cause: found.cause.map(|cause| cause.to_string()),
         when: format!("{} ago", ago(found.received, now)),
         lines: found.lines.iter().map(|line| shown::text(&line.text)).collect(),

@@ -20,6 +20,37 @@ pub(super) fn text(text: &str) -> String {
     shown
 }
 
+/// The same as markup, where other markup is written beside it.
+pub(super) fn markup(shown: &str) -> String {
+    let mut escaped = String::with_capacity(shown.len());
+    for c in text(shown).chars() {
+        match c {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// A sentence as markup: names in backticks are set as such.
+pub(super) fn sentence(text: &str) -> String {
+    let markup = markup(text);
+    let mut parts = markup.split('`');
+    let mut sentence = parts.next().unwrap_or_default().to_owned();
+    while let Some(part) = parts.next() {
+        // Only what is closed is a name.
+        match parts.next() {
+            Some(rest) => sentence += &format!("<code>{part}</code>{rest}"),
+            None => sentence += &format!("`{part}"),
+        }
+    }
+    sentence
+}
+
 /// How long ago, as markup that the page's script keeps up to date.
 pub(super) fn ago(time: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(time).as_secs().max(0);
@@ -70,6 +101,14 @@ mod tests {
     fn text_cannot_move_what_stands_around_it() {
         assert_eq!(text("a\u{202e}b\u{1b}[31m\tc\n"), "a\u{fffd}b\u{fffd}[31m\tc\n");
         assert_eq!(text(&"x".repeat(5000)).chars().count(), MAX_SHOWN + 1);
+    }
+
+    #[test]
+    fn names_in_sentences_are_set_as_such_and_nothing_else_is_markup() {
+        assert_eq!(sentence("`<b>` is `a & b`"), "<code>&lt;b&gt;</code> is <code>a &amp; b</code>");
+        assert_eq!(sentence("one ` only"), "one ` only");
+        assert_eq!(sentence("a `b` c ` d"), "a <code>b</code> c ` d");
+        assert_eq!(sentence(""), "");
     }
 
     #[test]

@@ -1,0 +1,145 @@
+//! The pages in a real Chromium: what an operator sees, reads, types and hears. Pictures of every page are kept under
+//! `target/tmp/pages`.
+
+mod accessible;
+mod board;
+mod logs;
+mod looks;
+mod node;
+
+use std::path::PathBuf;
+
+use landfall_model::report::{Report, State};
+use landfall_model::{Confidence, Phase};
+use landfall_testkit::Browser;
+
+use crate::bed::{TestHub, bundle, envelope, failed, no_dns, running, succeeded};
+
+/// The pages an operator has, of a hub made by [`wrecked`].
+const PAGES: &[(&str, &str)] = &[
+    ("fleet", "/"),
+    ("fleet-filtered", "/?cause=dns-resolution-failure"),
+    ("node", "/nodes/worker-000"),
+    ("causes", "/causes"),
+    ("roles", "/roles"),
+    ("search", "/search?q=10.0.0.2"),
+    ("login", "/login"),
+    ("problem", "/nodes/nobody"),
+];
+
+/// A line that would do something if it were taken for markup, wherever it came to stand.
+const HOSTILE: &str =
+    "</pre><script>alert(1)</script><img src=x onerror=alert(2)>\" onfocus=alert(3) autofocus=\"";
+
+/// Two hundred machines after a bad night.
+fn wrecked() -> TestHub {
+    let hub = TestHub::start();
+    let mut machines: Vec<(String, Report)> = Vec::new();
+    for number in 0..63 {
+        machines.push((format!("worker-{number:03}"), in_context(no_dns())));
+    }
+    for number in 63..86 {
+        let line = "[ERROR Swap]: running with swap on is not supported. Please disable swap";
+        machines.push((format!("worker-{number:03}"), failed("swap-enabled", "Swap is on", line)));
+    }
+    for number in 86..92 {
+        let title = format!("The image `registry.corp/pause:{number}` may not be pulled");
+        let line = "failed to authorize: failed to fetch anonymous token: 401 Unauthorized";
+        machines.push((format!("worker-{number:03}"), failed("image-pull-auth", &title, line)));
+    }
+    for number in 92..97 {
+        machines.push((format!("worker-{number:03}"), hung()));
+    }
+    for number in 97..150 {
+        machines.push((format!("worker-{number:03}"), running()));
+    }
+    for number in 150..197 {
+        machines.push((format!("worker-{number:03}"), succeeded()));
+    }
+    for number in 0..3 {
+        machines.push((format!("control-plane-{number}.eu-central-1.compute.internal"), undecided()));
+    }
+    let body: String = machines
+        .into_iter()
+        .map(|(name, report)| serde_json::to_string(&envelope(&name, 1, report)).unwrap() + "\n")
+        .collect();
+    let kind = [("content-type", "application/x-ndjson")];
+    let answer = hub.request("POST", "/api/v1/reports", &kind, body.as_bytes());
+    assert_eq!(answer.status, 200, "{answer:?}");
+    hub
+}
+
+/// The proof with what stands around it, what follows from it and what is over.
+fn in_context(mut report: Report) -> Report {
+    let evidence = &mut report.findings[0].evidence[0];
+    "no such host".clone_into(&mut evidence.focus);
+    evidence.before =
+        vec!["error execution phase preflight: couldn't validate the identity of the API Server".into()];
+    evidence.after = vec!["To see the stack trace of this error execute with --v=5 or higher".into()];
+    evidence.count = 17;
+    let mut follows =
+        failed("apiserver-unreachable", "The API server cannot be reached", "i/o timeout").findings;
+    let mut over = failed("clock-skew", "The clock was wrong", "certificate is not yet valid").findings;
+    report.findings[0].explains = vec![follows[0].cause.clone()];
+    over[0].confidence = Confidence::NONE;
+    over[0].ruled_out = Some("chronyd set the clock later".to_owned());
+    report.findings.append(&mut follows);
+    report.findings.append(&mut over);
+    report
+}
+
+fn hung() -> Report {
+    let mut report = failed("stage-hung", "cloud-init does not end", "Waiting for network configuration");
+    report.verdict.state = State::Hung;
+    report.verdict.phase = Some(Phase::CloudInit);
+    report
+}
+
+fn undecided() -> Report {
+    let mut report = running();
+    report.verdict.state = State::Unknown;
+    "The evidence does not decide".clone_into(&mut report.verdict.title);
+    report.last_seen = no_dns().findings.remove(0).evidence.pop();
+    report.next_steps = vec!["Look at the journal of `kubelet`.".to_owned()];
+    report
+}
+
+/// A bundle of this node whose kubelet log has its proof in line 42.
+fn with_bundle(hub: &TestHub, node: &str) {
+    let lines: Vec<String> = (1..=200)
+        .map(|number| match number {
+            42 => "dial tcp: lookup api.corp on 10.0.0.2:53: no such host".to_owned(),
+            43 => HOSTILE.to_owned(),
+            _ => {
+                format!("2026-01-02T03:05:{:02}Z kubelet[812]: line {number} of an ordinary day", number % 60)
+            }
+        })
+        .collect();
+    let kind = [("content-type", "application/gzip")];
+    let path = format!("/api/v1/nodes/{node}/bundles");
+    let answer = hub.request("POST", &path, &kind, &bundle(node, &lines));
+    assert_eq!(answer.status, 200, "{answer:?}");
+}
+
+fn url(hub: &TestHub, path: &str) -> String {
+    format!("http://{}{path}", hub.address)
+}
+
+fn picture(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pages").join(name)
+}
+
+/// Whether anything that was shown came to life, or the policy had to stop something.
+#[track_caller]
+fn nothing_ran(browser: &mut Browser) {
+    let odd: Vec<_> = browser
+        .events()
+        .iter()
+        .filter(|event| match event.method.as_str() {
+            "Page.javascriptDialogOpening" | "Runtime.exceptionThrown" => true,
+            "Log.entryAdded" => event.parameters["entry"]["source"] == "security",
+            _ => false,
+        })
+        .collect();
+    assert!(odd.is_empty(), "{odd:?}");
+}

@@ -1,0 +1,95 @@
+//! The page of one node: the verdict, its proof in context, what follows and what is over, how far it got.
+
+use landfall_testkit::{Browser, have};
+
+use super::{HOSTILE, nothing_ran, picture, url, with_bundle, wrecked};
+use crate::bed::{TestHub, envelope, failed};
+
+#[test]
+fn a_node_tells_its_verdict_with_the_proof_in_context() {
+    if !have(Browser::NEEDS) {
+        return;
+    }
+    let hub = wrecked();
+    with_bundle(&hub, "worker-000");
+    let mut browser = Browser::start().unwrap();
+    browser.open(&url(&hub, "/nodes/worker-000")).unwrap();
+    browser.screenshot(&picture("node.png")).unwrap();
+    let text = |browser: &mut Browser, place: &str| {
+        browser.text(&format!("document.querySelector({place:?}).innerText")).unwrap()
+    };
+    assert_eq!(text(&mut browser, ".verdict h2"), "The name api.corp cannot be resolved");
+    assert_eq!(text(&mut browser, ".verdict h2 code"), "api.corp");
+    assert!(text(&mut browser, ".verdict .fix").contains("/etc/resolv.conf"));
+    assert_eq!(text(&mut browser, ".evidence mark"), "no such host");
+    let proof = text(&mut browser, ".evidence pre");
+    let lines: Vec<&str> = proof.lines().collect();
+    assert!(
+        lines[0].starts_with("error execution phase") && lines[2].starts_with("To see the stack"),
+        "{proof}"
+    );
+    assert!(text(&mut browser, ".evidence figcaption").contains("17 such lines"));
+    let page = browser.text("document.querySelector('main').textContent").unwrap();
+    for part in [
+        "Follows from it",
+        "The API server cannot be reached",
+        "Ruled out",
+        "chronyd set the clock later",
+        "activating (auto-restart)",
+        "no answer to `api.corp`",
+    ] {
+        assert!(page.contains(part), "`{part}` is not on the page: {page}");
+    }
+    // The chart: each phase to scale, the failed one last.
+    let bars = browser.text(
+        "[...document.querySelectorAll('.timeline li')].map(l => l.innerText.split('\\n')[0]).join(' ')",
+    );
+    assert_eq!(bars.unwrap(), "kernel cloud-init join");
+    assert_eq!(browser.evaluate("document.querySelectorAll('.timeline rect.failed').length").unwrap(), 1);
+
+    // Where the evidence does not decide, the page says what was seen last and what to do next.
+    browser.open(&url(&hub, "/nodes/control-plane-0.eu-central-1.compute.internal")).unwrap();
+    browser.screenshot(&picture("node-undecided.png")).unwrap();
+    let page = text(&mut browser, "main");
+    for part in ["Seen last", "no such host", "What to do next", "Look at the journal of kubelet."] {
+        assert!(page.contains(part), "`{part}` is not on the page: {page}");
+    }
+}
+
+#[test]
+fn scripts_in_what_a_node_says_stay_text() {
+    if !have(Browser::NEEDS) {
+        return;
+    }
+    let hub = TestHub::start();
+    let mut report = failed("dns-resolution-failure", HOSTILE, HOSTILE);
+    report.findings[0].evidence[0].focus = "<script>alert(1)</script>".to_owned();
+    report.findings[0].fix = HOSTILE.to_owned();
+    report.verdict.component = Some(HOSTILE.to_owned());
+    let mut envelope = envelope("worker-1", 1, report);
+    envelope.node.os = Some(HOSTILE.to_owned());
+    hub.stored(&envelope);
+    with_bundle(&hub, "worker-1");
+    let digest = hub.json("/api/v1/nodes/worker-1")["bundles"][0]["digest"].as_str().unwrap().to_owned();
+    let log = format!("/logs/{digest}?path=bootstrap/journals/kubelet.log");
+    let mut browser = Browser::start().unwrap();
+    for path in [
+        "/",
+        "/nodes/worker-1",
+        "/causes",
+        "/search?q=onerror",
+        "/search?q=%3Cscript%3Ealert(1)%3C/script%3E",
+        &log,
+    ] {
+        browser.open(&url(&hub, path)).unwrap();
+        let strangers = browser
+            .evaluate("document.querySelectorAll('main script, main img, [onfocus], [onerror]').length");
+        assert_eq!(strangers.unwrap(), 0, "{path}");
+    }
+    // The policy holds even against the page's own document: what is added inline does not run.
+    nothing_ran(&mut browser);
+    browser
+        .evaluate("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))")
+        .unwrap();
+    assert_eq!(browser.text("typeof window.ran").unwrap(), "undefined");
+}
