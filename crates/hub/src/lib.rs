@@ -16,6 +16,7 @@ mod objects;
 #[cfg(feature = "schema")]
 mod openapi;
 mod problem;
+mod progress;
 mod receive;
 mod roles;
 mod server;

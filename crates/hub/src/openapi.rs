@@ -5,7 +5,7 @@ use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
 use crate::http::{BatchAnswer, FoundList, Groups, History, LogFiles, Method, ROUTES, TokenWish};
-use crate::{bundles, hub, problem, store};
+use crate::{bundles, hub, problem, progress, store};
 
 /// The document as `docs/reference/hub.openapi.json` holds it.
 pub fn document() -> Value {
@@ -54,6 +54,10 @@ fn register(generator: &mut SchemaGenerator) {
     generator.subschema_for::<store::BundleRecord>();
     generator.subschema_for::<bundles::LogPage>();
     generator.subschema_for::<problem::Problem>();
+    generator.subschema_for::<landfall_model::in_place::Progress>();
+    generator.subschema_for::<progress::NodeProgress>();
+    generator.subschema_for::<progress::ProgressLines>();
+    generator.subschema_for::<progress::ProgressReceipt>();
     generator.subschema_for::<BatchAnswer>();
     generator.subschema_for::<FoundList>();
     generator.subschema_for::<Groups>();

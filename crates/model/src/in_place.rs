@@ -20,6 +20,7 @@ const MAX_TOLD: usize = 64 * 1024;
 /// The states of an attempt, in their order, and the ways it ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "InPlaceState"))]
 pub enum State {
     /// Asked for; nothing is written down yet.
     Requested,
@@ -51,6 +52,25 @@ pub struct Told {
     #[serde(default)]
     pub step: String,
     pub time: Timestamp,
+}
+
+/// One event of an attempt, as a hub is told it. `(attempt, sequence)` names it: told twice, it is the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Progress {
+    pub attempt: String,
+    /// Counts the events of the attempt from 1.
+    pub sequence: u64,
+    /// By the node's clock.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
+    pub time: Timestamp,
+    pub boot_id: String,
+    /// What the event led to.
+    pub state: State,
+    /// The step it is about, where it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
 }
 
 /// The names of the Secret of a node, the native one first.

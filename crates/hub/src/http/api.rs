@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::io::ReaderStream;
 
 use super::asking::Asking;
-use super::{Answer, Operation, Served, body, events};
+use super::{Answer, Operation, Served, body, events, progress};
 use crate::bundles::{LogFile, LogPage, LogQuery};
 use crate::hub::{BatchItem, CauseTrend, Found, MAX_BATCH, NewToken, NodeView};
 use crate::name::NodeName;
@@ -128,6 +128,8 @@ pub(super) fn handler(operation: Operation) -> MethodRouter<Served> {
         Operation::PastReport => get(past_report),
         Operation::NodeBundles => post(add_bundle),
         Operation::NamedBundle => put(add_named_bundle),
+        Operation::NodeProgress => get(progress::of_node).post(progress::take),
+        Operation::Progress => get(progress::all),
         Operation::Trend => get(trend),
         Operation::Search => get(search),
         Operation::Bundle => get(bundle),

@@ -7,6 +7,7 @@ mod events;
 mod login;
 mod metrics;
 mod pages;
+mod progress;
 mod routes;
 
 use std::sync::Arc;

@@ -11,6 +11,8 @@ pub(crate) enum Operation {
     PastReport,
     NodeBundles,
     NamedBundle,
+    NodeProgress,
+    Progress,
     Trend,
     Search,
     Bundle,
@@ -158,6 +160,35 @@ pub(crate) const ROUTES: &[Route] = &[
             request: Some(("application/gzip", "binary")),
             answer: (200, Some("BundleRecord")),
         }],
+    },
+    Route {
+        path: "/api/v1/nodes/{node}/progress",
+        operation: Operation::NodeProgress,
+        methods: &[
+            get(
+                "How far the newest in-place bootstrap of a node is: its events, the last 256 at most, in their order",
+                &[],
+                "NodeProgress",
+            ),
+            Method {
+                name: "post",
+                summary: "Take in one event of an in-place bootstrap. `attempt` and `sequence` name it: events may come in any \
+                          order and more than once. An answer of 200 means that it is on the disk.",
+                caller: "node",
+                parameters: &[],
+                request: Some(("application/json", "Progress")),
+                answer: (200, Some("ProgressReceipt")),
+            },
+        ],
+    },
+    Route {
+        path: "/api/v1/progress",
+        operation: Operation::Progress,
+        methods: &[get(
+            "In-place bootstraps, one line per node with its newest event, the one heard last first, 1000 at most",
+            &[],
+            "ProgressLines",
+        )],
     },
     Route {
         path: "/api/v1/trend",

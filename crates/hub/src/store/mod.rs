@@ -5,6 +5,7 @@
 //! bytes each time. Bodies in their order are the node's history; a body whose verdict differs from its predecessor's is a
 //! *turn*.
 
+mod progress;
 mod sqlite;
 
 use std::fmt;
@@ -13,12 +14,14 @@ use std::pin::Pin;
 use jiff::Timestamp;
 use landfall_model::envelope::ReportId;
 use landfall_model::identity::NodeIdentity;
+use landfall_model::in_place::Progress;
 use landfall_model::report::{State, Verdict};
 use landfall_model::{Cause, Confidence, Phase};
 use serde::Serialize;
 
 use crate::name::NodeName;
 
+pub use progress::{Heard, MAX_ATTEMPTS, MAX_EVENTS, ProgressEvent, ProgressLine};
 pub use sqlite::SqliteStore;
 
 /// What a store gives, in time.
@@ -44,6 +47,13 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn bundle(&self, digest: String) -> Answer<'_, Option<BundleRecord>>;
     /// Newest first.
     fn bundles(&self, name: NodeName) -> Answer<'_, Vec<BundleRecord>>;
+    /// Takes in an event of an in-place bootstrap. Of a node the newest [`MAX_ATTEMPTS`] attempts are kept, of an attempt
+    /// the newest [`MAX_EVENTS`] events.
+    fn add_progress(&self, name: NodeName, progress: Progress, received: Timestamp) -> Answer<'_, Heard>;
+    /// The events of the node's newest attempt (the one that was first heard of last), by sequence.
+    fn progress(&self, name: NodeName) -> Answer<'_, Vec<ProgressEvent>>;
+    /// The newest event of every node's newest attempt, the one heard last first.
+    fn progress_lines(&self, limit: u32) -> Answer<'_, Vec<ProgressLine>>;
     /// Forgets the node, its reports and its bundles; gives the digests of those.
     fn forget(&self, name: NodeName) -> Answer<'_, Option<Vec<String>>>;
     /// Forgets a bounded number of what is older, and says what was forgotten.

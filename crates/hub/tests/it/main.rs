@@ -6,4 +6,5 @@ mod api;
 mod bed;
 mod hostile;
 mod page;
+mod progress;
 mod store;

@@ -52,6 +52,7 @@ async fn contract(store: &dyn Store) {
     reboots(store).await;
     retention(store).await;
     bundles(store).await;
+    crate::progress::contract(store).await;
 }
 
 /// Late and repeated reports never change what is shown.

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::super::Pruned;
+use super::progress;
 use super::row::micros;
 use crate::name::NodeName;
 
@@ -47,6 +48,7 @@ pub(super) fn old(
         remove_body(connection, *body)?;
     }
     pruned.turns = bodies.len() as u64;
+    progress::prune(connection, limit, PORTION)?;
     pruned.bundles = connection
         .prepare_cached("DELETE FROM bundles WHERE digest IN (SELECT digest FROM bundles WHERE received < ?2 LIMIT ?1) RETURNING digest")?
         .query_map([PORTION, micros(bundles_older_than)], |row| row.get(0))?
@@ -55,10 +57,11 @@ pub(super) fn old(
 }
 
 pub(super) fn node(connection: &Connection, name: &NodeName) -> rusqlite::Result<Option<Vec<String>>> {
+    let told = progress::forget(connection, name)?;
     let id: Option<i64> = connection
         .query_row("SELECT id FROM nodes WHERE name = ?1", [name.as_str()], |row| row.get(0))
         .optional()?;
-    let Some(id) = id else { return Ok(None) };
+    let Some(id) = id else { return Ok(told.then(Vec::new)) };
     let bodies: Vec<i64> = connection
         .prepare_cached("SELECT id FROM bodies WHERE node = ?1")?
         .query_map([id], |row| row.get(0))?

@@ -5,6 +5,7 @@
 
 mod accept;
 mod forget;
+mod progress;
 mod read;
 mod row;
 mod writer;
@@ -15,13 +16,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use landfall_model::in_place::Progress;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::Semaphore;
 
 use self::writer::Writer;
 use super::{
-    Answer, Arrival, BundleRecord, Fleet, FleetQuery, Hit, NodeRecord, Outcome, Pruned, Refusal, Store,
-    StoreError, TrendPoint, Turn,
+    Answer, Arrival, BundleRecord, Fleet, FleetQuery, Heard, Hit, NodeRecord, Outcome, ProgressEvent,
+    ProgressLine, Pruned, Refusal, Store, StoreError, TrendPoint, Turn,
 };
 use crate::name::NodeName;
 
@@ -72,6 +74,7 @@ impl SqliteStore {
             FORMAT => {}
             _ => return Err(StoreError::Newer { place: place(), found, known: FORMAT }),
         }
+        connection.execute_batch(include_str!("progress.sql")).map_err(failed)?;
         let readers = Readers {
             path: path.to_owned(),
             permits: Semaphore::new(READERS),
@@ -142,6 +145,22 @@ impl Store for SqliteStore {
 
     fn bundles(&self, name: NodeName) -> Answer<'_, Vec<BundleRecord>> {
         self.read("read a node's bundles", move |connection| read::bundles(connection, &name))
+    }
+
+    fn add_progress(&self, name: NodeName, progress: Progress, received: Timestamp) -> Answer<'_, Heard> {
+        Box::pin(
+            self.writer.run("store progress", move |connection| {
+                progress::add(connection, &name, &progress, received)
+            }),
+        )
+    }
+
+    fn progress(&self, name: NodeName) -> Answer<'_, Vec<ProgressEvent>> {
+        self.read("read a node's progress", move |connection| progress::of_node(connection, &name))
+    }
+
+    fn progress_lines(&self, limit: u32) -> Answer<'_, Vec<ProgressLine>> {
+        self.read("read the progress of nodes", move |connection| progress::lines(connection, limit))
     }
 
     fn forget(&self, name: NodeName) -> Answer<'_, Option<Vec<String>>> {

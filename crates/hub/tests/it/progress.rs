@@ -1,0 +1,119 @@
+//! In-place bootstraps: told in any order, kept in theirs.
+
+use jiff::{SignedDuration, Timestamp};
+use landfall_hub::NodeName;
+use landfall_hub::store::{Heard, MAX_ATTEMPTS, MAX_EVENTS, Store};
+use landfall_model::in_place::{Progress, State};
+use serde_json::json;
+
+use crate::bed::{TestHub, envelope, running};
+
+fn event(attempt: &str, sequence: u64, state: State) -> Progress {
+    let time = "2026-01-02T03:04:05Z".parse().unwrap();
+    Progress { attempt: attempt.to_owned(), sequence, time, boot_id: "b1".to_owned(), state, step: None }
+}
+
+fn failed() -> State {
+    State::Failed { reason: "no room".to_owned(), step: "preflight".to_owned(), retryable: true }
+}
+
+/// What every store promises of progress.
+pub(crate) async fn contract(store: &dyn Store) {
+    let name = |name: &str| NodeName::new(name).unwrap();
+    let now = Timestamp::now();
+    let add = async |node: &str, event: Progress| store.add_progress(name(node), event, now).await.unwrap();
+    let sequences = async |node: &str| -> Vec<u64> {
+        let events = store.progress(name(node)).await.unwrap();
+        events.iter().map(|event| event.progress.sequence).collect()
+    };
+
+    // In any order and more than once; kept in order and once.
+    for (sequence, state, heard) in [
+        (2, State::Preflight, Heard::Stored),
+        (1, State::Claimed, Heard::Stored),
+        (2, State::Preflight, Heard::Duplicate),
+        (2, State::Done, Heard::Taken),
+        (3, failed(), Heard::Stored),
+    ] {
+        assert_eq!(add("told", event("a1", sequence, state)).await, heard, "{sequence}");
+    }
+    assert_eq!(sequences("told").await, [1, 2, 3]);
+
+    // A new attempt is what is shown; a late word of the one before changes nothing.
+    assert_eq!(add("told", event("a2", 1, State::Claimed)).await, Heard::Stored);
+    assert_eq!(add("told", event("a1", 4, State::Done)).await, Heard::Stored);
+    assert_eq!(sequences("told").await, [1]);
+    let line =
+        |lines: Vec<landfall_hub::store::ProgressLine>| lines.into_iter().find(|line| line.node == "told");
+    let shown = line(store.progress_lines(1000).await.unwrap()).unwrap();
+    assert_eq!((shown.event.progress.attempt.as_str(), &shown.event.progress.state), ("a2", &State::Claimed));
+
+    // A loop costs a bounded number of rows, and what made room does not come again.
+    for sequence in 1..=u64::from(MAX_EVENTS) + 10 {
+        assert_eq!(add("loops", event("a", sequence, failed())).await, Heard::Stored);
+    }
+    let kept = sequences("loops").await;
+    assert_eq!((kept.len(), kept[0]), (MAX_EVENTS as usize, 11));
+    assert_eq!(add("loops", event("a", 3, failed())).await, Heard::Duplicate);
+    for attempt in 0..=MAX_ATTEMPTS {
+        add("often", event(&attempt.to_string(), 1, State::Done)).await;
+    }
+    assert_eq!(add("often", event(&MAX_ATTEMPTS.to_string(), 1, State::Done)).await, Heard::Duplicate);
+    assert_eq!(add("often", event("1", 1, State::Done)).await, Heard::Duplicate, "still kept");
+
+    // What is old, and a node that is forgotten, take it with them.
+    assert_eq!(store.forget(name("often")).await.unwrap(), Some(Vec::new()));
+    assert!(sequences("often").await.is_empty());
+    assert_eq!(store.forget(name("often")).await.unwrap(), None);
+    let before = now - SignedDuration::from_hours(1);
+    store.prune(before, before).await.unwrap();
+    assert_eq!(sequences("told").await, [1]);
+    store.add_progress(name("old"), event("a", 1, State::Done), before).await.unwrap();
+    store.prune(now, before).await.unwrap();
+    assert!(sequences("old").await.is_empty());
+}
+
+#[test]
+fn a_node_tells_how_far_it_is_and_the_hub_shows_it() {
+    let hub = TestHub::start();
+    let post =
+        |node: &str, body: &[u8]| hub.request("POST", &format!("/api/v1/nodes/{node}/progress"), &[], body);
+    let tell = |node: &str, event: &Progress| post(node, &serde_json::to_vec(event).unwrap());
+    assert_eq!(hub.get("/api/v1/nodes/n1/progress").status, 404);
+    // A node that never reported may tell.
+    let first = event("a1", 1, State::Claimed);
+    for outcome in ["stored", "duplicate"] {
+        let answer = tell("n1", &first);
+        assert_eq!((answer.status, answer.json()), (200, json!({"outcome": outcome})));
+    }
+    assert_eq!(tell("n1", &event("a1", 1, State::Armed)).status, 409);
+    assert_eq!(tell("n1", &event("a1", 2, failed())).status, 200);
+    hub.stored(&envelope("n2", 1, running()));
+    let shown = hub.json("/api/v1/nodes/n1/progress");
+    assert_eq!(
+        shown["events"][1]["state"],
+        json!({"is": "failed", "reason": "no room", "step": "preflight", "retryable": true})
+    );
+    let all = hub.json("/api/v1/progress");
+    assert_eq!(all["nodes"].as_array().unwrap().len(), 1, "{all}");
+    assert_eq!((&all["nodes"][0]["node"], &all["nodes"][0]["sequence"]), (&json!("n1"), &json!(2)));
+
+    let good = serde_json::to_value(&first).unwrap();
+    for (field, wrong) in [
+        ("attempt", json!("")),
+        ("attempt", json!("a".repeat(129))),
+        ("attempt", json!("a\nb")),
+        ("sequence", json!(0)),
+        ("sequence", json!(1_u64 << 54)),
+        ("sequence", json!(-1)),
+        ("state", json!({"is": "odd"})),
+        ("step", json!("a b")),
+        ("bootId", json!(null)),
+    ] {
+        let mut event = good.clone();
+        event[field] = wrong.clone();
+        assert_eq!(post("n1", event.to_string().as_bytes()).status, 422, "{field}: {wrong}");
+    }
+    assert_eq!(post("n1", &vec![b' '; 65 << 10]).status, 413);
+    assert_eq!(post("a%20b", good.to_string().as_bytes()).status, 400);
+}
