@@ -21,16 +21,21 @@
   stamp(document);
   setInterval(ages, 1000);
 
-  let busy = false, again = false;
+  let busy = false, again = false, missed = false;
+  // What somebody is typing is not taken from under their hands; the page catches up once they leave the form.
+  const typing = () => document.activeElement && document.activeElement.closest("main form");
   const refresh = async () => {
     if (busy) { again = true; return; }
-    const field = document.activeElement;
-    if (field && field.closest("main form")) return;
+    missed = Boolean(typing());
+    if (missed) return;
     busy = true;
     try {
       const answer = await fetch(location.href, { headers: { accept: "text/html" } });
       if (!answer.ok) throw new Error(String(answer.status));
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      const field = document.activeElement;
+      missed = Boolean(typing());
+      if (missed) { busy = false; return; }
       const [now, next] = [document.querySelector("main"), fresh.querySelector("main")];
       const open = new Set([...now.querySelectorAll("details[open] > summary")].map((item) => item.textContent));
       for (const item of next.querySelectorAll("details > summary")) if (open.has(item.textContent)) item.parentElement.open = true;
@@ -50,6 +55,7 @@
     events.onopen = () => { say("live", false); if (!first) refresh(); first = false; };
     events.onerror = () => say("reconnecting", true);
     events.addEventListener("changed", refresh);
+    document.addEventListener("focusout", () => setTimeout(() => { if (missed) refresh(); }));
     // What changes without a report.
     if (document.body.dataset.every) setInterval(refresh, Number(document.body.dataset.every) * 1000);
   }
@@ -65,7 +71,7 @@
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const typing = event.target.closest && event.target.closest("input, select, textarea");
     if (typing) { if (event.key === "Escape") event.target.blur(); return; }
-    const keys = { j: () => move(1), k: () => move(-1), g: () => location.assign("/"), c: () => location.assign("/causes"), r: () => location.assign("/roles"),
+    const keys = { j: () => move(1), k: () => move(-1), g: () => location.assign("/"), c: () => location.assign("/causes"), r: () => location.assign("/roles"), w: () => location.assign("/waves"),
       "/": () => { const find = document.getElementById("find"); if (find) { event.preventDefault(); find.focus(); find.select(); } } };
     if (Object.hasOwn(keys, event.key)) keys[event.key]();
   });

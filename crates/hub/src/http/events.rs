@@ -18,8 +18,10 @@ use crate::store::Store;
 
 /// Pages that may listen at once; one more is told to come back and works without events.
 const MAX_LISTENERS: usize = 1000;
-/// How often the store is asked; also the most often a page hears of a change, so a busy fleet does not flicker.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the store is asked: a verdict should be on open pages at once.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long pages are left alone after they were told of a change, so that a busy fleet does not flicker.
+const CALM: Duration = Duration::from_secs(1);
 /// Proxies close connections that say nothing for a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
@@ -38,13 +40,18 @@ impl Events {
         let (sender, version) = watch::channel(0);
         let looking = async move {
             loop {
-                match store.version().await {
+                let pause = match store.version().await {
                     Ok(version) => {
-                        sender.send_if_modified(|known| std::mem::replace(known, version) != version);
+                        let changed =
+                            sender.send_if_modified(|known| std::mem::replace(known, version) != version);
+                        if changed { CALM } else { LOOK_EVERY }
                     }
-                    Err(error) => tracing::warn!(error = %chain(&error), "Changes could not be looked for."),
-                }
-                tokio::time::sleep(LOOK_EVERY).await;
+                    Err(error) => {
+                        tracing::warn!(error = %chain(&error), "Changes could not be looked for.");
+                        CALM
+                    }
+                };
+                tokio::time::sleep(pause).await;
             }
         };
         (Self { version, places: Arc::new(Semaphore::new(MAX_LISTENERS)) }, looking)

@@ -159,6 +159,11 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", &json!({"media": "print"})).map(drop)
     }
 
+    /// For servers whose certificates are made by a test.
+    pub fn trust_every_certificate(&mut self) -> Result<()> {
+        self.call("Security.setIgnoreCertificateErrors", &json!({"ignore": true})).map(drop)
+    }
+
     /// Whether pages opened from now on may run scripts.
     pub fn scripts(&mut self, run: bool) -> Result<()> {
         self.call("Emulation.setScriptExecutionDisabled", &json!({"value": !run})).map(drop)
@@ -190,22 +195,19 @@ impl Browser {
         self.call("Input.insertText", &json!({"text": text})).map(drop)
     }
 
-    /// Clicks into the middle of the first element of this selector.
+    /// Clicks the first element of this selector, when it is in sight and nothing covers it. In one go: a page that follows what
+    /// happens may replace the element between two messages.
     pub fn click(&mut self, selector: &str) -> Result<()> {
-        let place = self.evaluate(&format!(
-            "(() => {{ const e = document.querySelector({selector:?}); if (!e) return null; \
-             e.scrollIntoView({{block: 'center'}}); const r = e.getClientRects()[0]; \
-             return r && {{x: r.left + r.width / 2, y: r.top + r.height / 2}}; }})()"
+        let clicked = self.evaluate(&format!(
+            "(() => {{ const e = document.querySelector({selector:?}); if (!e) return 'it is not there'; \
+             e.scrollIntoView({{block: 'center'}}); const r = e.getClientRects()[0]; if (!r) return 'it is not shown'; \
+             const top = document.elementFromPoint(r.left + r.width / 2, r.top + r.height / 2); \
+             if (!top || !e.contains(top)) return 'something covers it'; e.click(); return ''; }})()"
         ))?;
-        if !place.is_object() {
-            bail!("there is nothing to click at `{selector}`");
+        match clicked.as_str() {
+            Some("") => Ok(()),
+            problem => bail!("cannot click `{selector}`: {}", problem.unwrap_or("no answer")),
         }
-        for kind in ["mousePressed", "mouseReleased"] {
-            let wish =
-                json!({"type": kind, "x": place["x"], "y": place["y"], "button": "left", "clickCount": 1});
-            self.call("Input.dispatchMouseEvent", &wish)?;
-        }
-        Ok(())
     }
 
     /// Keeps what the window shows as a PNG file.

@@ -7,6 +7,7 @@ mod node;
 mod roles;
 mod search;
 mod shown;
+mod waves;
 
 use askama::Template;
 use axum::Router;
@@ -47,6 +48,8 @@ pub(super) fn router() -> Router<Served> {
         .route("/nodes/{node}", get(node::page))
         .route("/causes", get(causes::page))
         .route("/roles", get(roles::page))
+        .route("/waves", get(waves::page))
+        .route("/waves/{node}", get(waves::machine))
         .route("/search", get(search::page))
         .route("/logs/{digest}", get(logs::page));
     for (path, kind, content) in ASSETS {

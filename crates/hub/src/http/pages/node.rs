@@ -21,6 +21,8 @@ const SHOWN_EVIDENCE: usize = 12;
 const SHOWN_AROUND: usize = 20;
 /// Turns of the history.
 const SHOWN_TURNS: u32 = 30;
+/// The width of a phase that is open, in thousandths.
+const OPEN: i64 = 120;
 /// Lines shown before the one that is jumped to.
 const BEFORE: u64 = 30;
 
@@ -242,15 +244,18 @@ fn timeline(entries: &[TimelineEntry], now: Timestamp) -> Vec<PhaseView> {
         }
         _ => None,
     };
+    // A phase that is open has no length yet: it gets what is left of the width, so that it is seen.
+    let open = entries.iter().any(|entry| entry.started.is_some() && entry.ended.is_none());
+    let width = if open { 1000 - OPEN } else { 1000 };
     let count = i64::try_from(entries.len()).unwrap_or(1).max(1);
     let place = |number: usize| i64::try_from(number).unwrap_or(0) * 1000 / count;
     let views = entries.iter().enumerate().map(|(number, entry)| {
         let (from, length) = match (scale, entry.started) {
             (Some((first, whole)), Some(started)) => {
                 let at = |time: Timestamp| {
-                    i64::try_from(time.duration_since(first).as_millis() * 1000 / whole)
+                    i64::try_from(time.duration_since(first).as_millis() * i128::from(width) / whole)
                         .unwrap_or(0)
-                        .clamp(0, 1000)
+                        .clamp(0, width)
                 };
                 let end = entry.ended.map_or(1000, at);
                 let from = at(started).min(994);

@@ -122,6 +122,31 @@ fn what_happens_is_on_the_open_page_without_loading_it_again() {
 }
 
 #[test]
+fn what_somebody_types_is_not_taken_from_under_their_hands() {
+    if !have(Browser::NEEDS) {
+        return;
+    }
+    let hub = TestHub::start();
+    hub.stored(&envelope("worker-1", 1, running()));
+    let mut browser = Browser::start().unwrap();
+    browser.open(&url(&hub, "/")).unwrap();
+    browser.until("document.getElementById('live').innerText === 'live'").unwrap();
+    browser.evaluate("document.querySelector('.filter [name=q]').focus()").unwrap();
+    browser.write("work").unwrap();
+    hub.stored(&envelope("worker-1", 2, no_dns()));
+    // Pages are told by now, this one too.
+    browser
+        .evaluate(
+            "new Promise(done => { const events = new EventSource('/api/v1/events'); \
+             events.addEventListener('changed', () => { events.close(); done(true); }); })",
+        )
+        .unwrap();
+    assert_eq!(browser.text("document.querySelector('.filter [name=q]').value").unwrap(), "work");
+    browser.press(Key::Escape).unwrap();
+    browser.until("document.querySelector('h1').innerText === '1 of 1 node is in trouble: 1 cause'").unwrap();
+}
+
+#[test]
 fn everything_can_be_read_without_scripts() {
     if !have(Browser::NEEDS) {
         return;

@@ -6,6 +6,8 @@ mod board;
 mod logs;
 mod looks;
 mod node;
+mod roles;
+mod waves;
 
 use std::path::PathBuf;
 
@@ -22,6 +24,8 @@ const PAGES: &[(&str, &str)] = &[
     ("node", "/nodes/worker-000"),
     ("causes", "/causes"),
     ("roles", "/roles"),
+    ("waves", "/waves"),
+    ("wave", "/waves/worker-150"),
     ("search", "/search?q=10.0.0.2"),
     ("login", "/login"),
     ("problem", "/nodes/nobody"),
@@ -66,6 +70,7 @@ fn wrecked() -> TestHub {
     let kind = [("content-type", "application/x-ndjson")];
     let answer = hub.request("POST", "/api/v1/reports", &kind, body.as_bytes());
     assert_eq!(answer.status, 200, "{answer:?}");
+    waves::begin(&hub);
     hub
 }
 
