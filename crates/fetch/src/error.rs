@@ -37,6 +37,8 @@ pub enum FetchError {
     },
     #[error("`{path}` needs {needed} bytes and there is room for {free}")]
     NoSpace { path: PathBuf, needed: u64, free: u64 },
+    #[error("cannot read `{path}`")]
+    Read { path: PathBuf, source: io::Error },
     #[error("cannot write `{path}`")]
     Write { path: PathBuf, source: io::Error },
     #[error("cannot put `{path}` in its place")]

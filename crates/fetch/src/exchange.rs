@@ -1,23 +1,45 @@
 //! One question with its credentials to one place, and its whole answer: nothing is tried again and no redirect is
 //! followed, because a header that holds a password must not travel to where somebody else points.
 
-use std::io::Write as _;
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::stream::{Stream, unfold};
+use http_body_util::StreamBody;
+use hyper::body::Frame;
 use landfall_model::Secret;
 use reqwest::Response;
-use reqwest::header::{ACCEPT_ENCODING, HeaderValue};
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderValue};
 
 use crate::client::transport;
 use crate::digest::{Algorithm, Digest, Hasher};
 use crate::{FetchError, Fetcher};
+
+/// Of a file that is sent: read at once, and in memory before they are on the wire.
+const PIECE: u64 = 128 * 1024;
+const PIECES_AHEAD: usize = 2;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     Get,
     Head,
     Post,
+    Put,
+    Delete,
+}
+
+/// What is sent along.
+#[derive(Clone, Debug)]
+pub enum Body {
+    Bytes(Vec<u8>),
+    /// Read while it is sent. It must stay as long as it is said to be: fewer bytes break the exchange off, more are left.
+    File {
+        path: PathBuf,
+        length: u64,
+    },
 }
 
 /// What is asked.
@@ -26,7 +48,7 @@ pub struct Exchange {
     pub method: Method,
     pub url: String,
     pub headers: Vec<(&'static str, Secret<String>)>,
-    pub body: Option<String>,
+    pub body: Option<Body>,
     /// For the head of the answer, and between two pieces of it.
     pub within: Duration,
     /// Bytes of the answer.
@@ -61,6 +83,14 @@ impl Exchange {
     pub fn header(mut self, name: &'static str, value: impl Into<String>) -> Self {
         self.headers.push((name, Secret::new(value.into())));
         self
+    }
+}
+
+// === impl Body ===
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self::Bytes(text.into_bytes())
     }
 }
 
@@ -121,6 +151,8 @@ impl Fetcher {
             Method::Get => self.direct.get(&exchange.url),
             Method::Head => self.direct.head(&exchange.url),
             Method::Post => self.direct.post(&exchange.url),
+            Method::Put => self.direct.put(&exchange.url),
+            Method::Delete => self.direct.delete(&exchange.url),
         };
         let mut request = request.header(ACCEPT_ENCODING, "identity");
         for (name, value) in &exchange.headers {
@@ -130,8 +162,15 @@ impl Fetcher {
                 request = request.header(*name, value);
             }
         }
-        if let Some(body) = &exchange.body {
-            request = request.body(body.clone());
+        match &exchange.body {
+            Some(Body::Bytes(bytes)) => request = request.body(bytes.clone()),
+            Some(Body::File { path, length }) => {
+                let file =
+                    File::open(path).map_err(|source| FetchError::Read { path: path.clone(), source })?;
+                let body = StreamBody::new(pieces(file, *length));
+                request = request.header(CONTENT_LENGTH, *length).body(reqwest::Body::wrap(body));
+            }
+            None => {}
         }
         let response = tokio::time::timeout(exchange.within, request.send()).await;
         let response = response.map_err(|_| idle(exchange))?;
@@ -149,6 +188,30 @@ impl Fetcher {
         }
         Ok((answer, response))
     }
+}
+
+/// A file's bytes, read on a thread that may wait for the disk.
+fn pieces(file: File, length: u64) -> impl Stream<Item = io::Result<Frame<Bytes>>> + Send + Sync + 'static {
+    let (tell, heard) = tokio::sync::mpsc::channel(PIECES_AHEAD);
+    tokio::task::spawn_blocking(move || {
+        let mut rest = file.take(length);
+        loop {
+            let mut piece = Vec::new();
+            let read = rest.by_ref().take(PIECE).read_to_end(&mut piece);
+            let piece = match read {
+                Ok(0) if rest.limit() == 0 => return,
+                Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => Ok(Frame::data(Bytes::from(piece))),
+                Err(error) => Err(error),
+            };
+            let broken = piece.is_err();
+            // Nobody listens any more once the exchange is over.
+            if tell.blocking_send(piece).is_err() || broken {
+                return;
+            }
+        }
+    });
+    unfold(heard, |mut heard| async move { heard.recv().await.map(|piece| (piece, heard)) })
 }
 
 async fn next(response: &mut Response, exchange: &Exchange) -> Result<Option<Vec<u8>>, FetchError> {

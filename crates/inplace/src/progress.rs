@@ -154,7 +154,7 @@ impl<W: World> Teller<W> {
                 method: Method::Post,
                 url: endpoint.url.clone(),
                 headers: Vec::new(),
-                body: Some(message(event, &self.request, endpoint).to_string()),
+                body: Some(message(event, &self.request, endpoint).to_string().into()),
                 within: WITHIN,
                 limit: MAX_ANSWER,
             };

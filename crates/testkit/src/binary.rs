@@ -26,6 +26,13 @@ const KONNECTIVITY: Module = Module {
     link_flags: "-s -w",
     go_mod: include_str!("../../../testbed/konnectivity/go.mod"),
 };
+const NATS: Module =
+    Module { name: "nats", link_flags: "-s -w", go_mod: include_str!("../../../testbed/nats/go.mod") };
+const VERSITYGW: Module = Module {
+    name: "versitygw",
+    link_flags: "-s -w",
+    go_mod: include_str!("../../../testbed/versitygw/go.mod"),
+};
 
 /// A program built from its Go module at a pinned version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +47,8 @@ pub enum Binary {
     Ctr,
     KonnectivityServer,
     KonnectivityAgent,
+    NatsServer,
+    Versitygw,
 }
 
 /// A folder of `testbed/` whose `go.mod` pins one project.
@@ -53,7 +62,7 @@ struct Module {
 // === impl Binary ===
 
 impl Binary {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::KubeApiserver,
         Self::KubeControllerManager,
         Self::Kubelet,
@@ -64,6 +73,8 @@ impl Binary {
         Self::Ctr,
         Self::KonnectivityServer,
         Self::KonnectivityAgent,
+        Self::NatsServer,
+        Self::Versitygw,
     ];
 
     pub fn name(self) -> &'static str {
@@ -78,6 +89,8 @@ impl Binary {
             Self::Ctr => "ctr",
             Self::KonnectivityServer => "proxy-server",
             Self::KonnectivityAgent => "proxy-agent",
+            Self::NatsServer => "nats-server",
+            Self::Versitygw => "versitygw",
         }
     }
 
@@ -88,6 +101,8 @@ impl Binary {
             }
             Self::KonnectivityServer => "sigs.k8s.io/apiserver-network-proxy/cmd/server".to_owned(),
             Self::KonnectivityAgent => "sigs.k8s.io/apiserver-network-proxy/cmd/agent".to_owned(),
+            Self::NatsServer => "github.com/nats-io/nats-server/v2".to_owned(),
+            Self::Versitygw => "github.com/versity/versitygw/cmd/versitygw".to_owned(),
             _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
         }
     }
@@ -96,6 +111,8 @@ impl Binary {
         match self {
             Self::Containerd | Self::ContainerdShim | Self::Ctr => &CONTAINERD,
             Self::KonnectivityServer | Self::KonnectivityAgent => &KONNECTIVITY,
+            Self::NatsServer => &NATS,
+            Self::Versitygw => &VERSITYGW,
             _ => &KUBERNETES,
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_cluster::NodeFacts;
-use landfall_fetch::{Algorithm, Answer, Digest, Exchange, FetchError, Saved};
+use landfall_fetch::{Algorithm, Answer, Body, Digest, Exchange, FetchError, Saved};
 use landfall_model::Secret;
 use landfall_model::step::Outcome;
 use landfall_steps::durable::simulated::{Aftermath, Data, Moment, Names, SimulatedDisk};
@@ -439,13 +439,13 @@ impl World for Machine {
 
     async fn exchange(&self, _: &Trust, question: &Exchange) -> Result<Answer, FetchError> {
         if question.url.ends_with("/upiworker")
-            && let Some(body) = &question.body
+            && let Some(Body::Bytes(body)) = &question.body
         {
             let mut rest = self.rest();
             if !rest.endpoint {
                 return Ok(Answer { status: 503, headers: Vec::new(), body: Vec::new() });
             }
-            let told: Value = serde_json::from_str(body).unwrap();
+            let told: Value = serde_json::from_slice(body).unwrap();
             rest.progress.push(told["sequence"].as_u64().unwrap());
         }
         Ok(Self::answer(&question.url))
