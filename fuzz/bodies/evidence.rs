@@ -4,6 +4,7 @@ use std::io::{self, Cursor, Read};
 use std::sync::LazyLock;
 
 use landfall_diagnose::{Engine, RuleSet};
+use landfall_evidence::console::Finder;
 use landfall_evidence::read::evtx::{EventLog, chunk_text};
 use landfall_evidence::read::tar::Walk;
 use landfall_evidence::read::utf16::{ByteOrder, Utf16Text};
@@ -77,6 +78,18 @@ pub(crate) fn utf16(bytes: &[u8]) {
         let mut text = String::new();
         Utf16Text::new(bytes, order).read_to_string(&mut text).expect("it is made of characters");
         assert!(text.len() <= bytes.len() / 2 * 3 + 6);
+    }
+}
+
+/// Any bytes as a console with reports on it: few, and what is said of them is lines.
+pub(crate) fn console(bytes: &[u8]) {
+    let mut finder = Finder::default();
+    for line in bytes.split(|byte| *byte == b'\n') {
+        finder.line(line);
+    }
+    for record in finder.records() {
+        let lines = record.lines();
+        assert!(lines.is_empty() || lines.ends_with('\n'));
     }
 }
 

@@ -5,4 +5,5 @@
 
 pub mod bundle;
 pub mod collect;
+pub mod console;
 pub mod read;

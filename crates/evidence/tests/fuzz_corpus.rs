@@ -34,6 +34,11 @@ fn utf16() {
 }
 
 #[test]
+fn console() {
+    run("evidence_console", bodies::console);
+}
+
+#[test]
 fn any() {
     run("evidence_any", bodies::any);
 }

@@ -14,6 +14,7 @@ use super::format::{Format, HEAD};
 use super::journal_text::JournalText;
 use super::utf16::Utf16Text;
 use super::{scan, tar, zip};
+use crate::console::Tap;
 
 /// What cannot be read as a stream inside an archive is put aside up to this size.
 const MAX_SPOOL: u64 = 4 << 30;
@@ -107,7 +108,7 @@ impl Opener<'_, '_> {
         depth: u32,
     ) -> Result<(), OpenError> {
         match format {
-            Format::Text => self.lines(name, reader),
+            Format::Text => self.text(name, reader),
             Format::Utf16(order) => self.lines(name, Utf16Text::new(reader, order)),
             Format::JournalExport => {
                 self.lines(name, JournalText::new(ExportReader::new(BufReader::new(reader))))
@@ -132,6 +133,16 @@ impl Opener<'_, '_> {
                 self.sought(name, format, file, depth)
             }
             Format::Other(what) => Err(OpenError::NotText(what)),
+        }
+    }
+
+    /// Text may be what a serial console said, and somewhere in it an agent's report. The latest is evidence of its own.
+    fn text(&mut self, name: &str, reader: &mut dyn Read) -> Result<(), OpenError> {
+        let mut tap = Tap::new(reader);
+        self.lines(name, &mut tap)?;
+        match tap.finish().last() {
+            Some(record) => self.lines(&format!("{name}:report"), io::Cursor::new(record.lines())),
+            None => Ok(()),
         }
     }
 

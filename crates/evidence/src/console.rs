@@ -1,0 +1,304 @@
+//! Reports over a serial console: the one line out of a machine whose network never came up.
+//!
+//! A report is packed and cut into numbered lines, each with its own checksum, and written again and again:
+//!
+//! ```text
+//! @landfall/1 9c1b54d0a8f2 3/21 5f0c9a71 KLUv_QBYVQ…
+//!             │            │    │        └ up to 120 bytes, base64 for URLs
+//!             │            │    └ CRC-32 of what stands before and behind it
+//!             │            └ which line of how many
+//!             └ the end of the report's id
+//! ```
+//!
+//! - **A line that the kernel wrote into is missed, not believed**: its checksum tells. The next repetition has it again, and
+//!   lines of different repetitions make up one report.
+//! - **A capture of the last 64 KiB holds all lines of a report**: it is never longer than a quarter of that, and repeated.
+//!   What does not fit is cut to what matters most; the signature is left out then, as it no longer holds.
+//!
+//! Reading is pure and bounded, whatever the bytes.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use flate2::Crc;
+use landfall_model::envelope::Envelope;
+use landfall_model::report::Evidence;
+use memchr::{memchr, memmem};
+
+/// What each line begins with, somewhere in a line of the console.
+const MARK_TEXT: &str = "@landfall/1 ";
+const MARK: &[u8] = MARK_TEXT.as_bytes();
+/// Bytes of a report in one line: with its head it stays below 200 columns, where some consoles break lines.
+const BYTES_PER_LINE: usize = 120;
+/// A quarter of the 64 KiB that the meanest of the clouds keeps, less what the heads of lines take.
+const MAX_LINES: usize = 80;
+/// Digits of the report's id: enough to tell one machine's reports apart.
+const ID_DIGITS: usize = 12;
+/// A line with its head, and room for what a console adds.
+const MAX_LINE: usize = 512;
+/// Reports of one console whose lines are collected at a time; the one whose last line is longest ago goes first.
+const MAX_REPORTS: usize = 16;
+/// A report is below 100 KiB.
+const MAX_UNPACKED: u64 = 4 << 20;
+/// Small input: more effort buys nothing and costs memory.
+const LEVEL: i32 = 6;
+
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    #[error("this is no report in its envelope")]
+    Envelope(#[source] serde_json::Error),
+    #[error("cannot pack the report")]
+    Pack(#[source] io::Error),
+    #[error("the report does not fit, not even its verdict alone")]
+    TooLarge,
+}
+
+/// A report that was found on a console.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Record {
+    /// Without a signature when it was cut.
+    pub envelope: Envelope,
+}
+
+/// Collects lines of reports from a console.
+#[derive(Debug, Default)]
+pub struct Finder {
+    reports: BTreeMap<String, Partial>,
+    lines: u64,
+}
+
+/// The lines of one report so far.
+#[derive(Debug)]
+struct Partial {
+    of: usize,
+    lines: BTreeMap<usize, Vec<u8>>,
+    last_line: u64,
+}
+
+/// Looks for reports in what is read through it.
+#[derive(Debug)]
+pub(crate) struct Tap<R> {
+    reader: R,
+    finder: Finder,
+    /// Of a line that is not at its end: from the mark on, or what may be the beginning of one.
+    held: Vec<u8>,
+}
+
+/// The lines to write for a report, in its envelope as JSON; one for people at the end.
+pub fn frame(envelope: &[u8]) -> Result<String, FrameError> {
+    let parsed: Envelope = serde_json::from_slice(envelope).map_err(FrameError::Envelope)?;
+    let mut packed = pack(envelope)?;
+    for cut in [without_details, verdict_alone] {
+        if packed.len() <= MAX_LINES * BYTES_PER_LINE {
+            break;
+        }
+        let cut = serde_json::to_vec(&cut(parsed.clone())).map_err(FrameError::Envelope)?;
+        packed = pack(&cut)?;
+    }
+    if packed.len() > MAX_LINES * BYTES_PER_LINE {
+        return Err(FrameError::TooLarge);
+    }
+    let id = short_id(&parsed);
+    let of = packed.len().div_ceil(BYTES_PER_LINE);
+    // Whatever stood on the line before.
+    let mut text = String::from("\n");
+    for (number, piece) in packed.chunks(BYTES_PER_LINE).enumerate() {
+        let (place, data) = (format!("{}/{of}", number + 1), BASE64.encode(piece));
+        let sum = checksum(&id, &place, &data);
+        text += &format!("{MARK_TEXT}{id} {place} {sum:08x} {data}\n");
+    }
+    let verdict = &parsed.report.verdict;
+    let state = serde_json::to_value(verdict.state).unwrap_or_default();
+    let state = state.as_str().unwrap_or("unknown");
+    let cause = verdict.cause.as_ref().map(|cause| format!(" cause={cause}")).unwrap_or_default();
+    text += &format!("{MARK_TEXT}verdict {state}{cause} report={}\n", parsed.id);
+    Ok(text)
+}
+
+fn pack(bytes: &[u8]) -> Result<Vec<u8>, FrameError> {
+    zstd::bulk::compress(bytes, LEVEL).map_err(FrameError::Pack)
+}
+
+/// What counts, with one line each to prove it.
+fn without_details(mut envelope: Envelope) -> Envelope {
+    let report = &mut envelope.report;
+    report.findings.retain(|finding| finding.root && finding.ruled_out.is_none());
+    for finding in &mut report.findings {
+        finding.evidence.truncate(1);
+        for evidence in &mut finding.evidence {
+            evidence.before.clear();
+            evidence.after.clear();
+        }
+    }
+    report.sources.clear();
+    report.next_steps.clear();
+    report.reasoning = None;
+    envelope.signature = None;
+    envelope
+}
+
+fn verdict_alone(mut envelope: Envelope) -> Envelope {
+    envelope = without_details(envelope);
+    envelope.report.findings.clear();
+    envelope.report.timeline.clear();
+    envelope.report.last_seen = None;
+    envelope
+}
+
+fn short_id(envelope: &Envelope) -> String {
+    let id = envelope.id.to_string();
+    id[id.len() - ID_DIGITS..].to_owned()
+}
+
+fn checksum(id: &str, place: &str, data: &str) -> u32 {
+    let mut crc = Crc::new();
+    for part in [id, place, data] {
+        crc.update(part.as_bytes());
+        crc.update(b" ");
+    }
+    crc.sum()
+}
+
+// === impl Record ===
+
+impl Record {
+    /// The lines that prove what the report says, in the order they were written on the machine.
+    pub fn lines(&self) -> String {
+        let findings = self.envelope.report.findings.iter();
+        let counted = findings.filter(|finding| finding.ruled_out.is_none());
+        let mut evidence: Vec<&Evidence> = counted.flat_map(|finding| &finding.evidence).collect();
+        evidence.sort_by(|one, other| {
+            (one.time, one.line, &one.text).cmp(&(other.time, other.line, &other.text))
+        });
+        evidence.dedup_by(|one, other| one.text == other.text);
+        let mut text = String::new();
+        for evidence in evidence {
+            for line in evidence.before.iter().chain([&evidence.text]).chain(&evidence.after) {
+                text.extend(line.chars().map(|c| if c.is_control() { ' ' } else { c }));
+                text.push('\n');
+            }
+        }
+        text
+    }
+}
+
+// === impl Finder ===
+
+impl Finder {
+    /// Takes a line of the console; most are no lines of a report.
+    pub fn line(&mut self, line: &[u8]) {
+        self.lines += 1;
+        let Some(at) = memmem::find(line, MARK) else { return };
+        let Some((id, number, of, bytes)) = parse(&line[at + MARK.len()..]) else { return };
+        if !self.reports.contains_key(&id) && self.reports.len() == MAX_REPORTS {
+            let oldest = self.reports.iter().min_by_key(|(_, partial)| partial.last_line);
+            if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
+                self.reports.remove(&oldest);
+            }
+        }
+        let partial =
+            self.reports.entry(id).or_insert_with(|| Partial { of, lines: BTreeMap::new(), last_line: 0 });
+        partial.last_line = self.lines;
+        if partial.of == of {
+            partial.lines.insert(number, bytes);
+        }
+    }
+
+    /// The reports of which every line was found, the latest last.
+    pub fn records(&self) -> Vec<Record> {
+        let mut whole: Vec<(&String, &Partial)> =
+            self.reports.iter().filter(|(_, partial)| partial.lines.len() == partial.of).collect();
+        whole.sort_by_key(|(_, partial)| partial.last_line);
+        whole.into_iter().filter_map(|(id, partial)| partial.record(id)).collect()
+    }
+}
+
+/// What stands behind the mark, if it is whole: the id, which line of how many, and its bytes.
+fn parse(rest: &[u8]) -> Option<(String, usize, usize, Vec<u8>)> {
+    let rest = std::str::from_utf8(&rest[..rest.len().min(MAX_LINE)]).ok()?;
+    let mut words = rest.split_ascii_whitespace();
+    let (id, place, sum, data) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let (number, of) = place.split_once('/')?;
+    let (number, of): (usize, usize) = (number.parse().ok()?, of.parse().ok()?);
+    let plain = id.len() == ID_DIGITS && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !plain || number == 0 || number > of || of > MAX_LINES {
+        return None;
+    }
+    if u32::from_str_radix(sum, 16).ok()? != checksum(id, place, data) {
+        return None;
+    }
+    let bytes = BASE64.decode(data).ok().filter(|bytes| bytes.len() <= BYTES_PER_LINE)?;
+    Some((id.to_owned(), number, of, bytes))
+}
+
+// === impl Partial ===
+
+impl Partial {
+    fn record(&self, id: &str) -> Option<Record> {
+        let packed: Vec<u8> = self.lines.values().flatten().copied().collect();
+        let mut json = Vec::new();
+        let decoder = zstd::Decoder::new(packed.as_slice()).ok()?;
+        decoder.take(MAX_UNPACKED).read_to_end(&mut json).ok()?;
+        let envelope: Envelope = serde_json::from_slice(&json).ok()?;
+        (short_id(&envelope) == id).then_some(Record { envelope })
+    }
+}
+
+// === impl Tap ===
+
+impl<R: Read> Tap<R> {
+    pub(crate) fn new(reader: R) -> Self {
+        Self { reader, finder: Finder::default(), held: Vec::new() }
+    }
+
+    /// What was found, once everything is read.
+    pub(crate) fn finish(mut self) -> Vec<Record> {
+        self.finder.line(&self.held);
+        self.finder.records()
+    }
+
+    fn look(&mut self, mut bytes: &[u8]) {
+        if !self.held.is_empty() && !self.held.starts_with(MARK) {
+            // What is held may be the beginning of a mark, whose rest comes now.
+            if bytes.len() < MARK.len() {
+                let joined = [&std::mem::take(&mut self.held), bytes].concat();
+                return self.look(&joined);
+            }
+            let seam = [&self.held, &bytes[..MARK.len() - 1]].concat();
+            let begun = memmem::find(&seam, MARK).unwrap_or(self.held.len());
+            self.held.drain(..begun.min(self.held.len()));
+        }
+        if !self.held.is_empty() {
+            let end = memchr(b'\n', bytes);
+            let more = &bytes[..end.unwrap_or(bytes.len())];
+            let room = MAX_LINE.saturating_sub(self.held.len());
+            self.held.extend_from_slice(&more[..more.len().min(room)]);
+            let Some(end) = end else { return };
+            self.finder.line(&std::mem::take(&mut self.held));
+            bytes = &bytes[end + 1..];
+        }
+        while let Some(at) = memmem::find(bytes, MARK) {
+            let line = &bytes[at..];
+            let Some(end) = memchr(b'\n', line) else {
+                self.held = line[..line.len().min(MAX_LINE)].to_vec();
+                return;
+            };
+            self.finder.line(&line[..end]);
+            bytes = &line[end + 1..];
+        }
+        self.held = bytes[bytes.len().saturating_sub(MARK.len() - 1)..].to_vec();
+    }
+}
+
+impl<R: Read> Read for Tap<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.reader.read(buffer)?;
+        self.look(&buffer[..count]);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests;
