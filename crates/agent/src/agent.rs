@@ -17,6 +17,7 @@ use landfall_steps::durable::{self, Access, HostDisk};
 use crate::carrier::{Carrier, carry};
 use crate::keeper::{KeepError, Keeper};
 use crate::processes::Processes;
+use crate::serve::{Port, Serve, ServeError};
 use crate::spool::{Spool, SpoolError};
 use crate::watch::Watch;
 
@@ -41,6 +42,8 @@ pub struct Config {
     /// Where the last report and the spools are kept.
     pub state: PathBuf,
     pub carriers: Vec<Box<dyn Carrier>>,
+    /// The port to be asked on, if any.
+    pub serve: Option<Serve>,
 }
 
 /// An agent that can start.
@@ -50,6 +53,7 @@ pub struct Agent {
     host: Host,
     keeper: Keeper<'static>,
     carriers: Vec<(Box<dyn Carrier>, Spool<'static>)>,
+    port: Option<Port>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +80,8 @@ pub enum AgentError {
         #[source]
         source: SpoolError,
     },
+    #[error("cannot open the agent's port")]
+    Serve(#[source] ServeError),
     #[error("cannot start a carrier")]
     Thread(#[source] io::Error),
 }
@@ -116,12 +122,14 @@ impl Agent {
             }
             carriers.push((carrier, spool));
         }
-        Ok(Self { engine, host, keeper, carriers })
+        let port = config.serve.map(|serve| Port::open(serve, &config.root, &config.state));
+        let port = port.transpose().map_err(AgentError::Serve)?;
+        Ok(Self { engine, host, keeper, carriers, port })
     }
 
     /// Follows the machine until the process ends.
     pub fn run(self) -> Result<(), AgentError> {
-        let Self { engine, host, mut keeper, carriers } = self;
+        let Self { engine, host, mut keeper, carriers, port } = self;
         let node = host.identity();
         let mut watch = Watch::new(&engine, host);
         thread::scope(|scope| {
@@ -134,6 +142,10 @@ impl Agent {
                     .spawn_scoped(scope, move || carry(carrier.as_mut(), &own, &news))
                     .map_err(AgentError::Thread)?;
                 spools.push((spool, tell));
+            }
+            if let Some(port) = port {
+                let thread = thread::Builder::new().name("port".to_owned());
+                thread.spawn(move || port.run()).map_err(AgentError::Thread)?;
             }
             let (tell, ends) = sync_channel(QUEUED_ENDS);
             match Processes::listen() {

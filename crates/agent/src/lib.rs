@@ -4,7 +4,7 @@
 //! ```text
 //! journal ─┐                                   ┌─► state folder: last report, with the boot it is about
 //! logs ────┼─► Watch ──► Case ──► Report ──► Keeper
-//! kernel ──┘   new lines only                  └─► a spool per carrier ──► Carrier ──► hub, folder
+//! kernel ──┘   new lines only                  └─► a spool per carrier ──► Carrier ──► hub, bucket, …
 //! ```
 //!
 //! - **Incremental.** Every line is read and matched once. The engine holds of each kind of line the first and the last,
@@ -17,11 +17,15 @@ pub mod carrier;
 
 mod agent;
 mod keeper;
+mod neighbours;
 mod processes;
+mod serve;
 mod spool;
 mod watch;
 
 pub use agent::{Agent, AgentError, Config};
 pub use keeper::{KeepError, Keeper, REPORT};
+pub use landfall_wire::{Pair, every_address};
+pub use serve::{Serve, ServeError};
 pub use spool::{Spool, SpoolError};
 pub use watch::Watch;

@@ -1,10 +1,10 @@
 //! Finds the files of the machine it runs on: which kind of control plane lives here, and where its credentials are.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use landfall_wire::Pair;
+use landfall_wire::{Pair, every_address};
 
 use crate::config::{
     Collector, Config, ConfigError, FrontProxy, Mode, Patience, Readiness, Settings, Tunnel, Upstream,
@@ -15,6 +15,8 @@ const DEFAULT_PORT: u16 = 6444;
 const PORT_BESIDE_K3S: u16 = 6445;
 const API_PORT: u16 = 6443;
 const SSH_PORT: u16 = 22;
+/// Where nodes' agents serve reports and bundles.
+const AGENT_PORT: u16 = 8710;
 /// Every API server's certificate bears this name.
 const API_NAME: &str = "kubernetes.default.svc";
 const DEFAULT_GATHER_TOKEN: &str = "etc/landfall/gather-token";
@@ -199,7 +201,8 @@ pub fn choose(settings: Settings, program: PathBuf) -> Result<Chosen, ConfigErro
     }
     let port = layout.map_or(DEFAULT_PORT, |layout| layout.port);
     let listen = settings.listen.unwrap_or_else(|| vec![every_address(port)]);
-    let ports = if settings.tunnel.ports.is_empty() { vec![SSH_PORT] } else { settings.tunnel.ports };
+    let ports = settings.tunnel.ports;
+    let ports = if ports.is_empty() { vec![SSH_PORT, AGENT_PORT] } else { ports };
     let config = Config {
         listen,
         mode,
@@ -247,13 +250,6 @@ fn pair(root: &Path, base: &str) -> Pair {
 
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
-}
-
-/// Both families where there are both; a machine without IPv6 has no such socket.
-fn every_address(port: u16) -> SocketAddr {
-    let six = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port);
-    let four = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), port);
-    if Path::new("/proc/net/if_inet6").exists() { six } else { four }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -45,6 +45,10 @@ pub(crate) enum Speaks {
     Gateway,
     ApiServer,
 }
+
+/// Bytes both ways.
+pub(crate) trait Wire: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send + 'static> Wire for T {}
 
 /// A connection that speaks HTTP/1.1.
 pub(crate) struct Connection {
@@ -88,6 +92,19 @@ impl<'a> Dialer<'a> {
         if let Some(proxy) = &self.proxy {
             ask_proxy(&mut stream, proxy, &to).await?;
         }
+        self.speak(stream).await
+    }
+
+    /// The same over a way that is there already.
+    pub(crate) async fn over(&self, stream: impl Wire) -> Result<Connection, Error> {
+        match tokio::time::timeout(CONNECT_LIMIT, self.speak(stream)).await {
+            Ok(connection) => connection,
+            Err(_) => Err(Error::Late { to: self.endpoint.authority(), seconds: CONNECT_LIMIT.as_secs() }),
+        }
+    }
+
+    async fn speak(&self, stream: impl Wire) -> Result<Connection, Error> {
+        let to = self.endpoint.authority();
         let stream = self.connector.connect(self.server_name.clone(), stream).await;
         let stream = stream.map_err(|source| Error::Tls { to: to.clone(), source })?;
         let (sender, driver) = http1::handshake(TokioIo::new(stream))

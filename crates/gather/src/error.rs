@@ -24,6 +24,8 @@ pub enum Error {
     NotFound { endpoint: String, tries: usize, seconds: u64, reached: String },
     #[error("ask the bootstrap machine for {path}: {status}{said}")]
     Refused { path: &'static str, status: u16, said: String },
+    #[error("ask the agent on {node} for a bundle: {status}{said}")]
+    Agent { node: String, status: u16, said: String },
     #[error("ask the API server for {path}: {status}{said}")]
     List { path: &'static str, status: u16, said: String },
     #[error("write `{path}`")]
@@ -41,7 +43,12 @@ pub enum Error {
 impl Error {
     /// The peer is there and says no to us.
     pub fn is_denied(&self) -> bool {
-        matches!(self, Self::Refused { status: 401 | 403, .. } | Self::Tunnel { status: 401 | 403, .. })
+        matches!(
+            self,
+            Self::Refused { status: 401 | 403, .. }
+                | Self::Tunnel { status: 401 | 403, .. }
+                | Self::Agent { status: 401 | 403, .. }
+        )
     }
 
     /// Nobody answered: later, it may.
@@ -53,6 +60,7 @@ impl Error {
                 | Self::NotFound { .. }
                 | Self::Tls { .. }
                 | Self::Refused { status: 503, .. }
+                | Self::Agent { status: 429 | 503, .. }
         )
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
 use hyper::header::{ACCEPT, ETAG, HeaderValue, IF_RANGE, RANGE};
 use hyper::{HeaderMap, Method, StatusCode};
 use landfall_evidence::bundle::{self, Verified, VerifyError};
@@ -95,8 +96,7 @@ async fn once(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Option<io::Error>, Error> {
     let mut headers = HeaderMap::new();
-    let accept = if wanted.zstd { "application/zstd" } else { "application/gzip" };
-    headers.insert(ACCEPT, HeaderValue::from_static(accept));
+    headers.insert(ACCEPT, wanted.kind());
     if let (Some(name), Ok(range)) = (&*bundle, HeaderValue::try_from(format!("bytes={}-", arrival.bytes))) {
         headers.insert(IF_RANGE, name.clone());
         headers.insert(RANGE, range);
@@ -121,7 +121,15 @@ async fn once(
         }
     }
     *bundle = response.headers().get(ETAG).cloned();
-    let mut body = response.into_body();
+    take_all(response.into_body(), arrival, progress).await
+}
+
+/// Keeps a body as it comes. Returns why it ended before its time.
+pub(crate) async fn take_all(
+    mut body: Incoming,
+    arrival: &mut Arrival,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Option<io::Error>, Error> {
     loop {
         let frame = match tokio::time::timeout(SILENCE_LIMIT, body.frame()).await {
             Err(_) => return Ok(Some(silent())),
@@ -134,6 +142,14 @@ async fn once(
             return Ok(Some(cut));
         }
         progress(data.len() as u64);
+    }
+}
+
+// === impl Wanted ===
+
+impl Wanted {
+    pub(crate) fn kind(&self) -> HeaderValue {
+        HeaderValue::from_static(if self.zstd { "application/zstd" } else { "application/gzip" })
     }
 }
 

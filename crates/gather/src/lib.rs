@@ -1,6 +1,7 @@
 //! The operator's side of the gateway: finds the bootstrap machine behind a load balancer, fetches its bundle, opens
 //! tunnels to other nodes through it, and names machines that never became nodes.
 
+mod agent;
 mod census;
 mod connection;
 mod endpoint;
@@ -13,6 +14,7 @@ mod strangers;
 mod tls;
 mod tunnel;
 
+pub use agent::{AGENT_PORT, from_agent, from_agent_through};
 pub use census::{Census, census};
 pub use endpoint::{Access, Endpoint};
 pub use error::Error;

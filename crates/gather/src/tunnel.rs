@@ -3,6 +3,7 @@
 
 use std::io;
 
+use hyper::upgrade::Upgraded;
 use hyper::{HeaderMap, Method};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
@@ -15,25 +16,15 @@ const CARRY: usize = 64 << 10;
 
 /// Joins `input` and `output` with `target` (`host:port`) until both directions have ended.
 pub async fn connect(
-    mut found: Found,
+    found: Found,
     endpoint: &Endpoint,
     target: &str,
     mut input: impl AsyncRead + Unpin,
     mut output: impl AsyncWrite + Unpin,
 ) -> Result<(), Error> {
-    let response = found.connection.ask(Method::CONNECT, target, HeaderMap::new()).await?;
-    if response.status() != 200 {
-        let (status, said) = said(response).await;
-        return Err(Error::Tunnel {
-            target: target.to_owned(),
-            endpoint: endpoint.to_string(),
-            status,
-            said,
-        });
-    }
     let failed = |source| Error::Carry { target: target.to_owned(), source };
-    let upgraded = hyper::upgrade::on(response).await.map_err(|error| failed(io::Error::other(error)))?;
-    let (mut from_node, mut to_node) = tokio::io::split(TokioIo::new(upgraded));
+    let node = open(found, endpoint, target).await?;
+    let (mut from_node, mut to_node) = tokio::io::split(node);
     let out = async {
         let mut buffered = tokio::io::BufReader::with_capacity(CARRY, &mut input);
         tokio::io::copy_buf(&mut buffered, &mut to_node).await?;
@@ -53,4 +44,25 @@ pub async fn connect(
             back.await.map_err(failed)
         }
     }
+}
+
+/// The way to `target` (`host:port`).
+pub(crate) async fn open(
+    mut found: Found,
+    endpoint: &Endpoint,
+    target: &str,
+) -> Result<TokioIo<Upgraded>, Error> {
+    let response = found.connection.ask(Method::CONNECT, target, HeaderMap::new()).await?;
+    if response.status() != 200 {
+        let (status, said) = said(response).await;
+        return Err(Error::Tunnel {
+            target: target.to_owned(),
+            endpoint: endpoint.to_string(),
+            status,
+            said,
+        });
+    }
+    let upgraded = hyper::upgrade::on(response).await;
+    let failed = |error| Error::Carry { target: target.to_owned(), source: io::Error::other(error) };
+    upgraded.map(TokioIo::new).map_err(failed)
 }

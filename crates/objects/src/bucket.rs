@@ -393,3 +393,25 @@ fn is_key(key: &str) -> bool {
     let odd = |part: &str| part.is_empty() || part == "." || part == "..";
     !key.split('/').any(odd) && !key.chars().any(char::is_control)
 }
+
+#[cfg(test)]
+mod tests {
+    use landfall_testkit::{ObjectStore, have};
+
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_store_with_another_clock_is_believed() {
+        if !have(ObjectStore::NEEDS) {
+            return;
+        }
+        let store = ObjectStore::start().unwrap();
+        let location = store.location("").parse().unwrap();
+        let bucket = Bucket::open(location, store.credentials(), Some(&store.authority())).unwrap();
+        // As if our own clock were a day behind.
+        bucket.ahead.store(-24 * 3600, Ordering::Relaxed);
+        bucket.put("a", "text/plain", Source::Bytes(b"x")).await.unwrap();
+        assert!(bucket.ahead.load(Ordering::Relaxed).abs() < 3600);
+        assert_eq!(bucket.get("a", 10).await.unwrap().unwrap(), b"x");
+    }
+}

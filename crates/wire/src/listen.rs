@@ -1,6 +1,7 @@
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::AsFd as _;
+use std::path::Path;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -26,6 +27,13 @@ pub fn prepare(socket: &TcpStream) {
     let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
     let limit = u32::try_from(SILENCE_LIMIT.as_millis()).unwrap_or(u32::MAX);
     let _ = rustix::net::sockopt::set_tcp_user_timeout(socket, limit);
+}
+
+/// Every address of the machine: both families where there are both; a machine without IPv6 has no such socket.
+pub fn every_address(port: u16) -> SocketAddr {
+    let six = SocketAddr::new(Ipv6Addr::UNSPECIFIED.into(), port);
+    let four = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
+    if Path::new("/proc/net/if_inet6").exists() { six } else { four }
 }
 
 // === impl Listener ===

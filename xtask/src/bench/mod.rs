@@ -1,6 +1,7 @@
 //! `cargo xtask bench NAME`: ours and a named peer in the same run, interleaved, at least three rounds; the median of
 //! each counts. One JSON object per line with `--output json`.
 
+mod agent;
 mod bundle;
 mod diagnose;
 mod gateway;
@@ -30,6 +31,8 @@ pub(crate) struct Arguments {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Name {
+    /// The node agent at rest, against its bar
+    Agent,
     /// A gibibyte of container logs, against tar with zstd and gzip
     Bundle,
     /// A gibibyte of mixed logs, against ripgrep with the same literals
@@ -81,6 +84,7 @@ pub(crate) struct Bench {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let bench = |name| Bench { name, output: arguments.output, rounds: arguments.rounds.max(MIN_ROUNDS) };
     match arguments.name {
+        Name::Agent => agent::run(&bench("agent")),
         Name::Bundle => bundle::run(&bench("bundle")),
         Name::Diagnose => diagnose::run(&bench("diagnose")),
         Name::Gateway => gateway::run(&bench("gateway")),

@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio_rustls::TlsConnector;
 
-use super::{Carrier, CarryError};
+use super::{Carrier, CarryError, NetworkError, runtime};
 
 /// From the dial to the end of the answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -31,6 +31,8 @@ const MAX_REASON: usize = 400;
 /// A hub, and who we are to it.
 #[expect(missing_debug_implementations, reason = "holds the way to a token")]
 pub struct Hub {
+    name: &'static str,
+    path: &'static str,
     encrypted: bool,
     host: String,
     port: u16,
@@ -53,13 +55,13 @@ pub enum HubError {
     #[error("cannot prepare TLS")]
     Tls(#[source] rustls::Error),
     #[error("cannot prepare the network")]
-    Runtime(#[source] io::Error),
+    Network(#[source] NetworkError),
 }
 
 /// What went wrong with one report.
 #[derive(Debug, thiserror::Error)]
 enum PushError {
-    #[error("cannot reach the hub at {host}:{port}")]
+    #[error("cannot reach {host}:{port}")]
     Reach {
         host: String,
         port: u16,
@@ -72,11 +74,11 @@ enum PushError {
         #[source]
         source: io::Error,
     },
-    #[error("the hub does not speak HTTP")]
+    #[error("the other side does not speak HTTP")]
     Http(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("the hub answered {status}: {reason}")]
+    #[error("the other side answered {status}: {reason}")]
     Refused { status: StatusCode, reason: String },
-    #[error("the hub did not answer within {} s", PATIENCE.as_secs())]
+    #[error("the other side did not answer within {} s", PATIENCE.as_secs())]
     Late,
 }
 
@@ -101,12 +103,15 @@ impl Hub {
         };
         let port = uri.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
         let tls = Arc::new(tls(authority, certificate)?);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .max_blocking_threads(1)
-            .build()
-            .map_err(HubError::Runtime)?;
-        Ok(Self { encrypted, host, port, tls, token, runtime })
+        let runtime = runtime().map_err(HubError::Network)?;
+        let (name, path) = ("hub", "/api/v1/reports");
+        Ok(Self { name, path, encrypted, host, port, tls, token, runtime })
+    }
+
+    /// Another node's agent in the place of a hub: it keeps our last report for whoever asks it.
+    pub fn neighbour(place: &str, authority: &Path, certificate: (&Path, &Path)) -> Result<Self, HubError> {
+        let hub = Self::new(&format!("https://{place}"), Some(authority), None, Some(certificate))?;
+        Ok(Self { name: "neighbour", path: "/neighbours", ..hub })
     }
 
     async fn push(&self, envelope: &[u8]) -> Result<(), PushError> {
@@ -129,7 +134,7 @@ impl Hub {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
         // It ends with the sender; what it has to say, the sender says too.
         tokio::spawn(connection);
-        let mut request = Request::post("/api/v1/reports")
+        let mut request = Request::post(self.path)
             .header("host", format!("{}:{}", self.host, self.port))
             .header("content-type", "application/json");
         if let Some(path) = &self.token {
@@ -141,12 +146,14 @@ impl Hub {
         let request = request.map_err(|source| PushError::Http(Box::new(source)))?;
         let answer = sender.send_request(request).await.map_err(http)?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), MAX_ANSWER).collect().await.map_err(PushError::Http)?;
+        let body =
+            Limited::new(answer.into_body(), MAX_ANSWER).collect().await.map_err(PushError::Http)?.to_bytes();
         if status.is_success() {
             return Ok(());
         }
-        let problem: serde_json::Value = serde_json::from_slice(&body.to_bytes()).unwrap_or_default();
-        let reason = problem["detail"].as_str().unwrap_or_default();
+        let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
+        let plain = String::from_utf8_lossy(&body);
+        let reason = problem["detail"].as_str().unwrap_or(&plain);
         let reason = reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
         Err(PushError::Refused { status, reason })
     }
@@ -154,7 +161,7 @@ impl Hub {
 
 impl Carrier for Hub {
     fn name(&self) -> &'static str {
-        "hub"
+        self.name
     }
 
     fn carry(&mut self, _: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
@@ -181,7 +188,11 @@ impl PushError {
     }
 }
 
-fn tls(authority: Option<&Path>, certificate: Option<(&Path, &Path)>) -> Result<ClientConfig, HubError> {
+/// TLS of a client that trusts one authority.
+pub(super) fn tls(
+    authority: Option<&Path>,
+    certificate: Option<(&Path, &Path)>,
+) -> Result<ClientConfig, HubError> {
     let failed = |path: &Path, source: Box<dyn std::error::Error + Send + Sync>| HubError::Credential {
         path: path.to_owned(),
         source,

@@ -1,17 +1,26 @@
 //! Ways out of the machine. All of them carry the same signed envelope, unchanged, and may carry it twice.
 
+mod console;
+mod events;
 mod folder;
 mod hub;
+mod nats;
+mod objects;
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use landfall_model::chain;
-use landfall_model::envelope::ReportId;
+use landfall_model::envelope::{Envelope, ReportId};
 use landfall_steps::{Backoff, InvalidBackoff};
 
+pub use console::Console;
+pub use events::{Events, EventsError};
 pub use folder::Folder;
 pub use hub::{Hub, HubError};
+pub use landfall_objects::Location;
+pub use nats::{Nats, NatsError};
+pub use objects::{ObjectStore, ObjectStoreError};
 
 use crate::spool::{Spool, SpoolError};
 
@@ -23,6 +32,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const PAUSE_STEPS: u32 = 10;
 /// A report that is never told of is looked for all the same.
 const LOOK: Duration = Duration::from_secs(30);
+/// The longest host name DNS knows.
+const MAX_NAME: usize = 253;
 
 /// One way out. To carry is to be told that the other side has it safely; until then the report stays in the spool.
 pub trait Carrier: Send {
@@ -30,7 +41,16 @@ pub trait Carrier: Send {
     fn name(&self) -> &'static str;
     /// Brings one envelope, as JSON. Bringing what is there already is success.
     fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError>;
+    /// Called now and then while nothing is to be brought: for those whose listeners may have missed it.
+    fn idle(&mut self) -> Result<(), CarryError> {
+        Ok(())
+    }
 }
+
+/// Why there is no network to carry over.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start a runtime")]
+pub struct NetworkError(#[source] std::io::Error);
 
 /// Why an envelope was not brought.
 #[derive(Debug, thiserror::Error)]
@@ -43,11 +63,32 @@ pub enum CarryError {
     Never(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// One thread for one carrier: it brings one report at a time.
+fn runtime() -> Result<tokio::runtime::Runtime, NetworkError> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(1)
+        .build()
+        .map_err(NetworkError)
+}
+
+/// The node's name as a part of a path or a subject: nothing but letters, digits, dots and hyphens, never empty.
+fn node_name(envelope: &Envelope) -> String {
+    let name = envelope.node.hostname.chars().take(MAX_NAME);
+    let name: String =
+        name.map(|c| if c.is_ascii_alphanumeric() || "-.".contains(c) { c } else { '_' }).collect();
+    match name.trim_matches('.') {
+        "" => "unnamed".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
 /// Empties the spool whenever there is something in it; returns when nobody is left to fill it.
 pub(crate) fn carry(carrier: &mut dyn Carrier, spool: &Spool<'_>, news: &Receiver<()>) {
     let mut failed = 0;
     loop {
-        let pause = match deliver(carrier, spool) {
+        let delivered = deliver(carrier, spool).and_then(|()| carrier.idle().map_err(DeliverError::Idle));
+        let pause = match delivered {
             Ok(()) => {
                 failed = 0;
                 LOOK
@@ -73,6 +114,8 @@ pub(crate) fn carry(carrier: &mut dyn Carrier, spool: &Spool<'_>, news: &Receive
 
 #[derive(Debug, thiserror::Error)]
 enum DeliverError {
+    #[error("cannot bring the last report again")]
+    Idle(#[source] CarryError),
     #[error("cannot use the spool")]
     Spool(#[source] SpoolError),
     #[error("cannot bring report {id}")]

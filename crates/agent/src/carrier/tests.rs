@@ -1,13 +1,16 @@
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use landfall_diagnose::{Engine, RuleSet};
+use landfall_evidence::console::Finder;
 use landfall_model::envelope::Envelope;
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::Report;
 use landfall_steps::durable::HostDisk;
+use landfall_testkit::{FileServer, NatsServer, Serve, eventually, have};
 
 use super::*;
 use crate::keeper::Keeper;
@@ -48,6 +51,21 @@ fn node(boot: &str) -> NodeIdentity {
     }
 }
 
+/// A report, and the folder it is kept in.
+fn kept() -> (tempfile::TempDir, Envelope) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
+    let envelope = keeper.keep(node("b1"), report(), Timestamp::now()).unwrap().clone();
+    (folder, envelope)
+}
+
+/// The reports in a folder, `ID.json`.
+fn stored(folder: &Path) -> BTreeMap<ReportId, Vec<u8>> {
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let id = |path: &Path| path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    files.map(|path| (id(&path), std::fs::read(&path).unwrap())).collect()
+}
+
 fn later() -> CarryError {
     CarryError::Later(Box::new(io::Error::other("not now")))
 }
@@ -81,12 +99,144 @@ fn honours_the_contract(carrier: &mut dyn Carrier, arrived: &dyn Fn() -> BTreeMa
 #[test]
 fn a_folder_honours_the_contract() {
     let folder = tempfile::tempdir().unwrap();
+    honours_the_contract(&mut Folder::new(folder.path().to_owned()), &|| stored(folder.path()));
+}
+
+#[test]
+fn a_console_honours_the_contract() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = folder.path().join("ttyS0");
+    std::fs::write(&device, "[    0.000000] Linux version 6.1\r\nlogin: ").unwrap();
     let arrived = || {
-        let files = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        let id = |path: &std::path::Path| path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
-        files.map(|path| (id(&path), std::fs::read(&path).unwrap())).collect()
+        let mut finder = Finder::default();
+        for line in std::fs::read(&device).unwrap().split(|byte| *byte == b'\n') {
+            finder.line(line);
+        }
+        let records = finder.records().into_iter();
+        records.map(|found| (found.envelope.id, serde_json::to_vec(&found.envelope).unwrap())).collect()
     };
-    honours_the_contract(&mut Folder::new(folder.path().to_owned()), &arrived);
+    honours_the_contract(&mut Console::new(device.clone()), &arrived);
+}
+
+#[test]
+fn a_console_nobody_reads_is_not_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let device = folder.path().join("ttyS1");
+    rustix::fs::mknodat(rustix::fs::CWD, &device, rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU, 0)
+        .unwrap();
+    let (_keeper, envelope) = kept();
+    let brought = Console::new(device).carry(envelope.id, &serde_json::to_vec(&envelope).unwrap());
+    assert!(matches!(brought, Err(CarryError::Later(_))), "{brought:?}");
+}
+
+#[test]
+fn an_object_store_honours_the_contract() {
+    if !have(landfall_testkit::ObjectStore::NEEDS) {
+        return;
+    }
+    let store = landfall_testkit::ObjectStore::start().unwrap();
+    let folder = store.bucket().join("fleet/reports/n1");
+    let authority = store.authority();
+    let carrier = |credentials| {
+        ObjectStore::new(store.location("fleet").parse().unwrap(), credentials, Some(&authority)).unwrap()
+    };
+    honours_the_contract(&mut carrier(store.credentials()), &|| stored(&folder));
+    let (_keeper, envelope) = kept();
+    let refused =
+        carrier(store.wrong_credentials()).carry(envelope.id, &serde_json::to_vec(&envelope).unwrap());
+    assert!(matches!(refused, Err(CarryError::Later(_))), "a right may be given: {refused:?}");
+}
+
+#[test]
+fn events_honour_the_contract_and_say_where_the_report_is() {
+    if !have(landfall_testkit::ObjectStore::NEEDS) {
+        return;
+    }
+    let store = landfall_testkit::ObjectStore::start().unwrap();
+    let receiver = FileServer::start().unwrap();
+    let value = "Bearer tok".to_owned();
+    receiver.serve("/events", Serve::Post { header: "authorization", value, refuse: 0 });
+    let folder = tempfile::tempdir().unwrap();
+    let (authority, token) = (folder.path().join("ca.crt"), folder.path().join("token"));
+    std::fs::write(&authority, receiver.authority()).unwrap();
+    std::fs::write(&token, "tok\n").unwrap();
+    let bucket =
+        ObjectStore::new(store.location("").parse().unwrap(), store.credentials(), Some(&store.authority()));
+    let mut events =
+        Events::new(&receiver.url("/events"), Some(&authority), Some(token), Some(bucket.unwrap())).unwrap();
+    let reports = store.bucket().join("reports/n1");
+    let arrived = || {
+        let events = receiver.posted();
+        let ids = events.iter().map(|event| {
+            let event: serde_json::Value = serde_json::from_str(event).unwrap();
+            assert_eq!(
+                (&event["specversion"], &event["type"]),
+                (&"1.0".into(), &"dev.landfall.report.v1".into())
+            );
+            assert_eq!(event["data"]["verdict"]["state"], "unknown");
+            let id: ReportId = event["id"].as_str().unwrap().parse().unwrap();
+            let reference = event["dataref"].as_str().unwrap();
+            assert!(
+                reference.starts_with("https://") && reference.ends_with(&format!("/reports/n1/{id}.json"))
+            );
+            id
+        });
+        let ids: std::collections::BTreeSet<ReportId> = ids.collect();
+        let stored = stored(&reports);
+        assert_eq!(ids, stored.keys().copied().collect(), "an event without its report");
+        stored
+    };
+    honours_the_contract(&mut events, &arrived);
+}
+
+#[test]
+fn nats_honours_the_contract_and_keeps_one_of_each() {
+    if !have(NatsServer::NEEDS) {
+        return;
+    }
+    let server = NatsServer::start().unwrap();
+    let authority = server.authority();
+    let nats =
+        |login| Nats::new(&server.url(), "landfall.reports", Some(&authority), None, Some(login)).unwrap();
+    let (_keeper, envelope) = kept();
+    let bytes = serde_json::to_vec(&envelope).unwrap();
+    for (login, why) in [(server.login(), "no stream"), (server.wrong_login(), "authorization")] {
+        let refused = nats(login).carry(envelope.id, &bytes);
+        let Err(CarryError::Later(reason)) = refused else { panic!("{refused:?}") };
+        assert!(reason.to_string().to_lowercase().contains(why), "{reason}");
+    }
+    server.create_stream("REPORTS", "landfall.reports.>").unwrap();
+    let arrived = || {
+        let messages = server.messages("REPORTS").unwrap();
+        assert_eq!(messages.len(), 2, "the stream keeps one of each");
+        assert!(messages.iter().all(|(subject, _)| subject == "landfall.reports.n1"));
+        let id = |bytes: &[u8]| serde_json::from_slice::<Envelope>(bytes).unwrap().id;
+        messages.into_iter().map(|(_, bytes)| (id(&bytes), bytes)).collect()
+    };
+    honours_the_contract(&mut nats(server.login()), &arrived);
+}
+
+#[test]
+fn a_carrier_that_fails_does_not_hold_up_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let broken = Faulty::default();
+    broken.failures.lock().unwrap().extend((0..1000).map(|_| later()));
+    let good = Faulty::default();
+    let (_keeper, envelope) = kept();
+    std::thread::scope(|scope| {
+        let mut telling = Vec::new();
+        for (name, mut carrier) in [("broken", broken.clone()), ("good", good.clone())] {
+            let spool = Spool::open(&HostDisk, &folder.path().join(name)).unwrap();
+            let (tell, news) = std::sync::mpsc::sync_channel(1);
+            spool.add(&envelope).unwrap();
+            scope.spawn(move || carry(&mut carrier, &spool, &news));
+            telling.push(tell);
+        }
+        let arrived = || good.arrived.lock().unwrap().contains_key(&envelope.id).then_some(());
+        eventually("the good one to bring it", Duration::from_secs(60), arrived).unwrap();
+    });
+    let spool = Spool::open(&HostDisk, &folder.path().join("broken")).unwrap();
+    assert_eq!(spool.waiting().unwrap(), [envelope.id]);
 }
 
 #[test]

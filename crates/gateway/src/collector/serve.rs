@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
@@ -18,6 +17,7 @@ use landfall_evidence::bundle::{BundleWriter, Packing, bundle_id};
 use landfall_evidence::collect::{Host, Plan, collect};
 use landfall_evidence::read;
 use landfall_model::chain;
+use landfall_wire::Pieces;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, Semaphore, mpsc};
 
@@ -27,7 +27,6 @@ use crate::body::{Body, BoxError};
 
 /// Pieces of a bundle that wait to be sent. What the reader does not take, is not collected yet.
 const PIECES: usize = 4;
-const PIECE: usize = 64 * 1024;
 /// Callers at once; there is one gateway.
 const MAX_CALLERS: usize = 16;
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
@@ -186,7 +185,7 @@ impl Collector {
         }
         tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            let out = Pieces { sender: sender.clone(), held: Vec::with_capacity(PIECE) };
+            let out = Pieces::new(sender.clone());
             let mut bundle = BundleWriter::new(out, packing, &id, host.identity(), started);
             let made = collect(host, &plan, &mut bundle, &|_| {})
                 .map_err(|error| chain(&error).to_string())
@@ -219,37 +218,5 @@ impl Collector {
             Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, &error),
             Err(_) => failure(StatusCode::INTERNAL_SERVER_ERROR, "the report could not be made"),
         }
-    }
-}
-
-/// Writes into a channel, in pieces worth sending.
-struct Pieces {
-    sender: mpsc::Sender<Result<Bytes, BoxError>>,
-    held: Vec<u8>,
-}
-
-// === impl Pieces ===
-
-impl Pieces {
-    fn send(&mut self) -> io::Result<()> {
-        if self.held.is_empty() {
-            return Ok(());
-        }
-        let piece = std::mem::replace(&mut self.held, Vec::with_capacity(PIECE));
-        self.sender.blocking_send(Ok(piece.into())).map_err(|_| io::ErrorKind::BrokenPipe.into())
-    }
-}
-
-impl io::Write for Pieces {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.held.extend_from_slice(bytes);
-        if self.held.len() >= PIECE {
-            self.send()?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.send()
     }
 }

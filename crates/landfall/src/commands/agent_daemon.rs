@@ -1,10 +1,11 @@
 //! `landfall agent` without `--once`: the arguments of the daemon, and what they become.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use landfall_agent::carrier::{Carrier, Folder, Hub};
-use landfall_agent::{Agent, AgentError, Config};
+use landfall_agent::carrier::{Carrier, Console, Events, Folder, Hub, Location, Nats, ObjectStore};
+use landfall_agent::{Agent, AgentError, Config, Pair, Serve, every_address};
 
 use crate::exit::{Exit, Failure};
 
@@ -39,6 +40,117 @@ pub(crate) struct Daemon {
     /// Write each report into this folder, for somebody else to take away
     #[arg(long, value_name = "DIR", conflicts_with = "once")]
     report_folder: Option<PathBuf>,
+
+    #[command(flatten)]
+    port: PortArguments,
+
+    #[command(flatten)]
+    ways: WayArguments,
+}
+
+/// The port to be asked on.
+#[derive(Args)]
+#[command(next_help_heading = "Being asked (without --once)")]
+struct PortArguments {
+    /// Serve `/report`, `/bundle` and `/livez` to operators, viewers and administrators: `[ADDRESS:]PORT`, 8710 by convention
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        value_parser = listen_address,
+        conflicts_with = "once",
+        requires_all = ["serve_cert", "serve_key", "serve_client_ca"]
+    )]
+    serve: Option<SocketAddr>,
+
+    /// The certificate to serve with, PEM; files are looked at again when they change
+    #[arg(long, value_name = "FILE", requires = "serve")]
+    serve_cert: Option<PathBuf>,
+
+    /// The key of that certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "serve")]
+    serve_key: Option<PathBuf>,
+
+    /// The authority whose certificates may ask, PEM: O=landfall:operators, landfall:viewers or system:masters
+    #[arg(long, value_name = "FILE", requires = "serve")]
+    serve_client_ca: Option<PathBuf>,
+}
+
+/// Other ways out.
+#[derive(Args)]
+#[command(next_help_heading = "Other ways for reports (without --once)")]
+struct WayArguments {
+    /// Put reports into this bucket: `s3://BUCKET[/PREFIX][?region=R&endpoint=URL]`, `gs://BUCKET[/PREFIX]`
+    #[arg(long, value_name = "URL", conflicts_with = "once", requires = "objects_credentials")]
+    objects: Option<String>,
+
+    /// The file with the key for the bucket, as Amazon's tools have it; read at each use
+    #[arg(long, value_name = "FILE", requires = "objects")]
+    objects_credentials: Option<PathBuf>,
+
+    /// The authority of the object store's certificate, PEM [default: those of this machine]
+    #[arg(long, value_name = "FILE", requires = "objects")]
+    objects_ca: Option<PathBuf>,
+
+    /// Send a CloudEvent for each report to this URL; with `--objects` it says where the whole report is
+    #[arg(long, value_name = "URL", conflicts_with = "once")]
+    events: Option<String>,
+
+    /// The file with the bearer token for events; read at each use
+    #[arg(long, value_name = "FILE", requires = "events")]
+    events_token: Option<PathBuf>,
+
+    /// The authority of the receiver's certificate, PEM [default: those of this machine]
+    #[arg(long, value_name = "FILE", requires = "events")]
+    events_ca: Option<PathBuf>,
+
+    /// Publish reports to JetStream on this NATS server: `tls://HOST[:PORT]`
+    #[arg(long, value_name = "URL", conflicts_with = "once")]
+    nats: Option<String>,
+
+    /// The subject; the node's name is added to it
+    #[arg(long, value_name = "SUBJECT", requires = "nats", default_value = "landfall.reports")]
+    nats_subject: String,
+
+    /// The file with the login for NATS: a token, or a user and a password on two lines; read at each use
+    #[arg(long, value_name = "FILE", requires = "nats")]
+    nats_login: Option<PathBuf>,
+
+    /// The authority of the NATS server's certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "nats")]
+    nats_ca: Option<PathBuf>,
+
+    /// This node's certificate for the NATS server, PEM
+    #[arg(long, value_name = "FILE", requires = "nats", requires = "nats_key")]
+    nats_cert: Option<PathBuf>,
+
+    /// The key of that certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "nats_cert")]
+    nats_key: Option<PathBuf>,
+
+    /// Leave the last report with this node's agent, for whoever asks it: `HOST:PORT`
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        conflicts_with = "once",
+        requires_all = ["neighbour_ca", "neighbour_cert", "neighbour_key"]
+    )]
+    neighbour: Option<String>,
+
+    /// The authority of the neighbour's certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "neighbour")]
+    neighbour_ca: Option<PathBuf>,
+
+    /// This node's certificate, PEM: O=system:nodes, CN=system:node:NAME
+    #[arg(long, value_name = "FILE", requires = "neighbour")]
+    neighbour_cert: Option<PathBuf>,
+
+    /// The key of that certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "neighbour")]
+    neighbour_key: Option<PathBuf>,
+
+    /// Write reports to this serial console, such as `/dev/ttyS0`; `landfall diagnose` finds them in what it captured
+    #[arg(long, value_name = "DEVICE", conflicts_with = "once")]
+    console: Option<PathBuf>,
 }
 
 // === impl Daemon ===
@@ -56,8 +168,72 @@ impl Daemon {
         if let Some(folder) = self.report_folder {
             carriers.push(Box::new(Folder::new(folder)));
         }
-        let config = Config { root: root.to_owned(), state: self.state, carriers };
+        self.ways.add_to(&mut carriers)?;
+        let serve = self.port.serve();
+        let config = Config { root: root.to_owned(), state: self.state, carriers, serve };
         Agent::open(config).and_then(Agent::run).map(|()| Exit::Done).map_err(explain)
+    }
+}
+
+// === impl PortArguments ===
+
+impl PortArguments {
+    fn serve(self) -> Option<Serve> {
+        let (certificate, key) = (self.serve_cert?, self.serve_key?);
+        let certificate = Pair { certificate, key };
+        Some(Serve { address: self.serve?, certificate, client_authority: self.serve_client_ca? })
+    }
+}
+
+/// `PORT` alone means every address.
+fn listen_address(text: &str) -> Result<SocketAddr, String> {
+    let port = |text: &str| text.strip_prefix(':').unwrap_or(text).parse::<u16>().ok();
+    match port(text) {
+        Some(port) => Ok(every_address(port)),
+        None => text.parse().map_err(|_| "an address is `PORT`, `IP:PORT` or `[IPV6]:PORT`".to_owned()),
+    }
+}
+
+// === impl WayArguments ===
+
+impl WayArguments {
+    fn add_to(&self, carriers: &mut Vec<Box<dyn Carrier>>) -> Result<(), Failure> {
+        let bucket = || -> Result<Option<ObjectStore>, Failure> {
+            let (Some(url), Some(credentials)) = (&self.objects, &self.objects_credentials) else {
+                return Ok(None);
+            };
+            let location = url.parse::<Location>();
+            let location = location
+                .map_err(|error| Failure::usage(error, "write it as `s3://BUCKET/PREFIX?region=NAME`"))?;
+            let store = ObjectStore::new(location, credentials.clone(), self.objects_ca.as_deref());
+            let hint = "name files that exist with `--objects-credentials` and `--objects-ca`";
+            store.map(Some).map_err(|error| Failure::usage(error, hint))
+        };
+        if let Some(store) = bucket()? {
+            carriers.push(Box::new(store));
+        }
+        if let Some(url) = &self.events {
+            let events = Events::new(url, self.events_ca.as_deref(), self.events_token.clone(), bucket()?);
+            let hint = "name the receiver as `https://HOST/PATH` and its authority with `--events-ca`";
+            carriers.push(Box::new(events.map_err(|error| Failure::usage(error, hint))?));
+        }
+        if let Some(address) = &self.nats {
+            let certificate = self.nats_cert.as_deref().zip(self.nats_key.as_deref());
+            let (authority, login) = (self.nats_ca.as_deref(), self.nats_login.clone());
+            let nats = Nats::new(address, &self.nats_subject, authority, certificate, login);
+            let hint = "name the server as `tls://HOST:4222`, its authority with `--nats-ca`, and PEM files that exist";
+            carriers.push(Box::new(nats.map_err(|error| Failure::usage(error, hint))?));
+        }
+        let pair = self.neighbour_cert.as_deref().zip(self.neighbour_key.as_deref());
+        if let (Some(place), Some(authority), Some(pair)) = (&self.neighbour, &self.neighbour_ca, pair) {
+            let neighbour = Hub::neighbour(place, authority, pair);
+            let hint = "name the neighbour as `HOST:8710`, and PEM files that exist";
+            carriers.push(Box::new(neighbour.map_err(|error| Failure::usage(error, hint))?));
+        }
+        if let Some(device) = &self.console {
+            carriers.push(Box::new(Console::new(device.clone())));
+        }
+        Ok(())
     }
 }
 
@@ -67,6 +243,9 @@ fn explain(error: AgentError) -> Failure {
         AgentError::Root { .. } => "name the folder that holds the machine's `etc` and `var` with `--root`",
         AgentError::State { .. } | AgentError::Keep(_) | AgentError::Spool { .. } => {
             "run as root, or name a folder you may write to with `--state`"
+        }
+        AgentError::Serve(_) => {
+            "name PEM files that exist with `--serve-cert`, `--serve-key` and `--serve-client-ca`, and a free port"
         }
         AgentError::Thread(_) => "look at the limits of this process",
     };

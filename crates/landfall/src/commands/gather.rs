@@ -5,8 +5,8 @@ use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use landfall_evidence::bundle::bundle_id;
 use landfall_gather::{
-    Access, Census, Endpoint, Fetched, NodeAnswer, Patience, Route, Ssh, Wanted, census, fetch, find,
-    over_ssh, strangers,
+    AGENT_PORT, Access, Census, Endpoint, Fetched, NodeAnswer, Patience, Route, Ssh, Wanted, census, fetch,
+    find, from_agent, from_agent_through, over_ssh, strangers,
 };
 use landfall_model::chain;
 
@@ -25,6 +25,7 @@ Examples:
   landfall gather https://api.example.com:6443
   landfall gather https://api.example.com:6443 --kubeconfig auth/kubeconfig -o failed.tar.gz
   landfall gather https://api.example.com:6443 --node 10.0.0.5 --ssh-user core --ssh-key ~/.ssh/id_ed25519
+  landfall gather --from-agent n1.example.com:8710 --certificate-authority ca.crt --client-certificate me.crt --client-key me.key
   kubectl landfall gather
 
 Exit codes: 0 nothing wrong found · 1 failed · 2 findings present · 69 the bootstrap machine was not found · 77 not permitted")]
@@ -45,9 +46,21 @@ pub(crate) struct Gather {
     #[arg(long, value_enum, default_value_t = Packing::Gzip)]
     format: Packing,
 
-    /// Also collect this node, by SSH through the endpoint; may be repeated
+    /// Fetch from this node's agent directly, without an API endpoint
+    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["url", "node", "since"])]
+    from_agent: Option<String>,
+
+    /// Also collect this node through the endpoint: from its agent, else by SSH; may be repeated
     #[arg(long, value_name = "NAME")]
     node: Vec<String>,
+
+    /// Where nodes' agents listen
+    #[arg(long, value_name = "PORT", default_value_t = AGENT_PORT)]
+    agent_port: u16,
+
+    /// The authority of the agents' certificates, PEM [default: the endpoint's]
+    #[arg(long, value_name = "FILE")]
+    agent_ca: Option<PathBuf>,
 
     /// Log in on nodes as this user [default: ssh's own choice]
     #[arg(long, value_name = "USER")]
@@ -89,7 +102,9 @@ enum Packing {
 
 impl Gather {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let (endpoint, access) = self.reach.resolve(self.url.as_deref())?;
+        let url =
+            self.from_agent.as_ref().map(|agent| format!("https://{agent}")).or_else(|| self.url.clone());
+        let (endpoint, access) = self.reach.resolve(url.as_deref())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("start the runtime")?;
         let extension = if self.format == Packing::Zstd { "tar.zst" } else { "tar.gz" };
@@ -97,6 +112,15 @@ impl Gather {
             format!("log-bundle-{}.{extension}", bundle_id(jiff::Timestamp::now())).into()
         });
         let wanted = Wanted { since: self.since.clone(), zstd: self.format == Packing::Zstd };
+        if self.from_agent.is_some() {
+            let progress = Progress::start("Fetching", None);
+            let seen = |bytes| progress.add(bytes);
+            let fetched = runtime.block_on(from_agent(&endpoint, &access, &wanted, &to, &seen));
+            progress.finish();
+            let fetched = fetched.map_err(explain_agent)?;
+            tell(&fetched);
+            return self.conclude(fetched, Vec::new());
+        }
         let patience = Patience { within: Duration::from_secs(self.wait), tell: reach::tell_no_answer };
 
         let search = Progress::start("Looking for the bootstrap machine", None);
@@ -115,14 +139,31 @@ impl Gather {
         progress.finish();
         let fetched = fetched.map_err(reach::explain)?;
         tell(&fetched);
-        let mut bundles = vec![fetched.path.clone()];
-        bundles.extend(runtime.block_on(self.nodes(&endpoint.to_string(), &to))?);
+        let others = runtime.block_on(self.nodes(route, &wanted, &to))?;
         let census = runtime.block_on(Self::census(&endpoint, &access, &phase));
         name_strangers(&fetched.path, census.as_ref());
+        self.conclude(fetched, others)
+    }
+
+    /// What to make of it.
+    fn conclude(self, fetched: Fetched, others: Vec<PathBuf>) -> Result<Exit, Failure> {
         if self.skip_analysis {
             return Ok(if fetched.cut.is_some() { Exit::Failed } else { Exit::Done });
         }
+        let mut bundles = vec![fetched.path];
+        bundles.extend(others);
         Diagnose::of(bundles, self.output).run()
+    }
+
+    /// As whom agents are asked: as the endpoint is, except for whom to trust.
+    fn agent_access(&self) -> Result<Access, Failure> {
+        let (_, mut access) = self.reach.resolve(self.url.as_deref())?;
+        // The name, the token and the proxy are the endpoint's affair.
+        (access.server_name, access.token, access.proxy) = (None, None, None);
+        if let Some(path) = &self.agent_ca {
+            access.authority = Some(reach::read(path)?);
+        }
+        Ok(access)
     }
 
     /// What the API server knows of nodes, where there is one and it lets us ask.
@@ -137,14 +178,15 @@ impl Gather {
     }
 
     /// Bundles of the nodes that were asked for. One that cannot be reached does not cost the others.
-    async fn nodes(&self, endpoint: &str, beside: &Path) -> Result<Vec<PathBuf>, Failure> {
+    async fn nodes(&self, route: Route<'_>, wanted: &Wanted, beside: &Path) -> Result<Vec<PathBuf>, Failure> {
         if self.node.is_empty() {
             return Ok(Vec::new());
         }
+        let agents = self.agent_access()?;
         let program = std::env::current_exe().context("find this program")?;
         let mut proxy_command = vec![program.clone().into_os_string(), "connect".into()];
         proxy_command.extend(self.reach.arguments());
-        proxy_command.push(endpoint.into());
+        proxy_command.push(route.endpoint.to_string().into());
         let ssh = Ssh {
             user: self.ssh_user.clone(),
             key: self.ssh_key.clone(),
@@ -155,11 +197,21 @@ impl Gather {
         let mut bundles = Vec::new();
         for node in &self.node {
             let to = beside.with_file_name(format!("{}-{}", file_name(node), name_of(beside)));
+            match from_its_agent(route, node, self.agent_port, &agents, wanted, &to).await {
+                Ok(fetched) => {
+                    say(&format!("node {node}: collected by its agent"));
+                    tell(&fetched);
+                    bundles.push(fetched.path);
+                    continue;
+                }
+                Err(reason) => say(&format!("node {node}: not collected by an agent ({reason}); trying SSH")),
+            }
             let progress = Progress::start("Collecting a node over SSH", None);
             let answer = over_ssh(node, &ssh, &to).await;
             progress.finish();
             match answer.map_err(reach::explain)? {
                 NodeAnswer::Bundle(fetched) => {
+                    say(&format!("node {node}: collected over SSH"));
                     tell(&fetched);
                     bundles.push(fetched.path);
                 }
@@ -167,6 +219,49 @@ impl Gather {
             }
         }
         Ok(bundles)
+    }
+}
+
+/// A node's bundle from its own agent, through the tunnel; or why not.
+async fn from_its_agent(
+    route: Route<'_>,
+    node: &str,
+    port: u16,
+    access: &Access,
+    wanted: &Wanted,
+    to: &Path,
+) -> Result<Fetched, String> {
+    if access.identity.is_none() {
+        return Err("agents ask for a client certificate".to_owned());
+    }
+    let host = if node.contains(':') { format!("[{node}]") } else { node.to_owned() };
+    let agent = format!("{host}:{port}").parse::<Endpoint>();
+    let words = |error: landfall_gather::Error| chain(&error).to_string();
+    let agent = agent.map_err(words)?;
+    let found = find(route.endpoint, route.access, route.patience).await.map_err(words)?;
+    from_agent_through((found, route.endpoint), &agent, access, wanted, to).await.map_err(words)
+}
+
+/// What to do when an agent does not give its bundle.
+fn explain_agent(error: landfall_gather::Error) -> Failure {
+    use landfall_gather::Error;
+    let (denied, unavailable) = (error.is_denied(), error.is_unavailable());
+    let hint = match &error {
+        Error::Agent { status: 429, .. } => "somebody else collects there; try again in half a minute",
+        _ if denied => "come with a certificate of landfall:operators, landfall:viewers or system:masters",
+        Error::Connect { .. } | Error::Late { .. } => {
+            "does the node run `landfall agent --serve`, and may this machine reach its port?"
+        }
+        Error::Tls { .. } | Error::Http { .. } => {
+            "name the agent's authority with `--certificate-authority`, and come with a certificate it trusts"
+        }
+        _ => return reach::explain(error),
+    };
+    let failure = Failure::new(error, hint);
+    match (denied, unavailable) {
+        (true, _) => failure.exit(Exit::NotPermitted),
+        (_, true) => failure.exit(Exit::Unavailable),
+        _ => failure,
     }
 }
 

@@ -123,7 +123,7 @@ impl Reach {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let bytes = std::fs::read(path).with_context(|| format!("read `{}`", path.display()));
     bytes.map_err(|error| Failure::new(error, "check the path and your right to read it"))
 }
@@ -157,6 +157,7 @@ pub(crate) fn explain(error: landfall_gather::Error) -> Failure {
         Error::Connect { .. } | Error::Late { .. } => {
             "check the address, DNS, and the proxy settings of this shell"
         }
+        Error::Agent { .. } => "look at the agent's log on the node",
         Error::Write { .. } => "name a file in a folder you may write to with `-o`",
         Error::Ssh { .. } => "install the OpenSSH client",
         _ => "run again with `-v` to see more",

@@ -111,6 +111,7 @@ fn over_ssh() {
     assert_eq!(code, Some(0), "{said}");
     let of_node = format!("{HOST}-gathered.tar.gz");
     assert!(said.contains(&of_node) && said.contains("verified"), "{said}");
+    assert!(said.contains("not collected by an agent") && said.contains("collected over SSH"), "{said}");
     let listed = Command::new("tar").arg("tzf").arg(folder.join(&of_node)).output().unwrap();
     assert!(String::from_utf8_lossy(&listed.stdout).contains("bootstrap/"), "{listed:?}");
     let audit = std::fs::read_to_string(folder.join("audit.log")).unwrap();
@@ -123,6 +124,43 @@ fn over_ssh() {
     let (code, said) = gather("wrong");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("nothing collected") && said.to_lowercase().contains("host key"), "{said}");
+}
+
+#[test]
+fn a_node_is_gathered_from_its_agent_through_the_tunnel() {
+    if have(NEEDS) {
+        in_network("gateway_host::a_node_is_gathered_from_its_agent_through_the_tunnel", from_agent);
+    }
+}
+
+fn from_agent() {
+    let bench = Bench::new();
+    let authority = kubeadm(&bench);
+    let folder = bench.path();
+    let mut agent = crate::agent_serve::agent(&bench, &authority, HOST, 8710);
+    agent.wait_until("the agent's port", LIMIT, || std::net::TcpStream::connect((HOST, 8710)).ok()).unwrap();
+    let (port, upstream) = (free_port().unwrap(), free_port().unwrap());
+    let settings = bench.file("gateway.toml", "[tunnel]\nnetworks = [\"192.0.2.0/24\"]\n");
+    let _gateway = Process::start("gateway", program(), folder, |command| {
+        command.arg("gateway").arg("--config").arg(&settings).arg("--root").arg(folder.join("root"));
+        command.args([
+            "--listen",
+            &format!("127.0.0.1:{port}"),
+            "--upstream",
+            &format!("127.0.0.1:{upstream}"),
+        ]);
+    })
+    .unwrap();
+    let url = format!("https://localhost:{port}");
+    let mut command = bench.command(&["gather", &url, "-o", "gathered.tar.gz", "--output", "json"]);
+    command.args(["--certificate-authority", "root/etc/kubernetes/pki/ca.crt", "--wait", "90"]);
+    command.args(["--client-certificate", "admin.crt", "--client-key", "admin.key", "--node", HOST]);
+    let output = command.output().unwrap();
+    let (code, said) = (output.status.code(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains(&format!("node {HOST}: collected by its agent")), "{said}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["verdict"]["cause"], "dns-resolution-failure");
 }
 
 #[test]

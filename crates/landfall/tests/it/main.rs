@@ -4,8 +4,10 @@
 mod agent;
 mod agent_hub;
 mod agent_node;
+mod agent_serve;
 mod bad_input;
 mod command;
+mod console;
 mod demo;
 mod diagnose;
 mod docs;

@@ -1,0 +1,164 @@
+//! CloudEvents over HTTPS: a small message with the verdict, for queues and topics of any provider. The whole report is in
+//! the object store, and the message says where.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use landfall_fetch::{Exchange, FetchError, Fetcher, Method};
+use landfall_model::envelope::{Envelope, ReportId};
+use landfall_objects::Source;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+
+use super::objects::{judged, key};
+use super::{Carrier, CarryError, NetworkError, ObjectStore, node_name, runtime};
+
+/// The kind of event; a change that readers must know of gets another.
+const TYPE: &str = "dev.landfall.report.v1";
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What is answered is of no interest beyond its first words.
+const MAX_ANSWER: u64 = 64 << 10;
+/// Characters of a receiver's reason that are shown.
+const MAX_REASON: usize = 200;
+
+/// A receiver of events.
+#[expect(missing_debug_implementations, reason = "leads to a token")]
+pub struct Events {
+    url: String,
+    /// Read at each use: it may be renewed.
+    token: Option<PathBuf>,
+    store: Option<ObjectStore>,
+    fetcher: Fetcher,
+    runtime: Runtime,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum EventsError {
+    #[error("`{0}` is no address for events: `https://…`, or `http://` to this machine itself")]
+    Address(String),
+    #[error("cannot prepare the way to the receiver of events")]
+    Client(#[source] FetchError),
+    #[error("cannot prepare the network")]
+    Network(#[source] NetworkError),
+}
+
+#[derive(Debug, thiserror::Error)]
+enum SendError {
+    #[error("cannot read the token for events in `{}`", path.display())]
+    Token {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot send the event")]
+    Send(#[source] FetchError),
+    #[error("the receiver of events answered {status}: {reason}")]
+    Refused { status: u16, reason: String },
+    #[error("this is no report in its envelope")]
+    Envelope(#[source] serde_json::Error),
+}
+
+// === impl Events ===
+
+impl Events {
+    /// With an object store the report is there before its event is sent.
+    pub fn new(
+        url: &str,
+        authority: Option<&Path>,
+        token: Option<PathBuf>,
+        store: Option<ObjectStore>,
+    ) -> Result<Self, EventsError> {
+        let local = |rest: &str| {
+            let authority = rest.split('/').next().unwrap_or_default();
+            let host = authority.rsplit_once(':').map_or(authority, |(host, _)| host);
+            ["localhost", "127.0.0.1", "[::1]"].contains(&host)
+        };
+        // A token in the clear is anybody's.
+        let good = url.strip_prefix("https://").is_some_and(|rest| !rest.is_empty())
+            || url.strip_prefix("http://").is_some_and(local);
+        if !good {
+            return Err(EventsError::Address(url.to_owned()));
+        }
+        let fetcher = Fetcher::new(authority).map_err(EventsError::Client)?;
+        let runtime = runtime().map_err(EventsError::Network)?;
+        Ok(Self { url: url.to_owned(), token, store, fetcher, runtime })
+    }
+
+    async fn send(&self, event: &Value) -> Result<(), SendError> {
+        let mut question = Exchange {
+            method: Method::Post,
+            body: Some(event.to_string().into()),
+            ..Exchange::get(&self.url, PATIENCE, MAX_ANSWER)
+        }
+        .header("content-type", "application/cloudevents+json; charset=utf-8");
+        if let Some(path) = &self.token {
+            let failed = |source| SendError::Token { path: path.clone(), source };
+            let token = std::fs::read_to_string(path).map_err(failed)?;
+            question = question.header("authorization", format!("Bearer {}", token.trim()));
+        }
+        let answer = self.fetcher.exchange(&question).await.map_err(SendError::Send)?;
+        if answer.is_success() {
+            return Ok(());
+        }
+        let reason = String::from_utf8_lossy(&answer.body);
+        let reason = reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
+        Err(SendError::Refused { status: answer.status, reason })
+    }
+
+    /// Makes sure that the whole report is in the store, and tells where.
+    async fn store(&self, id: ReportId, envelope: &[u8]) -> Result<Option<String>, CarryError> {
+        let Some(bucket) = self.store.as_ref().map(ObjectStore::bucket) else { return Ok(None) };
+        let key = key(id, envelope)?;
+        if bucket.head(&key).await.map_err(judged)?.is_none() {
+            bucket.put(&key, "application/json", Source::Bytes(envelope)).await.map_err(judged)?;
+        }
+        Ok(Some(bucket.url(&key)))
+    }
+}
+
+impl Carrier for Events {
+    fn name(&self) -> &'static str {
+        "events"
+    }
+
+    fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
+        self.runtime.block_on(async {
+            let reference = self.store(id, envelope).await?;
+            let sent = match event(envelope, reference) {
+                Ok(event) => self.send(&event).await,
+                Err(error) => Err(SendError::Envelope(error)),
+            };
+            sent.map_err(|error| match error {
+                SendError::Refused { status: 400 | 409 | 413 | 415 | 422, .. } | SendError::Envelope(_) => {
+                    CarryError::Never(Box::new(error))
+                }
+                error => CarryError::Later(Box::new(error)),
+            })
+        })
+    }
+}
+
+/// The message, in CloudEvents' structured JSON. Its id is the report's, so receivers know it when it comes again.
+fn event(envelope: &[u8], reference: Option<String>) -> Result<Value, serde_json::Error> {
+    let envelope: Envelope = serde_json::from_slice(envelope)?;
+    let mut event = json!({
+        "specversion": "1.0",
+        "id": envelope.id,
+        "source": format!("/landfall/nodes/{}", node_name(&envelope)),
+        "type": TYPE,
+        "subject": envelope.node.hostname,
+        "time": envelope.time,
+        "datacontenttype": "application/json",
+        "data": {
+            "format": envelope.format,
+            "node": envelope.node,
+            "sequence": envelope.sequence,
+            "verdict": envelope.report.verdict,
+        },
+    });
+    if let Some(reference) = reference {
+        event["dataref"] = reference.into();
+    }
+    Ok(event)
+}

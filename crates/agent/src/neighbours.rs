@@ -1,0 +1,187 @@
+//! Reports of machines nearby that reach nobody else. They are kept as they came, under their own signatures, for whoever
+//! asks this agent.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use landfall_model::envelope::{Envelope, Signature, signed_bytes};
+use landfall_steps::durable::{self, Access, Disk as _, HostDisk};
+
+/// The folder below the state folder; one file a node.
+const FOLDER: &str = "neighbours";
+const SUFFIX: &str = ".json";
+/// Nodes whose last report is kept: those that are born together, not a fleet.
+const MAX_NEIGHBOURS: usize = 64;
+/// A report is below 100 KiB.
+pub(crate) const MAX_REPORT: usize = 1 << 20;
+/// The longest host name DNS knows.
+const MAX_NAME: usize = 253;
+
+/// The last report of each neighbour.
+#[derive(Debug)]
+pub(crate) struct Neighbours {
+    folder: PathBuf,
+    /// One is taken in at a time: the count must hold.
+    taking: Mutex<()>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NeighbourError {
+    #[error("this is no report in its envelope")]
+    Envelope(#[source] serde_json::Error),
+    #[error("the report is of `{claimed}`, and the certificate is not")]
+    Name { claimed: String },
+    #[error("the report's signature does not hold")]
+    Signature,
+    #[error("the reports of {MAX_NEIGHBOURS} nodes are kept here already")]
+    Full,
+    #[error("the report cannot be kept")]
+    Write(#[source] durable::Error),
+    #[error("the reports cannot be listed")]
+    List(#[source] io::Error),
+}
+
+// === impl Neighbours ===
+
+impl Neighbours {
+    pub(crate) fn open(state: &Path) -> Result<Self, durable::Error> {
+        let folder = state.join(FOLDER);
+        durable::create_dir(&HostDisk, &folder, Access::PRIVATE_DIR)?;
+        Ok(Self { folder, taking: Mutex::new(()) })
+    }
+
+    /// Keeps a report of this node, as it came. One that is known, or older than what is known, is acknowledged without effect.
+    pub(crate) fn take(&self, name: &str, body: &[u8]) -> Result<(), NeighbourError> {
+        let envelope: Envelope = serde_json::from_slice(body).map_err(NeighbourError::Envelope)?;
+        if envelope.node.hostname != name || !is_name(name) {
+            return Err(NeighbourError::Name { claimed: envelope.node.hostname });
+        }
+        let signed = envelope.signature.as_ref().is_some_and(|signature| holds(body, signature));
+        if !signed {
+            return Err(NeighbourError::Signature);
+        }
+        let _one = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.read(name);
+        if known.is_none() && self.names()?.len() >= MAX_NEIGHBOURS {
+            return Err(NeighbourError::Full);
+        }
+        let known = known.and_then(|known| serde_json::from_slice::<Envelope>(&known).ok());
+        let is_old = |known: Envelope| {
+            let same_boot = known.node.boot_id == envelope.node.boot_id;
+            known.id == envelope.id || (same_boot && known.sequence >= envelope.sequence)
+        };
+        if known.is_some_and(is_old) {
+            return Ok(());
+        }
+        durable::write(&HostDisk, &self.path(name), body, Access::PRIVATE).map_err(NeighbourError::Write)
+    }
+
+    /// Whose reports are here.
+    pub(crate) fn names(&self) -> Result<Vec<String>, NeighbourError> {
+        let listed = HostDisk.names(&self.folder).map_err(NeighbourError::List)?;
+        let name = |file: &std::ffi::OsString| file.to_str()?.strip_suffix(SUFFIX).map(str::to_owned);
+        let mut names: Vec<String> = listed.iter().filter_map(name).filter(|name| is_name(name)).collect();
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// The last report of a node, as it came.
+    pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
+        is_name(name).then(|| HostDisk.read(&self.path(name), MAX_REPORT as u64).ok())?
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}{SUFFIX}"))
+    }
+}
+
+/// One that is a host's, and that cannot lead out of a folder.
+fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
+    name.len() <= MAX_NAME
+        && name.bytes().all(plain)
+        && name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
+}
+
+fn holds(body: &[u8], signature: &Signature) -> bool {
+    let (Some(key), Some(value)) = (bytes(&signature.key), bytes(&signature.value)) else { return false };
+    let Ok(envelope) = serde_json::from_slice(body) else { return false };
+    landfall_pki::verify_signature(&key, &signed_bytes(&envelope), &value)
+}
+
+fn bytes(hexadecimal: &str) -> Option<Vec<u8>> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    hexadecimal
+        .as_bytes()
+        .chunks(2)
+        .map(|pair| Some(digit(pair.first()?)? << 4 | digit(pair.get(1)?)?))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use landfall_diagnose::{Engine, RuleSet};
+    use landfall_model::identity::NodeIdentity;
+
+    use super::*;
+    use crate::keeper::Keeper;
+
+    /// Reports of a node, signed by its own key.
+    fn reports(name: &str, count: usize) -> Vec<Vec<u8>> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
+        let report = Engine::new(RuleSet::embedded().unwrap()).unwrap().open().finish();
+        let node = NodeIdentity {
+            hostname: name.to_owned(),
+            machine_id: None,
+            boot_id: Some("b1".to_owned()),
+            os: None,
+            architecture: None,
+            provider_id: None,
+        };
+        let mut keep = || keeper.keep(node.clone(), report.clone(), Timestamp::now()).unwrap().clone();
+        (0..count).map(|_| serde_json::to_vec(&keep()).unwrap()).collect()
+    }
+
+    #[test]
+    fn the_latest_is_kept_as_it_came() {
+        let state = tempfile::tempdir().unwrap();
+        let neighbours = Neighbours::open(state.path()).unwrap();
+        let reports = reports("n1", 2);
+        for (report, kept) in [(0, 0), (1, 1), (0, 1), (1, 1)] {
+            neighbours.take("n1", &reports[report]).unwrap();
+            assert_eq!(neighbours.read("n1").unwrap(), reports[kept]);
+        }
+        assert_eq!(neighbours.names().unwrap(), ["n1"]);
+    }
+
+    #[test]
+    fn what_is_not_the_callers_own_is_refused() {
+        let state = tempfile::tempdir().unwrap();
+        let neighbours = Neighbours::open(state.path()).unwrap();
+        let report = reports("n1", 1).remove(0);
+        assert!(matches!(neighbours.take("n2", &report), Err(NeighbourError::Name { .. })));
+        let forged = String::from_utf8(report.clone()).unwrap().replace("\"sequence\":1", "\"sequence\":9");
+        assert!(matches!(neighbours.take("n1", forged.as_bytes()), Err(NeighbourError::Signature)));
+        assert!(matches!(neighbours.take("n1", b"{}"), Err(NeighbourError::Envelope(_))));
+        for name in ["../n1", "", ".", "a/b", "a\0"] {
+            let report = reports(name, 1).remove(0);
+            assert!(matches!(neighbours.take(name, &report), Err(NeighbourError::Name { .. })), "{name}");
+            assert_eq!(neighbours.read(name), None);
+        }
+        assert!(neighbours.names().unwrap().is_empty());
+    }
+
+    #[test]
+    fn there_is_an_end_to_it() {
+        let state = tempfile::tempdir().unwrap();
+        let neighbours = Neighbours::open(state.path()).unwrap();
+        for number in 0..MAX_NEIGHBOURS {
+            std::fs::write(neighbours.path(&format!("n{number}")), "{}").unwrap();
+        }
+        assert!(matches!(neighbours.take("late", &reports("late", 1)[0]), Err(NeighbourError::Full)));
+        neighbours.take("n1", &reports("n1", 1)[0]).unwrap();
+    }
+}

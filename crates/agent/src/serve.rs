@@ -1,0 +1,379 @@
+//! The port of the agent: whoever may, fetches the last report or a fresh bundle; other nodes leave theirs. Over TLS, and never
+//! without a certificate.
+
+use std::convert::Infallible;
+use std::io::{self, Read as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::unfold;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use jiff::Timestamp;
+use landfall_evidence::bundle::{BundleWriter, Packing, bundle_id};
+use landfall_evidence::collect::{Host, Plan, collect};
+use landfall_model::chain;
+use landfall_steps::durable;
+use landfall_wire::{Files, Listener, Live, Pair, Pieces, TlsError, roots, serving};
+use rustls::ServerConfig;
+use rustls::server::WebPkiClientVerifier;
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio::sync::{Semaphore, mpsc};
+use tokio_rustls::TlsAcceptor;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::keeper::REPORT;
+use crate::neighbours::{MAX_REPORT as MAX_NEIGHBOUR_REPORT, NeighbourError, Neighbours};
+
+/// Who may read: those the hub lets in, and the cluster's own administrators.
+const READERS: [&str; 3] = ["landfall:operators", "landfall:viewers", "system:masters"];
+/// Who may leave a report here: nodes, each its own.
+const NODES: &str = "system:nodes";
+const NODE_PREFIX: &str = "system:node:";
+/// Callers at once. A node's report is asked for by a person or a hub, not by the world.
+const MAX_CALLERS: usize = 16;
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+const HEAD_LIMIT: Duration = Duration::from_secs(30);
+/// The longest conversation; a bundle over a thin line takes its time.
+const TOTAL_LIMIT: Duration = Duration::from_secs(3600);
+/// Heads of requests are small.
+const READ_BUFFER: usize = 16 << 10;
+/// Pieces of a bundle that wait to be sent. What the reader does not take, is not collected yet.
+const PIECES: usize = 2;
+/// Blocking threads: one bundle, one file that is read, and one to spare.
+const THREADS: usize = 3;
+/// A report is below 100 KiB.
+const MAX_REPORT: u64 = 4 << 20;
+/// What those are told who come while a bundle is made, and those who come before the first report.
+const TRY_BUNDLE_AFTER: &str = "30";
+const TRY_REPORT_AFTER: &str = "5";
+
+const NEIGHBOURS: &str = "/neighbours";
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+type Answer = Response<UnsyncBoxBody<Bytes, BoxError>>;
+
+/// Where to listen, as whom, and whose clients may come.
+#[derive(Clone, Debug)]
+pub struct Serve {
+    pub address: SocketAddr,
+    pub certificate: Pair,
+    pub client_authority: PathBuf,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("cannot prepare the network")]
+    Runtime(#[source] io::Error),
+    #[error("cannot use the TLS files")]
+    Tls(#[source] TlsError),
+    #[error("cannot make a place for the reports of other nodes")]
+    Neighbours(#[source] durable::Error),
+    #[error("cannot listen on {address}")]
+    Listen {
+        address: SocketAddr,
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A port that is listened on.
+pub(crate) struct Port {
+    runtime: Runtime,
+    listener: Listener,
+    tls: Arc<Live<ServerConfig>>,
+    desk: Arc<Desk>,
+}
+
+/// What questions are answered from.
+struct Desk {
+    root: PathBuf,
+    report: PathBuf,
+    neighbours: Arc<Neighbours>,
+    /// One bundle at a time: collecting is work for a machine that may be in trouble.
+    bundling: Arc<Semaphore>,
+}
+
+/// Who asks, by certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Caller {
+    Reader,
+    Node(String),
+    Stranger,
+}
+
+// === impl Port ===
+
+impl Port {
+    pub(crate) fn open(serve: Serve, root: &Path, state: &Path) -> Result<Self, ServeError> {
+        let Serve { address, certificate, client_authority } = serve;
+        let paths = vec![certificate.certificate.clone(), certificate.key.clone(), client_authority.clone()];
+        let tls = Live::load(paths, move |files| server(files, &certificate, &client_authority));
+        let tls = tls.map_err(ServeError::Tls)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .max_blocking_threads(THREADS)
+            .build()
+            .map_err(ServeError::Runtime)?;
+        let listener = {
+            let _inside = runtime.enter();
+            Listener::bind(address).map_err(|source| ServeError::Listen { address, source })?
+        };
+        let desk = Arc::new(Desk {
+            root: root.to_owned(),
+            report: state.join(REPORT),
+            neighbours: Arc::new(Neighbours::open(state).map_err(ServeError::Neighbours)?),
+            bundling: Arc::new(Semaphore::new(1)),
+        });
+        Ok(Self { runtime, listener, tls, desk })
+    }
+
+    /// Serves until the process ends.
+    pub(crate) fn run(self) {
+        let Self { runtime, mut listener, tls, desk } = self;
+        tracing::info!(address = %listener.address(), "Serving reports and bundles.");
+        runtime.block_on(async {
+            tokio::spawn(Arc::clone(&tls).watch());
+            let callers = Arc::new(Semaphore::new(MAX_CALLERS));
+            loop {
+                // Beyond the bound callers wait in the kernel's queue.
+                let Ok(place) = Arc::clone(&callers).acquire_owned().await else { return };
+                let (stream, peer) = listener.accept().await;
+                let (acceptor, desk) = (TlsAcceptor::from(tls.get()), Arc::clone(&desk));
+                tokio::spawn(async move {
+                    let _place = place;
+                    if tokio::time::timeout(TOTAL_LIMIT, converse(acceptor, stream, desk)).await.is_err() {
+                        tracing::debug!(%peer, "A caller took too long.");
+                    }
+                });
+            }
+        });
+    }
+}
+
+async fn converse(acceptor: TlsAcceptor, stream: TcpStream, desk: Arc<Desk>) {
+    let stream = match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            tracing::debug!(error = %chain(&error), "A TLS handshake failed.");
+            return;
+        }
+        Err(_) => return,
+    };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+    let caller = certificate.map_or(Caller::Stranger, |certificate| Caller::of(certificate));
+    let service = service_fn(move |request| {
+        let (desk, caller) = (Arc::clone(&desk), caller.clone());
+        async move { Ok::<_, Infallible>(desk.answer(&caller, request).await) }
+    });
+    let serving = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_LIMIT)
+        .max_buf_size(READ_BUFFER)
+        .serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = serving.await {
+        tracing::debug!(error = %chain(&error), "A caller left.");
+    }
+}
+
+/// TLS that lets nobody in without a certificate of this authority.
+fn server(files: &Files, pair: &Pair, authority: &Path) -> Result<ServerConfig, TlsError> {
+    let clients = Arc::new(roots(files, authority)?);
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(clients, provider)
+        .build()
+        .map_err(|_| TlsError::Authority { path: authority.to_owned() })?;
+    serving(files, std::slice::from_ref(pair), verifier, &[b"http/1.1"])
+}
+
+// === impl Caller ===
+
+impl Caller {
+    /// Whose certificate it is was checked in the handshake; this is what it says.
+    fn of(certificate: &[u8]) -> Self {
+        let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Self::Stranger };
+        let subject = certificate.subject();
+        let groups: Vec<&str> = subject.iter_organization().filter_map(|group| group.as_str().ok()).collect();
+        let name = subject.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or_default();
+        match name.strip_prefix(NODE_PREFIX) {
+            _ if groups.iter().any(|group| READERS.contains(group)) => Self::Reader,
+            Some(node) if groups.contains(&NODES) => Self::Node(node.to_owned()),
+            _ => Self::Stranger,
+        }
+    }
+}
+
+// === impl Desk ===
+
+impl Desk {
+    async fn answer(&self, caller: &Caller, request: Request<Incoming>) -> Answer {
+        let path = request.uri().path().to_owned();
+        match (caller, request.method(), path.as_str()) {
+            (Caller::Node(name), &Method::POST, NEIGHBOURS) => {
+                self.take(name.clone(), request.into_body()).await
+            }
+            (Caller::Node(_) | Caller::Stranger, ..) => {
+                let groups = READERS.join(", ");
+                text(StatusCode::FORBIDDEN, &format!("this is for members of {groups}"))
+            }
+            (_, &Method::GET, "/report") => self.report().await,
+            (_, &Method::GET, "/bundle") => {
+                let mut accepted = request.headers().get_all(hyper::header::ACCEPT).iter();
+                let zstd = accepted.any(|accept| accept.as_bytes() == b"application/zstd");
+                self.bundle(if zstd { Packing::Zstd } else { Packing::Gzip })
+            }
+            (_, &Method::GET, "/livez") => text(StatusCode::OK, "ok"),
+            (_, &Method::GET, NEIGHBOURS) => self.neighbours().await,
+            (_, &Method::GET, path) if path.starts_with(NEIGHBOURS) => {
+                let name = path.strip_prefix(NEIGHBOURS).and_then(|rest| rest.strip_prefix('/'));
+                match name.and_then(|rest| rest.strip_suffix("/report")) {
+                    Some(name) => self.neighbour(name.to_owned()).await,
+                    None => text(StatusCode::NOT_FOUND, "a neighbour has `/neighbours/NAME/report`"),
+                }
+            }
+            (_, _, "/report" | "/bundle" | "/livez" | NEIGHBOURS) => {
+                text(StatusCode::METHOD_NOT_ALLOWED, "only `GET` is understood here")
+            }
+            _ => text(StatusCode::NOT_FOUND, "an agent has `/report`, `/bundle`, `/livez` and `/neighbours`"),
+        }
+    }
+
+    /// Keeps what another node has to say.
+    async fn take(&self, name: String, body: Incoming) -> Answer {
+        let body = tokio::time::timeout(HEAD_LIMIT, Limited::new(body, MAX_NEIGHBOUR_REPORT).collect()).await;
+        let body = match body {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(_)) => return text(StatusCode::PAYLOAD_TOO_LARGE, "a report is no larger than 1 MiB"),
+            Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the report did not come to its end"),
+        };
+        let neighbours = Arc::clone(&self.neighbours);
+        let taken = tokio::task::spawn_blocking(move || neighbours.take(&name, &body)).await;
+        let Ok(taken) = taken else { return broken() };
+        let Err(error) = taken else { return text(StatusCode::OK, "kept") };
+        let words = chain(&error).to_string();
+        match error {
+            NeighbourError::Envelope(_) | NeighbourError::Signature => {
+                text(StatusCode::UNPROCESSABLE_ENTITY, &words)
+            }
+            NeighbourError::Name { .. } => text(StatusCode::FORBIDDEN, &words),
+            NeighbourError::Full => later(StatusCode::TOO_MANY_REQUESTS, &words, TRY_BUNDLE_AFTER),
+            NeighbourError::Write(_) | NeighbourError::List(_) => {
+                tracing::warn!(error = words, "A neighbour's report cannot be kept.");
+                broken()
+            }
+        }
+    }
+
+    async fn neighbours(&self) -> Answer {
+        let neighbours = Arc::clone(&self.neighbours);
+        match tokio::task::spawn_blocking(move || neighbours.names()).await {
+            Ok(Ok(names)) => {
+                respond(StatusCode::OK, "application/json", serde_json::json!({"nodes": names}).to_string())
+            }
+            _ => broken(),
+        }
+    }
+
+    async fn neighbour(&self, name: String) -> Answer {
+        let neighbours = Arc::clone(&self.neighbours);
+        match tokio::task::spawn_blocking(move || neighbours.read(&name)).await {
+            Ok(Some(envelope)) => respond(StatusCode::OK, "application/json", envelope),
+            Ok(None) => text(StatusCode::NOT_FOUND, "this node has left no report here"),
+            Err(_) => broken(),
+        }
+    }
+
+    /// The last report, as it lies on the disk.
+    async fn report(&self) -> Answer {
+        let path = self.report.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            let mut bytes = Vec::new();
+            std::fs::File::open(path)?.take(MAX_REPORT).read_to_end(&mut bytes)?;
+            io::Result::Ok(bytes)
+        });
+        match read.await.map_err(io::Error::other).flatten() {
+            Ok(bytes) => respond(StatusCode::OK, "application/json", bytes),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                later(StatusCode::SERVICE_UNAVAILABLE, "there is no report yet", TRY_REPORT_AFTER)
+            }
+            Err(error) => {
+                tracing::warn!(error = %error, "The last report cannot be read.");
+                text(StatusCode::INTERNAL_SERVER_ERROR, "the last report cannot be read")
+            }
+        }
+    }
+
+    /// A new bundle, sent while it is collected.
+    fn bundle(&self, packing: Packing) -> Answer {
+        let Ok(turn) = Arc::clone(&self.bundling).try_acquire_owned() else {
+            return later(StatusCode::TOO_MANY_REQUESTS, "a bundle is being made", TRY_BUNDLE_AFTER);
+        };
+        let opened = Host::at(&self.root).map_err(|error| error.to_string());
+        let opened = opened.and_then(|host| match Plan::of(&host) {
+            Ok(plan) => Ok((host, plan)),
+            Err(error) => Err(chain(&error).to_string()),
+        });
+        let (host, plan) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return text(StatusCode::INTERNAL_SERVER_ERROR, &error),
+        };
+        let (sender, pieces) = mpsc::channel(PIECES);
+        tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            let started = Timestamp::now();
+            let out = Pieces::new(sender.clone());
+            let mut bundle = BundleWriter::new(out, packing, &bundle_id(started), host.identity(), started);
+            let made = collect(host, &plan, &mut bundle, &|_| {})
+                .map_err(|error| chain(&error).to_string())
+                .and_then(|()| bundle.finish(Timestamp::now()).map_err(|error| error.to_string()))
+                .and_then(|mut done| io::Write::flush(&mut done.out).map_err(|error| error.to_string()));
+            if let Err(error) = made {
+                tracing::warn!(error, "A bundle was cut short.");
+                // A stream without its end tells the reader; one that is gone need not be told.
+                let _ = sender.blocking_send(Err(error.into()));
+            }
+        });
+        let pieces = unfold(pieces, |mut pieces| async move {
+            pieces.recv().await.map(|piece| (piece.map(Frame::data), pieces))
+        });
+        let mut answer = Response::new(StreamBody::new(pieces).boxed_unsync());
+        let kind = match packing {
+            Packing::Gzip => "application/gzip",
+            Packing::Zstd => "application/zstd",
+        };
+        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        answer
+    }
+}
+
+fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
+    let body = Full::new(body.into()).map_err(|never: Infallible| match never {});
+    let mut answer = Response::new(body.boxed_unsync());
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}
+
+fn broken() -> Answer {
+    text(StatusCode::INTERNAL_SERVER_ERROR, "this agent cannot answer; its log says why")
+}
+
+fn text(status: StatusCode, words: &str) -> Answer {
+    respond(status, "text/plain; charset=utf-8", format!("{words}\n"))
+}
+
+fn later(status: StatusCode, words: &str, seconds: &'static str) -> Answer {
+    let mut answer = text(status, words);
+    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(seconds));
+    answer
+}

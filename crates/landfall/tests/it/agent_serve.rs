@@ -1,0 +1,227 @@
+//! The agent's port as operators meet it: who may read, what is there, and how `gather` fetches it.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use landfall_pki::{Authority, Leaf, Purpose};
+use landfall_testkit::{Need, Process, free_port, have};
+use serde_json::Value;
+
+use crate::command::Bench;
+
+const LIMIT: Duration = Duration::from_secs(90);
+/// What `kubeadm join` prints when the name of the API endpoint does not resolve.
+const DEAD_DNS: &str = "\
+[preflight] Running pre-flight checks
+error: error execution phase preflight: couldn't validate the identity of the API Server: failed to request the \
+cluster-info ConfigMap: Get \"https://api.c1.example:6443/api/v1/x\": dial tcp: lookup api.c1.example on 10.0.0.2:53: no such host
+";
+
+/// Certificates of one authority: the agent's, and those of people.
+fn certificates(bench: &Bench, authority: &Authority, address: &str) {
+    bench.file("ca.crt", authority.certificate());
+    let people = ["landfall:operators", "landfall:viewers", "system:masters", "system:nodes"];
+    let people = people.map(|group| (group, Leaf::new("someone", Purpose::Call).organization(group)));
+    let own = ("agent", Leaf::new("agent", Purpose::Serve).names([address]));
+    for (name, leaf) in people.into_iter().chain([own]) {
+        let issued = authority.issue(&leaf).unwrap();
+        bench.file(&format!("{name}.crt"), &issued.certificate);
+        bench.file(&format!("{name}.key"), issued.key.expose());
+    }
+}
+
+/// A machine that did not join, and its agent.
+pub(crate) fn agent(bench: &Bench, authority: &Authority, address: &str, port: u16) -> Process {
+    certificates(bench, authority, address);
+    bench.file("machine/etc/hostname", "castaway\n");
+    bench.file("machine/etc/cloud/cloud.cfg", "");
+    bench.file("machine/var/log/cloud-init-output.log", DEAD_DNS);
+    let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
+    Process::start("agent", program, bench.path(), |command| {
+        command.current_dir(bench.path()).args(["agent", "--root", "machine", "--state", "state"]);
+        command.args(["--serve", &format!("{address}:{port}"), "--serve-client-ca", "ca.crt"]);
+        command.args(["--serve-cert", "agent.crt", "--serve-key", "agent.key"]);
+    })
+    .unwrap()
+}
+
+/// Asks as a member of this group; the status and the body, or nothing when no answer came.
+fn ask(bench: &Bench, port: u16, group: Option<&str>, method: &str, path: &str) -> Option<(u16, String)> {
+    let mut curl = Command::new("curl");
+    curl.current_dir(bench.path()).args([
+        "-s",
+        "--noproxy",
+        "*",
+        "-m",
+        "60",
+        "--cacert",
+        "ca.crt",
+        "-X",
+        method,
+    ]);
+    if let Some(group) = group {
+        curl.args([
+            "--cert",
+            &format!("{}.crt", group.replace(':', "\\:")),
+            "--key",
+            &format!("{group}.key"),
+        ]);
+    }
+    let output =
+        curl.args(["-w", "\n%{http_code}"]).arg(format!("https://127.0.0.1:{port}{path}")).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let (body, status) = text.rsplit_once('\n')?;
+    let status = status.parse().ok().filter(|status| *status > 0)?;
+    Some((status, body.to_owned()))
+}
+
+#[test]
+fn those_who_may_read_the_report_and_nobody_else() {
+    if !have(&[Need::Program("curl")]) {
+        return;
+    }
+    let bench = Bench::new();
+    let port = free_port().unwrap();
+    let authority = Authority::new("kubernetes", 2).unwrap();
+    let mut process = agent(&bench, &authority, "127.0.0.1", port);
+    let operators = Some("landfall:operators");
+    let report = process.wait_until("the first report", LIMIT, || {
+        let (status, body) = ask(&bench, port, operators, "GET", "/report")?;
+        let envelope: Value = (status == 200).then(|| serde_json::from_str(&body).ok())??;
+        (envelope["report"]["verdict"]["cause"] == "dns-resolution-failure").then_some(envelope)
+    });
+    let report = report.unwrap();
+    assert_eq!(report["node"]["hostname"], "castaway");
+    assert!(report["signature"]["value"].is_string(), "{report}");
+    for group in ["landfall:viewers", "system:masters"] {
+        assert_eq!(
+            ask(&bench, port, Some(group), "GET", "/livez"),
+            Some((200, "ok\n".to_owned())),
+            "{group}"
+        );
+    }
+    for (group, method, path, status) in [
+        ("system:nodes", "GET", "/livez", 403),
+        ("system:nodes", "GET", "/report", 403),
+        ("system:nodes", "GET", "/bundle", 403),
+        ("landfall:viewers", "POST", "/report", 405),
+        ("landfall:viewers", "GET", "/state/signing.key", 404),
+        ("landfall:viewers", "GET", "/", 404),
+    ] {
+        let answer = ask(&bench, port, Some(group), method, path);
+        assert_eq!(
+            answer.as_ref().map(|(status, _)| *status),
+            Some(status),
+            "{group} {method} {path}: {answer:?}"
+        );
+    }
+    // Without a certificate, or with one of another authority, nobody gets as far as HTTP.
+    assert_eq!(ask(&bench, port, None, "GET", "/livez"), None);
+    let stranger = Authority::new("kubernetes", 2).unwrap();
+    let issued = stranger.issue(&Leaf::new("someone", Purpose::Call).organization("system:masters")).unwrap();
+    bench.file("stranger.crt", &issued.certificate);
+    bench.file("stranger.key", issued.key.expose());
+    assert_eq!(ask(&bench, port, Some("stranger"), "GET", "/report"), None);
+}
+
+#[test]
+fn a_bundle_is_gathered_from_an_agent_and_diagnosed() {
+    let bench = Bench::new();
+    let port = free_port().unwrap();
+    let authority = Authority::new("kubernetes", 2).unwrap();
+    let mut process = agent(&bench, &authority, "127.0.0.1", port);
+    process.wait_until("the port", LIMIT, || std::net::TcpStream::connect(("127.0.0.1", port)).ok()).unwrap();
+    let from = format!("127.0.0.1:{port}");
+    let gather = |group: &str, packing: &str| {
+        let (certificate, key) = (format!("{group}.crt"), format!("{group}.key"));
+        bench.run(&[
+            "gather",
+            "--from-agent",
+            &from,
+            "--certificate-authority",
+            "ca.crt",
+            "--client-certificate",
+            &certificate,
+            "--client-key",
+            &key,
+            "-o",
+            "gathered",
+            "--format",
+            packing,
+            "--output",
+            "json",
+        ])
+    };
+    for (packing, magic) in [("gzip", &b"\x1f\x8b"[..]), ("zstd", b"\x28\xb5\x2f\xfd")] {
+        let run = gather("landfall:viewers", packing);
+        assert_eq!(run.code, 2, "{run:?}");
+        assert_eq!(run.report()["verdict"]["cause"], "dns-resolution-failure");
+        assert!(run.stderr.contains("verified"), "{run:?}");
+        assert!(std::fs::read(bench.path().join("gathered")).unwrap().starts_with(magic));
+    }
+    gather("system:nodes", "gzip").assert_refused(77, "ask the agent on 127.0.0.1 for a bundle: 403");
+}
+
+#[test]
+fn a_neighbour_keeps_the_report_of_a_node_that_reaches_nobody_else() {
+    if !have(&[Need::Program("curl")]) {
+        return;
+    }
+    let bench = Bench::new();
+    let port = free_port().unwrap();
+    let authority = Authority::new("kubernetes", 2).unwrap();
+    let mut healthy = agent(&bench, &authority, "127.0.0.1", port);
+    let leaf = Leaf::new("system:node:marooned", Purpose::Call).organization("system:nodes");
+    let issued = authority.issue(&leaf).unwrap();
+    bench.file("marooned.crt", &issued.certificate);
+    bench.file("marooned.key", issued.key.expose());
+    bench.file("other/etc/hostname", "marooned\n");
+    bench.file("other/var/log/cloud-init-output.log", DEAD_DNS);
+    let _marooned =
+        Process::start("marooned", Path::new(env!("CARGO_BIN_EXE_landfall")), bench.path(), |command| {
+            command.current_dir(bench.path()).args(["agent", "--root", "other", "--state", "other-state"]);
+            command.args(["--neighbour", &format!("127.0.0.1:{port}"), "--neighbour-ca", "ca.crt"]);
+            command.args(["--neighbour-cert", "marooned.crt", "--neighbour-key", "marooned.key"]);
+        })
+        .unwrap();
+    let operators = Some("landfall:operators");
+    // To the byte, so that its signature holds.
+    let own = || std::fs::read_to_string(bench.path().join("other-state/report.json")).unwrap_or_default();
+    let kept = healthy.wait_until("the neighbour's report", LIMIT, || {
+        let (status, body) = ask(&bench, port, operators, "GET", "/neighbours/marooned/report")?;
+        let envelope: Value = (status == 200).then(|| serde_json::from_str(&body).ok())??;
+        (envelope["report"]["verdict"]["cause"] == "dns-resolution-failure" && body == own()).then_some(())
+    });
+    kept.unwrap();
+    let listed = ask(&bench, port, operators, "GET", "/neighbours");
+    assert_eq!(listed, Some((200, "{\"nodes\":[\"marooned\"]}".to_owned())));
+    // A node leaves its own report, and reads nobody's.
+    for path in ["/neighbours", "/neighbours/marooned/report", "/report"] {
+        let answer = ask(&bench, port, Some("marooned"), "GET", path);
+        assert_eq!(answer.map(|(status, _)| status), Some(403), "{path}");
+    }
+}
+
+#[test]
+fn a_port_without_its_files_is_refused_before_anything_starts() {
+    let bench = Bench::new();
+    let run = bench.run(&["agent", "--serve", "8710"]);
+    assert!(run.code == 64 && run.stderr.contains("--serve-client-ca"), "{run:?}");
+    let run = bench.run(&[
+        "agent",
+        "--root",
+        ".",
+        "--state",
+        "state",
+        "--serve",
+        "127.0.0.1:0",
+        "--serve-cert",
+        "a.crt",
+        "--serve-key",
+        "a.key",
+        "--serve-client-ca",
+        "ca.crt",
+    ]);
+    run.assert_refused(1, "cannot open the agent's port");
+}
