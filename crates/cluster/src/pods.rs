@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::api::policy::v1::Eviction as EvictionObject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
 use kube::Api;
@@ -13,6 +13,8 @@ use crate::{Cluster, Error};
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// A kubelet runs a few hundred at most.
 const MAX_PODS: u32 = 2000;
+/// Characters of what a kubelet says of a pod: a sentence or two.
+const MAX_HINDRANCE: usize = 1000;
 
 /// A pod, as far as draining a node is concerned.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +35,8 @@ pub struct PodFacts {
     pub is_going: bool,
     /// It keeps data that goes with it.
     pub has_local_data: bool,
+    /// Why it does not run, in the kubelet's words, when it was refused or cannot be started.
+    pub hindrance: Option<String>,
 }
 
 /// What came of an eviction.
@@ -120,6 +124,7 @@ fn pod_facts(pod: Pod) -> PodFacts {
     let owners = metadata.owner_references.unwrap_or_default();
     let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
     PodFacts {
+        hindrance: hindrance(&status),
         namespace: metadata.namespace.unwrap_or_default(),
         name: metadata.name.unwrap_or_default(),
         uid: metadata.uid.unwrap_or_default(),
@@ -130,4 +135,24 @@ fn pod_facts(pod: Pod) -> PodFacts {
         is_going: metadata.deletion_timestamp.is_some(),
         has_local_data: spec.volumes.unwrap_or_default().iter().any(|volume| volume.empty_dir.is_some()),
     }
+}
+
+/// A pod that was refused by its node has failed without ever having had a container; one whose container cannot be
+/// started has one that waits, and says for what.
+fn hindrance(status: &PodStatus) -> Option<String> {
+    let told = |reason: Option<&str>, message: Option<&str>| {
+        let parts: Vec<&str> =
+            [reason, message].into_iter().flatten().filter(|part| !part.is_empty()).collect();
+        let text: String = parts.join(": ").chars().take(MAX_HINDRANCE).collect();
+        (!text.is_empty()).then_some(text)
+    };
+    let containers = status.container_statuses.as_deref().unwrap_or_default();
+    if status.phase.as_deref() == Some("Failed") && containers.is_empty() {
+        return told(status.reason.as_deref(), status.message.as_deref());
+    }
+    let waiting = containers.iter().filter_map(|container| container.state.as_ref()?.waiting.as_ref());
+    let harmless = |reason: &str| matches!(reason, "ContainerCreating" | "PodInitializing");
+    let mut waiting =
+        waiting.filter(|waiting| waiting.reason.as_deref().is_some_and(|reason| !harmless(reason)));
+    waiting.find_map(|waiting| told(waiting.reason.as_deref(), waiting.message.as_deref()))
 }

@@ -1,6 +1,7 @@
 //! One write to the cluster.
 
 use landfall_cluster::{Cluster, Error, Eviction, NodeChange, Part};
+use landfall_model::chain;
 use landfall_model::in_place::{LABEL, SECRET_KEY, SEED_LABEL, STATE_ANNOTATION, secret_names};
 
 use crate::manifests::{self, MANAGED_BY, MANAGER, RUNNER, Settings};
@@ -21,6 +22,18 @@ pub enum ActError {
     NoTemplate { name: String },
     #[error("make a Secret from the template")]
     Template(#[source] TemplateError),
+}
+
+// === impl ActError ===
+
+impl ActError {
+    /// It was decided, by the cluster or by what is in it: asking again will not help until something is changed.
+    pub fn decision(&self) -> Option<String> {
+        match self {
+            Self::Cluster(error) => error.said().map(str::to_owned),
+            other => Some(chain(other).to_string()),
+        }
+    }
 }
 
 /// What came of it.

@@ -26,6 +26,7 @@ pub struct Metrics {
     writes_failed: AtomicU64,
     evictions: AtomicU64,
     evictions_refused: AtomicU64,
+    runners_refused: AtomicU64,
     approvals: AtomicU64,
 }
 
@@ -55,6 +56,10 @@ impl Metrics {
 
     pub(crate) fn refused(&self) {
         self.evictions_refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn runner_refused(&self) {
+        self.runners_refused.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn done(&self, action: &Action) {
@@ -93,6 +98,11 @@ impl Metrics {
                 "evictions_refused_total",
                 "Evictions that a disruption budget forbade",
                 &self.evictions_refused,
+            ),
+            (
+                "pods_refused_total",
+                "Pods for nodes, or their Secrets, that the cluster refused",
+                &self.runners_refused,
             ),
             ("approvals_total", "Certificates approved", &self.approvals),
         ] {

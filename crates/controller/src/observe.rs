@@ -10,7 +10,7 @@ use crate::certificates::{CLIENT_SIGNER, SERVING_SIGNER};
 use crate::manifests::{MANAGED_BY, MANAGER, RUNNER, RUNNER_SELECTOR, Settings};
 use crate::policy::{Approvals, Policy};
 use crate::record::{KIND, Phase, Record};
-use crate::world::{Node, Runner, SecretState, World};
+use crate::world::{Node, Refused, Runner, SecretState, World};
 
 /// What was seen, and where a watch goes on.
 #[derive(Clone, Debug)]
@@ -23,7 +23,7 @@ pub async fn observe(
     cluster: &Cluster,
     settings: &Settings,
     policy: &Policy,
-    refused: &BTreeMap<String, String>,
+    refused: &Refused,
 ) -> Result<Seen, Error> {
     let fleet = cluster.fleet(&settings.selector).await?;
     let objects = cluster.objects(&KIND).await?;
@@ -35,7 +35,7 @@ pub async fn observe(
     let runners = cluster.pods(&settings.namespace, RUNNER_SELECTOR).await?;
     for (name, node) in &mut nodes {
         node.secret = secret(&secrets, name);
-        node.runner = runner(&runners, name);
+        (node.runner, node.hindrance) = runner(&runners, name);
         let phase = records.get(name).map(|record| record.phase);
         if matches!(phase, Some(Phase::Draining | Phase::HandedOver)) {
             let pods = cluster.pods_on(name).await?.into_iter();
@@ -64,12 +64,14 @@ fn secret(secrets: &BTreeMap<String, BTreeMap<String, String>>, node: &str) -> S
     }
 }
 
-fn runner(runners: &[PodFacts], node: &str) -> Runner {
-    match runners.iter().find(|pod| pod.node == node) {
-        None => Runner::None,
-        Some(pod) if pod.is_going => Runner::Going,
-        Some(_) => Runner::There,
-    }
+fn runner(runners: &[PodFacts], node: &str) -> (Runner, Option<String>) {
+    let Some(pod) = runners.iter().find(|pod| pod.node == node) else { return (Runner::None, None) };
+    let runner = match pod {
+        pod if pod.is_going => Runner::Going,
+        pod if pod.has_finished && pod.hindrance.is_some() => Runner::Rejected,
+        _ => Runner::There,
+    };
+    (runner, pod.hindrance.clone())
 }
 
 fn is_runner(pod: &PodFacts, settings: &Settings) -> bool {

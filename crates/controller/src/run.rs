@@ -15,8 +15,8 @@ use crate::metrics::Metrics;
 use crate::observe::observe;
 use crate::plan::{Action, plan};
 use crate::policy::Policy;
-use crate::record::Phase;
-use crate::world::World;
+use crate::record::{Phase, Record};
+use crate::world::{Refused, World};
 
 /// How long a lease is valid; as long as it takes others to take over.
 const LEASE_DURATION: Duration = Duration::from_secs(30);
@@ -98,7 +98,7 @@ async fn campaign(
 
 async fn work(controller: &Controller, mut leading: watch::Receiver<Option<Instant>>) {
     let Controller { cluster, settings, policy, metrics, .. } = controller;
-    let mut refused = BTreeMap::new();
+    let mut refused = Refused::default();
     loop {
         if !may_write(*leading.borrow()) {
             // The sender lives as long as we do.
@@ -111,7 +111,10 @@ async fn work(controller: &Controller, mut leading: watch::Receiver<Option<Insta
                 let actions = plan(policy, &seen.world);
                 refused = carry_out(controller, &leading, &seen.world, &actions).await;
                 // What was decided may make the next decision possible.
-                let more = actions.iter().any(|action| !matches!(action, Action::Evict { .. }));
+                let is_stuck = |action: &Action| {
+                    matches!(action, Action::Evict { .. }) || refused.runners.contains_key(action.node())
+                };
+                let more = !actions.iter().all(is_stuck);
                 let busy = seen.world.records.values().any(|record| record.phase.is_active());
                 (
                     seen.version,
@@ -140,15 +143,15 @@ async fn work(controller: &Controller, mut leading: watch::Receiver<Option<Insta
     }
 }
 
-/// Makes the writes, and tells of them. Gives the evictions that were refused.
+/// Makes the writes, and tells of them. Gives what was refused.
 async fn carry_out(
     controller: &Controller,
     leading: &watch::Receiver<Option<Instant>>,
     world: &World,
     actions: &[Action],
-) -> BTreeMap<String, String> {
+) -> Refused {
     let Controller { cluster, settings, policy, metrics, .. } = controller;
-    let mut refused = BTreeMap::new();
+    let mut refused = Refused::default();
     for action in actions {
         if !may_write(*leading.borrow()) {
             break;
@@ -160,12 +163,17 @@ async fn carry_out(
             }
             Ok(Outcome::Refused { pod, reason }) => {
                 metrics.refused();
-                refused.insert(pod, reason);
+                refused.evictions.insert(pod, reason);
             }
             // The next look decides anew: somebody else may have been quicker.
             Err(error) => {
                 metrics.write_failed();
                 tracing::warn!(error = %chain(&error), "A write was not made.");
+                let is_runner = matches!(action, Action::StartRunner { .. } | Action::MakeSecret { .. });
+                if is_runner && let Some(why) = error.decision() {
+                    metrics.runner_refused();
+                    refused.runners.insert(action.node().to_owned(), why);
+                }
             }
         }
     }
@@ -176,11 +184,14 @@ fn may_write(leading: Option<Instant>) -> bool {
     leading.is_some_and(|until| Instant::now() + MARGIN < until)
 }
 
-/// An Event for every phase a node enters.
+/// An Event for every phase a node enters, and for what hinders it there.
 async fn tell(controller: &Controller, world: &World, action: &Action) {
     let Action::Write { node, record } = action else { return };
-    let before = world.records.get(node).map(|before| before.phase);
-    if before == Some(record.phase) {
+    let is_hindered = record.phase.is_active() && !record.reason.is_empty();
+    let before = world.records.get(node);
+    let is_new =
+        |before: &Record| before.phase != record.phase || (is_hindered && before.reason != record.reason);
+    if before.is_some_and(|before| !is_new(before)) {
         return;
     }
     let reason = if record.reason.is_empty() { record.phase.name() } else { &record.reason };
@@ -192,7 +203,7 @@ async fn tell(controller: &Controller, world: &World, action: &Action) {
         action: "InPlaceBootstrap",
         reason,
         note: &record.message,
-        warning: record.phase == Phase::Failed,
+        warning: record.phase == Phase::Failed || is_hindered,
     };
     if let Err(error) = controller.cluster.tell(&event).await {
         tracing::info!(error = %chain(&error), "An Event was not written.");

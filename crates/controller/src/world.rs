@@ -35,8 +35,16 @@ pub struct World {
     pub nodes: BTreeMap<String, Node>,
     pub records: BTreeMap<String, Record>,
     pub requests: Vec<SigningRequest>,
-    /// Evictions that were refused last time, by `namespace/name`: only for what people are told.
-    pub refused: BTreeMap<String, String>,
+    pub refused: Refused,
+}
+
+/// What the cluster refused last time, and why: only for what people are told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refused {
+    /// Evictions, by `namespace/name` of the pod.
+    pub evictions: BTreeMap<String, String>,
+    /// The pod that does the work, or its Secret, by the node.
+    pub runners: BTreeMap<String, String>,
 }
 
 /// A node at one look.
@@ -64,6 +72,8 @@ pub struct Node {
     pub pods: Vec<PodFacts>,
     pub secret: SecretState,
     pub runner: Runner,
+    /// Why that pod does not run.
+    pub hindrance: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +104,8 @@ pub enum Runner {
     None,
     There,
     Going,
+    /// Its node refused it: it will never run.
+    Rejected,
 }
 
 // === impl Node ===
@@ -123,6 +135,7 @@ impl Node {
             pods: Vec::new(),
             secret: SecretState::Missing,
             runner: Runner::None,
+            hindrance: None,
             taints: facts.taints.iter().cloned().collect(),
             notes: Notes {
                 labels: kept(facts.labels, &[SEED_LABEL, LABEL]),

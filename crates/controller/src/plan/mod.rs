@@ -81,6 +81,30 @@ pub enum Action {
     },
 }
 
+// === impl Action ===
+
+impl Action {
+    /// The node it is about.
+    pub fn node(&self) -> &str {
+        match self {
+            Self::Write { node, .. }
+            | Self::Forget { node }
+            | Self::Cordon { node, .. }
+            | Self::ClearTold { node, .. }
+            | Self::Uncordon { node, .. }
+            | Self::TakeLabelsOff { node }
+            | Self::Evict { node, .. }
+            | Self::MakeSecret { node }
+            | Self::DropSecret { node, .. }
+            | Self::StartRunner { node, .. }
+            | Self::StopRunner { node }
+            | Self::Restore { node, .. }
+            | Self::Approve { node, .. }
+            | Self::Show { node, .. } => node,
+        }
+    }
+}
+
 /// Whether somebody else's cordon went with their Node object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recordon {
@@ -111,7 +135,9 @@ fn forgotten(world: &World) -> Vec<Action> {
             continue;
         }
         match (node.runner, &node.secret, node.cordon) {
-            (Runner::There, _, _) => actions.push(Action::StopRunner { node: name.clone() }),
+            (Runner::There | Runner::Rejected, _, _) => {
+                actions.push(Action::StopRunner { node: name.clone() });
+            }
             (Runner::None, SecretState::Own { name: secret }, _) => {
                 actions.push(Action::DropSecret { node: name.clone(), name: secret.clone() });
             }

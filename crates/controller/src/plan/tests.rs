@@ -7,6 +7,7 @@ use landfall_model::in_place::LABEL;
 
 use super::*;
 use crate::policy::{AtOnce, Secrets, Unasked};
+use crate::world::Refused;
 
 const NOW: &str = "2026-11-16T12:00:00Z";
 
@@ -31,7 +32,7 @@ fn world(nodes: Vec<(&str, Node)>) -> World {
         nodes: nodes.into_iter().map(|(name, node)| (name.to_owned(), node)).collect(),
         records: BTreeMap::new(),
         requests: Vec::new(),
-        refused: BTreeMap::new(),
+        refused: Refused::default(),
     }
 }
 
@@ -202,7 +203,7 @@ fn pods_go_or_stay_by_what_they_are() {
 #[test]
 fn a_node_that_cannot_be_emptied_gets_its_place_back() {
     let mut fleet = draining(vec![pod("web")]);
-    fleet.refused.insert("x/web".to_owned(), "the budget is spent".to_owned());
+    fleet.refused.evictions.insert("x/web".to_owned(), "the budget is spent".to_owned());
     let mut patient = policy();
     patient.drain.within = Duration::from_mins(10);
     // The label goes with the cordon, and only then the end is written: a label that is on later asks anew.
@@ -241,4 +242,55 @@ fn the_condition_of_a_node_is_written_when_it_changes() {
     );
     fleet.nodes.get_mut("a").unwrap().condition = Some(condition);
     assert_eq!(plan(&policy(), &fleet), []);
+}
+
+/// What keeps the pod from the node is told when it is met, not when its time has run out.
+#[test]
+fn a_pod_that_is_refused_is_told_at_once() {
+    let mut fleet = draining(Vec::new());
+    let handed_over = Record::new(Phase::HandedOver, at("2026-11-16T11:59:00Z"));
+    fleet.records.insert("a".to_owned(), handed_over.clone());
+    assert_eq!(written(&plan(&policy(), &fleet), "a"), None);
+
+    fleet.refused.runners.insert("a".to_owned(), "exceeded quota".to_owned());
+    let actions = plan(&policy(), &fleet);
+    assert!(
+        actions.iter().any(|action| matches!(action, Action::StartRunner { .. })),
+        "asked again: {actions:?}"
+    );
+    assert_eq!(written(&actions, "a"), Some((Phase::HandedOver, "PodRefused".to_owned())));
+    let told =
+        handed_over.enter(Phase::HandedOver, at(NOW), "PodRefused", "the cluster refused it: exceeded quota");
+    fleet.records.insert("a".to_owned(), told.clone());
+    assert_eq!(written(&plan(&policy(), &fleet), "a"), None, "once");
+
+    // What was refused to the end is what is remembered.
+    let late = Record { since: at("2026-11-16T10:00:00Z"), ..told };
+    fleet.records.insert("a".to_owned(), late);
+    fleet.nodes.insert("a".to_owned(), node("a", &[]));
+    let actions = plan(&policy(), &fleet);
+    assert_eq!(written(&actions, "a"), Some((Phase::Failed, "NotClaimed".to_owned())));
+    assert!(format!("{actions:?}").contains("exceeded quota"));
+}
+
+#[test]
+fn a_pod_that_its_node_refuses_makes_way_and_one_that_runs_clears_the_record() {
+    let mut fleet = draining(Vec::new());
+    fleet.records.insert("a".to_owned(), Record::new(Phase::HandedOver, at("2026-11-16T11:59:00Z")));
+    let node = fleet.nodes.get_mut("a").unwrap();
+    (node.runner, node.hindrance) = (Runner::Rejected, Some("OutOfmemory: no room".to_owned()));
+    let actions = plan(&policy(), &fleet);
+    assert_eq!(written(&actions, "a"), Some((Phase::HandedOver, "PodHindered".to_owned())));
+    assert!(actions.contains(&Action::StopRunner { node: "a".to_owned() }));
+
+    let mut hindered = Record::new(Phase::HandedOver, at("2026-11-16T11:59:00Z"));
+    "PodHindered".clone_into(&mut hindered.reason);
+    fleet.records.insert("a".to_owned(), hindered);
+    let node = fleet.nodes.get_mut("a").unwrap();
+    (node.runner, node.hindrance) = (Runner::There, None);
+    assert_eq!(written(&plan(&policy(), &fleet), "a"), Some((Phase::HandedOver, String::new())));
+
+    fleet.nodes.get_mut("a").unwrap().runner = Runner::None;
+    fleet.nodes.get_mut("a").unwrap().secret = SecretState::Missing;
+    assert_eq!(written(&plan(&policy(), &fleet), "a"), Some((Phase::HandedOver, "SecretMissing".to_owned())));
 }

@@ -1,5 +1,7 @@
 //! The way of one node, from its cordon to its end.
 
+use std::collections::BTreeSet;
+
 use jiff::{SignedDuration, Timestamp};
 use landfall_model::in_place::{State, Told};
 
@@ -76,7 +78,7 @@ impl Turn<'_> {
             return self.told(node);
         }
         let left = drain::look(&node.pods, &self.policy.drain);
-        let text = left.text(&self.world.refused);
+        let text = left.text(&self.world.refused.evictions);
         if self.is_late(self.record.since, self.policy.drain.within) && !left.is_empty() {
             return self.give_up(node, &failure("DrainTimeout", &text, Keep::GivenBack));
         }
@@ -110,33 +112,64 @@ impl Turn<'_> {
             return self.told(node);
         }
         if self.is_late(self.record.since, self.policy.claim_within) {
-            let message = "the pod on the node did not say a word: see `kubectl describe pod`";
+            let message = match self.record.reason.as_str() {
+                "" => "the pod on the node did not say a word: see `kubectl describe pod`",
+                _ => self.record.message.as_str(),
+            };
             return self.give_up(node, &failure("NotClaimed", message, Keep::GivenBack));
         }
         if !node.is_requested {
             return match node.runner {
                 Runner::None => self.cancel(node),
-                Runner::There => vec![Action::StopRunner { node: self.name.to_owned() }],
+                Runner::There | Runner::Rejected => {
+                    vec![Action::StopRunner { node: self.name.to_owned() }]
+                }
                 // It may still say its first word.
                 Runner::Going => Vec::new(),
             };
         }
         if node.runner != Runner::None {
-            return Vec::new();
+            return self.with_pod(node);
         }
         // Right before it goes: is it still empty?
         if node.cordon == Cordon::None || !drain::look(&node.pods, &self.policy.drain).is_empty() {
             return vec![self.enter(Phase::Draining, "", "its pods are asked to go once more")];
         }
-        match &node.secret {
+        let begin = match &node.secret {
             SecretState::Missing if self.policy.secrets == Secrets::Template => {
-                vec![Action::MakeSecret { node: self.name.to_owned() }]
+                Action::MakeSecret { node: self.name.to_owned() }
             }
-            SecretState::Missing => Vec::new(),
+            SecretState::Missing => {
+                return self.hindered("SecretMissing", "the Secret of the node is gone");
+            }
             SecretState::Given { name } | SecretState::Own { name } => {
-                vec![Action::StartRunner { node: self.name.to_owned(), secret: name.clone() }]
+                Action::StartRunner { node: self.name.to_owned(), secret: name.clone() }
             }
+        };
+        let refused = self.world.refused.runners.get(self.name);
+        let told = refused.map(|why| self.hindered("PodRefused", &format!("the cluster refused it: {why}")));
+        [begin].into_iter().chain(told.into_iter().flatten()).collect()
+    }
+
+    /// The pod is on the node, or going: what keeps it from its work is told at once, and one that will never run makes way
+    /// for the next.
+    fn with_pod(&self, node: &Node) -> Vec<Action> {
+        let mut actions = match &node.hindrance {
+            Some(why) => self.hindered("PodHindered", &format!("the pod on the node does not run: {why}")),
+            None if self.record.reason.is_empty() => Vec::new(),
+            None => vec![self.enter(Phase::HandedOver, "", "the pod is on the node")],
+        };
+        if node.runner == Runner::Rejected {
+            actions.push(Action::StopRunner { node: self.name.to_owned() });
         }
+        actions
+    }
+
+    fn hindered(&self, reason: &str, message: &str) -> Vec<Action> {
+        if self.record.reason == reason && self.record.message == message {
+            return Vec::new();
+        }
+        vec![self.enter(Phase::HandedOver, reason, message)]
     }
 
     /// The node has said its first word.
@@ -173,7 +206,7 @@ impl Turn<'_> {
         if self.has_not_returned() {
             return self.lost(node);
         }
-        let mut actions = self.approvals(node);
+        let mut actions = self.approvals(Some(node));
         if actions.is_empty() {
             let record = with_told(self.record.clone(), node.told.as_ref());
             if record != *self.record {
@@ -186,7 +219,7 @@ impl Turn<'_> {
     fn restoring(&self, node: &Node) -> Vec<Action> {
         let missing = self.record.saved.missing_in(&node.notes);
         let (name, version) = (self.name.to_owned(), node.version.clone());
-        let mut actions = self.approvals(node);
+        let mut actions = self.approvals(Some(node));
         if !node.is_ready {
             if self.has_not_returned() {
                 return self.lost(node);
@@ -207,7 +240,7 @@ impl Turn<'_> {
         if let SecretState::Own { name: secret } = &node.secret {
             actions.push(Action::DropSecret { node: name.clone(), name: secret.clone() });
         }
-        if node.runner == Runner::There {
+        if matches!(node.runner, Runner::There | Runner::Rejected) {
             actions.push(Action::StopRunner { node: name.clone() });
         }
         if node.cordon == Cordon::Own {
@@ -242,6 +275,7 @@ impl Turn<'_> {
             Phase::Running | Phase::Restoring if self.has_not_returned() => {
                 vec![self.ended(Phase::Failed, "NotReturned", "the Node is gone and did not come back")]
             }
+            Phase::Running => self.approvals(None),
             _ => Vec::new(),
         }
     }
@@ -263,7 +297,7 @@ impl Turn<'_> {
     fn give_up(&self, node: &Node, end: &End<'_>) -> Vec<Action> {
         let name = || self.name.to_owned();
         let mut actions = Vec::new();
-        if node.runner == Runner::There {
+        if matches!(node.runner, Runner::There | Runner::Rejected) {
             actions.push(Action::StopRunner { node: name() });
         }
         if let SecretState::Own { name: secret } = &node.secret {
@@ -282,21 +316,22 @@ impl Turn<'_> {
     }
 
     /// Certificates the node asks for. What was found to be its own is written down before it is granted.
-    fn approvals(&self, node: &Node) -> Vec<Action> {
+    ///
+    /// A node whose object was deleted asks before it can register again: then what it last said of itself counts, and none of
+    /// its addresses is known.
+    fn approvals(&self, node: Option<&Node>) -> Vec<Action> {
         let Approvals::Proven { bootstrap_users } = &self.policy.approvals else { return Vec::new() };
-        let armed = node.told.as_ref().is_some_and(|told| {
-            matches!(
-                told.detail,
-                State::Armed | State::Applying | State::Rebooting | State::Verifying | State::Done
-            )
-        });
+        let told = node.and_then(|node| node.told.as_ref()).map(|told| told.detail.name());
+        let armed = ["Armed", "Applying", "Rebooting", "Verifying", "Done"];
+        let armed = armed.contains(&told.unwrap_or(&self.record.state));
+        let unknown = BTreeSet::new();
         let Some(from) = self.record.handed_over.filter(|_| armed) else { return Vec::new() };
         let limit = SignedDuration::try_from(self.policy.return_within).unwrap_or(SignedDuration::MAX);
         let expected = Expected {
             node: self.name,
             from,
             until: from.checked_add(limit).unwrap_or(Timestamp::MAX),
-            addresses: &node.addresses,
+            addresses: node.map_or(&unknown, |node| &node.addresses),
             bootstrap_users,
         };
         let mut record = self.record.clone();

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::plan::{Action, Recordon};
 use crate::policy::Policy;
 use crate::record::{Phase, Record};
-use crate::world::{CONDITION, CORDONED_BY, CORDONER, Node, Runner, SecretState, World};
+use crate::world::{CONDITION, CORDONED_BY, CORDONER, Node, Refused, Runner, SecretState, World};
 
 /// The Node object a machine has before its new life.
 const FIRST: &str = "first";
@@ -206,7 +206,7 @@ impl Fleet {
             nodes: nodes.collect(),
             records: self.records.clone(),
             requests: Vec::new(),
-            refused: BTreeMap::new(),
+            refused: Refused::default(),
         }
     }
 
