@@ -69,6 +69,11 @@ impl FetchError {
         }
     }
 
+    /// No connection came about: the other side has not been shown anything.
+    pub fn is_unreached(&self) -> bool {
+        matches!(self, Self::Transport { source, .. } if source.is_connect())
+    }
+
     /// Another place would meet the same: the fault is here.
     pub(crate) fn is_ours(&self) -> bool {
         matches!(self, Self::NoSpace { .. } | Self::Write { .. } | Self::Publish { .. })

@@ -12,10 +12,12 @@ use http_body_util::StreamBody;
 use hyper::body::Frame;
 use landfall_model::Secret;
 use reqwest::Response;
-use reqwest::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderValue};
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderValue, IF_RANGE, RANGE};
 
 use crate::client::transport;
 use crate::digest::{Algorithm, Digest, Hasher};
+use crate::file::starts_at;
+use crate::part::Part;
 use crate::{FetchError, Fetcher};
 
 /// Of a file that is sent: read at once, and in memory before they are on the wire.
@@ -42,6 +44,15 @@ pub enum Body {
     },
 }
 
+/// Where a download begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Begin {
+    Anew,
+    /// Where an earlier one was cut off, if there is one and the server says by a strong entity tag that it would send the
+    /// same; else anew. What arrives before a cut stays beside the file.
+    WhereCut,
+}
+
 /// What is asked.
 #[expect(missing_debug_implementations, reason = "its headers are credentials")]
 pub struct Exchange {
@@ -53,6 +64,8 @@ pub struct Exchange {
     pub within: Duration,
     /// Bytes of the answer.
     pub limit: u64,
+    /// For an answer that goes to a file.
+    pub begin: Begin,
 }
 
 /// What was answered.
@@ -76,7 +89,8 @@ pub struct Saved {
 
 impl Exchange {
     pub fn get(url: impl Into<String>, within: Duration, limit: u64) -> Self {
-        Self { method: Method::Get, url: url.into(), headers: Vec::new(), body: None, within, limit }
+        let (method, begin) = (Method::Get, Begin::Anew);
+        Self { method, url: url.into(), headers: Vec::new(), body: None, within, limit, begin }
     }
 
     #[must_use]
@@ -111,7 +125,7 @@ impl Answer {
 impl Fetcher {
     /// Asks once. Every answer is one, whatever its status.
     pub async fn exchange(&self, exchange: &Exchange) -> Result<Answer, FetchError> {
-        let (mut answer, mut response) = self.begin_exchange(exchange).await?;
+        let (mut answer, mut response) = self.begin_exchange(exchange, None).await?;
         while let Some(chunk) = next(&mut response, exchange).await? {
             if (answer.body.len() + chunk.len()) as u64 > exchange.limit {
                 return Err(too_long(exchange));
@@ -124,7 +138,10 @@ impl Fetcher {
     /// Asks once and writes a successful answer's body to a file, which is for the owner alone and on the disk when this
     /// returns. The caller gives it its final name.
     pub async fn exchange_to_file(&self, exchange: &Exchange, path: &Path) -> Result<Saved, FetchError> {
-        let (answer, mut response) = self.begin_exchange(exchange).await?;
+        if exchange.begin == Begin::WhereCut {
+            return self.resume_to_file(exchange, path).await;
+        }
+        let (answer, mut response) = self.begin_exchange(exchange, None).await?;
         if !answer.is_success() {
             return Ok(Saved { answer, file: None });
         }
@@ -146,7 +163,47 @@ impl Fetcher {
         Ok(Saved { answer, file: Some((hasher.finish(), length)) })
     }
 
-    async fn begin_exchange(&self, exchange: &Exchange) -> Result<(Answer, Response), FetchError> {
+    async fn resume_to_file(&self, exchange: &Exchange, path: &Path) -> Result<Saved, FetchError> {
+        let mut part = Part::open(path, Algorithm::Sha256)?;
+        let tag = part.validator(&exchange.url);
+        let after = tag.as_ref().map(|tag| (part.length(), tag.as_str()));
+        let (answer, mut response) = self.begin_exchange(exchange, after).await?;
+        // Nothing is missing but the end: an earlier process did not come to write it down.
+        let end =
+            answer.header("content-range").and_then(|range| range.strip_prefix("bytes */")?.parse().ok());
+        let is_whole = answer.status == 416 && tag.is_some() && end == Some(part.length());
+        if !is_whole {
+            if !answer.is_success() {
+                return Ok(Saved { answer, file: None });
+            }
+            let goes_on = tag.is_some() && starts_at(&response) == Some(part.length());
+            match answer.status {
+                206 if goes_on => {}
+                206 => return Err(FetchError::Status { url: exchange.url.clone(), status: 206 }),
+                _ => {
+                    let tag = answer.header("etag").filter(|tag| tag.starts_with('"'));
+                    part.restart(&exchange.url, tag)?;
+                }
+            }
+            while let Some(chunk) = next(&mut response, exchange).await? {
+                if part.length() + chunk.len() as u64 > exchange.limit {
+                    part.discard();
+                    return Err(too_long(exchange));
+                }
+                part.append(&chunk)?;
+            }
+        }
+        let file = Some((part.digest(), part.length()));
+        part.publish(0o600)?;
+        Ok(Saved { answer, file })
+    }
+
+    /// `after` is how much is here already, and the tag it has.
+    async fn begin_exchange(
+        &self,
+        exchange: &Exchange,
+        after: Option<(u64, &str)>,
+    ) -> Result<(Answer, Response), FetchError> {
         let request = match exchange.method {
             Method::Get => self.direct.get(&exchange.url),
             Method::Head => self.direct.head(&exchange.url),
@@ -161,6 +218,9 @@ impl Fetcher {
                 value.set_sensitive(true);
                 request = request.header(*name, value);
             }
+        }
+        if let Some((length, tag)) = after {
+            request = request.header(RANGE, format!("bytes={length}-")).header(IF_RANGE, tag);
         }
         match &exchange.body {
             Some(Body::Bytes(bytes)) => request = request.body(bytes.clone()),

@@ -155,7 +155,7 @@ fn validator_of(response: &Response) -> Option<String> {
     tag.or_else(|| text(LAST_MODIFIED)).map(str::to_owned)
 }
 
-fn starts_at(response: &Response) -> Option<u64> {
+pub(crate) fn starts_at(response: &Response) -> Option<u64> {
     let range = response.headers().get(CONTENT_RANGE)?.to_str().ok()?;
     range.strip_prefix("bytes ")?.split('-').next()?.trim().parse().ok()
 }

@@ -20,6 +20,6 @@ mod patience;
 pub use client::{Fetcher, Refusal, Source};
 pub use digest::{Algorithm, Digest, Hasher, is_file};
 pub use error::FetchError;
-pub use exchange::{Answer, Body, Exchange, Method, Saved};
+pub use exchange::{Answer, Begin, Body, Exchange, Method, Saved};
 pub use file::Order;
 pub use patience::Patience;

@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use landfall_fetch::{Algorithm, Digest, FetchError, Fetcher, Order, Patience, Source};
+use landfall_fetch::{Algorithm, Begin, Digest, Exchange, FetchError, Fetcher, Order, Patience, Source};
 use landfall_testkit::{FileServer, Serve};
 use tempfile::TempDir;
 
@@ -212,4 +212,40 @@ async fn an_authority_that_is_not_trusted_is_not_asked() {
     place.server.serve("/down", Serve::Redirect(plain));
     let error = place.fetch(&place.order(&["/down"], b"")).await.unwrap_err();
     assert!(matches!(&error, FetchError::Transport { source, .. } if source.is_redirect()), "{error:?}");
+}
+
+#[tokio::test]
+async fn an_answer_that_broke_off_is_taken_up_where_it_broke_off() {
+    let place = Place::new();
+    let bytes = content();
+    place.server.serve("/once", Serve::Cut { bytes: bytes.clone(), after: 1000, times: 1 });
+    let mut question = Exchange::get(place.server.url("/once"), QUICK.idle, 1 << 30);
+    question.begin = Begin::WhereCut;
+    let target = place.folder.path().join("payload");
+    place.fetcher.exchange_to_file(&question, &target).await.unwrap_err();
+    assert_eq!(place.visible(), [""; 0], "nothing that is not whole has its name");
+    let saved = place.fetcher.exchange_to_file(&question, &target).await.unwrap();
+    assert_eq!(saved.file, Some((Digest::of(Algorithm::Sha256, &bytes), bytes.len() as u64)));
+    assert_eq!(std::fs::read(&target).unwrap(), bytes);
+    assert_eq!(place.server.asked(), ["GET /once", "GET /once from 1000"]);
+
+    // The process ended between the last byte and the name.
+    place.server.serve("/whole", Serve::Cut { bytes: bytes.clone(), after: bytes.len() - 1, times: 1 });
+    question.url = place.server.url("/whole");
+    let target = place.folder.path().join("whole");
+    place.fetcher.exchange_to_file(&question, &target).await.unwrap_err();
+    let part =
+        names(place.folder.path()).into_iter().find(|name| name.ends_with("whole.landfall-part")).unwrap();
+    std::fs::write(place.folder.path().join(part), &bytes).unwrap();
+    place.fetcher.exchange_to_file(&question, &target).await.unwrap();
+    assert_eq!(std::fs::read(&target).unwrap(), bytes);
+
+    // Another document under the same name: from the start.
+    place.server.serve("/other", Serve::Cut { bytes: bytes.clone(), after: 1000, times: 1 });
+    question.url = place.server.url("/other");
+    let target = place.folder.path().join("other");
+    place.fetcher.exchange_to_file(&question, &target).await.unwrap_err();
+    place.server.file("/other", "short and new");
+    place.fetcher.exchange_to_file(&question, &target).await.unwrap();
+    assert_eq!(std::fs::read(&target).unwrap(), b"short and new");
 }

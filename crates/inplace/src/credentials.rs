@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `bootstrap_url` and `bootstrap_secret` are on RHCOS where progress is told; `progress_url` names another place for
-//! both. `registry_auth` is a `config.json` for registries that the machine itself has no access to.
+//! both. `hub_url` and `hub_token` name a hub that is told as well. `registry_auth` is a `config.json` for registries that the machine itself has no access to.
 
 use landfall_model::Secret;
 use serde_json::Value;
@@ -22,6 +22,7 @@ pub const MAX_BYTES: u64 = 1024 * 1024;
 pub struct Credentials {
     pub source: Source,
     pub progress: Option<ProgressEndpoint>,
+    pub hub: Option<HubEndpoint>,
     /// A `config.json` with access to registries.
     pub registry_auth: Option<Secret<String>>,
 }
@@ -57,6 +58,15 @@ pub struct ProgressEndpoint {
     pub cluster: String,
 }
 
+/// A hub that progress is told to.
+#[expect(missing_debug_implementations, reason = "holds a token")]
+pub struct HubEndpoint {
+    pub url: String,
+    pub token: Secret<String>,
+    /// Where none are given, the machine's own count.
+    pub authorities: Option<String>,
+}
+
 /// Every way in which the Secret cannot be used, at once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
@@ -66,8 +76,8 @@ pub enum CredentialsError {
     Incomplete { missing: Vec<&'static str> },
     #[error("`{field}` of the Secret is not an https:// URL")]
     NotProtected { field: &'static str },
-    #[error("`ca_cert` of the Secret holds no certificate")]
-    NoAuthority,
+    #[error("`{field}` of the Secret holds no certificate")]
+    NoAuthority { field: &'static str },
     #[error("`{field}` of the Secret has characters that cannot be sent in a header")]
     NotSendable { field: &'static str },
 }
@@ -87,24 +97,27 @@ impl Credentials {
             Flavour::Rhcos => &["ignition_url", "ignition_token", "ca_cert"],
             Flavour::Rhel => &["bootstrap_url", "bootstrap_secret", "workerid", "clusterid", "region"],
         };
-        let missing: Vec<&'static str> =
-            required.iter().copied().filter(|name| text(name).is_none()).collect();
+        let hub: &[&'static str] = if text("hub_url").is_some() { &["hub_token"] } else { &[] };
+        let required = required.iter().chain(hub).copied();
+        let missing: Vec<&'static str> = required.filter(|name| text(name).is_none()).collect();
         if !missing.is_empty() {
             return Err(CredentialsError::Incomplete { missing });
         }
-        for field in ["ignition_url", "bootstrap_url", "progress_url"] {
+        for field in ["ignition_url", "bootstrap_url", "progress_url", "hub_url"] {
             if text(field).is_some_and(|url| !url.starts_with("https://")) {
                 return Err(CredentialsError::NotProtected { field });
             }
         }
-        for field in ["ignition_token", "bootstrap_secret", "region"] {
+        for field in ["ignition_token", "bootstrap_secret", "region", "hub_token"] {
             if text(field).is_some_and(|value| !value.bytes().all(|byte| (b' '..=b'~').contains(&byte))) {
                 return Err(CredentialsError::NotSendable { field });
             }
         }
         let authorities = text("ca_cert");
-        if authorities.as_ref().is_some_and(|pem| !pem.contains("-----BEGIN CERTIFICATE-----")) {
-            return Err(CredentialsError::NoAuthority);
+        for field in ["ca_cert", "hub_ca_cert"] {
+            if text(field).is_some_and(|pem| !pem.contains("-----BEGIN CERTIFICATE-----")) {
+                return Err(CredentialsError::NoAuthority { field });
+            }
         }
         let named = |name: &str| text(name).unwrap_or_default();
         let source = match flavour {
@@ -132,11 +145,16 @@ impl Credentials {
             worker: named("workerid"),
             cluster: named("clusterid"),
         });
+        let hub = text("hub_url").zip(text("hub_token")).map(|(url, token)| HubEndpoint {
+            url,
+            token: Secret::new(token),
+            authorities: text("hub_ca_cert"),
+        });
         let registry_auth = object.get("registry_auth").map(|auth| match auth {
             Value::String(text) => Secret::new(text.clone()),
             other => Secret::new(other.to_string()),
         });
-        Ok(Self { source, progress, registry_auth })
+        Ok(Self { source, progress, hub, registry_auth })
     }
 
     /// Everything in it that must not be written down anywhere else.
@@ -146,7 +164,8 @@ impl Credentials {
             Source::Payload { password, .. } => password.expose().clone(),
         };
         let progress = self.progress.as_ref().map(|endpoint| endpoint.password.expose().clone());
-        [Some(own), progress].into_iter().flatten().map(Secret::new).collect()
+        let hub = self.hub.as_ref().map(|endpoint| endpoint.token.expose().clone());
+        [Some(own), progress, hub].into_iter().flatten().map(Secret::new).collect()
     }
 }
 
@@ -204,7 +223,7 @@ mod tests {
             refused(&json!({"ignition_url": url, "ignition_token": token, "ca_cert": ca}), Flavour::Rhcos)
         };
         assert_eq!(with("http://i", CA, "t"), CredentialsError::NotProtected { field: "ignition_url" });
-        assert_eq!(with("https://i", "x", "t"), CredentialsError::NoAuthority);
+        assert_eq!(with("https://i", "x", "t"), CredentialsError::NoAuthority { field: "ca_cert" });
         assert_eq!(with("https://i", CA, "a\nb"), CredentialsError::NotSendable { field: "ignition_token" });
     }
 }

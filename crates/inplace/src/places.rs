@@ -43,6 +43,11 @@ impl Folder {
         self.0.join("payload.tar")
     }
 
+    /// There before the one-time password is shown to anybody: from then on it may be spent.
+    pub fn asked(&self) -> PathBuf {
+        self.0.join("asked")
+    }
+
     /// The payload, unpacked.
     pub fn scripts(&self) -> PathBuf {
         self.0.join("scripts")
@@ -59,6 +64,11 @@ impl Folder {
     /// The sequence number of the last progress that was taken: beside the folder, because it outlives it.
     pub fn told(&self) -> PathBuf {
         self.0.with_extension("told")
+    }
+
+    /// The same for the hub.
+    pub fn told_hub(&self) -> PathBuf {
+        self.0.with_extension("hub.told")
     }
 
     /// One half of the payload ended well.

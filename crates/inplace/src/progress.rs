@@ -1,17 +1,18 @@
-//! Telling how far an attempt is: to a webhook, every event once and in order, and to the node's annotation, the newest
-//! state only.
+//! Telling how far an attempt is: to a webhook and to a hub, every event once and in order, and to the node's annotation, the
+//! newest state only.
 //!
 //! The queue is the ledger itself: an event is in it before anybody hears of it, and stays. Beside it lies the number of
-//! the last event the webhook took, so that the next process goes on there, even one that finds the attempt ended: what
+//! the last event each of them took, so that the next process goes on there, even one that finds the attempt ended: what
 //! could not be told at the end is told when the same Secret is handed in again. Telling never holds the work up, and what
 //! is told of one event is the same however often it is told: `(attempt, sequence)` names it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use landfall_fetch::{Exchange, Method};
+use landfall_fetch::{Begin, Exchange, Method};
 use landfall_model::chain;
+use landfall_model::in_place::Progress;
 use landfall_model::step::{Event, Happening};
 use landfall_steps::durable::Access;
 use landfall_steps::events::Sink;
@@ -19,7 +20,8 @@ use landfall_steps::{RunRecord, read_all};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
-use crate::credentials::ProgressEndpoint;
+use crate::credentials::{Credentials, HubEndpoint, ProgressEndpoint};
+use crate::oci;
 use crate::places::{Folder, RUN, STATE};
 use crate::request::{ClusterUse, Request};
 use crate::steps::Given;
@@ -36,6 +38,16 @@ const LONGEST_PAUSE: Duration = Duration::from_mins(2);
 /// For the last words, when the process is about to end.
 const LAST_WORDS: Duration = Duration::from_secs(30);
 
+/// Characters of a reason that a hub is told: the end of what a program said is in there.
+const MAX_REASON: usize = 8000;
+
+/// Who is told every event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listener {
+    Webhook,
+    Hub,
+}
+
 /// Wakes the teller when something happened.
 #[derive(Clone, Debug, Default)]
 pub struct Wake(Arc<Notify>);
@@ -48,7 +60,8 @@ pub struct Teller<W> {
     attempt: String,
     given: Option<Arc<Given>>,
     wake: Wake,
-    told: u64,
+    /// The last event that each was told.
+    told: [(Listener, u64); 2],
     shown: Option<State>,
 }
 
@@ -73,6 +86,79 @@ pub fn message(event: &Event, request: &Request, endpoint: &ProgressEndpoint) ->
     })
 }
 
+/// What the hub is told of it.
+fn progress(event: &Event) -> Progress {
+    let mut state = story::after(event);
+    if let State::Failed { reason, .. } | State::RolledBack { reason, .. } = &mut state {
+        *reason = reason.chars().take(MAX_REASON).collect();
+    }
+    let step = match &event.what {
+        Happening::Step { step, .. } => Some(step.clone()),
+        _ => None,
+    };
+    Progress {
+        attempt: event.attempt.clone(),
+        sequence: event.sequence,
+        time: event.time,
+        boot_id: event.boot_id.clone(),
+        state,
+        step,
+    }
+}
+
+// === impl Listener ===
+
+impl Listener {
+    /// Where it is written down what it was told.
+    fn told(self, attempt: &str) -> PathBuf {
+        match self {
+            Self::Webhook => Folder::of(attempt).told(),
+            Self::Hub => Folder::of(attempt).told_hub(),
+        }
+    }
+
+    /// How it is told of an event; nothing when the Secret names no such listener.
+    fn question(
+        self,
+        credentials: &Credentials,
+        request: &Request,
+        event: &Event,
+    ) -> Option<(Trust, Exchange)> {
+        let post = |url: String, body: String| Exchange {
+            method: Method::Post,
+            url,
+            headers: Vec::new(),
+            body: Some(body.into()),
+            within: WITHIN,
+            limit: MAX_ANSWER,
+            begin: Begin::Anew,
+        };
+        let (trust, question) = match self {
+            Self::Webhook => {
+                let endpoint = credentials.progress.as_ref()?;
+                let body = message(event, request, endpoint).to_string();
+                let question = post(endpoint.url.clone(), body)
+                    .header("x-one-time-password", endpoint.password.expose().clone())
+                    .header("idempotency-key", format!("{}-{}", event.attempt, event.sequence));
+                (endpoint.authorities.clone(), question)
+            }
+            Self::Hub => {
+                let HubEndpoint { url, token, authorities } = credentials.hub.as_ref()?;
+                let url = format!(
+                    "{}/api/v1/nodes/{}/progress",
+                    url.trim_end_matches('/'),
+                    oci::escape(&request.node)
+                );
+                let body = serde_json::to_string(&progress(event)).ok()?;
+                let question = post(url, body).header("authorization", format!("Bearer {}", token.expose()));
+                (authorities.clone(), question)
+            }
+        };
+        let question = question.header("content-type", "application/json");
+        Some((trust.map_or(Trust::Machine, Trust::Only), question))
+    }
+}
+
 // === impl Wake ===
 
 impl Sink for Wake {
@@ -93,15 +179,18 @@ impl<W: World> Teller<W> {
         given: Option<&Arc<Given>>,
         wake: &Wake,
     ) -> Self {
-        let told = read(&**world, &Folder::of(attempt).told(), 32).ok().flatten();
-        let told = told.and_then(|bytes| String::from_utf8(bytes).ok()?.trim().parse().ok());
+        let told = |listener: Listener| {
+            let bytes = read(&**world, &listener.told(attempt), 32).ok().flatten();
+            let told = bytes.and_then(|bytes| String::from_utf8(bytes).ok()?.trim().parse().ok());
+            (listener, told.unwrap_or(0))
+        };
         Self {
             world: world.clone(),
             request: request.clone(),
             attempt: attempt.to_owned(),
             given: given.cloned(),
             wake: wake.clone(),
-            told: told.unwrap_or(0),
+            told: [Listener::Webhook, Listener::Hub].map(told),
             shown: None,
         }
     }
@@ -139,50 +228,46 @@ impl<W: World> Teller<W> {
         let records = read_all(&*self.world.disk(), &self.world.place(Path::new(STATE)), RUN);
         let record = records.unwrap_or_default().into_iter().find(|record| record.attempt() == self.attempt);
         let Some(record) = record else { return true };
-        let posted = self.post(&record).await;
         let shown = self.show(&record).await;
-        posted && shown
+        // One that does not listen does not keep the other from hearing.
+        let mut heard = true;
+        for place in 0..self.told.len() {
+            heard &= self.post(&record, place).await;
+        }
+        heard && shown
     }
 
-    async fn post(&mut self, record: &RunRecord) -> bool {
+    /// Tells one listener what it was not told yet.
+    async fn post(&mut self, record: &RunRecord, place: usize) -> bool {
         let given = self.given.clone();
-        let endpoint = given.as_ref().and_then(|given| given.credentials.as_ref().ok()?.progress.as_ref());
-        let Some(endpoint) = endpoint else { return true };
-        let trust = endpoint.authorities.clone().map_or(Trust::Machine, Trust::Only);
-        for event in record.events_after(self.told) {
-            let question = Exchange {
-                method: Method::Post,
-                url: endpoint.url.clone(),
-                headers: Vec::new(),
-                body: Some(message(event, &self.request, endpoint).to_string().into()),
-                within: WITHIN,
-                limit: MAX_ANSWER,
-            };
-            let question = question
-                .header("content-type", "application/json")
-                .header("x-one-time-password", endpoint.password.expose().clone())
-                .header("idempotency-key", format!("{}-{}", event.attempt, event.sequence));
+        let credentials = given.as_ref().and_then(|given| given.credentials.as_ref().ok());
+        let Some(credentials) = credentials else { return true };
+        let (listener, told) = self.told[place];
+        for event in record.events_after(told) {
+            let question = listener.question(credentials, &self.request, event);
+            let Some((trust, question)) = question else { return true };
             match self.world.exchange(&trust, &question).await {
                 // What it will never take must not hold up what comes behind it.
-                Ok(answer) if answer.is_success() || matches!(answer.status, 400 | 409 | 422) => {}
+                Ok(answer) if answer.is_success() || matches!(answer.status, 400 | 409 | 413 | 422) => {}
                 Ok(answer) => {
-                    tracing::info!(status = answer.status, "The progress endpoint does not take a report.");
+                    tracing::info!(?listener, status = answer.status, "Progress is not taken.");
                     return false;
                 }
                 Err(error) => {
-                    tracing::info!(error = %chain(&error), "The progress endpoint does not answer.");
+                    tracing::info!(?listener, error = %chain(&error), "Nobody takes progress.");
                     return false;
                 }
             }
-            self.told = event.sequence;
-            self.remember();
+            self.told[place].1 = event.sequence;
+            self.remember(place);
         }
         true
     }
 
     /// Losing this means telling some events twice, which is harmless.
-    fn remember(&self) {
-        let (path, text) = (Folder::of(&self.attempt).told(), self.told.to_string());
+    fn remember(&self, place: usize) {
+        let (listener, told) = self.told[place];
+        let (path, text) = (listener.told(&self.attempt), told.to_string());
         if let Err(error) = write(&*self.world, &path, text.as_bytes(), Access::PRIVATE) {
             tracing::debug!(error = %chain(&error), "It is not written down what was told.");
         }

@@ -1,22 +1,31 @@
 //! Getting what the machine is made of: once, because a one-time password is spent once. What is downloaded for the
 //! preflight is what is applied.
+//!
+//! Whether a server counts a password as spent when its answer was cut off is the server's affair. So it is written down
+//! before the password is first shown; a download that was cut off goes on where it was, as long as the server says that it
+//! still sends the same; and a server that turns the password away after that has said that it is spent: no later try can
+//! help, only a new Secret.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_fetch::{Exchange, FetchError};
+use landfall_fetch::{Begin, Exchange, FetchError};
+use landfall_model::chain;
 use landfall_steps::durable::{self, Access};
+use landfall_steps::{BootId, BootIdError};
 
 use crate::credentials::{Credentials, Source};
 use crate::ignition;
 use crate::oci;
 use crate::payload;
 use crate::places::Folder;
-use crate::world::{Trust, World, make_dir};
+use crate::world::{Trust, World, make_dir, write};
 
 /// The server makes the payload while we wait.
 const WITHIN: Duration = Duration::from_mins(5);
+/// How often a download that was cut off is gone on with by one process.
+const MAX_CUTS: u32 = 4;
 /// What servers of Ignition configurations speak.
 const ACCEPT: &str = "application/vnd.coreos.ignition+json;version=3.2.0, */*;q=0.1";
 
@@ -32,6 +41,8 @@ pub struct Got {
 pub enum SourceError {
     #[error("cannot prepare a place for the download")]
     Place(#[source] durable::Error),
+    #[error("cannot tell which boot this is")]
+    Boot(#[source] BootIdError),
     #[error("cannot look for an earlier download")]
     Look(#[source] std::io::Error),
     #[error("cannot reach {what} at `{url}`")]
@@ -41,6 +52,11 @@ pub enum SourceError {
         #[source]
         source: FetchError,
     },
+    #[error(
+        "the one-time password is spent: an earlier download with it was cut off, and `{url}` answered {status} to the next; \
+         put a new password into the Secret"
+    )]
+    Spent { url: String, status: u16 },
     #[error("{what} at `{url}` answered {status}{hint}")]
     Status { what: &'static str, url: String, status: u16, hint: &'static str },
 }
@@ -51,6 +67,7 @@ impl SourceError {
     /// Whether the same Secret may do later.
     pub fn is_retryable(&self) -> bool {
         match self {
+            Self::Spent { .. } => false,
             Self::Status { status, .. } => !matches!(status, 400 | 401 | 403 | 404 | 410),
             _ => true,
         }
@@ -59,7 +76,7 @@ impl SourceError {
 
 /// Downloads, unless an earlier process has.
 pub async fn get(world: &impl World, credentials: &Credentials, folder: &Folder) -> Result<Got, SourceError> {
-    let (what, url, target, trust, question) = match &credentials.source {
+    let (what, url, target, trust, mut question) = match &credentials.source {
         Source::Ignition { url, token, authorities } => {
             let question = Exchange::get(url.as_str(), WITHIN, ignition::MAX_BYTES)
                 .header("authorization", token.expose().clone())
@@ -81,15 +98,39 @@ pub async fn get(world: &impl World, credentials: &Credentials, folder: &Folder)
             ("the bootstrap endpoint", url, folder.payload(), trust, question)
         }
     };
+    question.begin = Begin::WhereCut;
     if world.exists(&target).map_err(SourceError::Look)? {
         return Ok(Got { path: target, server_time: None });
     }
     make_dir(world, folder.path(), Access::PRIVATE_DIR).map_err(SourceError::Place)?;
-    let part = part_of(&target);
-    let saved = world.download(&trust, &question, &world.place(&part)).await;
+    let part = part_of(&target, &world.boot().map_err(SourceError::Boot)?);
+    let is_once = matches!(credentials.source, Source::Payload { .. });
+    let mut was_asked = is_once && world.exists(&folder.asked()).map_err(SourceError::Look)?;
+    if is_once && !was_asked {
+        write(world, &folder.asked(), b"", Access::PRIVATE).map_err(SourceError::Place)?;
+    }
+    let mut cuts = 0;
+    let saved = loop {
+        match world.download(&trust, &question, &world.place(&part)).await {
+            // Now rather than at the next start: the password may be good for some minutes only.
+            Err(error) if cuts < MAX_CUTS && !error.is_lasting() && !error.is_unreached() => {
+                tracing::info!(error = %chain(&error), "The download was cut off and goes on.");
+                (cuts, was_asked) = (cuts + 1, is_once);
+            }
+            saved => break saved,
+        }
+    };
+    if !was_asked && saved.as_ref().is_err_and(FetchError::is_unreached) {
+        // Nobody was shown anything.
+        world.remove_all(&folder.asked()).map_err(SourceError::Look)?;
+    }
     let saved = saved.map_err(|source| SourceError::Reach { what, url: url.clone(), source })?;
     if saved.file.is_none() {
         let status = saved.answer.status;
+        let is_refused = (400..500).contains(&status) && !matches!(status, 408 | 425 | 429);
+        if was_asked && is_refused {
+            return Err(SourceError::Spent { url: url.clone(), status });
+        }
         let hint = match status {
             401 | 403 => ": the token is not valid, or was used before; a new Secret is needed",
             511 => ": it does not know the token yet",
@@ -103,9 +144,10 @@ pub async fn get(world: &impl World, credentials: &Credentials, folder: &Folder)
     Ok(Got { path: target, server_time })
 }
 
-fn part_of(target: &Path) -> PathBuf {
+/// Of this boot alone: what was written before the power went may not be on the disk as it was sent.
+fn part_of(target: &Path, boot: &BootId) -> PathBuf {
     let mut name = target.file_name().unwrap_or_default().to_owned();
-    name.push(".part");
+    name.push(format!(".{}", boot.as_str().get(..8).unwrap_or(boot.as_str())));
     target.with_file_name(name)
 }
 

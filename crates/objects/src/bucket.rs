@@ -287,11 +287,9 @@ impl Bucket {
         }
         let mut exchange = Exchange {
             method: ask.method,
-            url,
             headers: vec![("authorization", signed.authorization)],
             body: ask.body.clone(),
-            within: ask.within,
-            limit: ask.limit,
+            ..Exchange::get(url, ask.within, ask.limit)
         };
         exchange = exchange.header("x-amz-date", signed.time).header("x-amz-content-sha256", ask.hash);
         for (name, value) in ask.headers {

@@ -50,6 +50,16 @@ pub enum Serve {
         value: String,
         bytes: Vec<u8>,
     },
+    /// For who shows this header, the first time cut off after this many bytes. From then on it gives the rest to who asks for
+    /// it with the tag, when it `resumes`, and turns everybody else away with 401: what it was shown is spent.
+    Once {
+        header: &'static str,
+        value: String,
+        bytes: Vec<u8>,
+        after: usize,
+        resumes: bool,
+        spent: bool,
+    },
     /// Takes what is posted by who shows this header, once this many were turned away with 503.
     Post {
         header: &'static str,
@@ -135,6 +145,11 @@ impl FileServer {
         self.lock().paths.insert(path.to_owned(), how);
     }
 
+    /// How this path is served now.
+    pub fn served(&self, path: &str) -> Option<Serve> {
+        self.lock().paths.get(path).cloned()
+    }
+
     pub fn file(&self, path: &str, bytes: impl Into<Vec<u8>>) {
         self.serve(path, Serve::File(bytes.into()));
     }
@@ -202,8 +217,14 @@ async fn respond(stream: &mut TlsStream<TcpStream>, state: &Mutex<State>) -> Res
         state.asked.push(format!("{method} {path}{tail}"));
         let behaviour = state.paths.get_mut(path);
         let now = behaviour.as_deref().cloned();
-        if let Some(Serve::Cut { times, .. } | Serve::Post { refuse: times, .. }) = behaviour {
-            *times = times.saturating_sub(1);
+        match behaviour {
+            Some(Serve::Once { header: name, value, spent, .. }) => {
+                *spent |= header(name).as_ref() == Some(value);
+            }
+            Some(Serve::Cut { times, .. } | Serve::Post { refuse: times, .. }) => {
+                *times = times.saturating_sub(1);
+            }
+            _ => {}
         }
         now
     };
@@ -215,6 +236,14 @@ async fn respond(stream: &mut TlsStream<TcpStream>, state: &Mutex<State>) -> Res
                 return status(stream, 401).await;
             }
             body(stream, &bytes, None, None, usize::MAX).await
+        }
+        Some(Serve::Once { header: name, value, bytes, after, resumes, spent }) => {
+            let goes_on = resumes && from.is_some() && header("if-range").is_some();
+            if header(name) != Some(value) || (spent && !goes_on) {
+                return status(stream, 401).await;
+            }
+            let cut = if spent { usize::MAX } else { after };
+            body(stream, &bytes, from, header("if-range").as_deref(), cut).await
         }
         Some(Serve::Post { header: name, value, refuse }) => {
             let length = header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
@@ -283,6 +312,13 @@ async fn body(
 ) -> Result<()> {
     let mixed = bytes.iter().fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(*byte)));
     let tag = format!("\"{}-{mixed:x}\"", bytes.len());
+    if from == Some(bytes.len()) && if_range == Some(&tag) {
+        let answer = format!(
+            "HTTP/1.1 416 x\r\ncontent-length: 0\r\ncontent-range: bytes */{}\r\nconnection: close\r\n\r\n",
+            bytes.len()
+        );
+        return Ok(stream.write_all(answer.as_bytes()).await?);
+    }
     let from = from.filter(|from| *from < bytes.len() && if_range.is_none_or(|given| given == tag));
     let rest = &bytes[from.unwrap_or(0)..];
     let (code, range) = match from {

@@ -8,7 +8,7 @@ use landfall_model::chain;
 use serde_json::Value;
 
 use super::{Check, Outcome};
-use crate::credentials::{Credentials, CredentialsError, ProgressEndpoint};
+use crate::credentials::{Credentials, CredentialsError, HubEndpoint, ProgressEndpoint};
 use crate::flavour::Flavour;
 use crate::ignition::{self, Ignition};
 use crate::machine_config::{self, Host};
@@ -85,6 +85,7 @@ impl<'a, W: World> Checks<'a, W> {
             self.mirrors().await;
         }
         self.progress(credentials.progress.as_ref()).await;
+        self.hub(credentials.hub.as_ref()).await;
         self.disk();
         self.node().await;
     }
@@ -276,6 +277,16 @@ impl<'a, W: World> Checks<'a, W> {
                 self.say("progress", Outcome::Passed, format!("{} answers ({status})", endpoint.url));
             }
             Err(error) => self.say("progress", Outcome::FailedForNow, error),
+        }
+    }
+
+    /// A hub that is away holds nothing up.
+    async fn hub(&mut self, endpoint: Option<&HubEndpoint>) {
+        let Some(endpoint) = endpoint else { return };
+        let trust = endpoint.authorities.clone().map_or(Trust::Machine, Trust::Only);
+        match self.status(&trust, &endpoint.url).await {
+            Ok(status) => self.say("hub", Outcome::Passed, format!("{} answers ({status})", endpoint.url)),
+            Err(error) => self.say("hub", Outcome::Warned, error),
         }
     }
 

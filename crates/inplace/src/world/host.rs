@@ -25,6 +25,8 @@ pub use super::cluster::ClusterAccess;
 /// A certificate authority or a few.
 const MAX_AUTHORITIES: u64 = 4 * 1024 * 1024;
 
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const MAX_BOOT_ID: u64 = 128;
 /// In which `/proc` counts, on every architecture.
 const TICKS: u64 = 100;
 
@@ -101,7 +103,11 @@ impl World for HostWorld {
     }
 
     fn boot(&self) -> Result<BootId, BootIdError> {
-        BootId::read(&HostDisk)
+        // That of the machine below the root: a container's own may be that of a kernel around the machine.
+        match HostDisk.read(&self.place(Path::new(BOOT_ID)), MAX_BOOT_ID) {
+            Ok(bytes) => BootId::parse(&String::from_utf8_lossy(&bytes)),
+            Err(_) => BootId::read(&HostDisk),
+        }
     }
 
     fn now(&self) -> Timestamp {

@@ -22,6 +22,7 @@ mod node_cluster;
 mod node_fleet_lock;
 mod node_hook;
 mod node_in_place;
+mod node_in_place_password;
 mod node_network;
 mod node_prepare;
 mod node_sysext;

@@ -6,20 +6,22 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
 
 use landfall_testkit::{
-    ApiServer, FileServer, HOST_ADDRESS, Node, NodeSpec, Registry, Serve, eventually, have,
+    ApiServer, FileServer, HOST_ADDRESS, Node, NodeSpec, Registry, Serve, eventually, free_port, have,
 };
 use serde_json::{Value, json};
 
 use crate::command::{Bench, Run};
+use crate::hub;
 
-const DAEMON: &str = include_str!("../../../../testbed/node/machine-config-daemon");
-const TOKEN: &str = "Bearer dG9rZW4tb2YtdGhlLWlnbml0aW9uLXNlcnZlcg==";
+pub(crate) const DAEMON: &str = include_str!("../../../../testbed/node/machine-config-daemon");
+pub(crate) const TOKEN: &str = "Bearer dG9rZW4tb2YtdGhlLWlnbml0aW9uLXNlcnZlcg==";
 const PASSWORD: &str = "one-time-password-4711";
+const HUB_TOKEN: &str = "landfall.token-of-the-hub.4711";
 /// Three boots on a loaded machine.
 const LIMIT: Duration = Duration::from_mins(10);
 const SOURCE: &str = "quay.io/openshift-release-dev/ocp-v4.0-art-dev";
 
-fn archive(files: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn archive(files: &[(&str, &str)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (path, content) in files {
         let mut header = tar::Header::new_gnu();
@@ -33,6 +35,18 @@ fn archive(files: &[(&str, &str)]) -> Vec<u8> {
 
 /// What an Ignition server sends: a MachineConfig, the files beside it, mirrors and access for the registry.
 fn ignition(registry: &Registry, digest: &str, password: &str, fips: bool) -> Vec<u8> {
+    ignition_of(registry, digest, password, fips, "new\n", &[("/etc/new", "life")])
+}
+
+/// The same with this access to the cluster, and with these files in its MachineConfig.
+pub(crate) fn ignition_of(
+    registry: &Registry,
+    digest: &str,
+    password: &str,
+    fips: bool,
+    kubeconfig: &str,
+    files: &[(&str, &str)],
+) -> Vec<u8> {
     let data = |text: &str| {
         let escaped: String = text.bytes().map(|byte| format!("%{byte:02X}")).collect();
         json!({"source": format!("data:,{escaped}")})
@@ -43,12 +57,13 @@ fn ignition(registry: &Registry, digest: &str, password: &str, fips: bool) -> Ve
          [[registry.mirror]]\nlocation = \"{}/ocp\"\n",
         registry.host()
     );
+    let files: Vec<Value> = files.iter().map(|(path, text)| file(path, text)).collect();
     let config = json!({"apiVersion": "machineconfiguration.openshift.io/v1", "kind": "MachineConfig",
         "metadata": {"name": "rendered-worker-2"},
-        "spec": {"fips": fips, "config": {"ignition": {"version": "3.2.0"}, "storage": {"files": [file("/etc/new", "life")]}}}});
+        "spec": {"fips": fips, "config": {"ignition": {"version": "3.2.0"}, "storage": {"files": files}}}});
     json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [
         file("/etc/mcs-machine-config-content.json", &config.to_string()),
-        file("/etc/kubernetes/kubeconfig", "new\n"),
+        file("/etc/kubernetes/kubeconfig", kubeconfig),
         file("/etc/machine-config-daemon/node-annotations.json", "{}"),
         file("/etc/containers/registries.conf", &settings),
         file("/var/lib/kubelet/config.json", &registry.auth(password)),
@@ -82,6 +97,9 @@ impl Site {
             "/boot/upiworker",
             Serve::Post { header: "x-one-time-password", value: PASSWORD.into(), refuse: 1 },
         );
+        let value = format!("Bearer {HUB_TOKEN}");
+        let hub = Serve::Post { header: "authorization", value, refuse: 2 };
+        site.server.serve("/hub/api/v1/nodes/n1/progress", hub);
         site.secret(TOKEN, site.server.authority());
         site
     }
@@ -94,7 +112,8 @@ impl Site {
 
     fn secret(&self, token: &str, authority: &str) -> Value {
         let secret = json!({"ignition_url": self.server.url("/ignition"), "ignition_token": token, "ca_cert": authority,
-            "bootstrap_url": self.server.url("/boot"), "bootstrap_secret": PASSWORD});
+            "bootstrap_url": self.server.url("/boot"), "bootstrap_secret": PASSWORD,
+            "hub_url": self.server.url("/hub/"), "hub_token": HUB_TOKEN, "hub_ca_cert": self.server.authority()});
         self.bench.file("secret.json", secret.to_string());
         secret
     }
@@ -116,7 +135,7 @@ impl Site {
 /// I2: the original printed passwords and tokens to its logs.
 #[track_caller]
 fn assert_quiet(run: &Run) {
-    for secret in [TOKEN.trim_start_matches("Bearer "), PASSWORD, Registry::PASSWORD] {
+    for secret in [TOKEN.trim_start_matches("Bearer "), PASSWORD, HUB_TOKEN, Registry::PASSWORD] {
         assert!(!run.stdout.contains(secret) && !run.stderr.contains(secret), "{secret} is told: {run:?}");
     }
 }
@@ -238,12 +257,15 @@ fn a_labelled_node_is_armed_once_and_its_label_is_off() {
     let shown: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!((&shown["state"], &shown["step"]), (&json!("Rebooting"), &json!("go-down")), "{shown}");
     // And at the webhook: in order, each once, although the first try was turned away.
-    let told: Vec<Value> =
+    let posted: Vec<Value> =
         site.server.posted().iter().map(|text| serde_json::from_str(text).unwrap()).collect();
+    let (told, to_hub): (Vec<Value>, Vec<Value>) =
+        posted.into_iter().partition(|posted| !posted["hostname"].is_null());
     let numbers: Vec<u64> = told.iter().map(|told| told["sequence"].as_u64().unwrap()).collect();
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
     assert_eq!(told.last().unwrap()["state"], "Rebooting");
     assert_eq!(told.last().unwrap()["attempt"], shown["attempt"]);
+    assert_hub_takes(&to_hub, told.len());
 
     // I8: the label comes back late; the same attempt is found waiting for its reboot, and nothing runs again.
     let asked = site.server.asked().iter().filter(|line| *line == "GET /ignition").count();
@@ -264,6 +286,22 @@ fn a_labelled_node_is_armed_once_and_its_label_is_off() {
     assert_eq!(std::fs::read_to_string(folder.join("machine-config-daemon")).unwrap(), DAEMON);
 }
 
+/// What was meant for a hub is what a hub takes: each event once, the newest one shown.
+#[track_caller]
+fn assert_hub_takes(events: &[Value], count: usize) {
+    assert_eq!(events.len(), count, "told as often as the webhook");
+    let bench = Bench::new();
+    let port = free_port().unwrap();
+    let _hub = hub::start(&bench, port);
+    for event in events {
+        let answer = hub::ask(port, "POST", "/api/v1/nodes/n1/progress", &event.to_string());
+        assert_eq!(answer, Some((200, r#"{"outcome":"stored"}"#.to_owned())), "{event:#}");
+    }
+    let (_, shown) = hub::ask(port, "GET", "/api/v1/progress", "").unwrap();
+    let shown: Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["nodes"][0]["state"], json!({"is": "rebooting"}), "{shown:#}");
+}
+
 /// A kubelet that notes with which configuration it started. Not the image's: that one needs a cluster.
 const KUBELET: &str = "[Unit]\nAfter=local-fs.target\n[Service]\nExecStart=/bin/sh -c 'cat /etc/kubernetes/kubeconfig >> /var/lib/started; exec sleep infinity'\n\
 [Install]\nWantedBy=multi-user.target\n";
@@ -279,7 +317,7 @@ fn node_files(spec: &mut NodeSpec) {
 }
 
 /// Waits for the end of an attempt and gives what `landfall node status` says of it.
-fn wait_for_end(node: &Node) -> Value {
+pub(crate) fn wait_for_end(node: &Node) -> Value {
     eventually("the attempt to end", LIMIT, || {
         let status = node.output(&["/usr/local/bin/landfall", "node", "status", "--output=json"]).ok()?;
         let status: Value = serde_json::from_str(&status).ok()?;
@@ -303,7 +341,7 @@ fn start(node: &Node, more: &[&str]) {
 }
 
 /// No secret is left on the disk or in the journal, and what went on after each boot is gone.
-fn assert_clean(node: &Node) {
+pub(crate) fn assert_clean(node: &Node) {
     for secret in [TOKEN.trim_start_matches("Bearer "), PASSWORD] {
         let found = node
             .run(&["grep", "-rlF", secret, "/etc", "/var/lib", "/var/log/landfall", "/usr/local"])
@@ -318,7 +356,7 @@ fn assert_clean(node: &Node) {
 }
 
 /// A machine that looks like RHCOS, with its Secret, and the servers its new life comes from.
-fn rhcos(name: &str) -> (Registry, FileServer, NodeSpec) {
+pub(crate) fn rhcos(name: &str) -> (Registry, FileServer, NodeSpec) {
     let registry = Registry::start(HOST_ADDRESS).unwrap();
     let digest = registry.push("ocp", &archive(&[("usr/bin/machine-config-daemon", DAEMON)])).unwrap();
     let server =
