@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::Args;
 use landfall_cluster::Cluster;
 use landfall_controller::manifests::Settings;
@@ -18,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 use super::tunnel::duration;
 use crate::exit::{Exit, Failure};
 
+/// Of objects in Kubernetes.
+const MAX_NAME: usize = 253;
 /// Who may ask for a node's first certificate on OpenShift.
 const OPENSHIFT_BOOTSTRAPPER: &str =
     "system:serviceaccount:openshift-machine-config-operator:node-bootstrapper";
@@ -118,6 +120,7 @@ pub(crate) struct Controller {
 
 impl Controller {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
+        self.check()?;
         let identity = match &self.identity {
             Some(identity) => identity.clone(),
             None => identity()?,
@@ -160,6 +163,40 @@ impl Controller {
                 }
             }
         })
+    }
+
+    /// What no flag alone can tell.
+    fn check(&self) -> Result<(), Failure> {
+        let wrong = |error: String, hint: &'static str| Err(Failure::usage(anyhow!(error), hint));
+        for (flag, time) in [
+            ("--drain-timeout", self.drain_timeout),
+            ("--claim-timeout", self.claim_timeout),
+            ("--return-timeout", self.return_timeout),
+        ] {
+            if time.is_zero() {
+                return wrong(format!("`{flag}` must be longer than nothing"), "such as `30m` or `3h`");
+            }
+        }
+        let is_name = |name: &str| {
+            let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+            !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(good)
+        };
+        if !is_name(&self.namespace) {
+            return wrong(
+                format!("`{}` is no name of a namespace", self.namespace),
+                "lower-case letters, digits and `-`",
+            );
+        }
+        if let Some(name) = self.secret_template.as_ref().filter(|name| !is_name(name)) {
+            return wrong(
+                format!("`{name}` is no name of a Secret"),
+                "lower-case letters, digits, `-` and `.`",
+            );
+        }
+        if self.image.trim().is_empty() {
+            return wrong("`--image` is empty".to_owned(), "the image that the pods on nodes run");
+        }
+        Ok(())
     }
 
     fn settings(&self) -> Settings {
