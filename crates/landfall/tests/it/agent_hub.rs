@@ -87,6 +87,58 @@ fn what_a_machine_suffers_is_on_the_board_though_hub_and_agent_are_killed() {
         });
 }
 
+/// Killed before it has looked, once its report is on the disk, and once the hub has it: the next agent goes on where it was,
+/// nothing is lost, and no number is used twice.
+#[test]
+fn whenever_the_agent_is_killed_its_successor_goes_on() {
+    let bench = Bench::new();
+    machine(&bench);
+    let port = free_port().unwrap();
+    let _hub = start(&bench, port);
+    let causes = [
+        ("swap-enabled", "\t[ERROR Swap]: running with swap on is not supported. Please disable swap"),
+        ("missing-host-binary", "[ERROR FileExisting-conntrack]: conntrack not found in system path"),
+    ];
+    let on_disk = |cause: &str| {
+        let report = fs::read_to_string(bench.path().join("state/report.json")).ok()?;
+        let report: Value = serde_json::from_str(&report).ok()?;
+        (report["report"]["verdict"]["cause"] == cause).then_some(())
+    };
+    let sequence = || -> u64 {
+        let (_, body) = ask(port, "GET", "/api/v1/nodes/castaway", "").unwrap_or_default();
+        serde_json::from_str::<Value>(&body).ok().and_then(|node| node["sequence"].as_u64()).unwrap_or(0)
+    };
+    let mut before = 0;
+    for round in 0..6 {
+        let (cause, line) = causes[round % 2];
+        let mut agent = follow(&bench, port);
+        fs::remove_file(bench.path().join(LOG)).unwrap();
+        machine(&bench);
+        say(&bench, line);
+        match round % 3 {
+            0 => {}
+            1 => eventually("the report on the disk", LIMIT, || on_disk(cause)).unwrap(),
+            _ => eventually("the report on the board", LIMIT, || board_shows(port, cause)).unwrap(),
+        }
+        agent.signal(Signal::KILL).unwrap();
+        agent.wait(LIMIT).unwrap();
+        let heard = sequence();
+        assert!(heard >= before, "the hub heard {before}, then {heard}");
+        before = heard;
+        // What was on the disk when the agent died reaches the hub by its successor.
+        let successor = follow(&bench, port);
+        eventually("the cause on the board", LIMIT, || board_shows(port, cause))
+            .unwrap_or_else(|error| panic!("round {round}: {error}\n{}", successor.log()));
+        let empty = || {
+            let spool = fs::read_dir(bench.path().join("state/spool/hub")).ok()?;
+            spool.flatten().all(|entry| entry.path().extension().is_none()).then_some(())
+        };
+        eventually("everything to be acknowledged", LIMIT, empty).unwrap();
+    }
+    let (_, metrics) = ask(port, "GET", "/metrics", "").unwrap();
+    assert!(metrics.contains("landfall_hub_reports_total{outcome=\"refused\"} 0"), "{metrics}");
+}
+
 /// The kernel tells, whatever the script makes of it and whatever was written.
 #[test]
 fn a_kubeadm_that_fails_without_a_word_is_noticed() {

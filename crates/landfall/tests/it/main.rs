@@ -16,6 +16,7 @@ mod gateway;
 mod gateway_host;
 mod gather;
 mod hub;
+mod hub_page;
 mod logging;
 mod node_attack;
 mod node_boot;
