@@ -49,8 +49,10 @@ async fn a_fleet_is_led() {
         stage.secret(&format!("ibm-ipb-{node}"));
     }
 
+    forbid_pods(&stage, "w2");
     let (first, second) = (Led::start(&stage, "one").await, Led::start(&stage, "two").await);
     one_leads(&first, &second);
+    a_refused_pod_is_told_at_once(&stage, "w2", [&first, &second]);
     a_budget_is_honoured(&stage);
     the_pod_is_on_the_node_with_its_secret(&stage);
     a_node_without_a_secret_waits(&stage);
@@ -123,6 +125,59 @@ impl Led {
 fn one_leads(first: &Led, second: &Led) {
     eventually("somebody to lead", PATIENCE, || (first.leads() || second.leads()).then_some(())).unwrap();
     assert!(!(first.leads() && second.leads()), "two lead");
+}
+
+/// As a quota or a policy of the cluster would.
+fn forbid_pods(stage: &Stage, node: &str) {
+    let name = "no-pods";
+    stage.apply(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"],
+            }]},
+            "validations": [{
+                "expression": format!("object.metadata.name != 'landfall-in-place-{node}'"),
+                "message": "no privileged pods on Mondays",
+            }],
+        },
+    }));
+    stage.apply(&json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]},
+    }));
+    let pod = format!("landfall-in-place-{node}");
+    // The API server sees a policy a moment after it has accepted it.
+    stage.wait("the policy to be in force", || {
+        stage.is_refused(&["run", &pod, "-n", "default", "--image=x"]).then_some(())
+    });
+}
+
+/// Not when the time for the node's first word has run out.
+fn a_refused_pod_is_told_at_once(stage: &Stage, node: &str, controllers: [&Led; 2]) {
+    stage.wait("the refusal to be told", || {
+        (stage.status(node, "reason").as_deref() == Some("PodRefused")).then_some(())
+    });
+    let message = stage.status(node, "message").unwrap();
+    assert!(message.contains("no privileged pods on Mondays"), "{message}");
+    let path = r#"{.status.conditions[?(@.type=="LandfallInPlace")].reason}"#;
+    stage.wait("the condition", || {
+        (stage.get("node", node, path).as_deref() == Some("PodRefused")).then_some(())
+    });
+    stage.wait("the Event", || {
+        let events = stage.kubectl(&["get", "events", "-n", "default", "-o", "jsonpath={.items[*].reason}"]);
+        events.contains("PodRefused").then_some(())
+    });
+    let refused = |led: &Led| !led.metrics.text().contains("landfall_controller_pods_refused_total 0\n");
+    assert!(controllers.into_iter().any(refused), "the metric counts it");
+    for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
+        stage.kubectl(&["delete", kind, "no-pods"]);
+    }
+    stage.wait("the pod to be taken after all", || {
+        let pod = format!("landfall-in-place-{node}");
+        stage.exists("pod", NAMESPACE, &pod).then_some(())
+    });
+    stage.wait("the refusal to be history", || stage.status(node, "reason").is_none().then_some(()));
 }
 
 fn a_budget_is_honoured(stage: &Stage) {

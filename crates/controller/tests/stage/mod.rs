@@ -83,6 +83,15 @@ impl Stage {
         self.server.kubectl(arguments).unwrap()
     }
 
+    /// Whether a write would be refused; nothing is written.
+    pub(crate) fn is_refused(&self, arguments: &[&str]) -> bool {
+        self.server.kubectl(&[arguments, &["--dry-run=server"]].concat()).is_err()
+    }
+
+    pub(crate) fn apply(&self, object: &Value) {
+        self.server.apply(object).unwrap();
+    }
+
     /// A node that its kubelet has registered and reports ready.
     pub(crate) fn node(&self, name: &str, labels: &[(&str, &str)]) {
         let labels: serde_json::Map<String, Value> =
