@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::Api;
 use kube::api::PostParams;
 
-use crate::{Cluster, Error};
+use crate::{Cluster, Error, Kind, Place};
 
 /// What the API server takes in a note.
 const MAX_NOTE: usize = 1000;
@@ -24,32 +24,80 @@ pub struct NodeEvent<'a> {
     pub warning: bool,
 }
 
+/// Something that happened to an object in a namespace, for `kubectl describe`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObjectEvent<'a> {
+    pub kind: &'a Kind,
+    pub place: Place<'a>,
+    pub uid: &'a str,
+    /// Who tells.
+    pub component: &'a str,
+    pub instance: &'a str,
+    /// What was done, in one word.
+    pub action: &'a str,
+    pub reason: &'a str,
+    pub note: &'a str,
+    pub warning: bool,
+}
+
 impl Cluster {
     pub async fn tell(&self, event: &NodeEvent<'_>) -> Result<(), Error> {
-        // Events of what has no namespace are in this one.
-        let events: Api<Event> = Api::namespaced(self.client(), "default");
-        let note: String = event.note.chars().take(MAX_NOTE).collect();
+        // By this uid `kubectl describe node` finds it, as it does those of the kubelet.
+        let regarding = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Node".to_owned()),
+            name: Some(event.node.to_owned()),
+            uid: Some(event.node.to_owned()),
+            ..ObjectReference::default()
+        };
         let object = Event {
             metadata: ObjectMeta { generate_name: Some(format!("{}-", event.node)), ..ObjectMeta::default() },
             action: Some(event.action.to_owned()),
-            event_time: Some(MicroTime(Timestamp::now())),
-            note: Some(note),
             reason: Some(event.reason.to_owned()),
-            // By this uid `kubectl describe node` finds it, as it does those of the kubelet.
-            regarding: Some(ObjectReference {
-                api_version: Some("v1".to_owned()),
-                kind: Some("Node".to_owned()),
-                name: Some(event.node.to_owned()),
-                uid: Some(event.node.to_owned()),
-                ..ObjectReference::default()
-            }),
+            regarding: Some(regarding),
             reporting_controller: Some(event.component.to_owned()),
             reporting_instance: Some(event.instance.to_owned()),
-            type_: Some(if event.warning { "Warning" } else { "Normal" }.to_owned()),
-            ..Event::default()
+            ..told(event.note, event.warning)
         };
+        // Events of what has no namespace are in this one.
+        self.write_event("default", &format!("node {}", event.node), &object).await
+    }
+
+    pub async fn tell_of(&self, event: &ObjectEvent<'_>) -> Result<(), Error> {
+        let Place { namespace, name } = event.place;
+        let regarding = ObjectReference {
+            api_version: Some(event.kind.api_version()),
+            kind: Some(event.kind.kind.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            name: Some(name.to_owned()),
+            uid: Some(event.uid.to_owned()),
+            ..ObjectReference::default()
+        };
+        let object = Event {
+            metadata: ObjectMeta { generate_name: Some(format!("{name}-")), ..ObjectMeta::default() },
+            action: Some(event.action.to_owned()),
+            reason: Some(event.reason.to_owned()),
+            regarding: Some(regarding),
+            reporting_controller: Some(event.component.to_owned()),
+            reporting_instance: Some(event.instance.to_owned()),
+            ..told(event.note, event.warning)
+        };
+        self.write_event(namespace, &format!("{} {namespace}/{name}", event.kind.kind), &object).await
+    }
+
+    async fn write_event(&self, namespace: &str, about: &str, event: &Event) -> Result<(), Error> {
+        let events: Api<Event> = Api::namespaced(self.client(), namespace);
         let parameters = PostParams::default();
-        let asked = || format!("write an Event about node {}", event.node);
-        self.ask(asked, events.create(&parameters, &object)).await.map(drop)
+        let asked = || format!("write an Event about {about}");
+        self.ask(asked, events.create(&parameters, event)).await.map(drop)
+    }
+}
+
+fn told(note: &str, warning: bool) -> Event {
+    Event {
+        event_time: Some(MicroTime(Timestamp::now())),
+        note: Some(note.chars().take(MAX_NOTE).collect()),
+        type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
+        ..Event::default()
     }
 }

@@ -9,7 +9,7 @@ const PAGE: u32 = 500;
 /// More objects than a cluster has nodes.
 const MAX_OBJECTS: usize = 20_000;
 
-/// A cluster-wide kind that is no part of Kubernetes itself.
+/// A kind that is no part of Kubernetes itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     pub group: &'static str,
@@ -26,8 +26,17 @@ pub enum Part {
 }
 
 impl Cluster {
-    /// All objects of a kind, as JSON.
+    /// All objects of a kind in all namespaces, as JSON.
     pub async fn objects(&self, kind: &Kind) -> Result<Vec<Value>, Error> {
+        self.objects_as(kind, Some).await
+    }
+
+    /// All objects of a kind in all namespaces, each made into something smaller as it comes.
+    pub async fn objects_as<T>(
+        &self,
+        kind: &Kind,
+        mut read: impl FnMut(Value) -> Option<T>,
+    ) -> Result<Vec<T>, Error> {
         let objects = self.dynamic(kind);
         let mut parameters = ListParams::default().limit(PAGE);
         let mut all = Vec::new();
@@ -36,7 +45,7 @@ impl Cluster {
             for object in page.items {
                 let value = serde_json::to_value(object)
                     .map_err(|source| Error::Manifest { kind: kind.kind, source })?;
-                all.push(value);
+                all.extend(read(value));
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) if all.len() < MAX_OBJECTS => parameters = parameters.continue_token(&token),
@@ -56,7 +65,7 @@ impl Cluster {
     ) -> Result<(), Error> {
         let objects = self.dynamic(kind);
         let mut object = content.clone();
-        object["apiVersion"] = Value::String(format!("{}/{}", kind.group, kind.version));
+        object["apiVersion"] = Value::String(kind.api_version());
         object["kind"] = Value::String(kind.kind.to_owned());
         object["metadata"]["name"] = Value::String(name.to_owned());
         // It is ours alone: what somebody else wrote into it gives way.
@@ -80,13 +89,24 @@ impl Cluster {
     }
 
     fn dynamic(&self, kind: &Kind) -> Api<DynamicObject> {
-        let resource = ApiResource {
-            group: kind.group.to_owned(),
-            version: kind.version.to_owned(),
-            api_version: format!("{}/{}", kind.group, kind.version),
-            kind: kind.kind.to_owned(),
-            plural: kind.plural.to_owned(),
-        };
-        Api::all_with(self.client(), &resource)
+        Api::all_with(self.client(), &kind.resource())
+    }
+}
+
+// === impl Kind ===
+
+impl Kind {
+    pub fn api_version(&self) -> String {
+        format!("{}/{}", self.group, self.version)
+    }
+
+    pub(crate) fn resource(&self) -> ApiResource {
+        ApiResource {
+            group: self.group.to_owned(),
+            version: self.version.to_owned(),
+            api_version: self.api_version(),
+            kind: self.kind.to_owned(),
+            plural: self.plural.to_owned(),
+        }
     }
 }

@@ -12,10 +12,13 @@
 //! [`plan()`](plan::plan) knows nothing but what it is shown, and what it decides is one write after another, each of
 //! which may be the last before a crash: whoever looks next finds the same world and goes on. What must outlive the node
 //! is in its `NodeBootstrap` ([`record`]); what concerns the cordon is on the node, written in the same breath.
+//! Beside it, [`capi`] shows on Machines of Cluster API what their nodes say of their bootstrap, in the same way.
 //! [`observe`] and [`act`] are the edge, [`run()`](run::run) the loop between them.
 
 pub mod act;
+pub mod capi;
 pub mod certificates;
+mod leading;
 pub mod manifests;
 pub mod metrics;
 pub mod observe;

@@ -236,11 +236,11 @@ fn namespace_rules(settings: &Settings) -> Vec<Value> {
     rules
 }
 
-fn account(namespace: &str, name: &str) -> Value {
+pub(crate) fn account(namespace: &str, name: &str) -> Value {
     json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}})
 }
 
-fn binding(kind: &str, within: Option<&str>, role: &str, name: &str, namespace: &str) -> Value {
+pub(crate) fn binding(kind: &str, within: Option<&str>, role: &str, name: &str, namespace: &str) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
         "metadata": match within {
@@ -325,20 +325,24 @@ fn deployment(settings: &Settings, arguments: &[String]) -> Value {
         all.push(format!("--selector={}", settings.selector));
     }
     all.extend(arguments.iter().cloned());
-    let labels = json!({NAME: MANAGER});
+    deployment_of(MANAGER, &settings.namespace, &settings.image, &all)
+}
+
+/// A controller in its pods: one leads; the other takes over when the first one's own node is drained.
+pub(crate) fn deployment_of(name: &str, namespace: &str, image: &str, arguments: &[String]) -> Value {
+    let labels = json!({NAME: name});
     let probe = |path: &str| json!({"httpGet": {"path": path, "port": "metrics"}, "periodSeconds": 10});
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": MANAGER, "namespace": settings.namespace, "labels": labels},
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
         "spec": {
-            // One leads; the other takes over when the first one's own node is drained.
             "replicas": 2,
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels},
                 "spec": {
-                    "serviceAccountName": MANAGER,
+                    "serviceAccountName": name,
                     "priorityClassName": "system-cluster-critical",
                     "securityContext": {"runAsNonRoot": true, "runAsUser": 65532,
                         "seccompProfile": {"type": "RuntimeDefault"}},
@@ -350,8 +354,8 @@ fn deployment(settings: &Settings, arguments: &[String]) -> Value {
                     }]}},
                     "containers": [{
                         "name": "controller",
-                        "image": settings.image,
-                        "args": all,
+                        "image": image,
+                        "args": arguments,
                         "ports": [{"name": "metrics", "containerPort": 9464}],
                         "livenessProbe": probe("/livez"),
                         "readinessProbe": probe("/readyz"),

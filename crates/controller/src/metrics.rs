@@ -72,13 +72,6 @@ impl Metrics {
 
     pub fn text(&self) -> String {
         let mut text = String::new();
-        let head = |text: &mut String, name: &str, kind: &str, help: &str| {
-            // Writing to a string cannot fail.
-            let _ = writeln!(
-                text,
-                "# HELP landfall_controller_{name} {help}\n# TYPE landfall_controller_{name} {kind}"
-            );
-        };
         head(&mut text, "leader_info", "gauge", "Whether this one leads");
         let _ = writeln!(
             text,
@@ -113,6 +106,29 @@ impl Metrics {
     }
 }
 
+/// Numbers that can be shown.
+pub trait Numbers: Send + Sync + 'static {
+    fn text(&self) -> String;
+    /// The cluster has answered.
+    fn is_connected(&self) -> bool;
+}
+
+pub(crate) fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    // Writing to a string cannot fail.
+    let _ =
+        writeln!(text, "# HELP landfall_controller_{name} {help}\n# TYPE landfall_controller_{name} {kind}");
+}
+
+impl Numbers for Metrics {
+    fn text(&self) -> String {
+        self.text()
+    }
+
+    fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed)
+    }
+}
+
 /// A bound port.
 #[derive(Debug)]
 pub struct Port(TcpListener);
@@ -129,20 +145,20 @@ impl Port {
     }
 
     /// Answers until it is dropped.
-    pub async fn serve(self, metrics: Arc<Metrics>) -> std::io::Result<()> {
+    pub async fn serve(self, numbers: Arc<dyn Numbers>) -> std::io::Result<()> {
         let routes = Router::new()
             .route("/livez", get(async || "ok"))
             .route("/healthz", get(async || "ok"))
             .route("/readyz", get(ready))
-            .route("/metrics", get(async |State(metrics): State<Arc<Metrics>>| metrics.text()))
-            .with_state(metrics);
+            .route("/metrics", get(async |State(numbers): State<Arc<dyn Numbers>>| numbers.text()))
+            .with_state(numbers);
         axum::serve(self.0, routes).await
     }
 }
 
 /// One that follows is as ready as one that leads.
-async fn ready(State(metrics): State<Arc<Metrics>>) -> (StatusCode, &'static str) {
-    if metrics.connected.load(Ordering::Relaxed) {
+async fn ready(State(numbers): State<Arc<dyn Numbers>>) -> (StatusCode, &'static str) {
+    if numbers.is_connected() {
         (StatusCode::OK, "ok")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "the cluster has not answered yet")

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use landfall_cluster::{Cluster, Election, NodeEvent, OwnLease, Standing};
+use landfall_cluster::{Cluster, NodeEvent};
 use landfall_model::chain;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::act::{Outcome, act};
+use crate::leading::{Candidate, may_write};
 use crate::manifests::{LEASE, MANAGER, Settings};
 use crate::metrics::Metrics;
 use crate::observe::observe;
@@ -18,18 +19,10 @@ use crate::policy::Policy;
 use crate::record::{Phase, Record};
 use crate::world::{Refused, World};
 
-/// How long a lease is valid; as long as it takes others to take over.
-const LEASE_DURATION: Duration = Duration::from_secs(30);
-const RENEW: Duration = Duration::from_secs(8);
-/// Nothing is written in the last moments of a lease: a write may be on its way for a while.
-const MARGIN: Duration = Duration::from_secs(16);
 /// Between two looks: while a node is under way, when nothing is asked for, and at least.
 const BUSY: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(60);
 const BREATH: Duration = Duration::from_secs(1);
-/// For giving the lease up at the end.
-const RESIGN_WITHIN: Duration = Duration::from_secs(5);
-
 /// One controller.
 #[expect(missing_debug_implementations, reason = "holds credentials")]
 pub struct Controller {
@@ -43,57 +36,14 @@ pub struct Controller {
 
 /// Until it is cancelled.
 pub async fn run(controller: &Controller, cancel: &CancellationToken) {
-    let (sender, leading) = watch::channel(None);
-    let lease = OwnLease {
-        namespace: controller.settings.namespace.clone(),
-        name: LEASE.to_owned(),
-        holder: controller.identity.clone(),
-        labels: BTreeMap::new(),
-        duration: LEASE_DURATION,
+    let candidate = Candidate {
+        cluster: &controller.cluster,
+        namespace: &controller.settings.namespace,
+        lease: LEASE,
+        identity: &controller.identity,
     };
-    let mut election = Election::new(controller.cluster.clone(), lease);
-    tokio::select! {
-        () = cancel.cancelled() => {}
-        () = campaign(&mut election, controller, &sender) => {}
-        () = work(controller, leading) => {}
-    }
-    match tokio::time::timeout(RESIGN_WITHIN, election.resign()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::info!(error = %chain(&error), "The lease is left to run out."),
-        Err(_) => tracing::info!("The lease is left to run out."),
-    }
-}
-
-/// Takes and renews the lease, for ever.
-async fn campaign(
-    election: &mut Election,
-    controller: &Controller,
-    leading: &watch::Sender<Option<Instant>>,
-) {
-    let mut told = None;
-    loop {
-        match election.campaign().await {
-            Ok(standing) => {
-                let until = match &standing {
-                    Standing::Leading { until } => Some(*until),
-                    Standing::Following { .. } => None,
-                };
-                controller.metrics.leads(until.is_some());
-                leading.send_replace(until);
-                let leader = match standing {
-                    Standing::Leading { .. } => controller.identity.clone(),
-                    Standing::Following { leader } => leader,
-                };
-                if told.as_ref() != Some(&leader) {
-                    tracing::info!(leader, "The controllers have a leader.");
-                    told = Some(leader);
-                }
-            }
-            // Who leads goes on leading as long as the lease is valid.
-            Err(error) => tracing::warn!(error = %chain(&error), "The lease could not be renewed."),
-        }
-        tokio::time::sleep(RENEW).await;
-    }
+    let leads = |leads| controller.metrics.leads(leads);
+    candidate.lead(cancel, leads, |leading| work(controller, leading)).await;
 }
 
 async fn work(controller: &Controller, mut leading: watch::Receiver<Option<Instant>>) {
@@ -178,10 +128,6 @@ async fn carry_out(
         }
     }
     refused
-}
-
-fn may_write(leading: Option<Instant>) -> bool {
-    leading.is_some_and(|until| Instant::now() + MARGIN < until)
 }
 
 /// An Event for every phase a node enters, and for what hinders it there.

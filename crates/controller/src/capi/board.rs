@@ -1,0 +1,190 @@
+//! The fleet as the management cluster itself knows it: the conditions of Machines, and what nodes wrote into
+//! `BootstrapReport`s. In the format of the hub's `/api/v1/fleet`, so that one board shows both.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use landfall_cluster::Cluster;
+use landfall_model::report::State;
+use serde_json::{Value, json};
+
+use super::condition::{self, Condition, Status};
+use super::heard::Heard;
+use super::machine::Machine;
+use super::observe::{LookError, machines, reports, shape};
+use super::pair::pair;
+
+/// Names of a group that are shown.
+const EXAMPLES: usize = 5;
+
+/// Which nodes to show.
+#[derive(Clone, Debug, Default)]
+pub struct Query {
+    pub state: Option<String>,
+    pub cause: Option<String>,
+    pub limit: usize,
+}
+
+/// One Machine on the board.
+#[derive(Clone, Debug)]
+struct Line {
+    name: String,
+    state: State,
+    cause: Option<String>,
+    title: String,
+    component: Option<String>,
+    phase: Option<&'static str>,
+    since: Timestamp,
+}
+
+pub async fn board(cluster: &Cluster, query: &Query) -> Result<Value, LookError> {
+    let shape = shape(cluster).await?;
+    let machines = machines(cluster, shape).await?;
+    let heard = reports(cluster).await?.into_iter().filter_map(|found| found.heard).collect();
+    Ok(fleet(&machines, heard, query))
+}
+
+/// The board, from what was seen.
+pub fn fleet(machines: &[Machine], heard: Vec<Heard>, query: &Query) -> Value {
+    let mut heard = pair(machines, heard).heard;
+    let lines =
+        machines.iter().enumerate().filter_map(|(place, machine)| Line::new(machine, heard.remove(&place)));
+    let mut lines: Vec<Line> = lines.collect();
+    let rank = |state: State| State::ALL.iter().position(|other| *other == state);
+    lines.sort_by(|one, two| (rank(one.state), &one.name).cmp(&(rank(two.state), &two.name)));
+    let states: Vec<Value> = State::ALL
+        .into_iter()
+        .map(|state| (state, lines.iter().filter(|line| line.state == state).count()))
+        .filter(|(_, count)| *count > 0)
+        .map(|(state, count)| json!({"state": state.name(), "nodes": count}))
+        .collect();
+    let fits = |line: &&Line| {
+        query.state.as_ref().is_none_or(|state| line.state.name() == state)
+            && query.cause.as_ref().is_none_or(|cause| line.cause.as_ref() == Some(cause))
+    };
+    let found: Vec<&Line> = lines.iter().filter(fits).collect();
+    let shown: Vec<Value> = found.iter().take(query.limit).map(|line| line.json()).collect();
+    json!({
+        "total": lines.len(), "states": states, "groups": groups(&lines), "found": found.len(), "nodes": shown,
+    })
+}
+
+/// What is wrong, one line per cause, the largest first.
+fn groups(lines: &[Line]) -> Vec<Value> {
+    let mut groups: BTreeMap<Option<&String>, Vec<&Line>> = BTreeMap::new();
+    for line in
+        lines.iter().filter(|line| matches!(line.state, State::Failed | State::Hung | State::Degraded))
+    {
+        groups.entry(line.cause.as_ref()).or_default().push(line);
+    }
+    let mut groups: Vec<(Option<&String>, Vec<&Line>)> = groups.into_iter().collect();
+    groups.sort_by_key(|(_, lines)| std::cmp::Reverse(lines.len()));
+    let group = |(cause, lines): (Option<&String>, Vec<&Line>)| {
+        let first = lines.first()?;
+        let examples: Vec<&String> = lines.iter().take(EXAMPLES).map(|line| &line.name).collect();
+        Some(json!({
+            "cause": cause, "title": first.title, "state": first.state.name(), "nodes": lines.len(),
+            "examples": examples,
+        }))
+    };
+    groups.into_iter().filter_map(group).collect()
+}
+
+// === impl Line ===
+
+impl Line {
+    /// The node's own report says more than the condition, where there is one; without either there is nothing to show.
+    fn new(machine: &Machine, heard: Option<Heard>) -> Option<Self> {
+        let name = machine.id.name.clone();
+        let condition = machine.condition.as_ref();
+        match heard {
+            Some(heard) => Some(Self {
+                name,
+                state: heard.state,
+                cause: heard.cause.map(|cause| cause.to_string()),
+                title: heard.title,
+                component: heard.component,
+                phase: heard.phase.map(landfall_model::Phase::name),
+                since: condition.map_or(heard.last_seen, |condition| condition.since),
+            }),
+            None => condition.map(|condition| Self {
+                name,
+                state: state(condition),
+                cause: cause(condition),
+                title: condition.message.clone(),
+                component: None,
+                phase: None,
+                since: condition.since,
+            }),
+        }
+    }
+
+    fn json(&self) -> Value {
+        json!({
+            "name": self.name, "state": self.state.name(), "cause": self.cause, "title": self.title,
+            "component": self.component, "phase": self.phase, "since": self.since.to_string(),
+        })
+    }
+}
+
+/// The state behind a condition.
+fn state(condition: &Condition) -> State {
+    match (condition.status, condition.reason.as_str()) {
+        (Status::False, _) => State::Failed,
+        (Status::True, condition::DEGRADED) => State::Degraded,
+        (Status::True, _) => State::Succeeded,
+        (Status::Unknown, condition::HUNG) => State::Hung,
+        (Status::Unknown, condition::IN_PROGRESS) => State::Running,
+        (Status::Unknown, _) => State::Unknown,
+    }
+}
+
+/// The cause's name, as the message has it.
+fn cause(condition: &Condition) -> Option<String> {
+    let (_, rest) = condition.message.split_once("(cause ")?;
+    let name = rest.split([',', ')']).next()?;
+    landfall_model::Cause::new(name).ok().map(|cause| cause.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn machine(name: &str, status: &str, reason: &str, message: &str) -> Machine {
+        Machine::read(&json!({
+            "metadata": {"namespace": "ns", "name": name, "uid": name, "creationTimestamp": "2026-01-02T03:00:00Z"},
+            "status": {"conditions": [{"type": condition::TYPE, "status": status, "reason": reason,
+                "message": message, "lastTransitionTime": "2026-01-02T03:04:05Z"}]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn conditions_and_reports_are_one_board() {
+        let full = "The disk is full (cause disk-full, phase join). See https://hub/nodes/m1";
+        let unheard = Machine { condition: None, ..machine("m0", "True", "", "") };
+        let machines = [
+            machine("m3", "True", "Succeeded", "Bootstrap succeeded"),
+            machine("m1", "False", "DiskFull", full),
+            machine("m2", "False", "DiskFull", full),
+            unheard,
+            machine("m4", "Unknown", "InProgress", "Bootstrap is under way"),
+        ];
+        let own = json!({"metadata": {"namespace": "ns", "name": "m4"}, "spec": {"machineName": "m4"},
+            "status": {"state": "hung", "title": "Waits for ever", "time": "2026-01-02T03:05:00Z"}});
+        let own = super::super::report::read(&own).unwrap().heard.unwrap();
+        let board = fleet(&machines, vec![own], &Query { limit: 10, ..Query::default() });
+        assert_eq!((&board["total"], &board["found"]), (&json!(4), &json!(4)));
+        assert_eq!(board["groups"][0]["cause"], "disk-full");
+        assert_eq!(board["groups"][0]["nodes"], 2);
+        let names: Vec<&str> =
+            board["nodes"].as_array().unwrap().iter().filter_map(|node| node["name"].as_str()).collect();
+        assert_eq!(names, ["m1", "m2", "m4", "m3"], "what needs a person first comes first");
+        assert_eq!(board["nodes"][2]["title"], "Waits for ever", "the node's own words say more");
+        let query = Query { cause: Some("disk-full".to_owned()), limit: 1, ..Query::default() };
+        let some = fleet(&machines, Vec::new(), &query);
+        assert_eq!((&some["found"], some["nodes"].as_array().unwrap().len()), (&json!(2), 1));
+    }
+}

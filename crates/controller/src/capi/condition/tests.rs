@@ -1,0 +1,144 @@
+use landfall_model::Phase;
+
+use super::super::machine::MachineName;
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_767_225_600 + second).unwrap()
+}
+
+fn machine() -> Machine {
+    Machine {
+        id: MachineName { namespace: "ns".to_owned(), name: "m1".to_owned(), uid: "u1".to_owned() },
+        cluster: "c".to_owned(),
+        created: at(0),
+        deleted: None,
+        is_paused: false,
+        has_hook: false,
+        provider_id: None,
+        infrastructure: None,
+        node: None,
+        addresses: std::collections::BTreeSet::new(),
+        ready_since: None,
+        condition: None,
+    }
+}
+
+fn said(state: State) -> Heard {
+    Heard {
+        name: "n1".to_owned(),
+        provider_id: None,
+        bound: None,
+        state,
+        cause: None,
+        title: "The node's own words".to_owned(),
+        component: Some("kubelet".to_owned()),
+        phase: Some(Phase::Join),
+        last_seen: at(100),
+        is_in_hub: true,
+        has_bundle: false,
+    }
+}
+
+fn words() -> Words {
+    Words::new(Some("https://hub.corp/".to_owned())).unwrap()
+}
+
+fn of(heard: &Heard) -> Shown {
+    shown(&machine(), heard, at(110), &words())
+}
+
+#[test]
+fn every_state_has_its_status_and_reason() {
+    let cause = Some(Cause::new("disk-full").unwrap());
+    for (state, cause, status, reason, trouble) in [
+        (State::Succeeded, None, Status::True, "Succeeded", false),
+        (State::Degraded, cause.clone(), Status::True, "Degraded", false),
+        (State::Running, None, Status::Unknown, "InProgress", false),
+        (State::Unknown, None, Status::Unknown, "Undecided", false),
+        (State::Hung, cause.clone(), Status::Unknown, "Hung", true),
+        (State::Failed, None, Status::False, "Failed", true),
+        (State::Failed, cause, Status::False, "DiskFull", true),
+    ] {
+        let shown = of(&Heard { cause, ..said(state) });
+        assert_eq!(
+            (shown.status, shown.reason.as_str(), shown.trouble),
+            (status, reason, trouble),
+            "{state:?}"
+        );
+    }
+}
+
+#[test]
+fn a_known_cause_is_told_in_the_catalogue_s_words() {
+    let cause = Some(Cause::new("disk-full").unwrap());
+    let shown = of(&Heard { cause, title: "password=hunter2 \n\u{1b}[2J".to_owned(), ..said(State::Failed) });
+    let title = RuleSet::embedded()
+        .unwrap()
+        .catalogue()
+        .get(&Cause::new("disk-full").unwrap())
+        .unwrap()
+        .title
+        .clone();
+    let expected = format!("{title} (cause disk-full, phase join, kubelet). See https://hub.corp/nodes/n1");
+    assert_eq!(shown.message, expected);
+}
+
+#[test]
+fn unknown_words_are_one_line_without_secrets_and_short() {
+    let token = "abcdef.0123456789abcdef";
+    let title = format!("join --token {token} failed\nline two {}", "x".repeat(5000));
+    let heard = Heard { title, component: Some("c\n".repeat(300)), ..said(State::Failed) };
+    let message = of(&heard).message;
+    assert!(message.starts_with("join --token abcdef.*** failed line two xxx"), "{message}");
+    assert_eq!(of(&heard).message, message, "another process says the same");
+    assert!(!message.contains(token) && !message.contains('\n'), "{message}");
+    assert!(message.chars().count() <= MAX_MESSAGE, "{}", message.len());
+    let empty = Heard { title: "\u{1b}".to_owned(), component: None, phase: None, ..said(State::Failed) };
+    assert!(of(&empty).message.starts_with("The node said nothing more"));
+}
+
+#[test]
+fn reasons_are_spelt_as_conditions_want_it() {
+    let spelt = |cause: &str| reason(&Cause::new(cause).unwrap());
+    assert_eq!(spelt("dns-resolution-failure"), "DnsResolutionFailure");
+    assert_eq!(spelt("k3s-token-mismatch"), "K3sTokenMismatch");
+    assert_eq!(spelt("9p-broken"), "Cause9pBroken");
+    for entry in RuleSet::embedded().unwrap().catalogue().iter() {
+        let reason = reason(&entry.name);
+        assert!(reason.len() <= 256 && reason.chars().all(|c| c.is_ascii_alphanumeric()), "{reason}");
+        assert!(reason.starts_with(|c: char| c.is_ascii_uppercase()), "{reason}");
+    }
+}
+
+#[test]
+fn a_node_that_became_ready_since_is_not_failed() {
+    let ready = Machine { ready_since: Some(at(101)), ..machine() };
+    let shown_ready = shown(&ready, &said(State::Failed), at(110), &words());
+    assert_eq!((shown_ready.status, shown_ready.reason.as_str()), (Status::True, NODE_READY));
+    assert!(!shown_ready.trouble);
+    // It says so while it is ready: kubeadm may have failed behind the Node's back.
+    let earlier = Machine { ready_since: Some(at(99)), ..machine() };
+    assert_eq!(shown(&earlier, &said(State::Failed), at(110), &words()).status, Status::False);
+}
+
+#[test]
+fn a_node_that_says_nothing_more_is_silent() {
+    let late = at(100 + SILENT_AFTER.as_secs() + 1);
+    assert_eq!(shown(&machine(), &said(State::Running), late, &words()).reason, SILENT);
+    assert_eq!(
+        shown(&machine(), &said(State::Succeeded), late, &words()).reason,
+        SUCCEEDED,
+        "it need not say more"
+    );
+    assert_eq!(shown(&machine(), &said(State::Failed), late, &words()).status, Status::False);
+}
+
+/// What was seen a moment ago must read the same now, or it would be written again and again.
+#[test]
+fn words_do_not_change_with_time() {
+    for state in State::ALL {
+        let (one, two) = (said(state), Heard { last_seen: at(105), ..said(state) });
+        assert_eq!(of(&one), of(&two), "{state:?}");
+    }
+}

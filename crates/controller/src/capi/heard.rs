@@ -1,0 +1,167 @@
+//! What nodes said, from wherever it was heard. Foreign bytes: read without I/O, and bounded by who fetched them.
+
+use std::fmt;
+use std::pin::Pin;
+
+use jiff::Timestamp;
+use landfall_model::report::State;
+use landfall_model::{Cause, Phase};
+use serde::Deserialize;
+
+/// The last word of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// What it calls itself; the hub lets nobody speak under another's name.
+    pub name: String,
+    /// What it says the cloud calls it.
+    pub provider_id: Option<String>,
+    /// The Machine it can only be of, by namespace and name.
+    pub bound: Option<(String, String)>,
+    pub state: State,
+    pub cause: Option<Cause>,
+    pub title: String,
+    pub component: Option<String>,
+    pub phase: Option<Phase>,
+    pub last_seen: Timestamp,
+    /// The hub has a page about it.
+    pub is_in_hub: bool,
+    /// It says that its bundle was stored.
+    pub has_bundle: bool,
+}
+
+/// One page of the hub's fleet.
+#[derive(Clone, Debug)]
+pub struct FleetPage {
+    pub found: u64,
+    pub heard: Vec<Heard>,
+    /// Nodes on the page, readable or not.
+    pub count: u64,
+}
+
+/// What the hub has of one node, beside its verdict.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Details {
+    pub provider_id: Option<String>,
+    /// When its latest bundle came.
+    pub bundle: Option<Timestamp>,
+}
+
+/// The body of a good answer.
+pub type Answer<'a> =
+    Pin<Box<dyn Future<Output = Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>>> + Send + 'a>>;
+
+/// A hub that can be asked for a path of its API.
+pub trait Hub: fmt::Debug + Send + Sync {
+    fn get(&self, path: String) -> Answer<'_>;
+}
+
+/// Not what a hub says.
+#[derive(Debug, thiserror::Error)]
+#[error("read the hub's answer")]
+pub struct NotAHub(#[source] serde_json::Error);
+
+#[derive(Deserialize)]
+struct Fleet {
+    found: u64,
+    nodes: Vec<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    name: String,
+    state: State,
+    cause: Option<Cause>,
+    #[serde(default)]
+    title: String,
+    component: Option<String>,
+    phase: Option<Phase>,
+    last_seen: Timestamp,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Node {
+    identity: Identity,
+    #[serde(default)]
+    bundles: Vec<Bundle>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Identity {
+    provider_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Bundle {
+    received: Timestamp,
+}
+
+/// `GET /api/v1/fleet`. A line of a newer hub that cannot be read leaves the others readable.
+pub fn read_fleet(body: &[u8]) -> Result<FleetPage, NotAHub> {
+    let fleet: Fleet = serde_json::from_slice(body).map_err(NotAHub)?;
+    let count = u64::try_from(fleet.nodes.len()).unwrap_or(u64::MAX);
+    let lines = fleet.nodes.into_iter().filter_map(|line| serde_json::from_value::<Line>(line).ok());
+    let heard = lines.map(|line| Heard {
+        name: line.name,
+        provider_id: None,
+        bound: None,
+        state: line.state,
+        cause: line.cause,
+        title: line.title,
+        component: line.component,
+        phase: line.phase,
+        last_seen: line.last_seen,
+        is_in_hub: true,
+        has_bundle: false,
+    });
+    Ok(FleetPage { found: fleet.found, heard: heard.collect(), count })
+}
+
+/// `GET /api/v1/nodes/NAME`.
+pub fn read_node(body: &[u8]) -> Result<Details, NotAHub> {
+    let node: Node = serde_json::from_slice(body).map_err(NotAHub)?;
+    let bundle = node.bundles.into_iter().map(|bundle| bundle.received).max();
+    Ok(Details { provider_id: node.identity.provider_id.filter(|id| !id.is_empty()), bundle })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_page_is_read_and_a_strange_line_left_out() {
+        let body = json!({"total": 3, "found": 2, "states": [], "groups": [], "nodes": [
+            {"name": "n1", "state": "failed", "cause": "disk-full", "title": "Full", "component": "kubelet",
+             "phase": "join", "confidence": 0.9, "since": "2026-01-02T03:04:05Z", "lastSeen": "2026-01-02T03:05:05Z"},
+            {"name": "n2", "state": "levitating", "lastSeen": "2026-01-02T03:05:05Z"},
+        ]});
+        let page = read_fleet(body.to_string().as_bytes()).unwrap();
+        assert_eq!((page.found, page.count, page.heard.len()), (2, 2, 1));
+        let heard = &page.heard[0];
+        assert_eq!((heard.name.as_str(), heard.state), ("n1", State::Failed));
+        assert_eq!(heard.cause.as_ref().map(Cause::as_str), Some("disk-full"));
+        assert_eq!(heard.last_seen.to_string(), "2026-01-02T03:05:05Z");
+    }
+
+    #[test]
+    fn details_are_the_cloud_s_name_and_the_latest_bundle() {
+        let body = json!({"identity": {"hostname": "n1", "providerId": "aws:///i-1"}, "bundles": [
+            {"received": "2026-01-02T03:04:05Z"}, {"received": "2026-01-03T03:04:05Z"}]});
+        let details = read_node(body.to_string().as_bytes()).unwrap();
+        assert_eq!(details.provider_id.as_deref(), Some("aws:///i-1"));
+        assert_eq!(details.bundle.unwrap().to_string(), "2026-01-03T03:04:05Z");
+        let none = read_node(br#"{"identity": {"hostname": "n1"}}"#).unwrap();
+        assert_eq!(none, Details { provider_id: None, bundle: None });
+    }
+
+    #[test]
+    fn what_is_no_answer_of_a_hub_is_refused() {
+        for body in [&b""[..], b"[]", b"<html>", b"{}", br#"{"found": -1, "nodes": []}"#] {
+            assert!(read_fleet(body).is_err() && read_node(body).is_err());
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! What the controller of Cluster API is installed from: values, never text templates.
+//!
+//! Rights in Kubernetes end at an object's status, and a Machine's status is what keeps machines alive. So the account may
+//! patch it, and an admission policy lets it change our condition there and nothing else; and of the Machine itself, where
+//! evidence is held, our hook and nothing else.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::condition::TYPE;
+use super::machine::HOOK;
+use super::report::{self, KIND};
+use super::shape::{DEFINITION, GROUP};
+use crate::manifests::{account, binding, deployment_of};
+
+pub const MANAGER: &str = "landfall-capi";
+pub const LEASE: &str = "landfall-capi";
+/// Where the pods find the hub's Secret.
+const HUB_FOLDER: &str = "/run/landfall-hub";
+/// The token and the authority in it.
+const TOKEN: &str = "token";
+const AUTHORITY: &str = "ca.crt";
+
+/// What is installed.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Of the pods and the Lease.
+    pub namespace: String,
+    pub image: String,
+    /// The hub that is asked, and the Secret with `token` and `ca.crt` for it.
+    pub hub: Option<String>,
+    pub hub_secret: Option<String>,
+    pub hold: Option<Duration>,
+    /// Machines whose nodes may write their own report, by namespace and name.
+    pub write_back: Vec<(String, String)>,
+    /// Clusters that get a MachineHealthCheck, by namespace and name.
+    pub health_checks: Vec<(String, String)>,
+}
+
+/// Everything, each with a word for its file, in the order in which it is applied.
+pub fn install(settings: &Settings, arguments: &[String]) -> Vec<(&'static str, Value)> {
+    let namespace = &settings.namespace;
+    let [policy, policy_binding] = own_condition_only(namespace);
+    let mut all = vec![
+        ("definition", report::crd()),
+        (
+            "namespace",
+            json!({
+                "apiVersion": "v1", "kind": "Namespace",
+                "metadata": {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+            }),
+        ),
+        // Before the rights that it narrows.
+        ("policy", policy),
+        ("policy-binding", policy_binding),
+        ("account", account(namespace, MANAGER)),
+        (
+            "cluster-role",
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+                "metadata": {"name": MANAGER}, "rules": cluster_rules(settings),
+            }),
+        ),
+        ("cluster-role-binding", binding("ClusterRoleBinding", None, "ClusterRole", MANAGER, namespace)),
+        (
+            "role",
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+                "metadata": {"name": MANAGER, "namespace": namespace},
+                "rules": [
+                    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
+                    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [LEASE],
+                        "verbs": ["get", "update"]},
+                ],
+            }),
+        ),
+        ("role-binding", binding("RoleBinding", Some(namespace), "Role", MANAGER, namespace)),
+        ("deployment", deployment(settings, arguments)),
+    ];
+    for (namespace, machine) in &settings.write_back {
+        all.extend(write_back(namespace, machine));
+    }
+    all.extend(
+        settings
+            .health_checks
+            .iter()
+            .map(|(namespace, cluster)| ("health-check", health_check(namespace, cluster))),
+    );
+    all
+}
+
+/// One node's own object, and the right to write the status of just this one. The account's token is for the node:
+/// `kubectl create token`, short-lived.
+pub fn write_back(namespace: &str, machine: &str) -> Vec<(&'static str, Value)> {
+    let name = format!("landfall-report-{machine}");
+    vec![
+        ("report", report::object(namespace, machine)),
+        ("report-account", account(namespace, &name)),
+        (
+            "report-role",
+            json!({
+                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+                "metadata": {"name": name, "namespace": namespace},
+                "rules": [
+                    {"apiGroups": [KIND.group], "resources": [KIND.plural], "resourceNames": [machine],
+                        "verbs": ["get"]},
+                    {"apiGroups": [KIND.group], "resources": [format!("{}/status", KIND.plural)],
+                        "resourceNames": [machine], "verbs": ["get", "patch"]},
+                ],
+            }),
+        ),
+        ("report-role-binding", binding("RoleBinding", Some(namespace), "Role", &name, namespace)),
+    ]
+}
+
+/// Remediates Machines whose bootstrap failed, minutes earlier than waiting for a Node that never comes.
+pub fn health_check(namespace: &str, cluster: &str) -> Value {
+    let condition =
+        |status: &str, seconds: u32| json!({"type": TYPE, "status": status, "timeoutSeconds": seconds});
+    json!({
+        "apiVersion": format!("{GROUP}/v1beta2"),
+        "kind": "MachineHealthCheck",
+        "metadata": {"name": format!("{cluster}-bootstrap"), "namespace": namespace},
+        "spec": {
+            "clusterName": cluster,
+            "selector": {"matchLabels": {report::CLUSTER_LABEL: cluster}},
+            "checks": {
+                "nodeStartupTimeoutSeconds": 1200,
+                // Failed is failed; what is under way or hangs is given as long as a Node is.
+                "unhealthyMachineConditions": [condition("False", 60), condition("Unknown", 1200)],
+            },
+            // Forty machines with one cause are no forty broken machines.
+            "remediation": {"triggerIf": {"unhealthyLessThanOrEqualTo": "40%"}},
+        },
+    })
+}
+
+fn cluster_rules(settings: &Settings) -> Vec<Value> {
+    let mut rules = vec![
+        json!({"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+            "resourceNames": [DEFINITION], "verbs": ["get"]}),
+        json!({"apiGroups": [GROUP], "resources": ["machines"], "verbs": ["get", "list"]}),
+        json!({"apiGroups": [GROUP], "resources": ["clusters"], "verbs": ["list"]}),
+        json!({"apiGroups": [GROUP], "resources": ["machines/status"], "verbs": ["patch"]}),
+        json!({"apiGroups": [KIND.group], "resources": [KIND.plural], "verbs": ["list", "patch"]}),
+        json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}),
+    ];
+    if settings.hold.is_some() {
+        rules.push(json!({"apiGroups": [GROUP], "resources": ["machines"], "verbs": ["patch"]}));
+    }
+    rules
+}
+
+/// Our account may change our condition and our hook, and nothing else of a Machine.
+fn own_condition_only(namespace: &str) -> [Value; 2] {
+    let user = format!("system:serviceaccount:{namespace}:{MANAGER}");
+    let name = "landfall-capi-own-condition";
+    let variable = |name: &str, expression: String| json!({"name": name, "expression": expression});
+    let unless = |expression: String, message: &str| json!({"expression": expression, "message": message});
+    let map = |of: &str, what: &str| format!("has({of}.{what}) ? {of}.{what} : {{}}");
+    let others = |of: &str| {
+        format!(
+            "has({of}.status) && has({of}.status.conditions) ? \
+             {of}.status.conditions.filter(c, c.type != '{TYPE}') : []"
+        )
+    };
+    // Of two maps, everything but one key is the same.
+    let same_but = |one: &str, two: &str, key: &str| {
+        format!(
+            "variables.{one}.all(k, k == '{key}' || (k in variables.{two} && \
+             variables.{one}[k] == variables.{two}[k])) && \
+             variables.{two}.all(k, k == '{key}' || k in variables.{one})"
+        )
+    };
+    let same = |what: &str| {
+        format!(
+            "has(object.{what}) == has(oldObject.{what}) && (!has(object.{what}) || object.{what} == oldObject.{what})"
+        )
+    };
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": name},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
+                "resources": ["machines", "machines/*"],
+            }]},
+            "matchConditions": [{
+                "name": "by-landfall", "expression": format!("request.userInfo.username == '{user}'"),
+            }],
+            "variables": [
+                variable("status", map("object", "status")),
+                variable("statusBefore", map("oldObject", "status")),
+                variable("others", others("object")),
+                variable("othersBefore", others("oldObject")),
+                variable("notes", map("object.metadata", "annotations")),
+                variable("notesBefore", map("oldObject.metadata", "annotations")),
+            ],
+            "validations": [
+                unless("request.operation == 'UPDATE'".to_owned(), "landfall may not make Machines"),
+                unless(same("spec"), "landfall may not change the spec of a Machine"),
+                unless(
+                    same_but("status", "statusBefore", "conditions"),
+                    "landfall may not change the status of a Machine beside its own condition",
+                ),
+                unless(
+                    "variables.others == variables.othersBefore".to_owned(),
+                    "landfall may not change conditions of others",
+                ),
+                unless(
+                    same_but("notes", "notesBefore", HOOK),
+                    "landfall may change no annotation of a Machine but its own hook",
+                ),
+                unless(
+                    ["labels", "finalizers", "ownerReferences"]
+                        .map(|what| format!("({})", same(&format!("metadata.{what}"))))
+                        .join(" && "),
+                    "landfall may not change labels, finalizers or owners of a Machine",
+                ),
+            ],
+        },
+    });
+    let bound = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    [policy, bound]
+}
+
+fn deployment(settings: &Settings, arguments: &[String]) -> Value {
+    let mut all = vec![
+        "controller".to_owned(),
+        "--capi".to_owned(),
+        format!("--namespace={}", settings.namespace),
+        "--listen=0.0.0.0:9464".to_owned(),
+    ];
+    all.extend(settings.hub.iter().map(|hub| format!("--hub={hub}")));
+    if settings.hub_secret.is_some() {
+        all.push(format!("--hub-token-file={HUB_FOLDER}/{TOKEN}"));
+        all.push(format!("--hub-ca={HUB_FOLDER}/{AUTHORITY}"));
+    }
+    all.extend(settings.hold.iter().map(|hold| format!("--hold-evidence={}s", hold.as_secs())));
+    all.extend(arguments.iter().cloned());
+    let mut object = deployment_of(MANAGER, &settings.namespace, &settings.image, &all);
+    if let Some(secret) = &settings.hub_secret {
+        let pod = &mut object["spec"]["template"]["spec"];
+        pod["volumes"] = json!([{"name": "hub", "secret": {"secretName": secret, "defaultMode": 0o440}}]);
+        pod["securityContext"]["fsGroup"] = json!(65532);
+        pod["containers"][0]["volumeMounts"] =
+            json!([{"name": "hub", "mountPath": HUB_FOLDER, "readOnly": true}]);
+    }
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings {
+            namespace: "landfall".to_owned(),
+            image: "registry.example/landfall:1".to_owned(),
+            hub: Some("https://hub.corp:8700".to_owned()),
+            hub_secret: Some("landfall-hub".to_owned()),
+            hold: Some(Duration::from_mins(15)),
+            write_back: vec![("team-a".to_owned(), "edge-1".to_owned())],
+            health_checks: vec![("team-a".to_owned(), "edge".to_owned())],
+        }
+    }
+
+    #[test]
+    fn what_is_rendered() {
+        let objects: Vec<Value> = install(&settings(), &[]).into_iter().map(|(_, object)| object).collect();
+        insta::assert_snapshot!(serde_json::to_string_pretty(&objects).unwrap());
+    }
+
+    #[test]
+    fn machines_themselves_may_be_written_only_where_evidence_is_held() {
+        let may_patch = |hold| {
+            let rules = cluster_rules(&Settings { hold, ..settings() });
+            rules
+                .iter()
+                .any(|rule| rule["resources"] == json!(["machines"]) && rule["verbs"] == json!(["patch"]))
+        };
+        assert!(may_patch(Some(Duration::from_mins(1))));
+        assert!(!may_patch(None));
+    }
+}

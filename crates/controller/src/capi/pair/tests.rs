@@ -1,0 +1,132 @@
+use jiff::Timestamp;
+use landfall_model::report::State;
+
+use super::super::heard::Heard;
+use super::super::machine::{Machine, MachineName};
+use super::*;
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_767_225_600 + second).unwrap()
+}
+
+fn machine(name: &str) -> Machine {
+    Machine {
+        id: MachineName { namespace: "ns".to_owned(), name: name.to_owned(), uid: format!("uid-{name}") },
+        cluster: "c".to_owned(),
+        created: at(0),
+        deleted: None,
+        is_paused: false,
+        has_hook: false,
+        provider_id: None,
+        infrastructure: None,
+        node: None,
+        addresses: std::collections::BTreeSet::new(),
+        ready_since: None,
+        condition: None,
+    }
+}
+
+fn said(name: &str, last_seen: i64) -> Heard {
+    Heard {
+        name: name.to_owned(),
+        provider_id: None,
+        bound: None,
+        state: State::Running,
+        cause: None,
+        title: String::new(),
+        component: None,
+        phase: None,
+        last_seen: at(last_seen),
+        is_in_hub: true,
+        has_bundle: false,
+    }
+}
+
+/// Who is heard as what.
+fn paired(machines: &[Machine], heard: &[Heard]) -> Vec<(String, String)> {
+    let pairs = pair(machines, heard.to_vec());
+    let name = |place: &usize| machines[*place].id.name.clone();
+    pairs.heard.iter().map(|(place, heard)| (name(place), heard.name.clone())).collect()
+}
+
+fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+    expected.iter().map(|(machine, name)| ((*machine).to_owned(), (*name).to_owned())).collect()
+}
+
+#[test]
+fn a_machine_is_found_by_each_of_its_names() {
+    let machines = [
+        Machine { node: Some("ip-10-0-0-1".to_owned()), ..machine("a") },
+        Machine { addresses: ["host-b.corp".to_owned()].into(), ..machine("b") },
+        Machine { infrastructure: Some("infra-c".to_owned()), ..machine("c") },
+        machine("d"),
+        Machine { provider_id: Some("aws:///i-e".to_owned()), ..machine("e") },
+    ];
+    let by_cloud = Heard { provider_id: Some("aws:///i-e".to_owned()), ..said("whatever", 9) };
+    let heard = [
+        said("ip-10-0-0-1", 9),
+        said("Host-B.corp", 9),
+        said("infra-c", 9),
+        said("d", 9),
+        by_cloud,
+        said("nobody", 9),
+    ];
+    let expected =
+        [("a", "ip-10-0-0-1"), ("b", "Host-B.corp"), ("c", "infra-c"), ("d", "d"), ("e", "whatever")];
+    assert_eq!(paired(&machines, &heard), pairs(&expected));
+    assert_eq!(pair(&machines, heard.to_vec()).strangers, ["nobody"]);
+}
+
+#[test]
+fn two_candidates_are_none() {
+    let other = Machine {
+        id: MachineName {
+            namespace: "other".to_owned(),
+            name: "worker-1".to_owned(),
+            uid: "uid-other".to_owned(),
+        },
+        ..machine("worker-1")
+    };
+    let machines = [machine("worker-1"), other];
+    let found = pair(&machines, vec![said("worker-1", 9)]);
+    assert_eq!((found.heard.len(), found.ambiguous), (0, vec!["worker-1".to_owned()]));
+    // The Node's name tells them apart.
+    let known = Machine { node: Some("worker-1".to_owned()), ..machines[1].clone() };
+    let found = pair(&[machines[0].clone(), known], vec![said("worker-1", 9)]);
+    assert_eq!(found.heard.keys().collect::<Vec<_>>(), [&1]);
+}
+
+#[test]
+fn a_report_from_before_the_machine_is_another_s() {
+    let machines = [Machine { created: at(100), ..machine("host-1") }];
+    assert_eq!(paired(&machines, &[said("host-1", 99)]), []);
+    assert_eq!(paired(&machines, &[said("host-1", 100)]), pairs(&[("host-1", "host-1")]));
+}
+
+#[test]
+fn the_cloud_s_name_in_a_report_cannot_speak_over_the_machine_s_own_node() {
+    let liar = Heard { provider_id: Some("aws:///i-1".to_owned()), ..said("liar", 99) };
+    let healthy =
+        Machine { provider_id: Some("aws:///i-1".to_owned()), node: Some("n1".to_owned()), ..machine("m1") };
+    assert_eq!(paired(std::slice::from_ref(&healthy), std::slice::from_ref(&liar)), []);
+    // Nor over a Machine that is heard under its own name.
+    let young = Machine { node: None, ..healthy };
+    for heard in [[said("m1", 9), liar.clone()], [liar, said("m1", 9)]] {
+        assert_eq!(paired(std::slice::from_ref(&young), &heard), pairs(&[("m1", "m1")]));
+    }
+}
+
+#[test]
+fn the_newer_word_counts_whoever_brought_it() {
+    let machines = [machine("m1")];
+    let bound = |last_seen| Heard {
+        bound: Some(("ns".to_owned(), "m1".to_owned())),
+        is_in_hub: false,
+        ..said("own", last_seen)
+    };
+    assert_eq!(paired(&machines, &[said("m1", 9), bound(10)]), pairs(&[("m1", "own")]));
+    assert_eq!(paired(&machines, &[bound(8), said("m1", 9)]), pairs(&[("m1", "m1")]));
+    // It is of this Machine only, whatever its name.
+    let elsewhere = Heard { bound: Some(("ns".to_owned(), "gone".to_owned())), ..said("m1", 9) };
+    assert_eq!(paired(&machines, &[elsewhere]), []);
+}

@@ -1,0 +1,197 @@
+//! `BootstrapReport`: where a node may write its verdict when no hub can be reached. One object per Machine, made before
+//! the node is, which the node may change the status of, and nothing else. It has no place for lines of logs.
+
+use jiff::Timestamp;
+use landfall_cluster::Kind;
+use landfall_model::report::State;
+use landfall_model::{Cause, Phase};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::heard::Heard;
+use super::machine::Machine;
+use super::plan::Orphan;
+
+pub const KIND: Kind =
+    Kind { group: "landfall.dev", version: "v1alpha1", kind: "BootstrapReport", plural: "bootstrapreports" };
+pub const CLUSTER_LABEL: &str = "cluster.x-k8s.io/cluster-name";
+
+/// A text of one line: no control characters.
+const LINE: &str = "^[^\\x00-\\x1f\\x7f]*$";
+
+/// A report, and what it says of its owners.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub namespace: String,
+    pub name: String,
+    pub machine: String,
+    /// The uids of its owners.
+    pub owners: Vec<String>,
+    /// Nothing before the node's first word.
+    pub heard: Option<Heard>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    state: State,
+    cause: Option<Cause>,
+    #[serde(default)]
+    title: String,
+    component: Option<String>,
+    phase: Option<Phase>,
+    time: Timestamp,
+    bundle: Option<String>,
+}
+
+/// An object as it came. The node wrote its status: what does not fit is as if nothing was said.
+pub fn read(object: &Value) -> Option<Found> {
+    let text = |path: &str| object.pointer(path).and_then(Value::as_str).map(str::to_owned);
+    let (namespace, name) = (text("/metadata/namespace")?, text("/metadata/name")?);
+    let machine = text("/spec/machineName")?;
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let owners = owners.filter_map(|owner| Some(owner["uid"].as_str()?.to_owned())).collect();
+    let status: Option<Status> =
+        object.get("status").and_then(|status| serde_json::from_value(status.clone()).ok());
+    let heard = status.map(|status| Heard {
+        name: name.clone(),
+        provider_id: None,
+        bound: Some((namespace.clone(), machine.clone())),
+        state: status.state,
+        cause: status.cause,
+        title: status.title,
+        component: status.component,
+        phase: status.phase,
+        last_seen: written(object).unwrap_or(status.time),
+        is_in_hub: false,
+        has_bundle: status.bundle.is_some(),
+    });
+    Some(Found { namespace, name, machine, owners, heard })
+}
+
+/// When the status was last written, by the API server's clock: a node's own may be wrong, and a new node's often is.
+fn written(object: &Value) -> Option<Timestamp> {
+    let writes = object["metadata"]["managedFields"].as_array()?.iter();
+    let of_status = writes.filter(|write| write["subresource"] == "status");
+    of_status.filter_map(|write| write["time"].as_str()?.parse().ok()).max()
+}
+
+/// Reports whose Machine is there and not yet their owner.
+pub fn orphans(found: &[Found], machines: &[Machine]) -> Vec<Orphan> {
+    let machine_of = |found: &Found| {
+        machines.iter().find(|machine| {
+            machine.id.namespace == found.namespace
+                && machine.id.name == found.machine
+                && machine.deleted.is_none()
+        })
+    };
+    let orphan = |found: &Found| {
+        let machine = machine_of(found).filter(|machine| !found.owners.contains(&machine.id.uid))?;
+        let (machine, cluster) = (machine.id.clone(), machine.cluster.clone());
+        Some(Orphan { report: found.name.clone(), machine, cluster })
+    };
+    found.iter().filter_map(orphan).collect()
+}
+
+/// The object a node writes to, before it wrote.
+pub fn object(namespace: &str, machine: &str) -> Value {
+    json!({
+        "apiVersion": KIND.api_version(),
+        "kind": KIND.kind,
+        "metadata": {"name": machine, "namespace": namespace},
+        "spec": {"machineName": machine},
+    })
+}
+
+/// The definition.
+pub fn crd() -> Value {
+    let time = json!({"type": "string", "format": "date-time"});
+    let line = |limit: u32, about: &str| json!({"type": "string", "maxLength": limit, "pattern": LINE, "description": about});
+    let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
+    let states: Vec<&str> = State::ALL.iter().map(|state| state.name()).collect();
+    let phases: Vec<&str> = Phase::ALL.iter().map(|phase| phase.name()).collect();
+    let status = json!({
+        "type": "object",
+        "description": "The node's own verdict. Lines of logs have no place here: they are in the bundle.",
+        "required": ["state", "time"],
+        "properties": {
+            "state": {"type": "string", "enum": states},
+            "cause": {"type": "string", "maxLength": 64, "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"},
+            "title": line(200, "What happened, in one line"),
+            "component": line(64, "What it happened to"),
+            "phase": {"type": "string", "enum": phases},
+            "confidence": {"type": "number", "minimum": 0, "maximum": 1},
+            "time": time,
+            "bundle": {"type": "string", "pattern": "^[0-9a-f]{64}$",
+                "description": "The SHA-256 of the bundle, once it is stored"},
+        },
+    });
+    let schema = json!({
+        "type": "object",
+        "description": "What one node says of its bootstrap. Made before the node; the node may write its status only.",
+        "required": ["spec"],
+        "properties": {
+            "spec": {
+                "type": "object",
+                "required": ["machineName"],
+                "properties": {"machineName": {"type": "string", "minLength": 1, "maxLength": 253}},
+                "x-kubernetes-validations": [{"rule": "self == oldSelf", "message": "a report is of one Machine for ever"}],
+            },
+            "status": status,
+        },
+    });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{}.{}", KIND.plural, KIND.group),
+            // They are owned by Machines, and go where Machines go.
+            "labels": {"clusterctl.cluster.x-k8s.io": "", "clusterctl.cluster.x-k8s.io/move-hierarchy": ""},
+        },
+        "spec": {
+            "group": KIND.group,
+            "scope": "Namespaced",
+            "names": {
+                "kind": KIND.kind, "plural": KIND.plural, "singular": "bootstrapreport", "shortNames": ["bsr"],
+            },
+            "versions": [{
+                "name": KIND.version, "served": true, "storage": true,
+                "subresources": {"status": {}},
+                "additionalPrinterColumns": [
+                    column("Machine", ".spec.machineName"),
+                    column("State", ".status.state"),
+                    column("Cause", ".status.cause"),
+                    column("Phase", ".status.phase"),
+                    json!({"name": "Heard", "type": "date", "jsonPath": ".status.time"}),
+                    json!({"name": "Title", "type": "string", "jsonPath": ".status.title", "priority": 1}),
+                ],
+                "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_heard_once_its_node_wrote() {
+        let mut object = object("ns", "m1");
+        let silent = read(&object).unwrap();
+        assert_eq!((silent.machine.as_str(), silent.heard), ("m1", None));
+        object["status"] = json!({"state": "failed", "cause": "disk-full", "title": "Full", "phase": "join",
+            "time": "2026-01-02T03:04:05Z"});
+        let heard = read(&object).unwrap().heard.unwrap();
+        assert_eq!((heard.state, heard.bound), (State::Failed, Some(("ns".to_owned(), "m1".to_owned()))));
+        assert_eq!(heard.last_seen.to_string(), "2026-01-02T03:04:05Z");
+        object["metadata"]["managedFields"] = json!([
+            {"manager": "x", "time": "2026-01-09T03:04:05Z"},
+            {"manager": "y", "subresource": "status", "time": "2026-01-03T03:04:05Z"},
+        ]);
+        let heard = read(&object).unwrap().heard.unwrap();
+        assert_eq!(heard.last_seen.to_string(), "2026-01-03T03:04:05Z", "the API server's clock counts");
+        object["status"]["cause"] = json!("../etc");
+        assert_eq!(read(&object).unwrap().heard, None, "what does not fit was not said");
+    }
+}

@@ -1,0 +1,287 @@
+//! Machines in memory, told by [`plan`] alone: nodes that fail, recover and fall silent, a health check that deletes
+//! what failed, a hub that is away, and a controller that dies between any two writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use landfall_model::Cause;
+use landfall_model::report::State;
+
+use super::condition::{Condition, Status, Words};
+use super::heard::Heard;
+use super::machine::{Machine, MachineName};
+use super::plan::{Action, Evidence, Hearing, Policy, Seen, World, plan};
+use crate::simulation::fleet::Random;
+
+const HOLD: Duration = Duration::from_secs(300);
+/// Between two looks.
+const STEP: SignedDuration = SignedDuration::from_secs(10);
+/// How long a health check waits on a failure.
+const REMEDIATION: SignedDuration = SignedDuration::from_secs(60);
+/// More looks than any of this takes.
+const LOOKS: usize = 400;
+
+/// What becomes of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Joins,
+    /// And its bundle arrives.
+    Fails,
+    /// And its bundle never does.
+    FailsMute,
+    Recovers,
+    /// A person deletes the Machine while it is under way.
+    Deleted,
+    Unheard,
+}
+
+const FATES: [Fate; 6] =
+    [Fate::Joins, Fate::Fails, Fate::FailsMute, Fate::Recovers, Fate::Deleted, Fate::Unheard];
+
+#[derive(Clone, Debug)]
+struct Node {
+    fate: Fate,
+    machine: Machine,
+    age: usize,
+    bundle: bool,
+    /// How its Machine ended.
+    ended: Option<Ended>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    WithEvidence,
+    /// The deadline passed first.
+    WithoutEvidence,
+}
+
+/// Its fate, how its Machine ended, whether the hook is on it, and what it shows.
+type End = (Fate, Option<Ended>, bool, Option<(Status, String)>);
+
+struct Fleet {
+    now: Timestamp,
+    nodes: BTreeMap<String, Node>,
+    written: BTreeMap<String, Timestamp>,
+    deaf: BTreeSet<usize>,
+    looks: usize,
+}
+
+impl Fleet {
+    fn new(fates: &[Fate], deaf: BTreeSet<usize>) -> Self {
+        let now = Timestamp::from_second(1_767_225_600).unwrap();
+        let node = |(number, fate): (usize, &Fate)| {
+            let name = format!("m{number}");
+            let machine = Machine {
+                id: MachineName { namespace: "ns".to_owned(), name: name.clone(), uid: format!("u{number}") },
+                cluster: "c".to_owned(),
+                created: now,
+                deleted: None,
+                is_paused: false,
+                has_hook: false,
+                provider_id: None,
+                infrastructure: None,
+                node: None,
+                addresses: BTreeSet::new(),
+                ready_since: None,
+                condition: None,
+            };
+            (name, Node { fate: *fate, machine, age: 0, bundle: false, ended: None })
+        };
+        let nodes = fates.iter().enumerate().map(node).collect();
+        Self { now, nodes, written: BTreeMap::new(), deaf, looks: 0 }
+    }
+
+    fn look(&self) -> World {
+        let is_deaf = self.deaf.contains(&self.looks);
+        let living = self.nodes.values().filter(|node| node.ended.is_none());
+        let seen = living.map(|node| Seen {
+            machine: node.machine.clone(),
+            heard: node.said(self.now).filter(|_| !is_deaf),
+            evidence: if node.bundle && !is_deaf { Evidence::Stored } else { Evidence::OnMachine },
+        });
+        World {
+            now: self.now,
+            machines: seen.collect(),
+            paused: BTreeSet::new(),
+            hearing: if is_deaf { Hearing::Deaf } else { Hearing::Whole },
+            written: self.written.clone(),
+            orphans: Vec::new(),
+        }
+    }
+
+    fn carry_out(&mut self, action: &Action) {
+        let (Action::Hook { machine }
+        | Action::Unhook { machine }
+        | Action::Show { machine, .. }
+        | Action::Clear { machine }) = action
+        else {
+            panic!("{action:?}")
+        };
+        let node = self.nodes.get_mut(&machine.name).unwrap();
+        match action {
+            Action::Hook { .. } => node.machine.has_hook = true,
+            Action::Unhook { .. } => node.machine.has_hook = false,
+            Action::Show { condition, .. } => {
+                node.machine.condition = Some(condition.clone());
+                self.written.insert(machine.uid.clone(), self.now);
+            }
+            _ => node.machine.condition = None,
+        }
+    }
+
+    /// Time goes on: nodes, the health check, and Cluster API, which ends a deleted Machine that nobody holds.
+    fn live(&mut self) {
+        self.now += STEP;
+        self.looks += 1;
+        for node in self.nodes.values_mut().filter(|node| node.ended.is_none()) {
+            node.age += 1;
+            node.bundle |= node.fate == Fate::Fails && node.age == 20;
+            let failed =
+                node.machine.condition.as_ref().filter(|condition| condition.status == Status::False);
+            let is_unhealthy =
+                failed.is_some_and(|condition| self.now.duration_since(condition.since) >= REMEDIATION);
+            let is_asked = node.fate == Fate::Deleted && node.age == 7;
+            if node.machine.deleted.is_none() && (is_unhealthy || is_asked) {
+                node.machine.deleted = Some(self.now);
+            }
+            if node.machine.deleted.is_some() && !node.machine.has_hook {
+                node.ended = Some(if node.bundle { Ended::WithEvidence } else { Ended::WithoutEvidence });
+            }
+        }
+    }
+
+    /// What must be so at every moment.
+    fn check(&self) {
+        for node in self.nodes.values() {
+            let held_for = node.machine.deleted.map(|deleted| self.now.duration_since(deleted));
+            // The hub may be away; the controller may die: a few looks, and no more.
+            let limit = SignedDuration::try_from(HOLD).unwrap() + STEP * 12;
+            assert!(node.ended.is_some() || held_for.is_none_or(|time| time <= limit), "stranded: {node:?}");
+        }
+    }
+
+    /// What it came to, without times.
+    fn end(&self) -> Vec<End> {
+        let shown = |condition: &Condition| (condition.status, condition.reason.clone());
+        let end = |node: &Node| {
+            // What a Machine showed before it went is gone with it.
+            let condition = node.machine.condition.as_ref().filter(|_| node.ended.is_none());
+            (node.fate, node.ended, node.machine.has_hook, condition.map(shown))
+        };
+        self.nodes.values().map(end).collect()
+    }
+}
+
+impl Node {
+    fn said(&self, now: Timestamp) -> Option<Heard> {
+        let state = match (self.fate, self.age) {
+            (Fate::Unheard, _) | (_, 0) => return None,
+            (Fate::Joins | Fate::Recovers, 8..) => State::Succeeded,
+            (Fate::Fails | Fate::FailsMute, 4..) | (Fate::Recovers, 5..=7) => State::Failed,
+            _ => State::Running,
+        };
+        Some(Heard {
+            name: self.machine.id.name.clone(),
+            provider_id: None,
+            bound: None,
+            state,
+            cause: (state == State::Failed).then(|| Cause::new("disk-full").unwrap()),
+            title: String::new(),
+            component: None,
+            phase: None,
+            last_seen: now,
+            is_in_hub: true,
+            has_bundle: false,
+        })
+    }
+}
+
+/// Looks, decides and writes until nothing more happens. `lives` says after how many writes the controller dies: what it
+/// had decided and remembered is lost, and another one begins at the next look.
+fn lead(fleet: &mut Fleet, words: &Words, mut lives: impl FnMut() -> usize) -> usize {
+    let policy = Policy { hold: Some(HOLD) };
+    let (mut writes, mut left) = (0, lives());
+    for _ in 0..LOOKS {
+        for action in plan(&policy, words, &fleet.look()) {
+            if left == 0 {
+                left = lives();
+                fleet.written.clear();
+                break;
+            }
+            left -= 1;
+            writes += 1;
+            fleet.carry_out(&action);
+        }
+        fleet.live();
+        fleet.check();
+    }
+    writes
+}
+
+fn expected(fate: Fate) -> (Option<Ended>, bool, Option<(Status, &'static str)>) {
+    match fate {
+        Fate::Joins | Fate::Recovers => (None, false, Some((Status::True, "Succeeded"))),
+        Fate::Fails => (Some(Ended::WithEvidence), false, None),
+        Fate::FailsMute | Fate::Deleted => (Some(Ended::WithoutEvidence), false, None),
+        Fate::Unheard => (None, false, None),
+    }
+}
+
+#[track_caller]
+fn check_end(fleet: &Fleet, what: &str) {
+    for (fate, ended, has_hook, shown) in fleet.end() {
+        let shown = shown.as_ref().map(|(status, reason)| (*status, reason.as_str()));
+        assert_eq!((ended, has_hook, shown), expected(fate), "{what}: {fate:?}");
+    }
+}
+
+#[test]
+fn every_fate_comes_to_its_end_and_evidence_is_kept() {
+    let words = Words::new(None).unwrap();
+    let mut fleet = Fleet::new(&FATES, BTreeSet::new());
+    lead(&mut fleet, &words, || usize::MAX);
+    check_end(&fleet, "calm");
+}
+
+/// Kills the controller before every single write, and starts another.
+#[test]
+fn killed_at_every_write_it_reaches_the_same_end() {
+    let words = Words::new(None).unwrap();
+    let mut calm = Fleet::new(&FATES, BTreeSet::new());
+    let writes = lead(&mut calm, &words, || usize::MAX);
+    assert!(writes > 12, "{writes}");
+    for number in 0..writes {
+        let mut fleet = Fleet::new(&FATES, BTreeSet::new());
+        let mut lives = [number, usize::MAX].into_iter();
+        lead(&mut fleet, &words, || lives.next().unwrap_or(usize::MAX));
+        assert_eq!(fleet.end(), calm.end(), "killed before write {number}");
+    }
+}
+
+/// Every seed another fleet, a controller that dies again and again, and a hub that is away at times.
+#[test]
+fn random_fates_deaths_and_silences() {
+    let words = Words::new(None).unwrap();
+    for seed in 0..60 {
+        let mut random = Random::new(seed);
+        let fates: Vec<Fate> = (0..12).map(|_| FATES[random.below(FATES.len())]).collect();
+        let from = 30 + random.below(20);
+        let deaf = (from..from + random.below(10)).collect();
+        let mut fleet = Fleet::new(&fates, deaf);
+        let mut deaths = 40;
+        lead(&mut fleet, &words, || {
+            deaths -= 1;
+            if deaths > 0 { random.below(9) } else { usize::MAX }
+        });
+        for (fate, ended, has_hook, _) in fleet.end() {
+            let (_, expected_hook, _) = expected(fate);
+            assert_eq!(has_hook, expected_hook, "seed {seed}: {fate:?}");
+            // While the controller is dead, a health check may be quicker than the news of a recovery.
+            if fate != Fate::Recovers {
+                let is_gone = matches!(fate, Fate::Fails | Fate::FailsMute | Fate::Deleted);
+                assert_eq!(ended.is_some(), is_gone, "seed {seed}: {fate:?}");
+            }
+        }
+    }
+}

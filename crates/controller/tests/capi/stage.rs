@@ -1,0 +1,287 @@
+//! A management cluster with the controller installed. The test plays Cluster API, the nodes and the hub.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use landfall_cluster::Cluster;
+use landfall_controller::capi::condition::{TYPE, Words};
+use landfall_controller::capi::heard::{Answer, Hub};
+use landfall_controller::capi::manifests::{self, MANAGER, Settings};
+use landfall_controller::capi::metrics::Metrics;
+use landfall_controller::capi::plan::Policy;
+use landfall_controller::capi::run::{Controller, run};
+use landfall_controller::metrics::Numbers as _;
+use landfall_testkit::{ApiServer, eventually};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const NAMESPACE: &str = "landfall";
+/// The machine is loaded.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+
+/// How conditions of a Machine are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Conditions {
+    /// As in v1beta2.
+    Map,
+    /// As in v1beta1.
+    Atomic,
+}
+
+pub(crate) struct Stage {
+    pub(crate) server: ApiServer,
+    version: &'static str,
+}
+
+/// A hub that says what it is told to.
+#[derive(Debug, Default)]
+pub(crate) struct FakeHub {
+    /// Lines of the fleet by name, each with the time of its bundle.
+    nodes: Mutex<std::collections::BTreeMap<String, (Value, Option<String>)>>,
+}
+
+/// A controller at work.
+pub(crate) struct Led {
+    pub(crate) metrics: Arc<Metrics>,
+    cancel: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        namespace: NAMESPACE.to_owned(),
+        image: "registry.example/landfall:1".to_owned(),
+        hub: Some("https://hub.corp:8700".to_owned()),
+        hub_secret: Some("landfall-hub".to_owned()),
+        hold: Some(Duration::from_mins(10)),
+        write_back: vec![("default".to_owned(), "m3".to_owned()), ("default".to_owned(), "m4".to_owned())],
+        health_checks: Vec::new(),
+    }
+}
+
+/// A definition with what matters here, in the shape Cluster API has it.
+fn definition(kind: &str, plural: &str, version: &str, conditions: Conditions) -> Value {
+    let item = json!({
+        "type": "object", "required": ["type", "status", "lastTransitionTime"],
+        "properties": {
+            "type": {"type": "string", "maxLength": 316}, "status": {"type": "string"},
+            "reason": {"type": "string", "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
+            "severity": {"type": "string"},
+            "message": {"type": "string", "maxLength": 10240},
+            "lastTransitionTime": {"type": "string", "format": "date-time"},
+        },
+    });
+    let mut list = json!({"type": "array", "items": item});
+    if conditions == Conditions::Map {
+        list["x-kubernetes-list-type"] = json!("map");
+        list["x-kubernetes-list-map-keys"] = json!(["type"]);
+        list["maxItems"] = json!(32);
+    }
+    let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let mut status = free.clone();
+    status["properties"] = json!({"conditions": list});
+    let schema = json!({"type": "object", "properties": {"spec": free, "status": status}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.cluster.x-k8s.io"),
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
+        "spec": {
+            "group": "cluster.x-k8s.io", "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+            "versions": [{"name": version, "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": schema}}],
+        },
+    })
+}
+
+// === impl Stage ===
+
+impl Stage {
+    pub(crate) fn set(conditions: Conditions) -> Self {
+        let server = ApiServer::start().unwrap();
+        let version = if conditions == Conditions::Map { "v1beta2" } else { "v1beta1" };
+        for (kind, plural) in [("Machine", "machines"), ("Cluster", "clusters")] {
+            server.apply(&definition(kind, plural, version, conditions)).unwrap();
+        }
+        let objects: Vec<Value> =
+            manifests::install(&settings(), &[]).into_iter().map(|(_, object)| object).collect();
+        let stage = Self { server, version };
+        for object in &objects {
+            // Nothing here would run it.
+            if object["kind"] == "Deployment" {
+                continue;
+            }
+            stage.wait("what it is installed from to be taken", || stage.server.apply(object).ok().map(drop));
+        }
+        for plural in ["machines.cluster.x-k8s.io", "bootstrapreports.landfall.dev"] {
+            let wanted = format!("crd/{plural}");
+            stage.kubectl(&["wait", "--for=condition=Established", &wanted, "--timeout=120s"]);
+        }
+        stage
+    }
+
+    #[track_caller]
+    pub(crate) fn wait(&self, what: &str, probe: impl FnMut() -> Option<()>) {
+        if let Err(error) = eventually(what, PATIENCE, probe) {
+            let shown = self.server.kubectl(&["get", "machines,bootstrapreports,events", "-A", "-o", "yaml"]);
+            panic!("{error}\n{}", shown.unwrap_or_default());
+        }
+    }
+
+    #[track_caller]
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+        self.server.kubectl(arguments).unwrap()
+    }
+
+    /// A Machine as Cluster API would have made it, with conditions of its own.
+    pub(crate) fn machine(&self, name: &str) {
+        let machine = json!({
+            "apiVersion": format!("cluster.x-k8s.io/{}", self.version), "kind": "Machine",
+            "metadata": {"name": name, "namespace": "default", "annotations": {"theirs": "1"},
+                "labels": {"cluster.x-k8s.io/cluster-name": "c"}, "finalizers": ["machine.cluster.x-k8s.io"]},
+            "spec": {"clusterName": "c", "providerID": format!("test:///{name}")},
+        });
+        self.server.apply(&machine).unwrap();
+        let of = |kind: &str| {
+            json!({"type": kind, "status": "True", "reason": "Fine", "message": "as it was",
+                "lastTransitionTime": "2026-01-02T03:04:05Z"})
+        };
+        let status = json!({"status": {"phase": "Running",
+            "conditions": [of("InfrastructureReady"), of("BootstrapConfigReady")]}});
+        let patch = status.to_string();
+        self.kubectl(&["patch", "machine", name, "--subresource=status", "--type=merge", "-p", &patch]);
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Value {
+        serde_json::from_str(&self.kubectl(&["get", "machine", name, "-o", "json", "--show-managed-fields"]))
+            .unwrap()
+    }
+
+    /// One field of our condition.
+    pub(crate) fn shown(&self, name: &str, field: &str) -> Option<String> {
+        let path = format!("jsonpath={{.status.conditions[?(@.type==\"{TYPE}\")].{field}}}");
+        let found = self.server.kubectl(&["get", "machine", name, "-o", &path]).ok()?;
+        (!found.is_empty()).then_some(found)
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_for(&self, name: &str, status: &str, reason: &str) {
+        self.wait(&format!("{name} to show {status}, {reason}"), || {
+            let is_so = self.shown(name, "status").as_deref() == Some(status)
+                && self.shown(name, "reason").as_deref() == Some(reason);
+            is_so.then_some(())
+        });
+    }
+
+    pub(crate) fn has_hook(&self, name: &str) -> bool {
+        let notes = &self.get(name)["metadata"]["annotations"];
+        notes.get(landfall_controller::capi::machine::HOOK).is_some()
+    }
+
+    /// Conditions of others are as Cluster API wrote them.
+    #[track_caller]
+    pub(crate) fn others_are_untouched(&self, name: &str) {
+        let machine = self.get(name);
+        let conditions = machine["status"]["conditions"].as_array().unwrap();
+        let others: Vec<&Value> = conditions.iter().filter(|condition| condition["type"] != TYPE).collect();
+        assert_eq!(others.len(), 2, "{machine:#}");
+        assert!(others.iter().all(|condition| condition["message"] == "as it was"), "{machine:#}");
+        assert_eq!(machine["status"]["phase"], "Running");
+        assert_eq!(machine["metadata"]["annotations"]["theirs"], "1");
+    }
+
+    /// The access of an account, as its pod would have it.
+    pub(crate) fn access(&self, namespace: &str, account: &str) -> PathBuf {
+        let token = self.kubectl(&["create", "token", "-n", namespace, account]);
+        let authority = self.server.directory().join("ca.crt").display().to_string();
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {"server": self.server.url(), "certificate-authority": authority}}],
+            "users": [{"name": "u", "user": {"token": token.trim()}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        });
+        let path = Path::new(self.server.directory()).join(format!("{account}.kubeconfig"));
+        std::fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    /// What the API server answers to an account that tries.
+    pub(crate) fn attempt(&self, access: &Path, arguments: &[&str]) -> Result<String, String> {
+        let access = format!("--kubeconfig={}", access.display());
+        // The last of two equal flags counts.
+        let arguments: Vec<&str> = [access.as_str()].into_iter().chain(arguments.iter().copied()).collect();
+        self.server.kubectl(&arguments).map_err(|error| format!("{error:#}"))
+    }
+}
+
+// === impl FakeHub ===
+
+impl FakeHub {
+    pub(crate) fn says(&self, name: &str, state: &str, cause: Option<&str>) {
+        let now = jiff::Timestamp::now().to_string();
+        let line = json!({"name": name, "state": state, "cause": cause, "title": "password=hunter2", "component": null,
+            "phase": "join", "confidence": 0.9, "since": now, "lastSeen": now});
+        let mut nodes = self.nodes.lock().unwrap();
+        let bundle = nodes.remove(name).and_then(|(_, bundle)| bundle);
+        nodes.insert(name.to_owned(), (line, bundle));
+    }
+
+    pub(crate) fn stores_bundle(&self, name: &str) {
+        if let Some((_, bundle)) = self.nodes.lock().unwrap().get_mut(name) {
+            *bundle = Some(jiff::Timestamp::now().to_string());
+        }
+    }
+
+    pub(crate) fn forgets(&self, name: &str) {
+        self.nodes.lock().unwrap().remove(name);
+    }
+
+    fn answer(&self, path: &str) -> Option<Value> {
+        let nodes = self.nodes.lock().unwrap();
+        if path.starts_with("/api/v1/fleet?") {
+            let lines: Vec<&Value> = nodes.values().map(|(line, _)| line).collect();
+            return Some(json!({"found": lines.len(), "nodes": lines}));
+        }
+        let (line, bundle) = nodes.get(path.strip_prefix("/api/v1/nodes/")?)?;
+        let bundles: Vec<Value> = bundle.iter().map(|received| json!({"received": received})).collect();
+        Some(json!({"identity": {"hostname": line["name"]}, "bundles": bundles}))
+    }
+}
+
+impl Hub for FakeHub {
+    fn get(&self, path: String) -> Answer<'_> {
+        Box::pin(async move { Ok(self.answer(&path).ok_or("404")?.to_string().into_bytes()) })
+    }
+}
+
+// === impl Led ===
+
+impl Led {
+    pub(crate) async fn start(stage: &Stage, hub: &Arc<FakeHub>, hold: Duration) -> Self {
+        let metrics = Arc::new(Metrics::default());
+        let controller = Controller {
+            cluster: Cluster::from_kubeconfig(&stage.access(NAMESPACE, MANAGER)).await.unwrap(),
+            hub: Some(Arc::clone(hub) as Arc<dyn Hub>),
+            namespace: NAMESPACE.to_owned(),
+            policy: Policy { hold: Some(hold) },
+            words: Words::new(Some("https://hub.corp".to_owned())).unwrap(),
+            identity: "one".to_owned(),
+            every: Duration::from_secs(1),
+            metrics: Arc::clone(&metrics),
+        };
+        let cancel = CancellationToken::new();
+        let ended = cancel.clone();
+        let task = tokio::spawn(async move { run(&controller, &ended).await });
+        Self { metrics, cancel, task }
+    }
+
+    pub(crate) fn counts(&self, line: &str) -> bool {
+        self.metrics.text().lines().any(|found| found == line)
+    }
+
+    pub(crate) async fn end(self) {
+        self.cancel.cancel();
+        self.task.await.unwrap();
+    }
+}
