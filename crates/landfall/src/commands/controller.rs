@@ -7,14 +7,16 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use landfall_cluster::Cluster;
+use landfall_controller::capi;
 use landfall_controller::manifests::Settings;
-use landfall_controller::metrics::{Metrics, Port};
+use landfall_controller::metrics::{Metrics, Numbers, Port};
 use landfall_controller::policy::{Approvals, AtOnce, Drain, Policy, Secrets, Unasked};
 use landfall_controller::run::{self, Controller as Role};
 use landfall_controller::window::Window;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use super::capi::Capi;
 use super::tunnel::duration;
 use crate::exit::{Exit, Failure};
 
@@ -27,13 +29,16 @@ const OPENSHIFT_BOOTSTRAPPER: &str =
 /// Lead a fleet through in-place bootstraps, a few nodes at a time
 ///
 /// Nodes ask with the label `landfall.dev/in-place=requested` or `ibm-cloud.kubernetes.io/ipb-schedule=true`; they are
-/// drained, watched and put back. Of several controllers the one with the Lease leads.
+/// drained, watched and put back. With `--capi` it works on a management cluster of Cluster API instead: it shows on each
+/// Machine what its node says of its bootstrap. Of several controllers the one with the Lease leads.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   landfall render controller --image registry.corp/landfall:1 -o controller && kubectl apply -f controller/manifests
   landfall controller --image registry.corp/landfall:1 --max-unavailable 3 --window 'Mon-Fri 22:00-06:00 +01:00'
-  kubectl get nodebootstraps")]
+  kubectl get nodebootstraps
+  landfall controller --capi --hub https://hub.corp:8700 --hub-ca hub-ca.crt --hub-token-file token --hold-evidence 15m
+  landfall controller --capi --teardown")]
 pub(crate) struct Controller {
     /// The namespace of Secrets, pods and Lease; best one of its own
     #[arg(long, value_name = "NAME", default_value = "landfall")]
@@ -114,6 +119,9 @@ pub(crate) struct Controller {
     /// Address and port of health and metrics
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9464")]
     listen: SocketAddr,
+
+    #[command(flatten)]
+    capi: Capi,
 }
 
 // === impl Controller ===
@@ -135,6 +143,9 @@ impl Controller {
             let cluster = cluster.map_err(|error| {
                 Failure::new(error, "give `--kubeconfig`, or run it in a pod").exit(Exit::Unavailable)
             })?;
+            if self.capi.wants_teardown() {
+                return Capi::tear_down(&cluster).await;
+            }
             let port = Port::bind(self.listen).await;
             let port = port.with_context(|| format!("listen on {}", self.listen));
             let port = port.map_err(|error| Failure::new(error, "choose another address with `--listen`"))?;
@@ -143,8 +154,7 @@ impl Controller {
             let _ = writeln!(io::stderr(), "The controller `{identity}` answers on {address}");
             let mut terminate = signal(SignalKind::terminate()).context("listen for signals")?;
             let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
-            let (cancel, metrics) = (CancellationToken::new(), Arc::new(Metrics::default()));
-            let role = Role { cluster, settings, policy, identity, metrics: Arc::clone(&metrics) };
+            let cancel = CancellationToken::new();
             let ended = cancel.clone();
             let signals = async move {
                 tokio::select! {
@@ -154,14 +164,14 @@ impl Controller {
                 ended.cancel();
                 std::future::pending::<()>().await;
             };
-            tokio::select! {
-                () = run::run(&role, &cancel) => Ok(Exit::Done),
-                () = signals => Ok(Exit::Done),
-                served = port.serve(metrics) => {
-                    served.context("answer about health and metrics")?;
-                    Ok(Exit::Failed)
-                }
+            if self.capi.is_wanted() {
+                let metrics = Arc::new(capi::metrics::Metrics::default());
+                let role = self.capi.controller(cluster, &self.namespace, identity, Arc::clone(&metrics))?;
+                return until_the_end(capi::run::run(&role, &cancel), signals, port, metrics).await;
             }
+            let metrics = Arc::new(Metrics::default());
+            let role = Role { cluster, settings, policy, identity, metrics: Arc::clone(&metrics) };
+            until_the_end(run::run(&role, &cancel), signals, port, metrics).await
         })
     }
 
@@ -230,6 +240,23 @@ impl Controller {
             } else {
                 Approvals::Never
             },
+        }
+    }
+}
+
+/// Works, and answers about it, until it is told to end.
+async fn until_the_end(
+    work: impl Future<Output = ()>,
+    signals: impl Future<Output = ()>,
+    port: Port,
+    numbers: Arc<dyn Numbers>,
+) -> Result<Exit, Failure> {
+    tokio::select! {
+        () = work => Ok(Exit::Done),
+        () = signals => Ok(Exit::Done),
+        served = port.serve(numbers) => {
+            served.context("answer about health and metrics")?;
+            Ok(Exit::Failed)
         }
     }
 }

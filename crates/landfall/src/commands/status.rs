@@ -3,6 +3,9 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use landfall_cluster::Cluster;
+use landfall_controller::capi::board::{Query, board};
+use landfall_controller::capi::observe::LookError;
 use landfall_hub::{Client, ClientError};
 use landfall_model::Secret;
 use serde_json::Value;
@@ -14,16 +17,17 @@ use crate::output;
 const NAME_WIDTH: usize = 32;
 const MIN_TITLE: usize = 24;
 
-/// Show the fleet in the terminal, from a hub
+/// Show the fleet in the terminal, from a hub or from a management cluster of Cluster API
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   landfall status
   landfall status --state failed --watch
   landfall status --hub https://hub.corp:8700 --ca hub-ca.crt --token-file ~/.landfall-token
+  landfall status --cluster --kubeconfig management.kubeconfig --watch
   landfall status --output json | jq '.groups[].title'
 
-Exit codes: 0 no node is in trouble · 2 some are · 69 the hub cannot be reached · 77 the hub refused")]
+Exit codes: 0 no node is in trouble · 2 some are · 69 the hub or cluster cannot be reached · 77 it refused")]
 pub(crate) struct Status {
     /// The hub's address
     #[arg(long, value_name = "URL", env = "LANDFALL_HUB", default_value = "http://127.0.0.1:8700")]
@@ -36,6 +40,14 @@ pub(crate) struct Status {
     /// A file with a token of a viewer or operator
     #[arg(long, value_name = "FILE", env = "LANDFALL_HUB_TOKEN_FILE")]
     token_file: Option<PathBuf>,
+
+    /// Ask a management cluster of Cluster API instead: the conditions of its Machines, and BootstrapReports
+    #[arg(long, conflicts_with_all = ["ca", "token_file"])]
+    cluster: bool,
+
+    /// Access to the management cluster [default: `KUBECONFIG`]
+    #[arg(long, value_name = "FILE", requires = "cluster")]
+    kubeconfig: Option<PathBuf>,
 
     /// Only nodes in this state
     #[arg(long)]
@@ -70,10 +82,52 @@ enum Format {
     Json,
 }
 
+/// Who is asked.
+enum Source {
+    Hub { client: Client, path: String },
+    Cluster(Box<Cluster>),
+}
+
 // === impl Status ===
 
 impl Status {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.context("start the runtime")?;
+        runtime.block_on(async {
+            let source = self.source().await?;
+            loop {
+                let fleet = match source.ask(&self).await {
+                    // While watching, one that restarts is waited for.
+                    Err(AskError::Away(failure)) if self.watch => {
+                        failure.report();
+                        tokio::time::sleep(Duration::from_secs(self.every)).await;
+                        continue;
+                    }
+                    Err(AskError::Away(failure) | AskError::Refused(failure)) => return Err(failure),
+                    Ok(fleet) => fleet,
+                };
+                self.show(&fleet)?;
+                if !self.watch {
+                    let trouble = fleet["groups"].as_array().is_some_and(|groups| !groups.is_empty());
+                    return Ok(if trouble { Exit::Findings } else { Exit::Done });
+                }
+                tokio::time::sleep(Duration::from_secs(self.every)).await;
+            }
+        })
+    }
+
+    async fn source(&self) -> Result<Source, Failure> {
+        if self.cluster {
+            let cluster = match &self.kubeconfig {
+                Some(path) => Cluster::from_kubeconfig(path).await,
+                None => Cluster::infer().await,
+            };
+            let cluster = cluster.map_err(|error| {
+                Failure::new(error, "name the management cluster with `--kubeconfig`").exit(Exit::Unavailable)
+            })?;
+            return Ok(Source::Cluster(Box::new(cluster)));
+        }
         let token = self.token_file.as_ref().map(|path| {
             let token = std::fs::read_to_string(path).with_context(|| format!("read `{}`", path.display()));
             token.map(Secret::new).map_err(|error| Failure::new(error, "name the file that holds your token"))
@@ -85,29 +139,7 @@ impl Status {
                 path += &format!("&{name}={}", escaped(value));
             }
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.context("start the runtime")?;
-        runtime.block_on(async {
-            loop {
-                let answer = client.get(&path).await;
-                let fleet = match answer {
-                    // While watching, a hub that restarts is waited for.
-                    Err(error) if self.watch && !matches!(error, ClientError::Refused { .. }) => {
-                        output::complain(&landfall_model::chain(&error).to_string(), None);
-                        tokio::time::sleep(Duration::from_secs(self.every)).await;
-                        continue;
-                    }
-                    answer => answer.map_err(explain)?,
-                };
-                let fleet: Value = serde_json::from_slice(&fleet).context("read the hub's answer")?;
-                self.show(&fleet)?;
-                if !self.watch {
-                    let trouble = fleet["groups"].as_array().is_some_and(|groups| !groups.is_empty());
-                    return Ok(if trouble { Exit::Findings } else { Exit::Done });
-                }
-                tokio::time::sleep(Duration::from_secs(self.every)).await;
-            }
-        })
+        Ok(Source::Hub { client, path })
     }
 
     fn show(&self, fleet: &Value) -> anyhow::Result<()> {
@@ -120,6 +152,53 @@ impl Status {
         let (home, rest) = if self.watch && colour { ("\x1b[H\x1b[2J", "") } else { ("", "") };
         let text = table(fleet, output::size().width, colour, jiff::Timestamp::now());
         output::print(&format!("{home}{text}{rest}"))
+    }
+}
+
+/// Why there is nothing to show.
+enum AskError {
+    /// It may be back in a moment.
+    Away(Failure),
+    Refused(Failure),
+}
+
+// === impl Source ===
+
+impl Source {
+    async fn ask(&self, status: &Status) -> Result<Value, AskError> {
+        match self {
+            Self::Hub { client, path } => {
+                let answer = client.get(path).await.map_err(|error| match error {
+                    ClientError::Refused { .. } => AskError::Refused(explain(error)),
+                    error => AskError::Away(explain(error)),
+                })?;
+                serde_json::from_slice(&answer)
+                    .context("read the hub's answer")
+                    .map_err(|error| AskError::Refused(error.into()))
+            }
+            Self::Cluster(cluster) => {
+                let query = Query {
+                    state: status.state.clone(),
+                    cause: status.cause.clone(),
+                    limit: usize::try_from(status.limit).unwrap_or(usize::MAX),
+                };
+                board(cluster, &query).await.map_err(explain_cluster)
+            }
+        }
+    }
+}
+
+fn explain_cluster(error: LookError) -> AskError {
+    match &error {
+        LookError::Cluster(cause) if cause.is_denied() => {
+            let hint = "use an account that may list Machines and BootstrapReports";
+            AskError::Refused(Failure::new(error, hint).exit(Exit::NotPermitted))
+        }
+        LookError::Cluster(_) => {
+            let hint = "is this the management cluster? name it with `--kubeconfig`";
+            AskError::Away(Failure::new(error, hint).exit(Exit::Unavailable))
+        }
+        _ => AskError::Refused(Failure::new(error, "name the management cluster with `--kubeconfig`")),
     }
 }
 

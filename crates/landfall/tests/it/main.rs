@@ -9,6 +9,7 @@ mod bad_input;
 mod command;
 mod console;
 mod controller;
+mod controller_capi;
 mod demo;
 mod diagnose;
 mod docs;

@@ -1,8 +1,12 @@
-use clap::Args;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use landfall_controller::capi;
 use landfall_controller::manifests::{Rights, Settings, install};
 use landfall_render::Described;
 
 use super::{Folder, Format, explain};
+use crate::commands::tunnel::duration;
 use crate::exit::{Exit, Failure};
 
 /// The controller: its definition, accounts, rights, admission policy and Deployment
@@ -10,8 +14,14 @@ use crate::exit::{Exit, Failure};
 #[command(after_help = "\
 Examples:
   landfall render controller --image registry.example/landfall:0.1.0 -o controller
-  landfall render controller --image … --approve-certificates --format kustomize -o controller -- --max-unavailable=3")]
+  landfall render controller --image … --approve-certificates --format kustomize -o controller -- --max-unavailable=3
+  landfall render controller --for capi --image … --hub https://hub.corp:8700 --hub-secret landfall-hub \\
+    --hold-evidence 15m --health-check team-a/edge -o controller")]
 pub(super) struct Controller {
+    /// Which work it does
+    #[arg(long = "for", value_enum, value_name = "WORK", default_value_t = Work::InPlace)]
+    work: Work,
+
     /// The namespace to install into
     #[arg(long, value_name = "NAME", default_value = "landfall")]
     namespace: String,
@@ -32,6 +42,26 @@ pub(super) struct Controller {
     #[arg(long)]
     approve_certificates: bool,
 
+    /// Cluster API: the hub that is asked what nodes say
+    #[arg(long, value_name = "URL")]
+    hub: Option<String>,
+
+    /// Cluster API: the Secret with `token` and `ca.crt` for the hub
+    #[arg(long, value_name = "NAME", requires = "hub")]
+    hub_secret: Option<String>,
+
+    /// Cluster API: hold back the end of failed Machines for their evidence: gives the right, and the flag
+    #[arg(long, value_name = "TIME", value_parser = duration, requires = "hub")]
+    hold_evidence: Option<Duration>,
+
+    /// Cluster API: let the node of this Machine write a report of its own; may be repeated
+    #[arg(long, value_name = "NAMESPACE/MACHINE", value_parser = placed)]
+    write_back: Vec<(String, String)>,
+
+    /// Cluster API: a MachineHealthCheck for this Cluster; may be repeated
+    #[arg(long, value_name = "NAMESPACE/CLUSTER", value_parser = placed)]
+    health_check: Vec<(String, String)>,
+
     /// How the files are wrapped
     #[arg(long, value_enum, default_value_t = Format::Yaml)]
     format: Format,
@@ -44,10 +74,71 @@ pub(super) struct Controller {
     flags: Vec<String>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Work {
+    /// Leads nodes through in-place bootstraps
+    InPlace,
+    /// Shows on Machines of Cluster API what their nodes say
+    Capi,
+}
+
+/// `NAMESPACE/NAME`, both as Kubernetes spells names.
+fn placed(text: &str) -> Result<(String, String), String> {
+    let is_name = |name: &str, limit: usize, more: &[u8]| {
+        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || more.contains(&byte);
+        let ends = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+        let bytes = name.as_bytes();
+        name.len() <= limit && bytes.iter().copied().all(plain) && ends(bytes.first()) && ends(bytes.last())
+    };
+    match text.split_once('/') {
+        // Accounts and roles are named after it, with a word before it.
+        Some((namespace, name)) if is_name(namespace, 63, b"-") && is_name(name, 200, b"-.") => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err("it is a namespace and a name, such as `team-a/edge-1`".to_owned()),
+    }
+}
+
 // === impl Controller ===
 
 impl Controller {
     pub(super) fn run(self) -> Result<Exit, Failure> {
+        match self.work {
+            Work::InPlace => self.in_place(),
+            Work::Capi => self.capi(),
+        }
+    }
+
+    fn capi(self) -> Result<Exit, Failure> {
+        if self.secret_template.is_some() || self.approve_certificates || !self.selector.is_empty() {
+            let error = anyhow::anyhow!("some of these flags are for in-place bootstraps");
+            return Err(Failure::usage(error, "leave them out, or leave out `--for capi`"));
+        }
+        let settings = capi::manifests::Settings {
+            namespace: self.namespace,
+            image: self.image,
+            hub: self.hub,
+            hub_secret: self.hub_secret,
+            hold: self.hold_evidence,
+            write_back: self.write_back,
+            health_checks: self.health_check,
+        };
+        let role = Described {
+            name: "landfall-capi",
+            about: "Shows on Machines of Cluster API what their nodes say of their bootstrap",
+            objects: capi::manifests::install(&settings, &self.flags),
+            namespace: settings.namespace,
+            image: settings.image,
+        };
+        self.target.put(&landfall_render::manifests(role, self.format.into()).map_err(explain)?)
+    }
+
+    fn in_place(self) -> Result<Exit, Failure> {
+        let capi_only = self.hub.is_some() || !self.write_back.is_empty() || !self.health_check.is_empty();
+        if capi_only {
+            let error = anyhow::anyhow!("some of these flags are for Cluster API");
+            return Err(Failure::usage(error, "add `--for capi`"));
+        }
         let settings = Settings {
             namespace: self.namespace,
             selector: self.selector,

@@ -1,0 +1,127 @@
+//! Hub, controller and status as a user runs them, on a management cluster.
+
+use std::path::Path;
+use std::time::Duration;
+
+use landfall_testkit::{ApiServer, Process, eventually, free_port, have};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::command::Bench;
+use crate::hub::{ask, start};
+
+const PATIENCE: Duration = Duration::from_secs(180);
+const CONDITION: &str = "bootstrap.landfall.dev/Succeeded";
+
+/// Machines as v1beta2 has them, as far as it matters here.
+fn definition(kind: &str, plural: &str) -> Value {
+    let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let mut status = free.clone();
+    status["properties"] = json!({"conditions": {
+        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
+        "items": {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}},
+            "x-kubernetes-preserve-unknown-fields": true},
+    }});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.cluster.x-k8s.io"),
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
+        "spec": {
+            "group": "cluster.x-k8s.io", "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
+            "versions": [{"name": "v1beta2", "served": true, "storage": true, "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": status}}}}],
+        },
+    })
+}
+
+#[test]
+fn a_report_to_the_hub_becomes_a_condition_and_the_board_shows_it() {
+    if !have(ApiServer::NEEDS) {
+        return;
+    }
+    let bench = Bench::new();
+    let server = ApiServer::start().unwrap();
+    for (kind, plural) in [("Machine", "machines"), ("Cluster", "clusters")] {
+        server.apply(&definition(kind, plural)).unwrap();
+    }
+    let established =
+        ["wait", "--for=condition=Established", "crd/machines.cluster.x-k8s.io", "--timeout=120s"];
+    server.kubectl(&established).unwrap();
+    let machine = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
+        "metadata": {"name": "edge-1", "namespace": "default"}, "spec": {"clusterName": "edge"}});
+    eventually("Machines to be taken", PATIENCE, || server.apply(&machine).ok()).unwrap();
+    let kubeconfig = server.admin_kubeconfig().display().to_string();
+
+    let port = free_port().unwrap();
+    let _hub = start(&bench, port);
+    let report = json!({
+        "format": 1, "id": "01a1e1d7-cfdd-7000-8000-000000000001", "node": {"hostname": "edge-1", "bootId": "b"},
+        "sequence": 1, "time": "2026-01-02T03:04:05Z",
+        "report": {"format": 1, "findings": [], "timeline": [], "sources": [], "verdict": {
+            "state": "failed", "cause": "disk-full", "title": "Full", "component": "kubelet", "phase": "join",
+            "confidence": 0.9}},
+    });
+    assert_eq!(ask(port, "POST", "/api/v1/reports", &report.to_string()).unwrap().0, 200);
+
+    let listen = format!("127.0.0.1:{}", free_port().unwrap());
+    let mut controller =
+        Process::start("controller", Path::new(env!("CARGO_BIN_EXE_landfall")), bench.path(), |command| {
+            command.args(["controller", "--capi", "--every=1s", "--namespace=default", "--listen", &listen]);
+            command.args(["--kubeconfig", &kubeconfig, "--hub", &format!("http://127.0.0.1:{port}")]);
+            command.args(["--hold-evidence=1h"]);
+        })
+        .unwrap();
+    let reason = format!("jsonpath={{.status.conditions[?(@.type==\"{CONDITION}\")].reason}}");
+    let shown = || server.kubectl(&["get", "machine", "edge-1", "-o", &reason]).unwrap();
+    eventually("the condition", PATIENCE, || (shown() == "DiskFull").then_some(())).unwrap();
+
+    let run = bench.run(&["status", "--cluster", "--kubeconfig", &kubeconfig, "--output", "json"]);
+    assert_eq!(run.code, 2, "{run:?}");
+    let board: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(
+        (&board["total"], &board["groups"][0]["cause"]),
+        (&json!(1), &json!("disk-full")),
+        "{board:#}"
+    );
+    let run = bench.run(&["status", "--cluster", "--kubeconfig", &kubeconfig]);
+    assert!(run.stdout.starts_with("1 node: 1 failed\n") && run.stdout.contains("edge-1"), "{run:?}");
+
+    controller.signal(Signal::TERM).unwrap();
+    assert_eq!(controller.wait(PATIENCE).unwrap(), Some(0));
+    let run = bench.run(&["controller", "--capi", "--teardown", "--kubeconfig", &kubeconfig]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, "Taken off: hooks 1, conditions 1\n"), "{run:?}");
+    assert_eq!(shown(), "");
+    let run = bench.run(&["status", "--cluster", "--kubeconfig", &kubeconfig]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, "No node has reported yet\n"), "{run:?}");
+}
+
+#[test]
+fn a_cluster_without_machines_is_told_in_one_line() {
+    if !have(ApiServer::NEEDS) {
+        return;
+    }
+    let (bench, server) = (Bench::new(), ApiServer::start().unwrap());
+    let kubeconfig = server.admin_kubeconfig().display().to_string();
+    for words in [&["status", "--cluster"][..], &["controller", "--capi", "--teardown"]] {
+        let words = [words, &["--kubeconfig", &kubeconfig]].concat();
+        bench.run(&words).assert_refused(1, "is it a management cluster of Cluster API?");
+    }
+}
+
+#[test]
+fn flags_of_the_other_work_are_refused() {
+    let bench = Bench::new();
+    let render = ["render", "controller", "--image", "registry.example/landfall:1"];
+    for (words, error) in [
+        (&["--for", "capi", "--approve-certificates"][..], "for in-place bootstraps"),
+        (&["--hub", "https://hub"], "for Cluster API"),
+    ] {
+        bench.run(&[&render[..], words].concat()).assert_refused(64, error);
+    }
+    let run = bench.run(&[&render[..], &["--for", "capi", "--write-back", "Team/m1"]].concat());
+    assert!(run.code == 64 && run.stderr.contains("a namespace and a name"), "{run:?}");
+    let words = ["--for", "capi", "--hub", "https://hub.corp", "--health-check", "team-a/edge", "--dry-run"];
+    let run = bench.run(&[&render[..], &words].concat());
+    assert!(run.code == 0 && run.stdout.contains("unhealthyMachineConditions"), "{run:?}");
+}
