@@ -7,7 +7,8 @@ use landfall_wire::Backoff;
 use tempfile::TempDir;
 use tokio::process::Command;
 
-/// Where the socket of a started collector lies, if that can be: folders there do not outlive the boot.
+/// Where the socket of a started collector lies, if that can be and systemd names no other place: folders there do not
+/// outlive the boot.
 const RUNTIME: &str = "/run/landfall";
 
 /// A collector that is kept alive; it ends when this is dropped, and also when this process is killed.
@@ -19,8 +20,8 @@ pub(crate) struct Started {
 
 /// Starts `PROGRAM collector` and keeps it alive. Gives the socket it listens on.
 pub(crate) fn start(program: &Path, root: &Path) -> io::Result<(Started, PathBuf)> {
-    let runtime = Path::new(RUNTIME);
-    let place = std::fs::create_dir_all(runtime).is_ok().then_some(runtime);
+    let runtime = std::env::var_os("RUNTIME_DIRECTORY").map_or_else(|| PathBuf::from(RUNTIME), PathBuf::from);
+    let place = std::fs::create_dir_all(&runtime).is_ok().then_some(&runtime);
     let mut builder = tempfile::Builder::new();
     let builder = builder.prefix("collector-");
     // Only for us: the socket needs no other guard.

@@ -70,6 +70,7 @@ fn a_bundle_comes_from_a_machine_without_an_api_server() {
         let mut gateway = Process::start("gateway", program, bench.path(), |command| {
             command.args(["gateway", "--root", &root, "--listen", &format!("127.0.0.1:{port}")]);
             command.args(["--upstream", &format!("127.0.0.1:{upstream}")]);
+            command.env("RUNTIME_DIRECTORY", bench.path());
             if let Some(socket) = collector {
                 command.args(["--collector", socket]);
             }
@@ -97,7 +98,8 @@ fn a_bundle_comes_from_a_machine_without_an_api_server() {
         let log = gateway.log();
         assert!(log.contains("a kubeadm control plane") && log.contains("mode `intercept`"), "{log}");
         if collector.is_none() {
-            assert_eq!(processes_with("collector\0--socket\0/run/landfall/collector-").min(1), 1);
+            let mark = format!("collector\0--socket\0{}/collector-", bench.path().display());
+            assert_eq!(processes_with(&mark), 1);
         }
         gateway.signal(Signal::TERM).unwrap();
         assert_eq!(gateway.wait(LIMIT).unwrap(), Some(0), "{}", gateway.log());
@@ -113,6 +115,7 @@ fn a_collector_ends_with_its_gateway() {
     let gateway =
         Process::start("gateway", Path::new(env!("CARGO_BIN_EXE_landfall")), bench.path(), |command| {
             command.args(["gateway", "--root", &root, "--listen", "127.0.0.1:0"]);
+            command.env("RUNTIME_DIRECTORY", bench.path());
         })
         .unwrap();
     eventually("a collector", LIMIT, || (processes_with(&mark) == 1).then_some(())).unwrap();
@@ -180,6 +183,7 @@ fn without_descriptors_it_goes_on() {
     let mut gateway = Process::start("gateway", Path::new("setpriv"), bench.path(), |command| {
         // Root may allow itself more than it was given.
         command.args(["--bounding-set=-sys_resource", "prlimit", "--nofile=80:80"]);
+        command.env("RUNTIME_DIRECTORY", bench.path());
         command.args([env!("CARGO_BIN_EXE_landfall"), "-v", "gateway", "--root", &root]);
         command.args([
             "--listen",
@@ -225,6 +229,7 @@ fn gather_names_the_cause_through_the_gateway() {
         Process::start("gateway", Path::new(env!("CARGO_BIN_EXE_landfall")), bench.path(), |command| {
             command.args(["gateway", "--root", &root, "--listen", &format!("127.0.0.1:{port}")]);
             command.args(["--upstream", &format!("127.0.0.1:{upstream}")]);
+            command.env("RUNTIME_DIRECTORY", bench.path());
         })
         .unwrap();
     let url = format!("https://localhost:{port}");
