@@ -9,8 +9,9 @@ use landfall_controller::capi::report;
 use landfall_controller::capi::shape::Shape;
 use serde_json::{Value, json};
 
-static WORDS: LazyLock<Words> =
-    LazyLock::new(|| Words::new(Some("https://hub".to_owned())).expect("the catalogue is part of the program"));
+static WORDS: LazyLock<Words> = LazyLock::new(|| {
+    Words::new(Some("https://hub".to_owned())).expect("the catalogue is part of the program")
+});
 
 /// What a hub or a node may say: whatever it is, a Machine shows one short line.
 pub(crate) fn said(bytes: &[u8]) {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::package::{HostFile, Package, Unit};
-use crate::{Content, Download, Format, Plan, RenderError, Target, names, objects, yaml};
+use crate::{Content, Download, Format, Plan, RenderError, Target, chart, names, objects, yaml};
 
 /// User data is small (16 KB on some clouds) and others want room in it too.
 pub const MAX_SNIPPET: usize = 1024;
@@ -88,6 +88,12 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
             };
             package.files.push(HostFile::open(format!("{folder}/{NAME}.yaml"), yaml::documents(&[pod])?));
             settings.quiet_preflight(&mut package)?;
+        }
+        Way::DaemonSet if format == Format::Helm => {
+            let (namespace, image) = (chart::NAMESPACE.into(), Some(chart::IMAGE.into()));
+            package.objects = daemon_set(&Settings { image, namespace, ..settings.clone() });
+            let (namespace, image) = (Some(settings.namespace.clone()), settings.image.clone());
+            package.values = chart::Values { namespace, image, ..chart::Values::default() };
         }
         Way::DaemonSet => package.objects = daemon_set(settings),
     }

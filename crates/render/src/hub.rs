@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::objects::NOBODY;
 use crate::package::{HostFile, Package, Unit};
 use crate::tunnel::RunAs;
-use crate::{Download, Format, Plan, RenderError, Target, names, objects};
+use crate::{Download, Format, Plan, RenderError, Target, chart, names, objects};
 
 const NAME: &str = "landfall-hub";
 const UNIT: &str = "landfall-hub.service";
@@ -18,6 +18,8 @@ const SHIPPED_START: &str = "ExecStart=/usr/bin/landfall hub";
 const PORT: u16 = 8700;
 const FOLDER: &str = "/etc/landfall/hub";
 const STATE: &str = "/var/lib/landfall";
+/// Room for what the fleet sends.
+const STORAGE: &str = "20Gi";
 const FILES: [&str; 3] = ["tls.crt", "tls.key", "token.key"];
 
 #[derive(Clone, Debug)]
@@ -81,7 +83,14 @@ pub fn plan(settings: &Settings, credentials: &Credentials, format: Format) -> R
             package.units.push(Unit { name: UNIT, text: unit() });
             package.download.clone_from(&settings.download);
         }
-        RunAs::Pod => package.objects = objects(settings, credentials),
+        RunAs::Pod if format == Format::Helm => {
+            let (namespace, image) = (chart::NAMESPACE.into(), Some(chart::IMAGE.into()));
+            let marked = Settings { namespace, image, ..settings.clone() };
+            package.objects = objects(&marked, credentials, chart::STORAGE);
+            let (namespace, image) = (Some(settings.namespace.clone()), settings.image.clone());
+            package.values = chart::Values { namespace, image, storage: Some(STORAGE) };
+        }
+        RunAs::Pod => package.objects = objects(settings, credentials, STORAGE),
     }
     let mut plan = package.plan(format)?;
     // For those who call it.
@@ -103,7 +112,7 @@ fn unit() -> String {
     SHIPPED.replace(comment, "").replace(SHIPPED_START, &start)
 }
 
-fn objects(settings: &Settings, credentials: &Credentials) -> Vec<(&'static str, Value)> {
+fn objects(settings: &Settings, credentials: &Credentials, storage: &str) -> Vec<(&'static str, Value)> {
     let namespace = settings.namespace.as_str();
     let metadata = || objects::metadata(NAME, namespace);
     let selector = json!({"app.kubernetes.io/name": NAME});
@@ -197,7 +206,7 @@ fn objects(settings: &Settings, credentials: &Credentials) -> Vec<(&'static str,
                     },
                     "volumeClaimTemplates": [{
                         "metadata": {"name": "state"},
-                        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "20Gi"}}},
+                        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}},
                     }],
                 },
             }),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::package::Package;
-use crate::{Format, Plan, RenderError, Target, names, objects};
+use crate::{Format, Plan, RenderError, Target, chart, names, objects};
 
 const NAME: &str = "landfall-in-place";
 /// Where the Secrets of nodes lie, and where the pods may read them.
@@ -28,7 +28,13 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
         return Err(RenderError::Combination { way: "in-place", format: format.name() });
     }
     let mut package = Package::new(NAME, "Re-bootstraps nodes in place", settings.target);
-    package.objects = objects(settings);
+    if format == Format::Helm {
+        package.objects = objects(&Settings { image: chart::IMAGE.into(), ..settings.clone() });
+        let image = Some(settings.image.clone());
+        package.values = chart::Values { image, ..chart::Values::default() };
+    } else {
+        package.objects = objects(settings);
+    }
     package.plan(format)
 }
 

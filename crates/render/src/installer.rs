@@ -1,50 +1,29 @@
 //! The tunnel as a part of the OpenShift installer's bootstrap: what makes its bootkube know of the tunnel, and the service
 //! that takes it away, both with records as the installer's own services keep them.
 
-use crate::package::{HostFile, Unit};
-use crate::teardown::steps;
+use crate::Completion;
+use crate::package::HostFile;
+use crate::teardown::{SERVICE, steps};
 use crate::tunnel::Settings;
 
 /// Where the settings for the API server's renderer lie on the host.
 pub(crate) const OVERRIDE: &str = "/opt/openshift/landfall-tunnel-config-override.yaml";
 const PRE_COMMAND: &str = "/usr/local/bin/landfall-tunnel-egress.sh";
-const TEARDOWN: &str = "/usr/local/bin/landfall-tunnel-teardown.sh";
-const TEARDOWN_UNIT: &str = "landfall-tunnel-teardown.service";
 
 /// The installer's library of records, and how its scripts begin.
 const BEGIN: &str = "#!/usr/bin/env bash\nset -euo pipefail\n";
 const RECORDS: &str = ". /usr/local/bin/bootstrap-service-record.sh\n";
 
-pub(crate) fn files(settings: &Settings) -> Vec<HostFile> {
-    let program = |path: &str, text: String| HostFile { mode: 0o755, ..HostFile::open(path, text) };
+pub(crate) fn files() -> Vec<HostFile> {
     vec![
-        program(PRE_COMMAND, pre_command()),
-        program(TEARDOWN, teardown(settings)),
+        HostFile::program(PRE_COMMAND, pre_command()),
         HostFile::open("/etc/systemd/system/bootkube.service.d/10-landfall-tunnel.conf", drop_in()),
     ]
 }
 
-pub(crate) fn unit() -> Unit {
-    let text = format!(
-        "[Unit]\n\
-         Description=Take the bootstrap tunnel away when the bootstrap is over\n\
-         After=bootkube.service\n\
-         ConditionPathExists=!/opt/openshift/landfall-tunnel-teardown.done\n\n\
-         [Service]\n\
-         Type=exec\n\
-         ExecStart={TEARDOWN}\n\
-         Environment=KUBECONFIG=/opt/openshift/auth/kubeconfig\n\
-         Restart=on-failure\n\
-         RestartSec=5s\n\n\
-         [Install]\n\
-         WantedBy=multi-user.target\n"
-    );
-    Unit { name: TEARDOWN_UNIT, text }
-}
-
 /// bootkube goes on when the flag cannot be set: a bootstrap without a tunnel is better than none.
 fn drop_in() -> String {
-    format!("[Unit]\nWants={TEARDOWN_UNIT}\n\n[Service]\nExecStartPre=-{PRE_COMMAND}\n")
+    format!("[Unit]\nWants={SERVICE}\n\n[Service]\nExecStartPre=-{PRE_COMMAND}\n")
 }
 
 /// Adds one flag to the call of the API server's renderer, once.
@@ -69,18 +48,15 @@ fn pre_command() -> String {
 }
 
 /// The same steps as in the script for people, each a stage with a mark that it is done.
-fn teardown(settings: &Settings) -> String {
+pub(crate) fn teardown(settings: &Settings) -> String {
     let mut text = format!(
         "{BEGIN}# Takes the bootstrap tunnel away when the bootstrap is over. May be run again at any time.\n\
          {RECORDS}\
-         done_folder=${{LANDFALL_DONE:-/opt/openshift}}\n\n\
-         if [ ! -e \"$done_folder/.bootkube.done\" ]; then\n  \
-           record_service_stage_start landfall-tunnel-wait\n  \
-           until [ -e \"$done_folder/.bootkube.done\" ]; do sleep 5; done\n  \
-           record_service_stage_success\n\
-         fi\n"
+         done_folder=${{LANDFALL_DONE:-/opt/openshift}}\n"
     );
-    for step in steps(settings) {
+    let completion = settings.completion.clone().or_else(|| Some(Completion::of_bootkube()));
+    let settings = Settings { completion, ..settings.clone() };
+    for step in steps(&settings) {
         let stage = format!("landfall-tunnel-{}", step.name);
         text +=
             &format!("\n# {}: {}\nif [ ! -e \"$done_folder/{stage}.done\" ]; then\n", step.what, step.why);

@@ -5,6 +5,8 @@
 
 pub mod agent;
 mod authority;
+pub mod chart;
+mod completion;
 mod download;
 pub mod gateway;
 pub mod hub;
@@ -20,6 +22,7 @@ pub mod tunnel;
 mod yaml;
 
 pub use authority::{Credentials, authority, credentials, pki};
+pub use completion::Completion;
 pub use download::Download;
 pub use package::Format;
 pub use plan::{Content, File, Plan};
@@ -38,7 +41,8 @@ pub struct Described {
     pub about: &'static str,
     pub namespace: String,
     pub image: String,
-    /// Each with a word for its file, in the order in which they are applied.
+    /// Each with a word for its file, in the order in which they are applied. For a chart they are made with its marks
+    /// instead of namespace and image.
     pub objects: Vec<(&'static str, Value)>,
 }
 
@@ -51,6 +55,11 @@ pub fn manifests(role: Described, format: Format) -> Result<Plan, RenderError> {
     }
     let mut package = package::Package::new(role.name, role.about, Target::Kubeadm);
     package.objects = role.objects;
+    package.values = chart::Values {
+        namespace: Some(role.namespace),
+        image: Some(role.image),
+        ..chart::Values::default()
+    };
     package.plan(format)
 }
 
@@ -58,6 +67,10 @@ pub fn manifests(role: Described, format: Format) -> Result<Plan, RenderError> {
 pub enum RenderError {
     #[error("`{namespace}` is no name of a namespace")]
     Namespace { namespace: String },
+    #[error("the namespace `{namespace}` is not the tunnel's alone, and is deleted with it")]
+    SharedNamespace { namespace: String },
+    #[error("`{text}` tells no end of a bootstrap here")]
+    Completion { text: String },
     #[error("`{image}` is no name of an image")]
     Image { image: String },
     #[error("`{address}` is no address or name of a server")]

@@ -14,6 +14,13 @@ pub(crate) fn namespace(text: &str) -> Result<(), RenderError> {
     is_label(text).then_some(()).ok_or_else(|| RenderError::Namespace { namespace: text.to_owned() })
 }
 
+/// A namespace that may be deleted when its only tenant goes.
+pub(crate) fn own_namespace(text: &str) -> Result<(), RenderError> {
+    namespace(text)?;
+    let shared = text == "default" || text.starts_with("kube-") || text.starts_with("openshift-");
+    if shared { Err(RenderError::SharedNamespace { namespace: text.to_owned() }) } else { Ok(()) }
+}
+
 pub(crate) fn image(text: &str) -> Result<(), RenderError> {
     let good = !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic());
     good.then_some(()).ok_or_else(|| RenderError::Image { image: text.to_owned() })
@@ -29,6 +36,21 @@ pub(crate) fn host(text: &str) -> Result<(), RenderError> {
 pub(crate) fn node(text: &str, prefix: &str) -> Result<(), RenderError> {
     let good = is_name(text) && prefix.len() + text.len() <= MAX_NAME;
     good.then_some(()).ok_or_else(|| RenderError::Node { node: text.to_owned() })
+}
+
+/// An object's namespace and name.
+pub(crate) fn object(namespace: &str, name: &str) -> bool {
+    is_label(namespace) && is_name(name)
+}
+
+/// A file's place on a host: absolute, and nothing a shell would read as something else.
+pub(crate) fn path(text: &str) -> bool {
+    let part = |part: &str| {
+        !part.is_empty()
+            && part != ".."
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+    };
+    text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(part))
 }
 
 /// A network: an address and a length that fits, with nothing set behind it.

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use landfall_model::Secret;
 use serde_json::{Value, json};
 
+use crate::chart::{self, Values};
 use crate::download::{Download, PROGRAM};
 use crate::{Content, File, Plan, RenderError, Target, yaml};
 
@@ -35,6 +36,8 @@ pub(crate) struct Package {
     pub(crate) files: Vec<HostFile>,
     pub(crate) units: Vec<Unit>,
     pub(crate) objects: Vec<(&'static str, Value)>,
+    /// What a chart of these objects is told at first.
+    pub(crate) values: Values,
     /// The program itself, where the host has to get it.
     pub(crate) download: Option<Download>,
     /// What kubeadm is told on a machine of Cluster API, beside files and commands.
@@ -82,6 +85,10 @@ impl HostFile {
         Self { path: path.into(), mode: 0o644, content: Content::Open(text.into()) }
     }
 
+    pub(crate) fn program(path: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { mode: 0o755, ..Self::open(path, text) }
+    }
+
     pub(crate) fn secret(path: impl Into<String>, text: impl Into<String>) -> Self {
         Self { path: path.into(), mode: 0o600, content: Content::Secret(Secret::new(text.into())) }
     }
@@ -98,6 +105,7 @@ impl Package {
             files: Vec::new(),
             units: Vec::new(),
             objects: Vec::new(),
+            values: Values::default(),
             download: None,
             kubeadm: json!({}),
             machines: Machines::All,
@@ -131,28 +139,23 @@ impl Package {
         if manifests.is_empty() {
             return Ok(plan);
         }
-        let folder = if format == Format::Helm { "chart/templates" } else { "manifests" };
+        if format == Format::Helm {
+            for file in chart::files(self.name, self.description, self.objects, self.values)? {
+                let path = format!("chart/{}", file.path).into();
+                plan.files.push(File { path, mode: file.mode, content: file.content });
+            }
+            return Ok(plan);
+        }
         let names: Vec<String> = manifests.iter().map(|file| file.path.clone()).collect();
         for file in manifests {
-            let path = format!("{folder}/{}", file.path).into();
+            let path = format!("manifests/{}", file.path).into();
             plan.files.push(File { path, mode: file.mode, content: file.content });
         }
-        match format {
-            Format::Kustomize => {
-                let base = json!({
-                    "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": names,
-                });
-                plan.add("manifests/kustomization.yaml", 0o644, yaml::documents(&[base])?);
-            }
-            Format::Helm => {
-                let version = env!("CARGO_PKG_VERSION");
-                let chart = json!({
-                    "apiVersion": "v2", "name": self.name, "version": version, "appVersion": version,
-                    "description": self.description, "type": "application",
-                });
-                plan.add("chart/Chart.yaml", 0o644, yaml::documents(&[chart])?);
-            }
-            Format::Yaml | Format::Ignition | Format::Installer => {}
+        if format == Format::Kustomize {
+            let base = json!({
+                "apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": names,
+            });
+            plan.add("manifests/kustomization.yaml", 0o644, yaml::documents(&[base])?);
         }
         Ok(plan)
     }

@@ -1,12 +1,18 @@
 //! Taking the tunnel away again. The order matters: as long as an API server is told to use the tunnel, it has to work.
 
-use crate::Target;
+use crate::package::{HostFile, Unit as HostUnit};
 use crate::tunnel::{EGRESS_FOLDER, HOST_FOLDER, K3S_DROP_IN, STATIC_POD, Settings, UNIT};
+use crate::{Target, installer};
 
+/// A question to the API server that ends by itself.
+pub(crate) const GET: &str = "kubectl get --request-timeout=10s";
+/// What does it when the bootstrap is over, and what starts that.
+pub(crate) const PROGRAM: &str = "/usr/local/bin/landfall-tunnel-teardown.sh";
+pub(crate) const SERVICE: &str = "landfall-tunnel-teardown.service";
 /// How long objects may take to go, for `kubectl`.
 const DELETE_LIMIT: &str = "120s";
 
-/// One thing that is removed.
+/// One thing that is waited for, removed or looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Plain words joined by hyphens.
@@ -17,12 +23,20 @@ pub struct Step {
     pub commands: Vec<String>,
 }
 
-/// What is removed, first things first.
+/// What is done, first things first.
 pub fn steps(settings: &Settings) -> Vec<Step> {
     let namespace = &settings.namespace;
     let delete = |what: &str| format!("kubectl delete {what} --ignore-not-found --timeout={DELETE_LIMIT}");
     let agent = format!("landfall-tunnel-agent --namespace={namespace}");
-    vec![
+    let files = [EGRESS_FOLDER, HOST_FOLDER, settings.target.socket_folder()].join(" ");
+    let wait = settings.completion.as_ref().map(|completion| Step {
+        name: "wait",
+        what: "wait for the end of the bootstrap",
+        why: "until then the API server needs the tunnel",
+        commands: completion.wait(),
+    });
+    let mut steps = Vec::from_iter(wait);
+    steps.extend([
         Step {
             name: "egress",
             what: "the API server's egress configuration",
@@ -59,12 +73,62 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
             name: "server-files",
             what: "the server's certificates and socket",
             why: "a credential does not outlive its use",
-            commands: vec![format!(
-                "rm -rf {EGRESS_FOLDER} {HOST_FOLDER} {}",
-                settings.target.socket_folder()
-            )],
+            commands: vec![format!("rm -rf {files}")],
         },
-    ]
+        Step {
+            name: "verify",
+            what: "look whether anything is left",
+            why: "what was not seen to be gone is not gone",
+            commands: vec![
+                format!("left=$({GET} namespace {namespace} --ignore-not-found -o name)"),
+                format!("for path in {STATIC_POD} /etc/systemd/system/{UNIT} {files}; do"),
+                "  [ ! -e \"$path\" ] || left=\"$left $path\"".to_owned(),
+                "done".to_owned(),
+                "[ -z \"$left\" ] || { echo \"still there: $left\" >&2; exit 1; }".to_owned(),
+            ],
+        },
+    ]);
+    if settings.completion.is_some() && settings.target != Target::Openshift {
+        steps.push(Step {
+            name: "itself",
+            what: "what did all this",
+            why: "it has nothing left to do",
+            commands: vec![
+                format!("if systemctl cat {SERVICE} >/dev/null 2>&1; then systemctl disable {SERVICE}; fi"),
+                format!("rm -f /etc/systemd/system/{SERVICE} {PROGRAM}"),
+            ],
+        });
+    }
+    steps
+}
+
+/// What lies on the host to do it by itself when the bootstrap is over, if anything tells that.
+pub(crate) fn service(settings: &Settings) -> Option<(HostFile, HostUnit)> {
+    let (text, kubeconfig, condition) = match settings.target {
+        Target::Openshift => (
+            installer::teardown(settings),
+            "/opt/openshift/auth/kubeconfig",
+            "After=bootkube.service\nConditionPathExists=!/opt/openshift/landfall-tunnel-teardown.done\n",
+        ),
+        _ if settings.completion.is_none() => return None,
+        Target::Kubeadm | Target::Capi => (script(settings), "/etc/kubernetes/admin.conf", ""),
+        Target::K3s => (script(settings), "/etc/rancher/k3s/k3s.yaml", "After=k3s.service\n"),
+    };
+    let unit = format!(
+        "[Unit]\n\
+         Description=Take the bootstrap tunnel away when the bootstrap is over\n\
+         {condition}\
+         StartLimitIntervalSec=0\n\n\
+         [Service]\n\
+         Type=exec\n\
+         ExecStart={PROGRAM}\n\
+         Environment=KUBECONFIG={kubeconfig}\n\
+         Restart=on-failure\n\
+         RestartSec=5s\n\n\
+         [Install]\n\
+         WantedBy=multi-user.target\n"
+    );
+    Some((HostFile::program(PROGRAM, text), HostUnit { name: SERVICE, text: unit }))
 }
 
 /// The same as a script that may be run again at any time.
@@ -103,6 +167,7 @@ fn egress_commands(target: Target) -> Vec<String> {
         ]
         .into_iter()
         .chain(wait_for_api())
+        .chain(forget_in_kubeadm())
         .collect(),
         Target::K3s => {
             [format!("if [ -e {K3S_DROP_IN} ]; then rm -f {K3S_DROP_IN}; systemctl restart k3s; fi")]
@@ -116,11 +181,26 @@ fn egress_commands(target: Target) -> Vec<String> {
 /// Until the old API server is gone and a new one answers. Without that, nothing further is removed.
 fn wait_for_api() -> Vec<String> {
     let old = format!("pgrep -f -- '--egress-selector-config-file={EGRESS_FOLDER}/' >/dev/null");
-    let ready = "kubectl get --raw /readyz >/dev/null 2>&1";
+    let ready = format!("{GET} --raw /readyz >/dev/null 2>&1");
     vec![
         format!("for i in $(seq 60); do {old} || break; sleep 5; done"),
         format!("! {old} || {{ echo 'the API server still uses the tunnel' >&2; exit 1; }}"),
         format!("for i in $(seq 60); do {ready} && break; sleep 5; done"),
         format!("{ready} || {{ echo 'the API server does not answer' >&2; exit 1; }}"),
+    ]
+}
+
+/// kubeadm would bring the flag back with the next upgrade.
+fn forget_in_kubeadm() -> Vec<String> {
+    vec![
+        format!(
+            "config=$({GET} configmap kubeadm-config --namespace=kube-system --ignore-not-found -o yaml)"
+        ),
+        "case $config in *egress-selector-config-file*)".to_owned(),
+        // As a list since v1beta4, as a map before.
+        "  printf '%s\\n' \"$config\" | sed -e '/^ *- name: egress-selector-config-file$/{N;d;}' \\\n    \
+         -e '/^ *egress-selector-config-file: /d' | kubectl replace -f - ;;"
+            .to_owned(),
+        "esac".to_owned(),
     ]
 }

@@ -7,7 +7,9 @@ use serde_json::{Value, json};
 use crate::installer::{self, OVERRIDE};
 use crate::objects::NOBODY;
 use crate::package::{HostFile, Machines, Package, Unit};
-use crate::{Credentials, Format, Plan, RenderError, Target, names, objects, yaml};
+use crate::{
+    Completion, Credentials, Format, Plan, RenderError, Target, chart, names, objects, teardown, yaml,
+};
 
 /// Where the server's certificates lie on the bootstrap host.
 pub(crate) const HOST_FOLDER: &str = "/etc/landfall/tunnel";
@@ -39,12 +41,22 @@ pub struct Settings {
     pub admin_port: u16,
     pub namespace: String,
     pub image: String,
+    /// What tells that the tunnel may go; OpenShift's bootstrap always does.
+    pub completion: Option<Completion>,
 }
 
 /// All files of the tunnel.
 pub fn plan(settings: &Settings, credentials: &Credentials, format: Format) -> Result<Plan, RenderError> {
     settings.check()?;
-    package(settings, credentials)?.plan(format)
+    let mut package = package(settings, credentials)?;
+    if format == Format::Helm {
+        let marked =
+            Settings { namespace: chart::NAMESPACE.into(), image: chart::IMAGE.into(), ..settings.clone() };
+        package.objects = objects(&marked, credentials);
+        let (namespace, image) = (Some(settings.namespace.clone()), Some(settings.image.clone()));
+        package.values = chart::Values { namespace, image, ..chart::Values::default() };
+    }
+    package.plan(format)
 }
 
 /// What `landfall` is started with on the bootstrap host.
@@ -126,8 +138,11 @@ fn package(settings: &Settings, credentials: &Credentials) -> Result<Package, Re
         RunAs::Unit => package.units.push(Unit { name: UNIT, text: unit(settings) }),
     }
     if target == Target::Openshift {
-        package.files.extend(installer::files(settings));
-        package.units.push(installer::unit());
+        package.files.extend(installer::files());
+    }
+    if let Some((program, unit)) = teardown::service(settings) {
+        package.files.push(program);
+        package.units.push(unit);
     }
     Ok(package)
 }
@@ -361,11 +376,12 @@ impl Settings {
             admin_port: 8095,
             namespace: "landfall-bootstrap".to_owned(),
             image: image.into(),
+            completion: None,
         }
     }
 
     pub fn check(&self) -> Result<(), RenderError> {
-        names::namespace(&self.namespace)?;
+        names::own_namespace(&self.namespace)?;
         names::image(&self.image)?;
         names::host(&self.server)?;
         let mut ports = [self.agent_port, self.health_port, self.admin_port];

@@ -3,6 +3,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod cluster;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -12,8 +14,7 @@ use landfall_pki::KeyedCertificate;
 use landfall_render::agent::{self, MAX_SNIPPET, Way};
 use landfall_render::tunnel::RunAs;
 use landfall_render::{Download, Format, Plan, RenderError, Target, gateway, hub, in_place};
-use landfall_testkit::{ApiServer, ApiServerSpec, FileServer, Need, have};
-use serde_json::json;
+use landfall_testkit::{ApiServer, FileServer, Need, have};
 
 const IMAGE: &str = "registry.example/landfall:0.1.0";
 
@@ -125,19 +126,8 @@ fn the_api_server_takes_every_manifest() {
     if !have(ApiServer::NEEDS) {
         return;
     }
-    let arguments = vec!["--allow-privileged=true".to_owned()];
-    let cluster = ApiServer::start_with(&ApiServerSpec { arguments, ..ApiServerSpec::default() }).unwrap();
-    // A dry run makes nothing that what follows could stand on.
-    for namespace in ["landfall-agent", "landfall-hub", "kube-system"] {
-        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-        cluster.apply(&object).unwrap();
-    }
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "kube-system"}});
-    cluster.apply(&account).unwrap();
-    let take = |flag: &str, path: &Path| {
-        let path = path.display().to_string();
-        cluster.kubectl(&["apply", "--dry-run=server", "--validate=strict", flag, &path]).unwrap()
-    };
+    let api_server = cluster::with_namespaces(&["landfall-agent", "landfall-hub"]);
+    let take = |flag: &str, path: &Path| cluster::take(&api_server, flag, path);
     for target in [Target::Openshift, Target::Kubeadm] {
         for plan in with_manifests(target, Format::Kustomize) {
             let folder = tempfile::tempdir().unwrap();

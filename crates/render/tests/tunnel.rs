@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod cluster;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -9,9 +11,10 @@ use std::process::Command;
 use landfall_model::Secret;
 use landfall_pki::KeyedCertificate;
 use landfall_render::tunnel::{self, RunAs, Settings};
-use landfall_render::{Credentials, Format, RenderError, Target, authority, credentials, script, steps};
-use landfall_testkit::{ApiServer, ApiServerSpec, Binary, Need, have};
-use serde_json::json;
+use landfall_render::{
+    Completion, Credentials, Format, RenderError, Target, authority, credentials, script, steps,
+};
+use landfall_testkit::{ApiServer, Binary, Need, have};
 
 /// Those whose files lie on a host; those of Cluster API are in the object that configures the machines.
 const HOSTS: [Target; 3] = [Target::Openshift, Target::Kubeadm, Target::K3s];
@@ -41,6 +44,14 @@ fn every_target_is_rendered_as_reviewed() {
         insta::assert_snapshot!(format!("tunnel-{target:?}"), plan.show());
         insta::assert_snapshot!(format!("teardown-{target:?}"), script(&settings(target)));
     }
+    for (target, text) in [(Target::Kubeadm, "config-map"), (Target::K3s, "event"), (Target::Capi, "marker")]
+    {
+        let completion = Some(Completion::parse(text, target).unwrap());
+        let settings = Settings { completion, ..settings(target) };
+        insta::assert_snapshot!(format!("teardown-{target:?}-{text}"), script(&settings));
+        let plan = tunnel::plan(&settings, &fixed(), Format::Yaml).unwrap();
+        assert!(plan.show().contains("ExecStart=/usr/local/bin/landfall-tunnel-teardown.sh"), "{target:?}");
+    }
     for format in [Format::Kustomize, Format::Helm] {
         let plan = tunnel::plan(&settings(Target::Kubeadm), &fixed(), format).unwrap();
         let names: Vec<String> =
@@ -54,27 +65,15 @@ fn the_api_server_takes_every_manifest() {
     if !have(ApiServer::NEEDS) {
         return;
     }
-    let arguments = vec!["--allow-privileged=true".to_owned()];
-    let cluster = ApiServer::start_with(&ApiServerSpec { arguments, ..ApiServerSpec::default() }).unwrap();
-    // A dry run makes nothing that what follows could stand on.
-    for namespace in ["landfall-bootstrap", "kube-system"] {
-        cluster
-            .apply(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}))
-            .unwrap();
-    }
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": "kube-system"}});
-    cluster.apply(&account).unwrap();
+    let api_server = cluster::with_namespaces(&["landfall-bootstrap"]);
     for target in HOSTS {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings { run_as: RunAs::Pod, ..settings(target) };
         tunnel::plan(&settings, &real(), Format::Kustomize).unwrap().write(folder.path(), false).unwrap();
-        let path = |name: &str| folder.path().join(name).display().to_string();
-        let pod = path("host/etc/kubernetes/manifests/landfall-tunnel-server.yaml");
-        let taken = cluster.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", &pod]).unwrap();
+        let pod = folder.path().join("host/etc/kubernetes/manifests/landfall-tunnel-server.yaml");
+        let taken = cluster::take(&api_server, "-f", &pod);
         assert!(taken.contains("landfall-tunnel-server created"), "{taken}");
-        let taken = cluster
-            .kubectl(&["apply", "--dry-run=server", "--validate=strict", "-k", &path("manifests")])
-            .unwrap();
+        let taken = cluster::take(&api_server, "-k", &folder.path().join("manifests"));
         assert!(taken.contains("daemonset.apps/landfall-tunnel-agent created"), "{taken}");
         assert!(taken.contains("secret/landfall-tunnel-agent created"), "{taken}");
     }
@@ -123,6 +122,10 @@ fn what_cannot_be_meant_is_refused() {
     for namespace in ["", "Upper", "a b", "-a", long.as_str()] {
         let error = refused(Settings { namespace: namespace.to_owned(), ..good.clone() });
         assert!(matches!(error, RenderError::Namespace { .. }), "{error}");
+    }
+    for namespace in ["default", "kube-system", "openshift-etcd"] {
+        let error = refused(Settings { namespace: namespace.to_owned(), ..good.clone() });
+        assert!(matches!(error, RenderError::SharedNamespace { .. }), "{error}");
     }
     for server in ["", "10.0.0.0/24", "a b", "https://x"] {
         let error = refused(Settings { server: server.to_owned(), ..good.clone() });
@@ -182,9 +185,10 @@ fn the_installers_bootkube_learns_of_the_tunnel_once() {
 #[test]
 fn a_teardown_that_is_done_does_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let settings = settings(Target::Openshift);
+    let target = Target::Openshift;
+    let completion = Some(Completion::parse("marker", target).unwrap());
+    let settings = Settings { completion, ..settings(target) };
     tunnel::plan(&settings, &fixed(), Format::Installer).unwrap().write(folder.path(), false).unwrap();
-    fs::write(folder.path().join(".bootkube.done"), "").unwrap();
     for step in steps(&settings) {
         fs::write(folder.path().join(format!("landfall-tunnel-{}.done", step.name)), "").unwrap();
     }

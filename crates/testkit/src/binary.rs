@@ -34,6 +34,9 @@ const VERSITYGW: Module = Module {
     go_mod: include_str!("../../../testbed/versitygw/go.mod"),
 };
 
+const HELM: Module =
+    Module { name: "helm", link_flags: "-s -w", go_mod: include_str!("../../../testbed/helm/go.mod") };
+
 /// A program built from its Go module at a pinned version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binary {
@@ -49,6 +52,7 @@ pub enum Binary {
     KonnectivityAgent,
     NatsServer,
     Versitygw,
+    Helm,
 }
 
 /// A folder of `testbed/` whose `go.mod` pins one project.
@@ -62,7 +66,7 @@ struct Module {
 // === impl Binary ===
 
 impl Binary {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::KubeApiserver,
         Self::KubeControllerManager,
         Self::Kubelet,
@@ -75,6 +79,7 @@ impl Binary {
         Self::KonnectivityAgent,
         Self::NatsServer,
         Self::Versitygw,
+        Self::Helm,
     ];
 
     pub fn name(self) -> &'static str {
@@ -91,6 +96,7 @@ impl Binary {
             Self::KonnectivityAgent => "proxy-agent",
             Self::NatsServer => "nats-server",
             Self::Versitygw => "versitygw",
+            Self::Helm => "helm",
         }
     }
 
@@ -103,6 +109,7 @@ impl Binary {
             Self::KonnectivityAgent => "sigs.k8s.io/apiserver-network-proxy/cmd/agent".to_owned(),
             Self::NatsServer => "github.com/nats-io/nats-server/v2".to_owned(),
             Self::Versitygw => "github.com/versity/versitygw/cmd/versitygw".to_owned(),
+            Self::Helm => "helm.sh/helm/v3/cmd/helm".to_owned(),
             _ => format!("k8s.io/kubernetes/cmd/{}", self.name()),
         }
     }
@@ -113,6 +120,7 @@ impl Binary {
             Self::KonnectivityServer | Self::KonnectivityAgent => &KONNECTIVITY,
             Self::NatsServer => &NATS,
             Self::Versitygw => &VERSITYGW,
+            Self::Helm => &HELM,
             _ => &KUBERNETES,
         }
     }

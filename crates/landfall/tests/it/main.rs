@@ -32,6 +32,8 @@ mod node_prepare;
 mod node_sysext;
 mod node_user;
 mod render;
+mod render_chart;
+mod render_teardown;
 mod render_tunnel;
 mod tunnel;
 mod usage;

@@ -21,6 +21,9 @@ const LIMIT: Duration = Duration::from_secs(120);
 const SERVICE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(10, 96, 77, 1)), 8443);
 const NAMESPACE: &str = "landfall-bootstrap";
 const POD: &str = "/etc/kubernetes/manifests/landfall-tunnel-server.yaml";
+const SERVICE_PROGRAM: &str = "/usr/local/bin/landfall-tunnel-teardown.sh";
+/// The installer's library of records, as far as our scripts call it.
+const RECORDS: &str = "record_service_stage_start(){ :; }; record_service_stage_success(){ :; }\n";
 /// What tells that the bootstrap's control plane is still there.
 const BOOTSTRAP: &str = "/etc/kubernetes/manifests/kube-apiserver-pod.yaml";
 
@@ -35,12 +38,6 @@ fn a_bootstrap_reaches_the_pod_network_and_leaves_nothing_behind() {
 
 fn birth() {
     let bench = Bench::new();
-    // What is installed is seen here only.
-    for folder in ["etc", "opt"] {
-        shell(&format!("mkdir -p /run/{folder}/upper /run/{folder}/work"));
-        let layers = format!("lowerdir=/{folder},upperdir=/run/{folder}/upper,workdir=/run/{folder}/work");
-        shell(&format!("mount -t overlay overlay -o {layers} /{folder}"));
-    }
     shell(&format!("ip -n client link set lo up && ip -n client addr add {}/32 dev lo", SERVICE.ip()));
 
     let words = [
@@ -57,14 +54,14 @@ fn birth() {
     ];
     let rendered = bench.run(&words);
     assert_eq!(rendered.code, 0, "{rendered:?}");
-    shell(&format!("cp -r {0}/out/host/. / && touch {BOOTSTRAP}", bench.path().display()));
+    install(&bench.path().join("out/host"));
+    fs::write("/usr/local/bin/bootstrap-service-record.sh", RECORDS).unwrap();
+    shell(&format!("touch {BOOTSTRAP}"));
     // The API server's pod sees one folder under another name.
     shell("ln -sfn /etc/kubernetes/bootstrap-configs /etc/kubernetes/config");
     let tunnel_server = run_pod(&bench, "tunnel-server", &arguments_of(&fs::read_to_string(POD).unwrap()));
 
-    let spec =
-        ApiServerSpec { arguments: vec!["--allow-privileged=true".to_owned()], ..ApiServerSpec::default() };
-    let permanent = ApiServer::start_with(&spec).unwrap();
+    let permanent = ApiServer::start_with(&privileged()).unwrap();
     let _controllers = ControllerManager::start(&permanent).unwrap();
     let told = fs::read_to_string("/opt/openshift/landfall-tunnel-config-override.yaml").unwrap();
     let egress = told.lines().find_map(|line| line.trim().strip_prefix("- /")).unwrap();
@@ -90,9 +87,10 @@ fn birth() {
     // The bootstrap is over: its API server ends, and only then may the tunnel go.
     drop(bootstrap);
     fs::remove_file(BOOTSTRAP).unwrap();
-    for _ in 0..2 {
-        tear_down(&bench, &permanent);
-    }
+    shell("touch /opt/openshift/.bootkube.done");
+    tear_down(Path::new(SERVICE_PROGRAM), &permanent);
+    assert!(Path::new("/opt/openshift/landfall-tunnel-teardown.done").exists());
+    tear_down(&bench.path().join("teardown.sh"), &permanent);
     for kind in ["daemonset", "secret", "rolebinding", "serviceaccount"] {
         let left = permanent.kubectl(&["get", kind, "--namespace", NAMESPACE, "-o", "name"]).unwrap();
         assert_eq!(left.trim(), "", "{kind}");
@@ -113,6 +111,26 @@ fn birth() {
     })
     .unwrap();
     assert!(webhook.reviews().len() > before);
+}
+
+/// An API server that takes the agents' pods.
+pub(crate) fn privileged() -> ApiServerSpec {
+    ApiServerSpec { arguments: vec!["--allow-privileged=true".to_owned()], ..ApiServerSpec::default() }
+}
+
+/// Puts files where they belong. What is installed is seen in this test only: every folder of the root that gets some is
+/// covered first, whichever it is.
+pub(crate) fn install(files: &Path) {
+    for folder in fs::read_dir(files).unwrap() {
+        let folder = folder.unwrap().file_name().into_string().unwrap();
+        let own = format!("/run/layers/{folder}");
+        if !Path::new(&own).exists() {
+            shell(&format!("mkdir -p {own}/upper {own}/work"));
+            let layers = format!("lowerdir=/{folder},upperdir={own}/upper,workdir={own}/work");
+            shell(&format!("mount -t overlay overlay -o {layers} /{folder}"));
+        }
+        shell(&format!("cp -r {}/{folder}/. /{folder}", files.display()));
+    }
 }
 
 /// The DaemonSet's pod on the other machine: its arguments and its secret, as they are in the cluster.
@@ -199,11 +217,12 @@ fn guard(cluster: &ApiServer, webhook: &Webhook) {
         .unwrap();
 }
 
-fn tear_down(bench: &Bench, cluster: &ApiServer) {
+/// With what the service runs, and with what is shown to people.
+fn tear_down(script: &Path, cluster: &ApiServer) {
     let kubectl = Binary::Kubectl.path().unwrap();
     let path = format!("{}:{}", kubectl.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    let run = Command::new("sh")
-        .arg(bench.path().join("teardown.sh"))
+    let run = Command::new("bash")
+        .arg(script)
         .env("KUBECONFIG", cluster.admin_kubeconfig())
         .env("PATH", path)
         .output()

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use landfall_render::agent::{self, Hub, Settings};
 
-use super::{Folder, Format, Kind, Program, explain, read};
+use super::{Folder, Program, Shape, explain, read};
 use crate::exit::{Exit, Failure};
 
 /// The node agent, by one of the four ways it comes to a machine
@@ -16,9 +16,8 @@ Examples:
 
 docs/guides/render.md says where the files go.")]
 pub(super) struct Agent {
-    /// The kind of machine
-    #[arg(long = "for", value_name = "KIND", value_enum)]
-    kind: Kind,
+    #[command(flatten)]
+    shape: Shape,
 
     /// How the agent comes to the machine
     #[arg(long, value_enum)]
@@ -43,10 +42,6 @@ pub(super) struct Agent {
     /// Namespace of the DaemonSet
     #[arg(long, value_name = "NAME", default_value = "landfall-agent")]
     namespace: String,
-
-    /// How the files are wrapped
-    #[arg(long, value_enum, default_value_t = Format::Yaml)]
-    format: Format,
 
     #[command(flatten)]
     program: Program,
@@ -74,14 +69,14 @@ impl Agent {
         let authority = self.hub_ca.as_deref().map(read).transpose()?;
         let token = self.hub_token;
         let settings = Settings {
-            target: self.kind.into(),
+            target: self.shape.kind.into(),
             way: self.by.into(),
             hub: self.hub.map(|url| Hub { url, authority, token }),
             image: self.image,
             namespace: self.namespace,
             download: self.program.download(),
         };
-        self.target.put(&agent::plan(&settings, self.format.into()).map_err(explain)?)
+        self.target.put(&agent::plan(&settings, self.shape.format.into()).map_err(explain)?)
     }
 }
 

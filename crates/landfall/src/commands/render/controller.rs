@@ -3,7 +3,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use landfall_controller::capi;
 use landfall_controller::manifests::{Rights, Settings, install};
-use landfall_render::Described;
+use landfall_render::{Described, chart};
 
 use super::{Folder, Format, explain};
 use crate::commands::tunnel::duration;
@@ -109,14 +109,23 @@ impl Controller {
         }
     }
 
+    /// As the objects name them: a chart is made with marks, which its values replace.
+    fn namespace_and_image(&self) -> (String, String) {
+        match self.format {
+            Format::Helm => (chart::NAMESPACE.to_owned(), chart::IMAGE.to_owned()),
+            _ => (self.namespace.clone(), self.image.clone()),
+        }
+    }
+
     fn capi(self) -> Result<Exit, Failure> {
         if self.secret_template.is_some() || self.approve_certificates || !self.selector.is_empty() {
             let error = anyhow::anyhow!("some of these flags are for in-place bootstraps");
             return Err(Failure::usage(error, "leave them out, or leave out `--for capi`"));
         }
+        let (namespace, image) = self.namespace_and_image();
         let settings = capi::manifests::Settings {
-            namespace: self.namespace,
-            image: self.image,
+            namespace,
+            image,
             hub: self.hub,
             hub_secret: self.hub_secret,
             hold: self.hold_evidence,
@@ -127,8 +136,8 @@ impl Controller {
             name: "landfall-capi",
             about: "Shows on Machines of Cluster API what their nodes say of their bootstrap",
             objects: capi::manifests::install(&settings, &self.flags),
-            namespace: settings.namespace,
-            image: settings.image,
+            namespace: self.namespace,
+            image: self.image,
         };
         self.target.put(&landfall_render::manifests(role, self.format.into()).map_err(explain)?)
     }
@@ -139,10 +148,11 @@ impl Controller {
             let error = anyhow::anyhow!("some of these flags are for Cluster API");
             return Err(Failure::usage(error, "add `--for capi`"));
         }
+        let (namespace, image) = self.namespace_and_image();
         let settings = Settings {
-            namespace: self.namespace,
+            namespace,
             selector: self.selector,
-            image: self.image,
+            image,
             template: self.secret_template,
             runner_arguments: Vec::new(),
         };
@@ -157,8 +167,8 @@ impl Controller {
         let role = Described {
             name: "landfall-controller",
             about: "Leads a fleet through in-place bootstraps",
-            namespace: settings.namespace,
-            image: settings.image,
+            namespace: self.namespace,
+            image: self.image,
             objects,
         };
         self.target.put(&landfall_render::manifests(role, self.format.into()).map_err(explain)?)

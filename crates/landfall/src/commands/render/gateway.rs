@@ -1,7 +1,7 @@
 use clap::Args;
 use landfall_render::gateway::{self, Settings};
 
-use super::{Folder, Format, Kind, Program, explain, token};
+use super::{Folder, Program, Shape, explain, token};
 use crate::exit::{Exit, Failure};
 
 /// The gateway: unit, settings and firewall for a control plane host, and who may gather
@@ -14,9 +14,8 @@ Examples:
 
 docs/guides/render.md says where the files go.")]
 pub(super) struct Gateway {
-    /// The kind of host
-    #[arg(long = "for", value_name = "KIND", value_enum)]
-    kind: Kind,
+    #[command(flatten)]
+    shape: Shape,
 
     /// The API port, whose connections come to the gateway while that does good; 0 for none
     #[arg(long, value_name = "PORT", default_value_t = 6443)]
@@ -30,10 +29,6 @@ pub(super) struct Gateway {
     #[arg(long, value_name = "GROUP")]
     gatherers: Option<String>,
 
-    /// How the files are wrapped
-    #[arg(long, value_enum, default_value_t = Format::Yaml)]
-    format: Format,
-
     #[command(flatten)]
     program: Program,
 
@@ -46,13 +41,13 @@ pub(super) struct Gateway {
 impl Gateway {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let settings = Settings {
-            target: self.kind.into(),
+            target: self.shape.kind.into(),
             redirect: (self.redirect != 0).then_some(self.redirect),
             networks: self.allow,
             gatherers: self.gatherers,
             token: token()?,
             download: self.program.download(),
         };
-        self.target.put(&gateway::plan(&settings, self.format.into()).map_err(explain)?)
+        self.target.put(&gateway::plan(&settings, self.shape.format.into()).map_err(explain)?)
     }
 }

@@ -2,7 +2,7 @@ use clap::Args;
 use landfall_render::authority;
 use landfall_render::hub::{self, Settings};
 
-use super::{Certificates, Folder, Format, Kind, Program, RunAs, explain, token};
+use super::{Certificates, Folder, Program, RunAs, Shape, explain, token};
 use crate::exit::{Exit, Failure};
 
 /// The hub: a unit for a machine, or a StatefulSet, with its certificate and the key of its tokens
@@ -12,9 +12,8 @@ Examples:
   landfall render hub --for kubeadm --server hub.corp -o hub
   landfall render hub --for openshift --run-as pod --image registry.example/landfall:0.1.0 --server hub.corp -o hub")]
 pub(super) struct Hub {
-    /// The kind of host or cluster
-    #[arg(long = "for", value_name = "KIND", value_enum)]
-    kind: Kind,
+    #[command(flatten)]
+    shape: Shape,
 
     /// A name or address the hub is reached at; may be repeated
     #[arg(long, value_name = "HOST", required = true)]
@@ -32,10 +31,6 @@ pub(super) struct Hub {
     #[arg(long, value_name = "NAME", default_value = "landfall-hub")]
     namespace: String,
 
-    /// How the files are wrapped
-    #[arg(long, value_enum, default_value_t = Format::Yaml)]
-    format: Format,
-
     #[command(flatten)]
     program: Program,
 
@@ -51,7 +46,7 @@ pub(super) struct Hub {
 impl Hub {
     pub(super) fn run(self) -> Result<Exit, Failure> {
         let settings = Settings {
-            target: self.kind.into(),
+            target: self.shape.kind.into(),
             run_as: self.run_as.into(),
             names: self.server,
             namespace: self.namespace,
@@ -61,6 +56,6 @@ impl Hub {
         let Certificates { ca, days } = self.certificates;
         let signer = authority(ca.as_deref(), days).map_err(explain)?;
         let made = hub::credentials(&signer, &settings, token()?, days).map_err(explain)?;
-        self.target.put(&hub::plan(&settings, &made, self.format.into()).map_err(explain)?)
+        self.target.put(&hub::plan(&settings, &made, self.shape.format.into()).map_err(explain)?)
     }
 }

@@ -1,7 +1,7 @@
 use clap::Args;
 use landfall_render::in_place::{self, Settings};
 
-use super::{Folder, Format, Kind, explain};
+use super::{Folder, Shape, explain};
 use crate::exit::{Exit, Failure};
 
 /// Re-bootstrapping in place: the DaemonSet that works on labelled nodes, and just the rights it needs
@@ -11,9 +11,8 @@ Examples:
   landfall render in-place --for openshift --image registry.example/landfall:0.1.0 --node worker-1 --node worker-2 -o in-place
   landfall render in-place --for kubeadm --image … --node worker-1 --format kustomize -o in-place --dry-run")]
 pub(super) struct InPlace {
-    /// The kind of cluster
-    #[arg(long = "for", value_name = "KIND", value_enum)]
-    kind: Kind,
+    #[command(flatten)]
+    shape: Shape,
 
     /// The image that holds this program as `/landfall`
     #[arg(long, value_name = "IMAGE")]
@@ -23,10 +22,6 @@ pub(super) struct InPlace {
     #[arg(long, value_name = "NAME", required = true)]
     node: Vec<String>,
 
-    /// How the files are wrapped
-    #[arg(long, value_enum, default_value_t = Format::Yaml)]
-    format: Format,
-
     #[command(flatten)]
     target: Folder,
 }
@@ -35,7 +30,7 @@ pub(super) struct InPlace {
 
 impl InPlace {
     pub(super) fn run(self) -> Result<Exit, Failure> {
-        let settings = Settings { target: self.kind.into(), image: self.image, nodes: self.node };
-        self.target.put(&in_place::plan(&settings, self.format.into()).map_err(explain)?)
+        let settings = Settings { target: self.shape.kind.into(), image: self.image, nodes: self.node };
+        self.target.put(&in_place::plan(&settings, self.shape.format.into()).map_err(explain)?)
     }
 }

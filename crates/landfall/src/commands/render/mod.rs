@@ -39,6 +39,18 @@ enum What {
     Hub(hub::Hub),
 }
 
+/// What nearly every role is asked for.
+#[derive(Args)]
+struct Shape {
+    /// The kind of host or cluster
+    #[arg(long = "for", value_name = "KIND", value_enum)]
+    kind: Kind,
+
+    /// How the files are wrapped
+    #[arg(long, value_enum, default_value_t = Format::Yaml)]
+    format: Format,
+}
+
 #[derive(Args)]
 struct Certificates {
     /// A folder with `ca.crt` and `ca.key` to sign with [default: a new authority]
@@ -169,6 +181,13 @@ fn explain(error: RenderError) -> Failure {
         RenderError::Namespace { .. } => {
             Failure::usage(error, "at most 63 lower case letters, digits and `-` inside")
         }
+        RenderError::SharedNamespace { .. } => {
+            Failure::usage(error, "give the agents a namespace of their own with `--namespace`")
+        }
+        RenderError::Completion { .. } => Failure::usage(
+            error,
+            "`config-map`, `event` or `marker`, with `=NAMESPACE/NAME` or `=PATH`; a marker has no usual place with kubeadm and k3s",
+        ),
         RenderError::Image { .. } => Failure::usage(error, "such as `registry.example/landfall:0.1.0`"),
         RenderError::Address { .. } => {
             Failure::usage(error, "an address such as `10.0.0.5`, or a name in lower case")

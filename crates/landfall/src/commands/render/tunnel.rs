@@ -1,8 +1,8 @@
 use clap::Args;
 use landfall_render::tunnel::{self, Settings};
-use landfall_render::{authority, credentials, script};
+use landfall_render::{Completion, authority, credentials, script};
 
-use super::{Certificates, Folder, Format, Kind, RunAs, explain};
+use super::{Certificates, Folder, RunAs, Shape, explain};
 use crate::exit::{Exit, Failure};
 use crate::output;
 
@@ -13,12 +13,12 @@ Examples:
   landfall render tunnel --for openshift --server 10.0.0.5 --image registry.example/landfall:0.1.0 -o tunnel
   landfall render tunnel --for kubeadm --server 10.0.0.5 --image … --format kustomize -o tunnel --dry-run
   landfall render tunnel --for kubeadm --server 10.0.0.5 --image … --teardown
+  landfall render tunnel --for kubeadm --server 10.0.0.5 --image … --complete-when config-map -o tunnel
 
 docs/guides/render.md says where the files go.")]
 pub(super) struct Tunnel {
-    /// The kind of bootstrap host
-    #[arg(long = "for", value_name = "KIND", value_enum)]
-    kind: Kind,
+    #[command(flatten)]
+    shape: Shape,
 
     /// The address or name at which nodes reach the bootstrap host
     #[arg(long, value_name = "HOST")]
@@ -32,10 +32,6 @@ pub(super) struct Tunnel {
     #[arg(long, value_enum)]
     run_as: Option<RunAs>,
 
-    /// How the files are wrapped
-    #[arg(long, value_enum, default_value_t = Format::Yaml)]
-    format: Format,
-
     /// Namespace of the agents
     #[arg(long, value_name = "NAME", default_value = "landfall-bootstrap")]
     namespace: String,
@@ -48,6 +44,11 @@ pub(super) struct Tunnel {
     #[arg(long)]
     teardown: bool,
 
+    /// What tells that the bootstrap is over and the tunnel may go: `config-map`, `event` or `marker`, each also with
+    /// its place as `=NAMESPACE/NAME` or `=PATH`. A service on the host waits for it, and so does the script
+    #[arg(long, value_name = "WHAT")]
+    complete_when: Option<String>,
+
     #[command(flatten)]
     certificates: Certificates,
 
@@ -59,10 +60,12 @@ pub(super) struct Tunnel {
 
 impl Tunnel {
     pub(super) fn run(self) -> Result<Exit, Failure> {
-        let mut settings = Settings::new(self.kind.into(), self.server, self.image);
+        let mut settings = Settings::new(self.shape.kind.into(), self.server, self.image);
         settings.namespace = self.namespace;
         settings.agent_port = self.agent_port;
         settings.run_as = self.run_as.map_or(settings.run_as, Into::into);
+        let completion = self.complete_when.map(|text| Completion::parse(&text, settings.target));
+        settings.completion = completion.transpose().map_err(explain)?;
         settings.check().map_err(explain)?;
         if self.teardown {
             output::print(&script(&settings))?;
@@ -71,6 +74,6 @@ impl Tunnel {
         let Certificates { ca, days } = self.certificates;
         let signer = authority(ca.as_deref(), days).map_err(explain)?;
         let made = credentials(&signer, std::slice::from_ref(&settings.server), days).map_err(explain)?;
-        self.target.put(&tunnel::plan(&settings, &made, self.format.into()).map_err(explain)?)
+        self.target.put(&tunnel::plan(&settings, &made, self.shape.format.into()).map_err(explain)?)
     }
 }

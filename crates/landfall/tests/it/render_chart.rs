@@ -1,0 +1,141 @@
+//! Charts as Helm reads them: linted, filled in with values and without, and taken by a real API server.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use landfall_testkit::{ApiServer, Binary, Need, have};
+use serde_json::json;
+
+use crate::command::Bench;
+use crate::render_tunnel::privileged;
+
+const IMAGE: &str = "registry.example/landfall:0.1.0";
+const OTHER_IMAGE: &str = "10.0.0.9:5000/other:2";
+
+/// A role, and which of the values its chart has.
+struct Chart {
+    words: &'static [&'static str],
+    namespaced: bool,
+    workload: bool,
+}
+
+const CHARTS: [Chart; 6] = [
+    Chart {
+        words: &["tunnel", "--for", "kubeadm", "--server", "10.0.0.5"],
+        namespaced: true,
+        workload: true,
+    },
+    Chart { words: &["agent", "--for", "kubeadm", "--by", "daemon-set"], namespaced: true, workload: true },
+    Chart {
+        words: &["hub", "--for", "kubeadm", "--run-as", "pod", "--server", "hub.corp"],
+        namespaced: true,
+        workload: true,
+    },
+    Chart {
+        words: &["in-place", "--for", "kubeadm", "--node", "worker-1"],
+        namespaced: false,
+        workload: true,
+    },
+    Chart { words: &["controller"], namespaced: true, workload: true },
+    Chart {
+        words: &["gateway", "--for", "kubeadm", "--gatherers", "support"],
+        namespaced: false,
+        workload: false,
+    },
+];
+
+#[test]
+fn helm_and_the_api_server_take_every_chart() {
+    if ![ApiServer::NEEDS, &[Need::Built(Binary::Helm)]].into_iter().all(have) {
+        return;
+    }
+    let cluster = ApiServer::start_with(&privileged()).unwrap();
+    // A dry run makes nothing that what follows could stand on.
+    for namespace in
+        ["landfall-bootstrap", "landfall-agent", "landfall-hub", "landfall", "elsewhere", "kube-system"]
+    {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        cluster.apply(&object).unwrap();
+    }
+    for chart in &CHARTS {
+        chart.try_out(&cluster);
+    }
+}
+
+/// Runs Helm with nothing of the user's.
+fn helm(bench: &Bench, words: &[&str]) -> Output {
+    Command::new(Binary::Helm.path().unwrap())
+        .args(words)
+        .env_clear()
+        .env("HOME", bench.path())
+        .current_dir(bench.path())
+        .output()
+        .unwrap()
+}
+
+#[track_caller]
+fn filled_in(bench: &Bench, further: &[&str]) -> String {
+    let run = helm(bench, &[&["template", "release", "out/chart"], further].concat());
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    String::from_utf8(run.stdout).unwrap()
+}
+
+// === impl Chart ===
+
+impl Chart {
+    fn try_out(&self, cluster: &ApiServer) {
+        let bench = Bench::new();
+        let role = self.words[0];
+        let image: &[&str] = if self.workload { &["--image", IMAGE] } else { &[] };
+        let words = [&["render"], self.words, image, &["--format", "helm", "-o", "out"]].concat();
+        let run = bench.run(&words);
+        assert_eq!(run.code, 0, "{run:?}");
+        let lint = helm(&bench, &["lint", "--strict", "out/chart"]);
+        assert!(lint.status.success(), "{role}: {}", String::from_utf8_lossy(&lint.stdout));
+
+        let take = |text: &str| {
+            let file: PathBuf = bench.file("filled-in.yaml", text);
+            let file = file.display().to_string();
+            cluster.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", &file]).unwrap()
+        };
+        let usual = filled_in(&bench, &[]);
+        assert!(!usual.contains("landfall-value-"), "{role}: a mark is left\n{usual}");
+        assert!(take(&usual).contains("landfall"), "{role}");
+        assert!(Path::new(&bench.path().join("out/chart/values.schema.json")).exists());
+        if !self.workload {
+            return;
+        }
+        assert!(usual.contains(IMAGE), "{role}: {usual}");
+
+        let mut values = vec![format!("image={OTHER_IMAGE}")];
+        if self.namespaced {
+            values.extend(["namespace=elsewhere".to_owned(), "createNamespace=false".to_owned()]);
+        }
+        let mut further: Vec<&str> = values.iter().flat_map(|value| ["--set", value]).collect();
+        for value in [
+            r#"nodeSelector={"example.com/pool":"infra"}"#,
+            r#"tolerations=[{"key":"example.com/only","operator":"Exists"}]"#,
+            r#"resources={"requests":{"cpu":"77m"}}"#,
+            r#"extraArguments=["--one","a: \"b\" {{ c }}"]"#,
+        ] {
+            further.extend(["--set-json", value]);
+        }
+        if role == "controller" {
+            further.extend(["--set", "replicas=3"]);
+        }
+        let other = filled_in(&bench, &further);
+        for part in [OTHER_IMAGE, "example.com/pool", "example.com/only", "77m", r#"- "a: \"b\" {{ c }}""#] {
+            assert!(other.contains(part), "{role}: `{part}` is missing\n{other}");
+        }
+        assert!(!other.contains(IMAGE), "{role}: {other}");
+        if self.namespaced {
+            assert!(other.contains("namespace: elsewhere") && !other.contains("kind: Namespace"), "{other}");
+        }
+        take(&other);
+
+        for bad in ["image=a b", "image=true", "unknown=1", "extraArguments=x"] {
+            let run = helm(&bench, &["template", "release", "out/chart", "--set", bad]);
+            assert!(!run.status.success(), "{role}: `{bad}` was taken");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! A control plane that stays forgets the tunnel when its bootstrap is over: the rendered service's script on kubeadm and k3s, run
+//! against a real API server that uses the tunnel until it is told not to.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use landfall_testkit::isolated::{self, HOST, in_network, shell};
+use landfall_testkit::{ApiServer, Binary, ControllerManager, Need, eventually, have};
+use serde_json::json;
+
+use crate::command::Bench;
+use crate::render_tunnel::{install, privileged};
+
+const LIMIT: Duration = Duration::from_secs(180);
+const NAMESPACE: &str = "landfall-bootstrap";
+const PROGRAM: &str = "/usr/local/bin/landfall-tunnel-teardown.sh";
+const SERVICE: &str = "/etc/systemd/system/landfall-tunnel-teardown.service";
+const MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
+const DROP_IN: &str = "/etc/rancher/k3s/config.yaml.d/90-landfall-tunnel.yaml";
+const FLAG: &str = "--egress-selector-config-file=/etc/landfall/egress/egress-selector.yaml";
+
+/// systemd as far as the script needs it: knows the units that are there, and restarting k3s ends its API server.
+const SYSTEMCTL: &str = "#!/bin/sh\n\
+    echo \"$*\" >>systemctl.log\n\
+    case $1 in\n\
+    cat) [ -e \"/etc/systemd/system/$2\" ] ;;\n\
+    restart) kill \"$(cat api-server.pid)\" ;;\n\
+    esac\n";
+/// Leaves word that somebody waits, and is short.
+const SLEEP: &str = "#!/bin/sh\ntouch slept\nexec /bin/sleep 0.2\n";
+
+#[test]
+fn kubeadm_and_k3s_forget_the_tunnel_when_the_bootstrap_is_over() {
+    let further = &[Need::Program("pgrep"), Need::Built(Binary::Kubeadm)];
+    let needs = [isolated::NEEDS, ApiServer::NEEDS, ControllerManager::NEEDS, further];
+    if !needs.into_iter().all(have) {
+        return;
+    }
+    in_network("render_teardown::kubeadm_and_k3s_forget_the_tunnel_when_the_bootstrap_is_over", both);
+}
+
+fn both() {
+    let cluster = ApiServer::start_with(&privileged()).unwrap();
+    let _controllers = ControllerManager::start(&cluster).unwrap();
+    kubeadm(&cluster);
+    k3s(&cluster);
+}
+
+fn kubeadm(cluster: &ApiServer) {
+    let bench = Bench::new();
+    let script = render(&bench, cluster, "kubeadm", "config-map");
+    let rendered = fs::read_to_string("/etc/landfall/tunnel/kubeadm-cluster-configuration.yaml").unwrap();
+    let configuration = format!(
+        "{rendered}kubernetesVersion: v1.36.4\n---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n\
+         localAPIEndpoint:\n  advertiseAddress: {HOST}\n\
+         nodeRegistration:\n  name: node-1\n  criSocket: unix:///run/containerd/containerd.sock\n"
+    );
+    let configuration = bench.file("kubeadm.yaml", configuration);
+    run_kubeadm(&["init", "phase", "control-plane", "apiserver", "--config"], &configuration, None);
+    run_kubeadm(&["init", "phase", "upload-config", "kubeadm", "--config"], &configuration, Some(cluster));
+    assert!(fs::read_to_string(MANIFEST).unwrap().contains(FLAG));
+
+    let api_server = cluster.sibling_with(&[FLAG.to_owned()]).unwrap();
+    // The kubelet: what the manifest no longer says is no longer run.
+    let kubelet = std::thread::spawn(move || {
+        eventually("the manifest to change", LIMIT, || {
+            (!fs::read_to_string(MANIFEST).ok()?.contains("egress-selector")).then_some(())
+        })
+        .unwrap();
+        drop(api_server);
+    });
+    let mut running = start(&bench, cluster, PROGRAM);
+    let word = |status: &str| {
+        let metadata = json!({"name": "bootstrap", "namespace": "kube-system"});
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"status": status}});
+        cluster.apply(&object).unwrap();
+    };
+    for status in ["progressing", "complete"] {
+        still_there(&bench, cluster, "");
+        assert!(fs::read_to_string(MANIFEST).unwrap().contains(FLAG));
+        word(status);
+    }
+    assert!(running.wait().unwrap().success(), "{}", said(&bench));
+    kubelet.join().unwrap();
+    gone(&bench, cluster, &script);
+
+    let manifest = fs::read_to_string(MANIFEST).unwrap();
+    assert!(manifest.contains("kube-apiserver") && !manifest.contains("egress-selector"), "{manifest}");
+    let words = ["get", "configmap", "kubeadm-config", "--namespace=kube-system"];
+    let kept = cluster.kubectl(&[&words[..], &["-o", "jsonpath={.data.ClusterConfiguration}"]].concat());
+    let kept = kept.unwrap();
+    assert!(kept.contains("kubernetesVersion") && !kept.contains("egress-selector"), "{kept}");
+    run_kubeadm(&["config", "validate", "--config"], &bench.file("kept.yaml", kept), None);
+}
+
+fn k3s(cluster: &ApiServer) {
+    let bench = Bench::new();
+    let script = render(&bench, cluster, "k3s", "event");
+    assert!(fs::read_to_string(DROP_IN).unwrap().contains("/etc/landfall/egress/egress-selector.yaml"));
+    let api_server = cluster.sibling_with(&[FLAG.to_owned()]).unwrap();
+    bench.file("api-server.pid", api_server.process().id().to_string());
+    let mut running = start(&bench, cluster, PROGRAM);
+    still_there(&bench, cluster, DROP_IN);
+    cluster
+        .apply(&json!({
+            "apiVersion": "v1", "kind": "Event",
+            "metadata": {"name": "bootstrap-finished", "namespace": "kube-system"},
+            "involvedObject": {"namespace": "kube-system"}, "type": "Normal",
+        }))
+        .unwrap();
+    assert!(running.wait().unwrap().success(), "{}", said(&bench));
+    gone(&bench, cluster, &script);
+    assert!(!Path::new(DROP_IN).exists());
+    let asked = fs::read_to_string(bench.path().join("systemctl.log")).unwrap();
+    let restart = asked.find("restart k3s").unwrap();
+    let disable = asked.find("disable --now landfall-tunnel-server.service").unwrap();
+    assert!(restart < disable && asked.contains("disable landfall-tunnel-teardown.service"), "{asked}");
+}
+
+/// Installs what is rendered on this machine and in the cluster; gives the script as it is shown beforehand.
+fn render(bench: &Bench, cluster: &ApiServer, kind: &str, completion: &str) -> String {
+    let words = ["render", "tunnel", "--for", kind, "--server", HOST, "--image", "none.example/none"];
+    let words = [&words[..], &["--complete-when", completion, "-o", "out"]].concat();
+    let rendered = bench.run(&words);
+    assert_eq!(rendered.code, 0, "{rendered:?}");
+    install(&bench.path().join("out/host"));
+    cluster.kubectl(&["apply", "-f", &bench.path().join("out/manifests").display().to_string()]).unwrap();
+    let shown = bench.run(&[&words[..], &["--teardown"]].concat());
+    assert_eq!(shown.stdout, fs::read_to_string(PROGRAM).unwrap(), "what is shown is what is run");
+    for (name, text) in [("systemctl", SYSTEMCTL), ("sleep", SLEEP)] {
+        let path = bench.file(&format!("bin/{name}"), text);
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    shown.stdout
+}
+
+fn start(bench: &Bench, cluster: &ApiServer, program: &str) -> std::process::Child {
+    let kubectl = Binary::Kubectl.path().unwrap();
+    let path = [bench.path().join("bin"), kubectl.parent().unwrap().to_owned()];
+    let path = format!("{}:{}:{}", path[0].display(), path[1].display(), std::env::var("PATH").unwrap());
+    let errors = fs::File::create(bench.path().join("errors")).unwrap();
+    Command::new(program)
+        .current_dir(bench.path())
+        .env("KUBECONFIG", cluster.admin_kubeconfig())
+        .env("PATH", path)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(errors)
+        .spawn()
+        .unwrap()
+}
+
+fn said(bench: &Bench) -> String {
+    fs::read_to_string(bench.path().join("errors")).unwrap_or_default()
+}
+
+/// The script has looked and waits, and has touched nothing.
+fn still_there(bench: &Bench, cluster: &ApiServer, path: &str) {
+    let slept = bench.path().join("slept");
+    let _ = fs::remove_file(&slept);
+    eventually("the script to wait", LIMIT, || slept.exists().then_some(())).unwrap();
+    assert!(Path::new("/").join(path).exists(), "`{path}` is gone");
+    cluster.kubectl(&["get", "daemonset", "landfall-tunnel-agent", "--namespace", NAMESPACE]).unwrap();
+}
+
+/// Nothing is left, and a second run has nothing to do.
+fn gone(bench: &Bench, cluster: &ApiServer, script: &str) {
+    let check = || {
+        let words = ["get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name"];
+        assert_eq!(cluster.kubectl(&words).unwrap().trim(), "");
+        for path in ["/etc/landfall/tunnel", "/etc/landfall/egress", SERVICE, PROGRAM] {
+            assert!(!Path::new(path).exists(), "`{path}` is still there");
+        }
+        shell("! ls /etc/systemd/system/landfall-* /etc/kubernetes/manifests/landfall-* 2>/dev/null");
+    };
+    check();
+    let again = bench.file("again.sh", script);
+    fs::set_permissions(&again, fs::Permissions::from_mode(0o755)).unwrap();
+    let status = start(bench, cluster, &again.display().to_string()).wait().unwrap();
+    assert!(status.success(), "{}", said(bench));
+    check();
+}
+
+fn run_kubeadm(words: &[&str], configuration: &Path, cluster: Option<&ApiServer>) {
+    let mut command = Command::new(Binary::Kubeadm.path().unwrap());
+    command.args(words).arg(configuration);
+    if let Some(cluster) = cluster {
+        command.arg("--kubeconfig").arg(cluster.admin_kubeconfig());
+    }
+    let run = command.output().unwrap();
+    assert!(run.status.success(), "{words:?}: {}", String::from_utf8_lossy(&run.stderr));
+}

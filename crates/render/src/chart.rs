@@ -1,0 +1,179 @@
+//! Manifests as a Helm chart. Objects are made with marks where values belong; once they are text, the marks become the
+//! expressions that Helm fills in. What a mark stands for is checked by the chart's schema, so that no value can be more than
+//! it is taken for.
+
+use serde_json::{Map, Value, json};
+
+use crate::package::HostFile;
+use crate::{RenderError, yaml};
+
+/// Marks that are given to roles in place of what their objects are made with.
+pub const NAMESPACE: &str = "landfall-value-namespace";
+pub const IMAGE: &str = "landfall-value-image";
+pub(crate) const STORAGE: &str = "landfall-value-storage";
+/// Marks that are put into workloads here.
+const REPLICAS: &str = "landfall-value-replicas";
+const NODE_SELECTOR: &str = "landfall-value-node-selector";
+const TOLERATIONS: &str = "landfall-value-tolerations";
+const RESOURCES: &str = "landfall-value-resources";
+const ARGUMENTS: &str = "landfall-value-extra-arguments";
+
+/// What Helm puts in the place of a mark. Text is plain by the schema; JSON is YAML on one line.
+const EXPRESSIONS: [(&str, &str); 7] = [
+    (NAMESPACE, "{{ .Values.namespace }}"),
+    (IMAGE, "{{ .Values.image }}"),
+    (STORAGE, "{{ .Values.storage }}"),
+    (REPLICAS, "{{ .Values.replicas }}"),
+    (NODE_SELECTOR, "{{ toJson .Values.nodeSelector }}"),
+    (TOLERATIONS, "{{ toJson .Values.tolerations }}"),
+    (RESOURCES, "{{ toJson .Values.resources }}"),
+];
+
+/// Names of namespaces and images that YAML reads as nothing but text.
+const NAMESPACE_PATTERN: &str = "^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$";
+const IMAGE_PATTERN: &str = "^([a-z][A-Za-z0-9._-]*|[A-Za-z0-9._-]+(:[0-9]+)?(/[A-Za-z0-9._-]+)+)(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?$";
+const NO_TEXT: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+
+/// What the chart's own values say at first, beside what is found in the objects.
+#[derive(Default)]
+pub(crate) struct Values {
+    pub(crate) namespace: Option<String>,
+    pub(crate) image: Option<String>,
+    pub(crate) storage: Option<&'static str>,
+}
+
+/// All files of the chart.
+pub(crate) fn files(
+    name: &str,
+    about: &str,
+    objects: Vec<(&'static str, Value)>,
+    values: Values,
+) -> Result<Vec<HostFile>, RenderError> {
+    let version = env!("CARGO_PKG_VERSION");
+    let chart = json!({
+        "apiVersion": "v2", "name": name, "version": version, "appVersion": version,
+        "description": about, "type": "application",
+    });
+    let mut files = vec![HostFile::open("Chart.yaml", yaml::documents(&[chart])?)];
+    let mut settings = Settings::new(values);
+    for (number, (word, mut object)) in objects.into_iter().enumerate() {
+        let kind = object["kind"].as_str().unwrap_or_default().to_owned();
+        if ["DaemonSet", "Deployment", "StatefulSet"].contains(&kind.as_str()) {
+            settings.take_from(&kind, &mut object);
+        }
+        let mut text = template(&yaml::documents(&[object])?);
+        if kind == "Namespace" {
+            settings.add("createNamespace", json!(true), json!({"type": "boolean"}));
+            text = format!("{{{{- if .Values.createNamespace }}}}\n{text}{{{{- end }}}}\n");
+        }
+        let path = format!("templates/{:02}-{name}-{word}.yaml", number + 1);
+        files.push(match kind.as_str() {
+            "Secret" => HostFile::secret(path, text),
+            _ => HostFile::open(path, text),
+        });
+    }
+    files.insert(1, HostFile::open("values.yaml", yaml::documents(&[Value::Object(settings.values)])?));
+    let schema = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "additionalProperties": false,
+        // Helm adds it to the values of every chart.
+        "properties": with(settings.schema, "global", json!({"type": "object"})),
+    });
+    files.insert(2, HostFile::open("values.schema.json", format!("{schema:#}\n")));
+    Ok(files)
+}
+
+/// Values and what they may be, as they are found.
+struct Settings {
+    values: Map<String, Value>,
+    schema: Map<String, Value>,
+}
+
+/// Text with marks as a template of Helm.
+fn template(text: &str) -> String {
+    // What looks like an expression is none of ours.
+    let mut text = text.replace("{{", "{{ \"{{\" }}");
+    for (mark, expression) in EXPRESSIONS {
+        text = text.replace(mark, expression);
+    }
+    let mut lines = String::new();
+    for line in text.lines() {
+        match line.strip_suffix(&format!("- {ARGUMENTS}")) {
+            Some(indent) => {
+                let each = format!("{indent}- {{{{ toJson . }}}}");
+                lines += &format!("{{{{- range .Values.extraArguments }}}}\n{each}\n{{{{- end }}}}\n");
+            }
+            None => lines += &format!("{line}\n"),
+        }
+    }
+    lines
+}
+
+fn with(mut map: Map<String, Value>, key: &str, value: Value) -> Map<String, Value> {
+    map.insert(key.to_owned(), value);
+    map
+}
+
+// === impl Settings ===
+
+impl Settings {
+    fn new(values: Values) -> Self {
+        let mut settings = Self { values: Map::new(), schema: Map::new() };
+        let text = |pattern: &str| json!({"type": "string", "pattern": pattern, "not": {"enum": NO_TEXT}});
+        if let Some(image) = values.image {
+            settings.add("image", json!(image), text(IMAGE_PATTERN));
+        }
+        if let Some(namespace) = values.namespace {
+            settings.add("namespace", json!(namespace), text(NAMESPACE_PATTERN));
+        }
+        if let Some(storage) = values.storage {
+            settings.add("storage", json!(storage), text("^[0-9]+(Mi|Gi|Ti)$"));
+        }
+        settings
+    }
+
+    fn add(&mut self, key: &str, value: Value, schema: Value) {
+        self.values.insert(key.to_owned(), value);
+        self.schema.insert(key.to_owned(), schema);
+    }
+
+    /// What people change about workloads: what they say now becomes a value, and a mark is left in its place.
+    fn take_from(&mut self, kind: &str, object: &mut Value) {
+        let or = |value: Value, absent: Value| if value.is_null() { absent } else { value };
+        // A store of files has one writer, and a DaemonSet one pod for each node.
+        if kind == "Deployment" {
+            let replicas = std::mem::replace(&mut object["spec"]["replicas"], json!(REPLICAS));
+            self.add("replicas", or(replicas, json!(1)), json!({"type": "integer", "minimum": 0}));
+        }
+        let pod = &mut object["spec"]["template"]["spec"];
+        let selector = std::mem::replace(&mut pod["nodeSelector"], json!(NODE_SELECTOR));
+        let texts = json!({"type": "object", "additionalProperties": {"type": "string"}});
+        self.add("nodeSelector", or(selector, json!({})), texts);
+        let tolerations = std::mem::replace(&mut pod["tolerations"], json!(TOLERATIONS));
+        let list = json!({"type": "array", "items": {"type": "object"}});
+        self.add("tolerations", or(tolerations, json!([])), list);
+        let container = &mut pod["containers"][0];
+        let resources = std::mem::replace(&mut container["resources"], json!(RESOURCES));
+        self.add("resources", or(resources, json!({})), json!({"type": "object"}));
+        if let Some(arguments) = container["args"].as_array_mut() {
+            arguments.push(json!(ARGUMENTS));
+            self.add("extraArguments", json!([]), json!({"type": "array", "items": {"type": "string"}}));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_become_expressions_and_nothing_else_does() {
+        let text = "a: landfall-value-namespace\nb: x:landfall-value-namespace:y\nc: '{{ no }}'\nd:\n  - one\n  - landfall-value-extra-arguments\n";
+        assert_eq!(
+            template(text),
+            "a: {{ .Values.namespace }}\nb: x:{{ .Values.namespace }}:y\nc: '{{ \"{{\" }} no }}'\nd:\n  - one\n\
+             {{- range .Values.extraArguments }}\n  - {{ toJson . }}\n{{- end }}\n"
+        );
+    }
+}
