@@ -12,6 +12,11 @@ pub(crate) fn root() -> PathBuf {
     crate_directory.parent().map_or_else(|| crate_directory.clone(), PathBuf::from)
 }
 
+/// Where cargo builds.
+pub(crate) fn target() -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
+}
+
 /// The cargo that runs us, so that a chosen toolchain stays chosen.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));

@@ -31,21 +31,29 @@ pub enum ConfigError {
 /// What stands in the settings. Everything may be absent: what is not told is found (`layout`) or has a default.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Settings {
+    /// Addresses to listen on; port 6444 of all unless told, or 6445 beside k3s.
     pub listen: Option<Vec<SocketAddr>>,
+    /// What is done with connections to the API; `auto` unless told.
     pub mode: Option<Mode>,
+    /// What `/readyz` says when the local API server goes; `hold` unless told.
     pub readiness: Option<Readiness>,
     /// The root of the host whose files are looked for.
     pub root: Option<PathBuf>,
+    /// Certificates of the API server, to be shown in its place; the first to those that ask for none.
     pub serving: Vec<PairSettings>,
     /// Whose clients the API server knows.
     pub client_authority: Option<PathBuf>,
+    /// Who the gateway is to the API server when it forwards others' requests.
     pub front_proxy: FrontProxySettings,
+    /// The API servers.
     pub upstream: UpstreamSettings,
     /// With the right to review tokens and access.
     pub kubeconfig: Option<PathBuf>,
     /// A file whose one line, as a bearer token, opens `/bootstrap`.
     pub gather_token: Option<PathBuf>,
+    /// Who may gather while nobody can be asked.
     pub access: AccessSettings,
     /// The Unix socket of `landfall collector`; without it a collector is started.
     pub collector: Option<PathBuf>,
@@ -53,14 +61,17 @@ pub struct Settings {
     pub proxy_protocol_from: Vec<Network>,
     /// The port whose connections are redirected here while that does good.
     pub redirect: Option<u16>,
+    /// Tunnels by CONNECT, for SSH to nodes.
     pub tunnel: TunnelSettings,
     /// Where raw SSH on the API port goes; off unless told.
     pub ssh: Option<SocketAddr>,
+    /// Where `/metrics`, `/livez` and `/readyz` are served; nowhere unless told.
     pub admin: Option<SocketAddr>,
+    /// A file that gets a line of JSON for each request to own paths and each tunnel.
     pub audit_log: Option<PathBuf>,
-    /// Connections served at the same time.
+    /// Connections served at the same time; 20000 unless told.
     pub max_connections: Option<usize>,
-    /// Seconds for load balancers to notice that this gateway goes; `Patience` has the default.
+    /// Seconds for load balancers to notice that this gateway goes; 30 unless told.
     pub shutdown_delay: Option<u64>,
     /// Threads that serve connections; as many as there are processors unless told.
     pub threads: Option<usize>,
@@ -68,16 +79,20 @@ pub struct Settings {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Mode {
-    /// `Intercept` where identity can be kept exactly, else `Splice`.
+    /// `intercept` where identity can be kept exactly, else `splice`.
     Auto,
+    /// Terminates TLS, forwards requests with the client's identity, and serves own paths.
     Intercept,
+    /// Passes connections on as they are.
     Splice,
 }
 
 /// What `/readyz` says when the local API server goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Readiness {
     /// Stay behind the load balancer, reachable for `/bootstrap`, as long as nobody is served worse by that.
     Hold,
@@ -87,47 +102,65 @@ pub enum Readiness {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PairSettings {
+    /// PEM file.
     pub certificate: PathBuf,
+    /// PEM file.
     pub key: PathBuf,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FrontProxySettings {
+    /// The front proxy's client certificate, PEM file.
     pub certificate: Option<PathBuf>,
+    /// Its key, PEM file.
     pub key: Option<PathBuf>,
+    /// The authority the API server was given with `--requestheader-client-ca-file`.
     pub authority: Option<PathBuf>,
-    /// As the API server's `--requestheader-…` flags have them.
+    /// As the API server's `--requestheader-username-headers` has them.
     pub username_headers: Vec<String>,
+    /// As `--requestheader-group-headers` has them.
     pub group_headers: Vec<String>,
+    /// As `--requestheader-extra-headers-prefix` has them.
     pub extra_header_prefixes: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UpstreamSettings {
+    /// The API server of this machine; `127.0.0.1:6443` unless told.
     pub local: Option<SocketAddr>,
+    /// Those that outlive the bootstrap; found through the cluster unless told.
     pub permanent: Vec<SocketAddr>,
+    /// Whose certificates API servers show.
     pub authority: Option<PathBuf>,
-    /// A name every API server's certificate bears.
+    /// A name every API server's certificate bears; `kubernetes.default.svc` unless told.
     pub name: Option<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AccessSettings {
-    /// May gather while no API server can be asked, beside `system:masters`.
+    /// Users who may, by the name of their certificate.
     pub users: Vec<String>,
+    /// Groups whose members may, beside `system:masters`.
     pub groups: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TunnelSettings {
     /// Where tunnels may go; none: the control plane nodes the cluster names.
     pub networks: Vec<Network>,
+    /// Ports tunnels may go to; 22 unless told.
     pub ports: Vec<u16>,
+    /// Tunnels open at the same time; 16 unless told.
     pub max_tunnels: Option<usize>,
 }
 

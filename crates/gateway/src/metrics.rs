@@ -36,6 +36,12 @@ pub(crate) struct Metrics {
     pub(crate) tunnelled_bytes: Counter,
 }
 
+/// What `/metrics` says when nothing has happened yet: all there is to be read.
+#[cfg(feature = "schema")]
+pub fn page_at_start() -> String {
+    Metrics::default().page(crate::phase::Phase::NoApi)
+}
+
 // === impl Counter ===
 
 impl Counter {

@@ -7,6 +7,7 @@ use serde::Deserialize;
 /// A network: an address and how many of its bits count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(with = "String"))]
 pub struct Network {
     address: IpAddr,
     bits: u8,

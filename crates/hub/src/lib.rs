@@ -29,6 +29,8 @@ pub mod store;
 pub use access::{InvalidNetwork, Network, Proxy};
 pub use client::{Client, ClientError};
 pub use config::{Config, ConfigError, ObjectPlace, StorePlace, TlsFiles};
+#[cfg(feature = "schema")]
+pub use http::metrics::page_at_start as metrics_at_start;
 pub use name::{InvalidNodeName, NodeName};
 pub use objects::ObjectError;
 #[cfg(feature = "schema")]

@@ -107,6 +107,14 @@ pub(crate) struct Page(String);
 // === impl Packets ===
 
 impl Packets {
+    /// One of each, so that a page shows all there may be.
+    #[cfg(feature = "reference")]
+    pub(crate) fn one_of_each(&self) {
+        for count in self.counts.iter().flatten().chain(self.errors.iter().flatten()) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     pub(crate) fn count(&self, segment: Segment, packet: &Packet) {
         let kind = match packet {
             Packet::DialRequest { .. } => 0,

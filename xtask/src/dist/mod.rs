@@ -22,11 +22,11 @@ const MAX_BINARY: u64 = 25_000_000;
 
 pub(crate) fn run() -> Result<()> {
     let root = shell::root();
-    let dist = root.join("target/dist");
+    let dist = shell::target().join("dist");
     if dist.exists() {
-        fs::remove_dir_all(&dist).context("clear `target/dist`")?;
+        fs::remove_dir_all(&dist).context("clear the folder of the last release")?;
     }
-    fs::create_dir_all(dist.join("completions")).context("make `target/dist`")?;
+    fs::create_dir_all(dist.join("completions")).context("make the folder of the release")?;
 
     eprintln!("dist: static binary");
     // A target of its own keeps the flags away from build scripts and procedural macros, which cannot be static.
@@ -36,7 +36,7 @@ pub(crate) fn run() -> Result<()> {
             .env("RUSTFLAGS", "-C target-feature=+crt-static"),
     )?;
     let binary = dist.join("landfall");
-    fs::copy(root.join("target").join(TARGET).join("dist/landfall"), &binary).context("take the binary")?;
+    fs::copy(shell::target().join(TARGET).join("dist/landfall"), &binary).context("take the binary")?;
     ensure!(is_static(&fs::read(&binary)?), "the binary needs a dynamic loader; it must be static");
 
     let landfall = || std::process::Command::new(&binary);

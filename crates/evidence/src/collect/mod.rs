@@ -25,6 +25,8 @@ use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_redact::{BuildError, Redactor};
 
 pub use self::host::Host;
+#[cfg(feature = "schema")]
+pub use self::plan::drop_in_schema;
 pub use self::plan::{DROP_INS, Plan, PlanError};
 use self::plan::{Item, Refused};
 pub use self::since::{SinceError, parse_since};

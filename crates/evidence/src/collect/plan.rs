@@ -47,24 +47,28 @@ pub(super) struct Refused {
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(super) struct Item {
-    /// A drop-in replaces the built-in item of the same id.
+    /// Its name. A drop-in replaces the built-in item of the same id.
     pub(super) id: String,
     /// Where it goes, below the bundle's folder. Ends with `/` when it is a folder.
     pub(super) to: String,
+    /// How long it may take.
     #[serde(default = "default_seconds")]
     seconds: u64,
-    /// Of each file.
+    /// How large each file may become; what is more is left out.
     #[serde(default = "default_mebibytes")]
     mebibytes: u64,
     /// Collected only on machines of one of these kinds; on all when empty.
     #[serde(default)]
     platforms: Vec<Platform>,
+    /// What is collected, as a table of one of the kinds below.
     pub(super) source: Spec,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 enum Platform {
     CloudInit,
     Ignition,
@@ -76,63 +80,106 @@ enum Platform {
 /// Which source, and what it needs to know.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(super) enum Spec {
     /// Files by name or pattern.
     Files {
+        /// Names or patterns with `*`.
         paths: Vec<String>,
+        /// How lines are written: as they are, or as container runtimes write them.
         #[serde(default)]
         lines: Lines,
     },
     /// Small files, all in one.
-    Facts { paths: Vec<String> },
+    Facts {
+        /// Names or patterns with `*`.
+        paths: Vec<String>,
+    },
     /// What one unit, or everybody, wrote to the journal.
     Journal {
+        /// The unit; everybody without it.
         #[serde(default)]
         unit: Option<String>,
+        /// This boot, or all there is.
         #[serde(default)]
         since: Since,
     },
     /// What each of these services wrote to the journal in this boot, one file each.
-    Journals { services: Vec<String> },
+    Journals {
+        /// Names of services.
+        services: Vec<String>,
+    },
     /// Failed units, and the state of the named ones.
-    Units { names: Vec<String> },
+    Units {
+        /// Units whose state is told, failed or not.
+        names: Vec<String>,
+    },
     /// Services by their state, on OpenRC.
     Openrc {},
     /// Images of the operating system on an ostree machine.
     Ostree {},
     /// The public facts of certificates in files.
-    Certificates { paths: Vec<String> },
+    Certificates {
+        /// Names or patterns with `*`.
+        paths: Vec<String>,
+    },
     /// What the container runtime behind a socket runs.
-    Cri { sockets: Vec<String>, inspect: String },
+    Cri {
+        /// Sockets of runtimes; all that answer are asked.
+        sockets: Vec<String>,
+        /// The folder of the bundle for what is told of each container.
+        inspect: String,
+    },
     /// How full the file systems are.
     Disks {},
     /// Names and sizes of files, without their content.
-    Listing { paths: Vec<String> },
+    Listing {
+        /// Names or patterns with `*`.
+        paths: Vec<String>,
+    },
     /// The shape of files that are never collected, without their values.
-    Shapes { paths: Vec<String> },
+    Shapes {
+        /// Names or patterns with `*`.
+        paths: Vec<String>,
+    },
     /// Addresses, routes, sockets.
     Network {},
     /// What a service on this machine answers to a plain GET.
-    Http { address: String, path: String },
+    Http {
+        /// `HOST:PORT` on this machine.
+        address: String,
+        /// The path of the request.
+        path: String,
+    },
     /// What each name server says about the API endpoint and these names.
     Dns {
+        /// Further names.
         #[serde(default)]
         names: Vec<String>,
     },
     /// What the API server knows, with the first of these kubeconfigs that is answered.
-    Resources { kubeconfigs: Vec<String> },
+    Resources {
+        /// In the order they are tried.
+        kubeconfigs: Vec<String>,
+    },
     /// TCP, TLS and HTTP to the API endpoints this machine was told of.
-    Api { path: String },
+    Api {
+        /// The path of the request.
+        path: String,
+    },
     /// The same to the registries the machine is configured for, and to these.
     Registry {
+        /// Further registries.
         #[serde(default)]
         hosts: Vec<String>,
+        /// The path of the request.
         path: String,
     },
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(super) enum Lines {
     #[default]
     Plain,
@@ -141,6 +188,7 @@ pub(super) enum Lines {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(super) enum Since {
     #[default]
     Boot,
@@ -149,7 +197,9 @@ pub(super) enum Since {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 struct PlanFile {
+    /// The items, in the order they are collected.
     item: Vec<Item>,
 }
 
@@ -166,6 +216,12 @@ pub enum PlanError {
     Place { number: usize },
     #[error("there are more than {MAX_ITEMS} items")]
     TooMany,
+}
+
+/// What a drop-in may say.
+#[cfg(feature = "schema")]
+pub fn drop_in_schema() -> schemars::Schema {
+    schemars::schema_for!(PlanFile)
 }
 
 // === impl Plan ===

@@ -11,8 +11,9 @@ use axum::routing::get;
 use super::Served;
 use super::asking::Asking;
 use crate::access::Wish;
+use crate::hub::Counters;
 use crate::problem::Problem;
-use crate::store::FleetQuery;
+use crate::store::{FleetQuery, StateCount};
 
 pub(super) fn router() -> Router<Served> {
     Router::new()
@@ -29,7 +30,21 @@ async fn ready(State(served): State<Served>) -> Result<&'static str, Problem> {
 
 async fn metrics(State(served): State<Served>, Asking(caller): Asking) -> Result<impl IntoResponse, Problem> {
     caller.may(Wish::See)?;
-    let counters = &served.hub.counters;
+    let fleet = served.hub.store.fleet(FleetQuery::default()).await?;
+    let text = page(&served.hub.counters, &fleet.states);
+    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+}
+
+/// What `/metrics` says when nothing has happened yet: all there is to be read.
+#[cfg(feature = "schema")]
+pub fn page_at_start() -> String {
+    use landfall_model::report::State;
+
+    let all = [State::Failed, State::Hung, State::Running, State::Degraded, State::Succeeded, State::Unknown];
+    page(&Counters::default(), &all.map(|state| StateCount { state, nodes: 0 }))
+}
+
+fn page(counters: &Counters, states: &[StateCount]) -> String {
     let mut text = String::from(
         "# HELP landfall_hub_reports_total Reports that came in, by what became of them.\n# TYPE landfall_hub_reports_total counter\n",
     );
@@ -48,9 +63,8 @@ async fn metrics(State(served): State<Served>, Asking(caller): Asking) -> Result
          landfall_hub_bundles_total {bundles}\n\
          # HELP landfall_hub_nodes Nodes known, by state.\n# TYPE landfall_hub_nodes gauge\n"
     );
-    let fleet = served.hub.store.fleet(FleetQuery::default()).await?;
-    for count in fleet.states {
+    for count in states {
         text += &format!("landfall_hub_nodes{{state=\"{}\"}} {}\n", count.state.name(), count.nodes);
     }
-    Ok(([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text))
+    text
 }

@@ -5,7 +5,7 @@ mod asking;
 mod body;
 mod events;
 mod login;
-mod metrics;
+pub(crate) mod metrics;
 mod pages;
 mod progress;
 mod routes;

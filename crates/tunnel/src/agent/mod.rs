@@ -8,6 +8,8 @@ mod servers;
 mod status;
 
 pub use leases::CountSource;
+#[cfg(feature = "reference")]
+pub use status::metrics_of_everything;
 pub use status::{AgentReport, AgentView};
 
 use std::io;

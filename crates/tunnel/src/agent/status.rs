@@ -42,6 +42,15 @@ pub(super) struct Metrics {
     pub(super) lease_lists: Calls,
 }
 
+/// What `/metrics` says of an agent to which everything has happened: all there is to be read.
+#[cfg(feature = "reference")]
+pub fn metrics_of_everything() -> String {
+    let servers = Servers::new("agent");
+    servers.metrics.packets.one_of_each();
+    servers.metrics.lease_lists.observe(&Ok(()), std::time::Duration::ZERO);
+    AgentView(Arc::new(servers)).metrics()
+}
+
 // === impl Metrics ===
 
 impl Default for Metrics {

@@ -11,6 +11,8 @@ mod status;
 mod tokens;
 
 pub use lease::{LabelError, LeaseSettings, labels};
+#[cfg(feature = "reference")]
+pub use status::metrics_of_everything;
 pub use status::{AgentStatus, ServerStatus, ServerView};
 pub use tokens::{Reviewer, TokenReviews};
 

@@ -82,6 +82,39 @@ const FAILURES: [&str; 7] = [
     "send_rsp",
 ];
 
+/// What `/metrics` says of a server to which everything has happened: all there is to be read.
+#[cfg(feature = "reference")]
+pub fn metrics_of_everything() -> String {
+    use crate::config::{AgentLimits, Frontend, Mode, Strategy, TlsPolicy};
+    use std::net::{IpAddr, Ipv4Addr};
+    use std::time::Duration;
+
+    let config = crate::config::ServerConfig {
+        mode: Mode::Grpc,
+        frontend: Frontend::Unix { path: "socket".into(), delete_existing: false, permissions: 0o600 },
+        agent_bind_address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        agent_port: 0,
+        agent_tls: None,
+        tls_policy: TlsPolicy::default(),
+        health: None,
+        admin: None,
+        keepalive_time: Duration::ZERO,
+        frontend_keepalive_time: Duration::ZERO,
+        server_id: "server".to_owned(),
+        server_count: 1,
+        proxy_strategies: vec![Strategy::Default, Strategy::DestHost, Strategy::DefaultRoute],
+        backend_dial_timeout: Duration::ZERO,
+        graceful_shutdown_timeout: Duration::ZERO,
+        limits: AgentLimits::default(),
+    };
+    let shared = Shared::new(&config, None);
+    shared.metrics.packets.one_of_each();
+    for calls in [&shared.metrics.leases.listed, &shared.metrics.leases.deleted] {
+        calls.observe(&Ok(()), Duration::ZERO);
+    }
+    ServerView(Arc::new(shared)).metrics()
+}
+
 // === impl Metrics ===
 
 impl Metrics {

@@ -36,7 +36,7 @@ Examples:
   kured --reboot-sentinel-command='landfall node hook reboot-required'
 
 Exit codes: 0 all is well, and for `reboot-required` a reboot may come · 1 not: the annotation stays away · 69 a server did not \
-answer · 75 nobody asks for this hook now")]
+answer · 75 not now: nobody asks for this hook, no reboot is wanted, or the node is not ready yet")]
 pub(crate) struct Hook {
     /// Which hook
     #[arg(value_enum)]
