@@ -1,3 +1,7 @@
+use std::process::Command;
+
+use landfall_testkit::{Binary, Need, have};
+
 use crate::command::Bench;
 
 #[test]
@@ -60,4 +64,25 @@ fn manual_pages_cover_every_command() {
     for page in ["landfall.1", "landfall-diagnose.1", "landfall-man.1"] {
         assert!(bench.path().join("pages").join(page).is_file(), "{page}");
     }
+}
+
+#[test]
+fn kubectl_runs_it_as_a_plugin() {
+    if !have(&[Need::Built(Binary::Kubectl)]) {
+        return;
+    }
+    let bench = Bench::new();
+    let log = bench.file("bin/kubeadm.log", "[ERROR Swap]: running with swap on is not supported\n");
+    let folder = bench.path().join("bin");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_landfall"), folder.join("kubectl-landfall")).unwrap();
+    let kubectl = |words: &[&str]| {
+        let mut kubectl = Command::new(Binary::Kubectl.path().unwrap());
+        kubectl.args(words).env_clear().env("PATH", &folder).env("HOME", bench.path()).output().unwrap()
+    };
+    let plugins = kubectl(&["plugin", "list"]);
+    assert!(String::from_utf8_lossy(&plugins.stdout).contains("kubectl-landfall"), "{plugins:?}");
+    let explained = kubectl(&["landfall", "explain", "swap-enabled"]);
+    assert!(explained.status.success() && !explained.stdout.is_empty(), "{explained:?}");
+    let diagnosed = kubectl(&["landfall", "diagnose", &log.display().to_string()]);
+    assert_eq!(diagnosed.status.code(), Some(2), "{diagnosed:?}");
 }
