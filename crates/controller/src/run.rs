@@ -1,6 +1,5 @@
 //! The loop: lead, look, decide, write, and look again when something changed.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
