@@ -30,7 +30,7 @@ pub(crate) enum Command {
     Gather(gather::Gather),
     Connect(connect::Connect),
     Explain(explain::Explain),
-    Agent(agent::Agent),
+    Agent(Box<agent::Agent>),
     Tunnel(tunnel::Tunnel),
     Gateway(gateway::Gateway),
     Collector(collector::Collector),

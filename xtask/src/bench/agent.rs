@@ -75,7 +75,9 @@ impl Running {
     /// Of one core, while nothing happens.
     fn core_percent(&self) -> Result<f64> {
         let (before, started) = (self.ticks()?, Instant::now());
-        std::thread::sleep(WATCHED);
+        while let Some(left) = WATCHED.checked_sub(started.elapsed()).filter(|left| !left.is_zero()) {
+            std::thread::park_timeout(left);
+        }
         let used = (self.ticks()? - before) / TICKS_PER_SECOND;
         Ok(100.0 * used / started.elapsed().as_secs_f64())
     }
