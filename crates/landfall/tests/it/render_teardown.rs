@@ -145,6 +145,7 @@ fn start(bench: &Bench, cluster: &ApiServer, program: &str) -> std::process::Chi
     Command::new(program)
         .current_dir(bench.path())
         .env("KUBECONFIG", cluster.admin_kubeconfig())
+        .env("HOME", bench.path())
         .env("PATH", path)
         .stdin(Stdio::null())
         .stdout(Stdio::null())

@@ -224,6 +224,7 @@ fn tear_down(script: &Path, cluster: &ApiServer) {
     let run = Command::new("bash")
         .arg(script)
         .env("KUBECONFIG", cluster.admin_kubeconfig())
+        .env("HOME", cluster.directory())
         .env("PATH", path)
         .output()
         .unwrap();
