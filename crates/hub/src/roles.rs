@@ -1,8 +1,8 @@
 //! The roles that carry a bootstrap (gateways, tunnel servers, tunnel agents), asked on their admin ports: whether they are
 //! ready, and what they count.
 
-use std::error::Error as _;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -162,28 +162,24 @@ impl RoleHealth {
 
 impl Seen {
     async fn ask(client: Result<Client, ClientError>) -> Self {
-        let Ok(client) = client else {
+        let Ok(client) = client.map(Arc::new) else {
             return Self::without_figures(Readiness::Unreachable, "its address cannot be used".to_owned());
         };
-        let (readiness, detail) = match tokio::time::timeout(PATIENCE, client.get("/readyz")).await {
-            Ok(Ok(_)) => (Readiness::Ready, String::new()),
-            Ok(Err(ClientError::Refused { status, detail })) => {
+        let patiently = async |path: &'static str| {
+            let asking = tokio::time::timeout(PATIENCE, client.get(path));
+            asking.await.unwrap_or(Err(ClientError::Late))
+        };
+        let (readiness, detail) = match patiently("/readyz").await {
+            Ok(_) => (Readiness::Ready, String::new()),
+            Err(ClientError::Refused { status, detail }) => {
                 (Readiness::NotReady, format!("{status}: {}", failing(&detail)))
             }
-            Err(_) | Ok(Err(ClientError::Late)) => {
-                let detail = format!("no answer within {} s", PATIENCE.as_secs());
-                return Self::without_figures(Readiness::Unreachable, detail);
-            }
-            Ok(Err(error)) => {
-                // The client speaks of a hub; why it could not be reached is the same for all.
-                let why =
-                    error.source().map_or_else(|| error.to_string(), |source| chain(source).to_string());
-                return Self::without_figures(Readiness::Unreachable, short(&why));
+            Err(error) => {
+                return Self::without_figures(Readiness::Unreachable, short(&chain(&error).to_string()));
             }
         };
         // A role without metrics is as ready as it says.
-        let metrics = tokio::time::timeout(PATIENCE, client.get("/metrics")).await;
-        let metrics = metrics.ok().and_then(Result::ok).unwrap_or_default();
+        let metrics = patiently("/metrics").await.unwrap_or_default();
         Self { readiness, detail, figures: figures(&String::from_utf8_lossy(&metrics)) }
     }
 
