@@ -37,7 +37,7 @@ pub(crate) struct Received {
     bytes: u64,
 }
 
-/// A bundle that is on the disk and is what it says it is.
+/// A bundle that is what it says it is.
 #[derive(Debug)]
 pub(crate) struct Taken {
     pub digest: String,
@@ -142,13 +142,11 @@ pub(crate) async fn receive<E: std::error::Error + Send + Sync + 'static>(
     Ok(Received { draft, digest, bytes })
 }
 
-/// Verifies a bundle and keeps it by its digest. Blocking. It is on the disk when this returns; whether the store knows it
-/// is the caller's business.
-pub(crate) fn keep(objects: &Objects, node: &NodeName, received: Received) -> Result<Taken, BundleError> {
+/// Verifies a bundle. Blocking.
+pub(crate) fn verified(node: &NodeName, received: Received) -> Result<(NamedTempFile, Taken), BundleError> {
     let Received { mut draft, digest, bytes } = received;
     let (files, cut) = verify(draft.as_file_mut(), node)?;
-    objects.keep(draft, &digest).map_err(BundleError::Objects)?;
-    Ok(Taken { digest, bytes, files, cut })
+    Ok((draft, Taken { digest, bytes, files, cut }))
 }
 
 fn verify(file: &mut std::fs::File, node: &NodeName) -> Result<(u64, bool), BundleError> {

@@ -7,16 +7,21 @@ use std::time::Duration;
 use crate::access::Proxy;
 use crate::roles::{MAX_ROLES, WatchedRole};
 
+use crate::objects::{BucketPlace, BucketPlaceError};
+use crate::store::{PostgresPlace, PostgresPlaceError};
+
 /// Where reports are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorePlace {
     Sqlite(PathBuf),
+    Postgres(PostgresPlace),
 }
 
 /// Where bundles are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ObjectPlace {
     Folder(PathBuf),
+    Bucket(BucketPlace),
 }
 
 /// The files of TLS; read again when they change.
@@ -50,10 +55,14 @@ pub struct Config {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("`{0}` is no place for reports: `sqlite:PATH`")]
+    #[error("`{0}` is no place for reports: `sqlite:PATH` or `postgres://…`")]
     Store(String),
-    #[error("`{0}` is no place for bundles: `file:PATH`")]
+    #[error("the address of the database cannot be used")]
+    Postgres(#[source] PostgresPlaceError),
+    #[error("`{0}` is no place for bundles: `file:PATH`, `s3://…` or `gs://…`")]
     Objects(String),
+    #[error("the address of the object store cannot be used")]
+    Bucket(#[source] BucketPlaceError),
     #[error("{0} is not loopback: it needs TLS and a way to know callers")]
     Exposed(SocketAddr),
     #[error("`{0}` is no role to watch: `NAME=http://HOST:PORT` or `NAME=https://HOST:PORT`")]
@@ -68,6 +77,9 @@ impl StorePlace {
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         match text.split_once(':') {
             Some(("sqlite", path)) if !path.is_empty() => Ok(Self::Sqlite(path.into())),
+            Some(("postgres" | "postgresql", _)) => {
+                PostgresPlace::parse(text).map(Self::Postgres).map_err(ConfigError::Postgres)
+            }
             _ => Err(ConfigError::Store(text.to_owned())),
         }
     }
@@ -79,6 +91,7 @@ impl ObjectPlace {
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         match text.split_once(':') {
             Some(("file", path)) if !path.is_empty() => Ok(Self::Folder(path.into())),
+            Some(("s3" | "gs", _)) => BucketPlace::parse(text).map(Self::Bucket).map_err(ConfigError::Bucket),
             _ => Err(ConfigError::Objects(text.to_owned())),
         }
     }
@@ -149,9 +162,11 @@ mod tests {
     #[test]
     fn places_are_named_by_their_kind() {
         assert_eq!(StorePlace::parse("sqlite:/x/y.db").unwrap(), StorePlace::Sqlite("/x/y.db".into()));
-        for bad in ["", "x.db", "sqlite:", "mysql://x"] {
+        assert!(matches!(StorePlace::parse("postgres://hub@db/landfall").unwrap(), StorePlace::Postgres(_)));
+        for bad in ["", "x.db", "sqlite:", "mysql://x", "postgres://hub:secret@db/landfall"] {
             assert!(StorePlace::parse(bad).is_err(), "{bad}");
         }
         assert!(ObjectPlace::parse("file:/x").is_ok() && ObjectPlace::parse("ftp://x").is_err());
+        assert!(ObjectPlace::parse("s3://bundles?credentials-file=/x").is_ok());
     }
 }

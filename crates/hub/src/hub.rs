@@ -243,8 +243,9 @@ impl Hub {
     ) -> Result<BundleRecord, Problem> {
         caller.may(Wish::Report(&node))?;
         let received = bundles::receive(&self.objects, announced, self.limits, stream).await?;
-        let (objects, name) = (self.objects.clone(), node.clone());
-        let taken = self.unpacked(move || bundles::keep(&objects, &name, received)).await?;
+        let name = node.clone();
+        let (draft, taken) = self.unpacked(move || bundles::verified(&name, received)).await?;
+        self.objects.keep(draft, &taken.digest).await.map_err(bundles::BundleError::Objects)?;
         let record = BundleRecord {
             digest: taken.digest,
             node: node.to_string(),
@@ -368,7 +369,8 @@ impl Hub {
         digest: &str,
     ) -> Result<(BundleRecord, std::fs::File), Problem> {
         let record = self.bundle(caller, digest).await?;
-        let file = self.objects.read(&record.digest).map_err(bundles::BundleError::Objects)?;
+        let file = self.objects.read(&record.digest, record.bytes).await;
+        let file = file.map_err(bundles::BundleError::Objects)?;
         Ok((record, file))
     }
 
@@ -429,7 +431,7 @@ impl Hub {
         let bundles = self.store.forget(name.clone()).await?;
         let bundles = bundles.ok_or_else(|| Problem::not_found(&format!("node `{name}`")))?;
         for digest in bundles {
-            self.objects.remove(&digest).map_err(bundles::BundleError::Objects)?;
+            self.objects.remove(&digest).await.map_err(bundles::BundleError::Objects)?;
         }
         Ok(())
     }

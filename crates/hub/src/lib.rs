@@ -32,7 +32,7 @@ pub use config::{Config, ConfigError, ObjectPlace, StorePlace, TlsFiles};
 #[cfg(feature = "schema")]
 pub use http::metrics::page_at_start as metrics_at_start;
 pub use name::{InvalidNodeName, NodeName};
-pub use objects::ObjectError;
+pub use objects::{BucketPlace, BucketPlaceError, ObjectError};
 #[cfg(feature = "schema")]
 pub use openapi::document as openapi_document;
 pub use roles::WatchedRole;

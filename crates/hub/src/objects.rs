@@ -1,83 +1,205 @@
-//! Bundles as files, named by what they hold.
+//! Bundles, named by what they hold: files in a folder, or objects in a bucket.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::str::FromStr as _;
+use std::sync::Arc;
 
-use tempfile::NamedTempFile;
+use landfall_fetch::{Algorithm, Digest};
+use landfall_objects::{Bucket, InvalidLocation, Location, ObjectsError, Source};
+use tempfile::{NamedTempFile, TempDir};
 
 /// Where unfinished files lie; emptied at every start.
 const UNFINISHED: &str = "unfinished";
+const KIND: &str = "application/gzip";
 
-/// A folder of files by the SHA-256 of their content.
+/// Things by the SHA-256 of their content.
 #[derive(Clone, Debug)]
 pub(crate) struct Objects {
-    root: PathBuf,
+    kept: Kept,
+}
+
+#[derive(Clone)]
+enum Kept {
+    Folder(PathBuf),
+    /// With a folder for drafts that is this process's own and goes away with it.
+    Bucket(Arc<Bucket>, Arc<TempDir>),
+}
+
+/// A bucket, as it is named on the command line. Holds no secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BucketPlace {
+    location: Location,
+    credentials: PathBuf,
+    authority: Option<PathBuf>,
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {doing} `{}`", path.display())]
-pub struct ObjectError {
-    doing: &'static str,
-    path: PathBuf,
-    #[source]
-    source: io::Error,
+pub enum BucketPlaceError {
+    #[error("it is not a bucket such as `s3://bundles/hub?credentials-file=/etc/landfall/s3`")]
+    Location(#[source] InvalidLocation),
+    #[error("it does not say who the hub is to the object store: add `credentials-file=FILE`")]
+    NoCredentials,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectError {
+    #[error("cannot {doing} `{}`", path.display())]
+    File {
+        doing: &'static str,
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the object store did not do it")]
+    Bucket(#[source] ObjectsError),
+    #[error("the object store does not have `{0}` any more")]
+    Gone(String),
+    #[error("the object store gave something else for `{0}`")]
+    Changed(String),
+}
+
+// === impl BucketPlace ===
+
+impl BucketPlace {
+    /// Takes our own words out of the query; the rest says where the bucket is.
+    pub fn parse(text: &str) -> Result<Self, BucketPlaceError> {
+        let (base, query) = text.split_once('?').unwrap_or((text, ""));
+        let (mut credentials, mut authority, mut others) = (None, None, Vec::new());
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=') {
+                Some(("credentials-file", path)) => credentials = Some(PathBuf::from(path)),
+                Some(("ca-file", path)) => authority = Some(PathBuf::from(path)),
+                _ => others.push(pair),
+            }
+        }
+        let place = if others.is_empty() { base.to_owned() } else { format!("{base}?{}", others.join("&")) };
+        let location = Location::from_str(&place).map_err(BucketPlaceError::Location)?;
+        let credentials = credentials.ok_or(BucketPlaceError::NoCredentials)?;
+        Ok(Self { location, credentials, authority })
+    }
 }
 
 // === impl Objects ===
 
 impl Objects {
-    pub(crate) fn open(root: &Path) -> Result<Self, ObjectError> {
-        let unfinished = root.join(UNFINISHED);
-        match fs::remove_dir_all(&unfinished) {
+    pub(crate) fn folder(root: &Path) -> Result<Self, ObjectError> {
+        let drafts = root.join(UNFINISHED);
+        match fs::remove_dir_all(&drafts) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(failed("empty", &unfinished)(error));
+                return Err(failed("empty", &drafts)(error));
             }
             _ => {}
         }
-        make_folder(&unfinished)?;
-        Ok(Self { root: root.to_owned() })
+        make_folder(&drafts)?;
+        Ok(Self { kept: Kept::Folder(root.to_owned()) })
+    }
+
+    pub(crate) fn bucket(place: BucketPlace) -> Result<Self, ObjectError> {
+        let bucket = Bucket::open(place.location, place.credentials, place.authority.as_deref());
+        let bucket = bucket.map_err(ObjectError::Bucket)?;
+        let drafts = tempfile::tempdir().map_err(failed("make a folder in", &std::env::temp_dir()))?;
+        Ok(Self { kept: Kept::Bucket(Arc::new(bucket), Arc::new(drafts)) })
     }
 
     /// A file to write into; it goes away unless it is kept.
     pub(crate) fn draft(&self) -> Result<NamedTempFile, ObjectError> {
-        let folder = self.root.join(UNFINISHED);
+        let folder = self.drafts();
         NamedTempFile::new_in(&folder).map_err(failed("make a file in", &folder))
     }
 
-    /// Keeps a file under its digest, on the disk for good.
-    pub(crate) fn keep(&self, draft: NamedTempFile, digest: &str) -> Result<(), ObjectError> {
-        let path = self.path(digest);
-        let folder = path.parent().unwrap_or(&self.root);
-        make_folder(folder)?;
-        draft.as_file().sync_all().map_err(failed("write", &path))?;
-        draft.persist(&path).map_err(|error| failed("write", &path)(error.error))?;
-        for folder in [folder, self.root.as_path()] {
-            File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("write", folder))?;
+    /// Where lies what is not whole yet, or was fetched to be read.
+    fn drafts(&self) -> PathBuf {
+        match &self.kept {
+            Kept::Folder(root) => root.join(UNFINISHED),
+            Kept::Bucket(_, drafts) => drafts.path().to_owned(),
         }
-        Ok(())
     }
 
-    pub(crate) fn read(&self, digest: &str) -> Result<File, ObjectError> {
-        let path = self.path(digest);
-        File::open(&path).map_err(failed("open", &path))
+    /// Keeps a file under its digest, for good: on the disk, or in the object store.
+    pub(crate) async fn keep(&self, draft: NamedTempFile, digest: &str) -> Result<(), ObjectError> {
+        match &self.kept {
+            Kept::Folder(root) => {
+                let path = root.join(key(digest));
+                let root = root.clone();
+                let kept = tokio::task::spawn_blocking(move || keep_file(&root, draft, &path)).await;
+                kept.unwrap_or_else(|error| Err(failed("write", &self.drafts())(io::Error::other(error))))
+            }
+            Kept::Bucket(bucket, _) => {
+                let hash = Digest::new(Algorithm::Sha256, digest)
+                    .ok_or_else(|| ObjectError::Changed(digest.to_owned()))?;
+                bucket
+                    .put(&key(digest), KIND, Source::File(draft.path(), &hash))
+                    .await
+                    .map_err(ObjectError::Bucket)
+            }
+        }
+    }
+
+    /// The file, open for reading; from a bucket it is fetched first and looked at whether it is the one.
+    pub(crate) async fn read(&self, digest: &str, bytes: u64) -> Result<File, ObjectError> {
+        match &self.kept {
+            Kept::Folder(root) => {
+                let path = root.join(key(digest));
+                File::open(&path).map_err(failed("open", &path))
+            }
+            Kept::Bucket(bucket, _) => {
+                let draft = self.draft()?;
+                let found = bucket.get_to_file(&key(digest), bytes, draft.path()).await;
+                match found.map_err(ObjectError::Bucket)? {
+                    None => Err(ObjectError::Gone(digest.to_owned())),
+                    Some((hash, _)) if hash.hex() != digest => Err(ObjectError::Changed(digest.to_owned())),
+                    // The name goes away here, the content with whoever reads it.
+                    Some(_) => File::open(draft.path()).map_err(failed("open", draft.path())),
+                }
+            }
+        }
     }
 
     /// What is gone already is success.
-    pub(crate) fn remove(&self, digest: &str) -> Result<(), ObjectError> {
-        let path = self.path(digest);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path)(error)),
-            _ => Ok(()),
+    pub(crate) async fn remove(&self, digest: &str) -> Result<(), ObjectError> {
+        match &self.kept {
+            Kept::Folder(root) => {
+                let path = root.join(key(digest));
+                match fs::remove_file(&path) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        Err(failed("remove", &path)(error))
+                    }
+                    _ => Ok(()),
+                }
+            }
+            Kept::Bucket(bucket, _) => bucket.delete(&key(digest)).await.map_err(ObjectError::Bucket),
         }
     }
+}
 
-    /// Digests come from the store or from our own hashing, so they are hexadecimal; a folder by their first two digits
-    /// keeps folders short.
-    fn path(&self, digest: &str) -> PathBuf {
-        self.root.join(digest.get(..2).unwrap_or("00")).join(digest)
+impl fmt::Debug for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Folder(root) => f.debug_tuple("Folder").field(root).finish(),
+            Self::Bucket(bucket, _) => f.debug_tuple("Bucket").field(bucket.location()).finish(),
+        }
     }
+}
+
+/// Digests come from the store or from our own hashing, so they are hexadecimal; a folder by their first two digits keeps
+/// folders short.
+fn key(digest: &str) -> String {
+    format!("{}/{digest}", digest.get(..2).unwrap_or("00"))
+}
+
+fn keep_file(root: &Path, draft: NamedTempFile, path: &Path) -> Result<(), ObjectError> {
+    let folder = path.parent().unwrap_or(root);
+    make_folder(folder)?;
+    draft.as_file().sync_all().map_err(failed("write", path))?;
+    draft.persist(path).map_err(|error| failed("write", path)(error.error))?;
+    for folder in [folder, root] {
+        File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed("write", folder))?;
+    }
+    Ok(())
 }
 
 fn make_folder(path: &Path) -> Result<(), ObjectError> {
@@ -85,5 +207,74 @@ fn make_folder(path: &Path) -> Result<(), ObjectError> {
 }
 
 fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ObjectError {
-    move |source| ObjectError { doing, path: path.to_owned(), source }
+    move |source| ObjectError::File { doing, path: path.to_owned(), source }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+
+    use landfall_testkit::{ObjectStore, have};
+    use sha2::{Digest as _, Sha256};
+
+    use super::*;
+
+    /// What every place for bundles promises.
+    async fn contract(objects: &Objects) {
+        let content = b"the content of a bundle".repeat(10_000);
+        let digest: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let bytes = content.len() as u64;
+        assert!(objects.read(&digest, bytes).await.is_err());
+        objects.remove(&digest).await.unwrap();
+        // Twice: who lost the answer sends it again.
+        for _ in 0..2 {
+            let mut draft = objects.draft().unwrap();
+            draft.write_all(&content).unwrap();
+            objects.keep(draft, &digest).await.unwrap();
+        }
+        let mut read = Vec::new();
+        objects.read(&digest, bytes).await.unwrap().read_to_end(&mut read).unwrap();
+        assert!(read == content);
+        assert_eq!(fs::read_dir(objects.drafts()).unwrap().count(), 0, "no draft is left");
+        objects.remove(&digest).await.unwrap();
+        assert!(objects.read(&digest, bytes).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_folder_keeps_the_contract() {
+        let folder = tempfile::tempdir().unwrap();
+        contract(&Objects::folder(folder.path()).unwrap()).await;
+    }
+
+    #[tokio::test]
+    async fn a_bucket_keeps_the_contract() {
+        if !have(ObjectStore::NEEDS) {
+            return;
+        }
+        let store = ObjectStore::start().unwrap();
+        let place = |prefix: &str| {
+            let (credentials, authority) = (store.credentials(), store.authority());
+            let location = store.location(prefix);
+            let files = format!("credentials-file={}&ca-file={}", credentials.display(), authority.display());
+            BucketPlace::parse(&format!("{location}&{files}")).unwrap()
+        };
+        let objects = Objects::bucket(place("hub")).unwrap();
+        contract(&objects).await;
+        // Whoever can write to the bucket cannot put words into a bundle.
+        let digest = "ab".repeat(32);
+        let mut draft = objects.draft().unwrap();
+        draft.write_all(b"something else").unwrap();
+        assert!(objects.keep(draft, &digest).await.is_err(), "the store checks what it is given");
+        let Kept::Bucket(bucket, _) = &objects.kept else { panic!() };
+        bucket.put(&key(&digest), KIND, Source::Bytes(b"something else")).await.unwrap();
+        assert!(matches!(objects.read(&digest, 100).await, Err(ObjectError::Changed(_))));
+    }
+
+    #[test]
+    fn a_bucket_is_named_with_its_credentials() {
+        assert!(BucketPlace::parse("s3://bundles/hub?credentials-file=/x&region=eu-west-1").is_ok());
+        for bad in ["s3://bundles/hub", "s3://B?credentials-file=/x", "ftp://bundles?credentials-file=/x"] {
+            assert!(BucketPlace::parse(bad).is_err(), "{bad}");
+        }
+    }
 }

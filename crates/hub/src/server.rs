@@ -25,7 +25,7 @@ use crate::http::{self, Connection, Events};
 use crate::hub::Hub;
 use crate::objects::{ObjectError, Objects};
 use crate::roles::Roles;
-use crate::store::{SqliteStore, Store, StoreError};
+use crate::store::{PostgresStore, SqliteStore, Store, StoreError};
 use crate::tls::{Tls, TlsError};
 use crate::token::{TokenError, TokenKey};
 
@@ -86,10 +86,17 @@ impl Server {
         let tokens = config.token_key.as_deref().map(read_key).transpose()?;
         let certificates = config.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some());
         let tls = config.tls.map(Tls::load).transpose().map_err(HubError::Tls)?;
-        let StorePlace::Sqlite(path) = &config.store;
-        let store: Arc<dyn Store> = Arc::new(SqliteStore::open(path).map_err(HubError::Store)?);
-        let ObjectPlace::Folder(folder) = &config.objects;
-        let objects = Objects::open(folder).map_err(HubError::Objects)?;
+        let store: Arc<dyn Store> = match &config.store {
+            StorePlace::Sqlite(path) => Arc::new(SqliteStore::open(path).map_err(HubError::Store)?),
+            StorePlace::Postgres(place) => {
+                Arc::new(PostgresStore::open(place).await.map_err(HubError::Store)?)
+            }
+        };
+        let objects = match config.objects {
+            ObjectPlace::Folder(folder) => Objects::folder(&folder),
+            ObjectPlace::Bucket(place) => Objects::bucket(place),
+        };
+        let objects = objects.map_err(HubError::Objects)?;
         let access = Access { tokens, certificates, proxy: config.proxy };
         let limits = BundleLimits { packed: config.max_bundle };
         let roles = Roles::new(config.watch, config.watch_authority);
@@ -231,7 +238,7 @@ async fn prune(hub: &Hub, keep: Duration, keep_bundles: Duration) {
             match hub.store.prune(before(keep), before(keep_bundles)).await {
                 Ok(pruned) => {
                     for digest in &pruned.bundles {
-                        if let Err(error) = hub.objects.remove(digest) {
+                        if let Err(error) = hub.objects.remove(digest).await {
                             tracing::warn!(error = %chain(&error), "An old bundle could not be removed.");
                         }
                     }

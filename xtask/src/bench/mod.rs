@@ -5,6 +5,7 @@ mod agent;
 mod bundle;
 mod diagnose;
 mod gateway;
+mod hub;
 mod journal;
 mod measure;
 mod redact;
@@ -27,6 +28,15 @@ pub(crate) struct Arguments {
     /// Rounds per measurement; three at least
     #[arg(long, default_value_t = MIN_ROUNDS)]
     rounds: usize,
+    /// `hub` only: how many nodes report
+    #[arg(long, default_value_t = hub::NODES)]
+    nodes: u32,
+    /// `hub` only: for how many seconds
+    #[arg(long, default_value_t = hub::SECONDS)]
+    seconds: u32,
+    /// `hub` only: which store
+    #[arg(long, default_value = "sqlite")]
+    store: hub::Store,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -39,6 +49,8 @@ enum Name {
     Diagnose,
     /// The API endpoint, against haproxy, nginx and sslh
     Gateway,
+    /// A hub under a fleet that reports every five seconds, against what it may cost
+    Hub,
     /// A gibibyte of journal in export format, against journalctl
     Journal,
     /// Secrets out of logs, against ripgrep replacing the same patterns
@@ -88,6 +100,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         Name::Bundle => bundle::run(&bench("bundle")),
         Name::Diagnose => diagnose::run(&bench("diagnose")),
         Name::Gateway => gateway::run(&bench("gateway")),
+        Name::Hub => hub::run(
+            &bench("hub"),
+            &hub::Load { nodes: arguments.nodes, seconds: arguments.seconds, store: arguments.store },
+        ),
         Name::Journal => journal::run(&bench("journal")),
         Name::Redact => redact::run(&bench("redact")),
         Name::Tunnel => tunnel::run(&bench("tunnel")),

@@ -6,6 +6,9 @@
 //! *turn*.
 
 mod progress;
+
+mod packing;
+mod postgres;
 mod sqlite;
 
 use std::fmt;
@@ -22,6 +25,8 @@ use serde::Serialize;
 use crate::name::NodeName;
 
 pub use progress::{Heard, MAX_ATTEMPTS, MAX_EVENTS, ProgressEvent, ProgressLine};
+
+pub use postgres::{Place as PostgresPlace, PlaceError as PostgresPlaceError, PostgresStore};
 pub use sqlite::SqliteStore;
 
 /// What a store gives, in time.

@@ -31,7 +31,7 @@ fn with_tokens() -> TestHub {
 struct StoreFolder(std::path::PathBuf);
 
 fn folder_of(config: &Config) -> StoreFolder {
-    let landfall_hub::StorePlace::Sqlite(path) = &config.store;
+    let landfall_hub::StorePlace::Sqlite(path) = &config.store else { panic!("{:?}", config.store) };
     StoreFolder(path.parent().unwrap().to_owned())
 }
 

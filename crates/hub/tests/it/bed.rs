@@ -2,6 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use landfall_model::report::{
     Class, Evidence, Finding, PhaseOutcome, Report, Source, State, TimelineEntry, Verdict,
 };
 use landfall_model::{Cause, Confidence, Phase};
+use landfall_testkit::{Postgres, have};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -23,6 +25,7 @@ use tokio::sync::oneshot;
 pub(crate) struct TestHub {
     pub(crate) address: SocketAddr,
     pub(crate) folder: TempDir,
+    _database: Option<Arc<Postgres>>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
 }
@@ -44,6 +47,7 @@ impl TestHub {
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(&folder);
+        let database = other_store(&mut config);
         change(&mut config);
         let (end, ended) = oneshot::channel::<()>();
         let (told, address) = std::sync::mpsc::channel();
@@ -61,7 +65,7 @@ impl TestHub {
             });
         });
         let address = address.recv_timeout(Duration::from_secs(60)).unwrap();
-        Self { address, folder, end: Some(end), thread: Some(thread) }
+        Self { address, folder, _database: database, end: Some(end), thread: Some(thread) }
     }
 
     pub(crate) fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
@@ -98,6 +102,17 @@ impl Drop for TestHub {
             let _ = thread.join();
         }
     }
+}
+
+/// Tests in the module `on_postgres` have a database of their own.
+fn other_store(config: &mut Config) -> Option<Arc<Postgres>> {
+    let wanted = std::thread::current().name().is_some_and(|name| name.starts_with("on_postgres::"));
+    if !wanted || !have(Postgres::NEEDS) {
+        return None;
+    }
+    let postgres = Postgres::shared().unwrap();
+    config.store = StorePlace::parse(&postgres.database().unwrap()).unwrap();
+    Some(postgres)
 }
 
 pub(crate) fn config(folder: &TempDir) -> Config {

@@ -7,4 +7,14 @@ mod bed;
 mod hostile;
 mod page;
 mod progress;
+
+mod replicas;
 mod store;
+
+/// The same tests once more, on the store for many hubs: the bed tells by a test's name where it runs.
+#[expect(clippy::duplicate_mod, reason = "what a hub promises does not depend on its store")]
+#[path = "."]
+mod on_postgres {
+    mod api;
+    mod hostile;
+}

@@ -4,8 +4,11 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_hub::NodeName;
-use landfall_hub::store::{Arrival, BundleRecord, FleetQuery, Outcome, Refusal, SqliteStore, Store};
+use landfall_hub::store::{
+    Arrival, BundleRecord, FleetQuery, Outcome, PostgresPlace, PostgresStore, Refusal, SqliteStore, Store,
+};
 use landfall_model::report::{Report, State};
+use landfall_testkit::{Postgres, have};
 use sha2::{Digest as _, Sha256};
 
 use crate::bed::{envelope, failed, no_dns, running};
@@ -14,11 +17,11 @@ fn now() -> Timestamp {
     Timestamp::now()
 }
 
-fn name(name: &str) -> NodeName {
+pub(crate) fn name(name: &str) -> NodeName {
     NodeName::new(name).unwrap()
 }
 
-fn arrival(node: &str, boot: &str, sequence: u64, report: Report) -> Arrival {
+pub(crate) fn arrival(node: &str, boot: &str, sequence: u64, report: Report) -> Arrival {
     let envelope = envelope(node, sequence, report);
     let text = serde_json::to_string(&envelope.report).unwrap();
     let mut identity = envelope.node;
@@ -38,7 +41,7 @@ fn arrival(node: &str, boot: &str, sequence: u64, report: Report) -> Arrival {
     }
 }
 
-async fn accept(store: &dyn Store, arrival: &Arrival) -> Result<Outcome, Refusal> {
+pub(crate) async fn accept(store: &dyn Store, arrival: &Arrival) -> Result<Outcome, Refusal> {
     store.accept(vec![arrival.clone()]).await.unwrap().pop().unwrap()
 }
 
@@ -53,6 +56,11 @@ async fn contract(store: &dyn Store) {
     retention(store).await;
     bundles(store).await;
     crate::progress::contract(store).await;
+
+    words(store).await;
+    versions(store).await;
+    odd_characters(store).await;
+    sweeps(store).await;
 }
 
 /// Late and repeated reports never change what is shown.
@@ -130,23 +138,126 @@ async fn bundles(store: &dyn Store) {
     assert!(store.bundles(name("bundled")).await.unwrap().is_empty());
 }
 
-#[tokio::test]
-async fn sqlite_keeps_the_contract() {
+/// What was forgotten cannot come again.
+async fn replays(store: &dyn Store) {
+    let mut first = arrival("n1", "a", 1, running());
+    first.received = now() - SignedDuration::from_hours(48);
+    assert_eq!(accept(store, &first).await, Ok(Outcome::Stored));
+    assert_eq!(accept(store, &arrival("n1", "a", 2, no_dns())).await, Ok(Outcome::Stored));
+    let limit = now() - SignedDuration::from_hours(24);
+    assert_eq!(store.prune(limit, limit).await.unwrap().reports, 1);
+    assert_eq!(accept(store, &first).await, Err(Refusal::Replay));
+}
+
+/// A sweep takes a bounded part; some sweeps take all, and the last finds nothing.
+async fn sweeps(store: &dyn Store) {
+    const REPORTS: u64 = 4500;
+    let old = now() - SignedDuration::from_hours(48);
+    let all: Vec<Arrival> = (1..=REPORTS)
+        .map(|sequence| {
+            let report = failed("disk-full", "Full", &sequence.to_string());
+            Arrival { received: old, ..arrival("swept", "a", sequence, report) }
+        })
+        .collect();
+    for batch in all.chunks(500) {
+        store.accept(batch.to_vec()).await.unwrap();
+    }
+    let limit = now() - SignedDuration::from_hours(24);
+    let mut sweeps = Vec::new();
+    loop {
+        let pruned = store.prune(limit, limit).await.unwrap();
+        if (pruned.reports, pruned.turns) == (0, 0) {
+            break;
+        }
+        assert!(pruned.reports <= 2000 && pruned.turns <= 2000, "{pruned:?}");
+        sweeps.push(pruned.reports);
+    }
+    assert!(sweeps.len() >= 3, "{sweeps:?}");
+    // What came in between goes with them: a hub's clock does not run backwards for days.
+    assert!(sweeps.iter().sum::<u64>() >= REPORTS, "{sweeps:?}");
+    assert_eq!(state(store, "swept").await, State::Failed, "what is shown stays");
+    let swept = store.forget(name("swept")).await.unwrap();
+    assert_eq!(swept, Some(Vec::new()));
+    assert!(store.node(name("swept")).await.unwrap().is_none());
+}
+
+/// Characters a database may not like, in every place a node can put them.
+async fn odd_characters(store: &dyn Store) {
+    let mut report =
+        failed("disk-full", "zero \0 and \u{202e} and ' \" \\ %s $1", "a\0b NULL; DROP TABLE nodes");
+    report.verdict.component = Some("c\0".to_owned());
+    let odd = arrival("odd", "boot\0", 1, report.clone());
+    assert_eq!(accept(store, &odd).await, Ok(Outcome::Stored));
+    assert_eq!(accept(store, &odd).await, Ok(Outcome::Duplicate));
+    report.findings.clear();
+    assert_eq!(accept(store, &arrival("odd", "boot\0", 2, report)).await, Ok(Outcome::Stored));
+    let node = store.node(name("odd")).await.unwrap().unwrap();
+    assert_eq!((node.boots, node.sequence), (1, 2));
+    let query = FleetQuery { text: "zero \0".to_owned(), limit: 5, ..FleetQuery::default() };
+    store.fleet(query).await.unwrap();
+    store.search(vec!["a\"b".to_owned(), "'".to_owned()], 5).await.unwrap();
+    assert!(store.bundle("\0".to_owned()).await.unwrap().is_none());
+}
+
+/// Search finds words and parts of names, whatever signs stand between, and only where all are.
+async fn words(store: &dyn Store) {
+    accept(store, &arrival("words", "a", 1, no_dns())).await.unwrap();
+    accept(store, &arrival("words", "a", 2, failed("disk-full", "Full", "no space left on /var")))
+        .await
+        .unwrap();
+    for (words, found) in [
+        (&["lookup"][..], 1),
+        (&["api.corp"], 1),
+        (&["CORP", "10.0.0.2:53"], 1),
+        (&["corp.api"], 0),
+        (&["lookup", "space"], 0),
+        (&["space", "/var"], 1),
+    ] {
+        let wanted = words.iter().map(|word| (*word).to_owned()).collect();
+        let hits = store.search(wanted, 10).await.unwrap();
+        let hits = hits.iter().filter(|hit| hit.node == "words").count();
+        assert_eq!(hits, found, "{words:?}");
+    }
+}
+
+/// Boards hear of what they would show, and of nothing else.
+async fn versions(store: &dyn Store) {
+    let before = store.version().await.unwrap();
+    accept(store, &arrival("version", "a", 1, running())).await.unwrap();
+    let first = store.version().await.unwrap();
+    assert!(first > before);
+    accept(store, &arrival("version", "a", 2, running())).await.unwrap();
+    assert_eq!(store.version().await.unwrap(), first);
+    accept(store, &arrival("version", "a", 3, no_dns())).await.unwrap();
+    assert!(store.version().await.unwrap() > first);
+}
+
+fn sqlite() -> (tempfile::TempDir, Arc<dyn Store>) {
     let folder = tempfile::tempdir().unwrap();
-    contract(&SqliteStore::open(&folder.path().join("hub.db")).unwrap()).await;
+    let store = SqliteStore::open(&folder.path().join("hub.db")).unwrap();
+    (folder, Arc::new(store))
+}
+
+pub(crate) async fn open(url: &str) -> Arc<dyn Store> {
+    Arc::new(PostgresStore::open(&PostgresPlace::parse(url).unwrap()).await.unwrap())
 }
 
 #[tokio::test]
-async fn forgotten_reports_cannot_be_replayed() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = SqliteStore::open(&folder.path().join("hub.db")).unwrap();
-    let mut first = arrival("n1", "a", 1, running());
-    first.received = now() - SignedDuration::from_hours(48);
-    assert_eq!(accept(&store, &first).await, Ok(Outcome::Stored));
-    assert_eq!(accept(&store, &arrival("n1", "a", 2, no_dns())).await, Ok(Outcome::Stored));
-    let limit = now() - SignedDuration::from_hours(24);
-    assert_eq!(store.prune(limit, limit).await.unwrap().reports, 1);
-    assert_eq!(accept(&store, &first).await, Err(Refusal::Replay));
+async fn sqlite_keeps_the_contract() {
+    let (_folder, store) = sqlite();
+    replays(store.as_ref()).await;
+    contract(store.as_ref()).await;
+}
+
+#[tokio::test]
+async fn postgres_keeps_the_contract() {
+    if !have(Postgres::NEEDS) {
+        return;
+    }
+    let postgres = Postgres::shared().unwrap();
+    let store = open(&postgres.database().unwrap()).await;
+    replays(store.as_ref()).await;
+    contract(store.as_ref()).await;
 }
 
 #[tokio::test]
@@ -169,10 +280,7 @@ async fn a_store_opened_again_knows_everything() {
 }
 
 /// Many writers at once: everything that is acknowledged is there.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nothing_is_lost_among_many() {
-    let folder = tempfile::tempdir().unwrap();
-    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("hub.db")).unwrap());
+async fn many(store: Arc<dyn Store>) {
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..16 {
         let store = Arc::clone(&store);
@@ -198,4 +306,19 @@ async fn nothing_is_lost_among_many() {
         let node = store.node(name(&format!("n{writer}"))).await.unwrap().unwrap();
         assert_eq!((node.reports, node.sequence), (50, 50));
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_lost_among_many() {
+    let (_folder, store) = sqlite();
+    many(store).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_lost_among_many_on_postgres() {
+    if !have(Postgres::NEEDS) {
+        return;
+    }
+    let postgres = Postgres::shared().unwrap();
+    many(open(&postgres.database().unwrap()).await).await;
 }

@@ -52,11 +52,11 @@ struct Serve {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8700")]
     listen: SocketAddr,
 
-    /// Where reports are kept: `sqlite:PATH` [default: hub.db in the state folder]
+    /// Where reports are kept: `sqlite:PATH` or `postgres://URL` [default: hub.db in the state folder]
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 
-    /// Where bundles are kept: `file:PATH` [default: bundles in the state folder]
+    /// Where bundles are kept: `file:PATH` or `s3://URL` [default: bundles in the state folder]
     #[arg(long, value_name = "URL")]
     objects: Option<String>,
 
@@ -171,8 +171,8 @@ impl Serve {
 
     fn config(self) -> Result<Config, Failure> {
         let usage = |error: anyhow::Error, hint| Failure::new(error, hint).exit(Exit::Usage);
-        let place =
-            "name a place such as `sqlite:/var/lib/landfall/hub.db` and `file:/var/lib/landfall/bundles`";
+        let place = "name places such as `sqlite:/var/lib/landfall/hub.db` or `postgres://hub@db.example/landfall`, and \
+                     `file:/var/lib/landfall/bundles` or `s3://bundles/hub?credentials-file=/etc/landfall/s3`";
         let store = match self.store {
             Some(text) => StorePlace::parse(&text).map_err(|error| usage(error.into(), place))?,
             None => StorePlace::Sqlite(state_folder()?.join("hub.db")),
@@ -286,7 +286,7 @@ fn explain(error: HubError) -> Failure {
             ("is another hub running? choose another address with `--listen`", Exit::Failed)
         }
         HubError::Store(_) | HubError::Objects(_) => {
-            ("name places you may write to with `--store` and `--objects`", Exit::Failed)
+            ("name places that can be reached and written to with `--store` and `--objects`", Exit::Failed)
         }
         HubError::Tls(_) => ("check the files of `--tls-cert`, `--tls-key` and `--client-ca`", Exit::Failed),
         HubError::ReadKey { .. } | HubError::Key(_) => {

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use landfall_testkit::{Process, free_port};
+use landfall_testkit::{Durability, Postgres, Process, free_port, have};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -19,10 +19,14 @@ const ROUNDS: u64 = 3;
 const BEFORE_KILL: usize = 60;
 
 pub(crate) fn start(bench: &Bench, port: u16) -> Process {
+    start_on(bench, port, "sqlite:hub.db")
+}
+
+fn start_on(bench: &Bench, port: u16, store: &str) -> Process {
     let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
     let mut hub = Process::start("hub", program, bench.path(), |command| {
         command.current_dir(bench.path()).args(["hub", "--listen", &format!("127.0.0.1:{port}")]);
-        command.args(["--store", "sqlite:hub.db", "--objects", "file:bundles"]);
+        command.args(["--store", store, "--objects", "file:bundles"]);
     })
     .unwrap();
     hub.wait_until("it listens", PATIENCE, || {
@@ -67,13 +71,27 @@ fn report(node: u64, sequence: u64, number: u64) -> String {
 
 #[test]
 fn what_a_killed_hub_acknowledged_is_there_when_it_comes_back() {
+    kill_again_and_again("sqlite:hub.db");
+}
+
+#[test]
+fn what_a_killed_hub_acknowledged_is_in_the_database() {
+    if !have(Postgres::NEEDS) {
+        return;
+    }
+    let postgres = Postgres::start(Durability::None).unwrap();
+    kill_again_and_again(&postgres.database().unwrap());
+}
+
+/// Kills the hub under load and asks the last one for everything that was acknowledged.
+fn kill_again_and_again(store: &str) {
     let bench = Bench::new();
     let port = free_port().unwrap();
     let acknowledged: Mutex<Vec<String>> = Mutex::default();
     let numbers = AtomicU64::new(1);
     let sequences: Vec<AtomicU64> = (0..NODES).map(|_| AtomicU64::new(1)).collect();
     for round in 1..=ROUNDS {
-        let mut hub = start(&bench, port);
+        let mut hub = start_on(&bench, port, store);
         let wanted = acknowledged.lock().unwrap().len() + BEFORE_KILL;
         std::thread::scope(|scope| {
             for node in 0..NODES {
@@ -98,7 +116,7 @@ fn what_a_killed_hub_acknowledged_is_there_when_it_comes_back() {
             assert_eq!(hub.wait(PATIENCE).unwrap(), None, "round {round}");
         });
     }
-    let _hub = start(&bench, port);
+    let _hub = start_on(&bench, port, store);
     let acknowledged = acknowledged.into_inner().unwrap();
     assert!(acknowledged.len() >= BEFORE_KILL * 3);
     for body in &acknowledged {

@@ -7,10 +7,7 @@ use landfall_model::{Cause, Confidence, Phase};
 use rusqlite::Row;
 use rusqlite::types::Type;
 
-/// Level 1 packs logs nearly as well as level 3 and takes half the time.
-const PACKING_LEVEL: i32 = 1;
-/// What a stored report can be at most, unpacked; reports are bounded when they come in.
-const MAX_REPORT: usize = 64 << 20;
+use super::super::packing;
 
 /// The columns of every row that carries a verdict, in the order [`Shown::read`] expects.
 pub(super) struct Shown {
@@ -61,17 +58,12 @@ pub(super) fn rank(state: State) -> i64 {
 }
 
 pub(super) fn pack(report: &str) -> rusqlite::Result<Vec<u8>> {
-    zstd::bulk::compress(report.as_bytes(), PACKING_LEVEL)
-        .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+    packing::pack(report).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
 
 pub(super) fn unpack(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
-    let packed: Vec<u8> = row.get(column)?;
-    let failed = |error: Box<dyn std::error::Error + Send + Sync>| {
-        rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, error)
-    };
-    let bytes = zstd::bulk::decompress(&packed, MAX_REPORT).map_err(|error| failed(Box::new(error)))?;
-    String::from_utf8(bytes).map_err(|error| failed(Box::new(error)))
+    packing::unpack(row.get_ref(column)?.as_blob()?)
+        .map_err(|error| rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, Box::new(error)))
 }
 
 fn unknown(name: &str, column: usize) -> rusqlite::Error {

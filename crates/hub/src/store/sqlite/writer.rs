@@ -20,7 +20,7 @@ const MAX_GROUP: usize = 1024;
 /// The write-ahead log is carried over into the file from this length on (pages of 4 KiB).
 const LOG_PAGES: i64 = 4096;
 
-type Task = Box<dyn FnOnce(&mut Connection) -> bool + Send>;
+type Task = Box<dyn FnOnce(&mut Connection, &AtomicU64) + Send>;
 /// Where the answer goes.
 type Done = oneshot::Sender<Result<Verdicts, StoreError>>;
 type Verdicts = Vec<Result<Outcome, Refusal>>;
@@ -33,11 +33,7 @@ pub(super) struct Writer {
 }
 
 enum Job {
-    Accept {
-        arrivals: Vec<Arrival>,
-        done: Done,
-    },
-    /// Says whether a board would show a change.
+    Accept { arrivals: Vec<Arrival>, done: Done },
     Other(Task),
 }
 
@@ -75,7 +71,7 @@ impl Writer {
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (done, result) = oneshot::channel();
-        let task: Task = Box::new(move |connection| {
+        let task: Task = Box::new(move |connection, version| {
             let result = connection
                 .transaction_with_behavior(TransactionBehavior::Immediate)
                 .and_then(|transaction| {
@@ -84,10 +80,11 @@ impl Writer {
                     Ok(value)
                 })
                 .map_err(StoreError::failed(doing));
-            let changed = result.is_ok();
+            if result.is_ok() {
+                version.fetch_add(1, Ordering::AcqRel);
+            }
             // Nobody waits for the answer any more; what was done is done.
             let _ = done.send(result);
-            changed
         });
         self.queue.send(Job::Other(task)).await.map_err(|_| StoreError::Closed)?;
         result.await.map_err(|_| StoreError::Closed)?
@@ -97,8 +94,8 @@ impl Writer {
 fn write(mut connection: Connection, mut jobs: mpsc::Receiver<Job>, version: &AtomicU64) {
     let mut next = None;
     while let Some(job) = next.take().or_else(|| jobs.blocking_recv()) {
-        let changed = match job {
-            Job::Other(task) => task(&mut connection),
+        match job {
+            Job::Other(task) => task(&mut connection, version),
             Job::Accept { arrivals, done } => {
                 let mut count = arrivals.len();
                 let mut group = vec![(arrivals, done)];
@@ -115,17 +112,14 @@ fn write(mut connection: Connection, mut jobs: mpsc::Receiver<Job>, version: &At
                         Err(_) => break,
                     }
                 }
-                accept_group(&mut connection, group)
+                accept_group(&mut connection, group, version);
             }
-        };
-        if changed {
-            version.fetch_add(1, Ordering::AcqRel);
         }
         carry_over(&connection);
     }
 }
 
-fn accept_group(connection: &mut Connection, group: Vec<(Vec<Arrival>, Done)>) -> bool {
+fn accept_group(connection: &mut Connection, group: Vec<(Vec<Arrival>, Done)>, version: &AtomicU64) {
     let mut changed = false;
     let mut write = || -> rusqlite::Result<Vec<Verdicts>> {
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -139,11 +133,14 @@ fn accept_group(connection: &mut Connection, group: Vec<(Vec<Arrival>, Done)>) -
     };
     match write() {
         Ok(all) => {
+            // Before anybody is told: who asks after the answer sees the change.
+            if changed {
+                version.fetch_add(1, Ordering::AcqRel);
+            }
             for ((_, done), verdicts) in group.into_iter().zip(all) {
                 // A sender that went away will send again and be told that it is a duplicate.
                 let _ = done.send(Ok(verdicts));
             }
-            changed
         }
         Err(error) => {
             tracing::error!(error = %chain(&error), "Reports could not be stored.");
@@ -152,7 +149,6 @@ fn accept_group(connection: &mut Connection, group: Vec<(Vec<Arrival>, Done)>) -
                 let source = std::io::Error::other(text.clone());
                 let _ = done.send(Err(StoreError::failed("store reports")(source)));
             }
-            false
         }
     }
 }

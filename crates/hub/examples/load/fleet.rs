@@ -1,0 +1,297 @@
+//! Many nodes that report at once, and somebody who looks at the board meanwhile.
+
+use std::cell::RefCell;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail, ensure};
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::{JoinSet, LocalSet};
+use tokio::time::Instant;
+
+use crate::node::{Bodies, Node, Report};
+
+/// How long an answer may take before the node gives up and sends again.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often somebody looks at the board.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The pause before a broken connection is made anew.
+const AGAIN: Duration = Duration::from_millis(200);
+/// How many times a report is sent before the run is given up.
+const MAX_SENDS: u32 = 50;
+
+/// What all nodes met.
+#[derive(Default)]
+struct Seen {
+    acknowledged: Vec<[u8; 16]>,
+    accept_ms: Vec<f64>,
+    page_ms: Vec<f64>,
+    /// Reports made later than half a period after their time: the load itself had no time.
+    late: u64,
+    /// Sent again after a broken connection or a "try later".
+    again: u64,
+    refused: u64,
+}
+
+/// A connection that is kept.
+struct Line {
+    address: SocketAddr,
+    stream: Option<TcpStream>,
+    answer: Vec<u8>,
+}
+
+/// Every node reports in its own rhythm.
+pub(crate) async fn run(
+    addresses: &[SocketAddr],
+    nodes: usize,
+    every: Duration,
+    length: Duration,
+    list: &Path,
+) -> Result<()> {
+    let seen: Rc<RefCell<Seen>> = Rc::default();
+    let bodies = Rc::new(Bodies::new());
+    let mut fleet = Vec::with_capacity(nodes);
+    for number in 0..nodes {
+        let mut line = Line::new(addresses[number % addresses.len()]);
+        line.connect().await?;
+        fleet.push((Node::new(number, Rc::clone(&bodies))?, line));
+    }
+    let start = Instant::now() + Duration::from_secs(1);
+    let end = start + length;
+    let local = LocalSet::new();
+    let mut tasks = JoinSet::new();
+    for (number, (node, line)) in fleet.into_iter().enumerate() {
+        let first =
+            start + every.mul_f64(f64::from(u32::try_from(number)?) / f64::from(u32::try_from(nodes)?));
+        tasks.spawn_local_on(keep_reporting(node, line, first, every, end, Rc::clone(&seen)), &local);
+    }
+    let board = addresses[0];
+    let looking = Rc::clone(&seen);
+    local
+        .run_until(async {
+            let look = tokio::task::spawn_local(async move {
+                let mut line = Line::new(board);
+                loop {
+                    tokio::time::sleep(LOOK_EVERY).await;
+                    let begun = Instant::now();
+                    let found = line.exchange(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+                    if found.is_ok_and(|status| status == 200) {
+                        looking.borrow_mut().page_ms.push(begun.elapsed().as_secs_f64() * 1e3);
+                    }
+                }
+            });
+            while let Some(done) = tasks.join_next().await {
+                done??;
+            }
+            look.abort();
+            Ok::<_, anyhow::Error>(())
+        })
+        .await?;
+    let seen = Rc::try_unwrap(seen).map_err(drop).ok().map(RefCell::into_inner);
+    seen.unwrap_or_default().tell(length, list)
+}
+
+async fn keep_reporting(
+    mut node: Node,
+    mut line: Line,
+    mut next: Instant,
+    every: Duration,
+    end: Instant,
+    seen: Rc<RefCell<Seen>>,
+) -> Result<()> {
+    while next < end {
+        tokio::time::sleep_until(next).await;
+        if next.elapsed() > every / 2 {
+            seen.borrow_mut().late += 1;
+        }
+        let report = node.report()?;
+        deliver(&mut line, &report, &seen).await?;
+        next += every;
+    }
+    Ok(())
+}
+
+/// As many reports as the hubs take, over a few connections.
+pub(crate) async fn flood(
+    addresses: &[SocketAddr],
+    connections: usize,
+    nodes: usize,
+    reports: usize,
+    list: &Path,
+) -> Result<()> {
+    let seen: Rc<RefCell<Seen>> = Rc::default();
+    let bodies = Rc::new(Bodies::new());
+    let local = LocalSet::new();
+    let mut tasks = JoinSet::new();
+    for connection in 0..connections {
+        let mut own = Vec::new();
+        for number in (connection..nodes).step_by(connections) {
+            own.push(Node::new(number, Rc::clone(&bodies))?);
+        }
+        ensure!(!own.is_empty(), "fewer nodes than connections");
+        let mut line = Line::new(addresses[connection % addresses.len()]);
+        let seen = Rc::clone(&seen);
+        let rounds = reports / connections;
+        tasks.spawn_local_on(
+            async move {
+                let count = own.len();
+                for round in 0..rounds {
+                    let report = own[round % count].report()?;
+                    deliver(&mut line, &report, &seen).await?;
+                }
+                Ok::<_, anyhow::Error>(())
+            },
+            &local,
+        );
+    }
+    let begun = Instant::now();
+    local
+        .run_until(async {
+            while let Some(done) = tasks.join_next().await {
+                done??;
+            }
+            Ok::<_, anyhow::Error>(())
+        })
+        .await?;
+    let length = begun.elapsed();
+    let seen = Rc::try_unwrap(seen).map_err(drop).ok().map(RefCell::into_inner);
+    seen.unwrap_or_default().tell(length, list)
+}
+
+/// How long a page takes, asked for again and again.
+pub(crate) async fn pages(address: SocketAddr, path: &str, times: usize) -> Result<()> {
+    let mut line = Line::new(address);
+    let mut seen = Seen::default();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    for _ in 0..times {
+        let begun = Instant::now();
+        let status = line.exchange(request.as_bytes()).await?;
+        ensure!(status == 200, "`{path}` gave {status}");
+        seen.page_ms.push(begun.elapsed().as_secs_f64() * 1e3);
+    }
+    println!(
+        "{}",
+        json!({"page_p50_ms": part(&mut seen.page_ms, 0.5), "page_max_ms": part(&mut seen.page_ms, 1.0)})
+    );
+    Ok(())
+}
+
+/// Sends until it is acknowledged or refused for good.
+async fn deliver(line: &mut Line, report: &Report, seen: &Rc<RefCell<Seen>>) -> Result<()> {
+    let length = report.json.len();
+    let mut request = format!(
+        "POST /api/v1/reports HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
+    )
+    .into_bytes();
+    request.extend_from_slice(&report.json);
+    for _ in 0..MAX_SENDS {
+        let begun = Instant::now();
+        match line.exchange(&request).await {
+            Ok(200) => {
+                let mut seen = seen.borrow_mut();
+                seen.accept_ms.push(begun.elapsed().as_secs_f64() * 1e3);
+                seen.acknowledged.push(*report.id.as_bytes());
+                return Ok(());
+            }
+            Ok(503) | Err(_) => {
+                seen.borrow_mut().again += 1;
+                tokio::time::sleep(AGAIN).await;
+            }
+            Ok(_) => {
+                seen.borrow_mut().refused += 1;
+                return Ok(());
+            }
+        }
+    }
+    bail!("the hub took nothing for too long");
+}
+
+// === impl Line ===
+
+impl Line {
+    fn new(address: SocketAddr) -> Self {
+        Self { address, stream: None, answer: Vec::new() }
+    }
+
+    async fn connect(&mut self) -> Result<()> {
+        if self.stream.is_none() {
+            let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(self.address)).await;
+            let stream = stream.context("connect in time")?.context("connect")?;
+            stream.set_nodelay(true)?;
+            self.stream = Some(stream);
+        }
+        Ok(())
+    }
+
+    /// Sends a request and gives the status of the answer, once that has come whole.
+    async fn exchange(&mut self, request: &[u8]) -> Result<u16> {
+        self.connect().await?;
+        let Some(stream) = self.stream.as_mut() else { bail!("no connection") };
+        self.answer.clear();
+        let answered = tokio::time::timeout(PATIENCE, async {
+            stream.write_all(request).await?;
+            loop {
+                if let Some(status) = whole(&self.answer) {
+                    return Ok(status);
+                }
+                ensure!(stream.read_buf(&mut self.answer).await? > 0, "the hub hung up");
+            }
+        })
+        .await;
+        let answered = answered.context("wait for an answer").flatten();
+        if answered.is_err() {
+            self.stream = None;
+        }
+        answered
+    }
+}
+
+/// The status, when the answer is all there; a hub gives lengths.
+fn whole(answer: &[u8]) -> Option<u16> {
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&answer[..end]).ok()?;
+    let length =
+        head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    (answer.len() >= end + 4 + length).then_some(status)
+}
+
+// === impl Seen ===
+
+impl Seen {
+    fn tell(mut self, length: Duration, list: &Path) -> Result<()> {
+        let mut file = std::io::BufWriter::new(std::fs::File::create(list).context("make the list")?);
+        for id in &self.acknowledged {
+            file.write_all(id)?;
+        }
+        file.flush()?;
+        let told = json!({
+            "seconds": length.as_secs_f64(), "acknowledged": self.acknowledged.len(), "again": self.again,
+            "refused": self.refused, "late": self.late,
+            "accept_p50_ms": part(&mut self.accept_ms, 0.5), "accept_p99_ms": part(&mut self.accept_ms, 0.99),
+            "accept_max_ms": part(&mut self.accept_ms, 1.0),
+            "page_p50_ms": part(&mut self.page_ms, 0.5), "page_max_ms": part(&mut self.page_ms, 1.0),
+            "pages": self.page_ms.len()
+        });
+        println!("{told}");
+        Ok(())
+    }
+}
+
+/// The value below which this part of them lies.
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "there are fewer values than a double counts exactly"
+)]
+fn part(values: &mut [f64], part: f64) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let at = (values.len() as f64 * part).ceil() as usize;
+    values.get(at.saturating_sub(1)).copied().unwrap_or(0.0)
+}

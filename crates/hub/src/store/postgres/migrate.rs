@@ -1,0 +1,51 @@
+//! The tables and their versions. Hubs that start together make them once.
+
+use deadpool_postgres::Pool;
+
+use super::super::StoreError;
+use super::place::Place;
+use super::{Tries, Trouble, connection};
+
+/// The steps from an empty database to the present one; a step is never changed once it was released.
+const STEPS: &[&str] = &[include_str!("schema.sql")];
+/// The advisory lock of the hub that changes tables: any number that nobody else uses in this database.
+const CHANGING: i64 = 0x6c61_6e64_6661_6c01;
+
+pub(super) async fn run(pool: &Pool, place: &Place) -> Result<(), StoreError> {
+    let known = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
+    let mut tries = Tries::begin();
+    loop {
+        match migrate(pool).await {
+            Ok(found) if found > known => {
+                return Err(StoreError::Newer { place: place.shown(), found, known });
+            }
+            Ok(_) => return Ok(()),
+            Err(trouble) if trouble.may_pass() && tries.again().await => {}
+            Err(trouble) => {
+                return Err(StoreError::Open { place: place.shown(), source: Box::new(trouble) });
+            }
+        }
+    }
+}
+
+/// Gives the version the tables have.
+async fn migrate(pool: &Pool) -> Result<i64, Trouble> {
+    let mut client = connection(pool).await?;
+    let transaction = client.transaction().await?;
+    transaction.execute("SELECT pg_advisory_xact_lock($1)", &[&CHANGING]).await?;
+    transaction.batch_execute("CREATE TABLE IF NOT EXISTS format (version bigint NOT NULL)").await?;
+    let found = transaction.query_opt("SELECT version FROM format", &[]).await?;
+    let found: i64 = found.map(|row| row.try_get(0)).transpose()?.unwrap_or(0);
+    let missing = usize::try_from(found).ok().and_then(|found| STEPS.get(found..)).unwrap_or_default();
+    if missing.is_empty() {
+        return Ok(found);
+    }
+    for step in missing {
+        transaction.batch_execute(step).await?;
+    }
+    let version = i64::try_from(STEPS.len()).unwrap_or(i64::MAX);
+    transaction.batch_execute("DELETE FROM format").await?;
+    transaction.execute("INSERT INTO format VALUES ($1)", &[&version]).await?;
+    transaction.commit().await?;
+    Ok(version)
+}

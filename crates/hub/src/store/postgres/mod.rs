@@ -1,0 +1,248 @@
+//! The store for more than one hub: PostgreSQL. Hubs on the same database hold nothing of their own, so any of them may take
+//! any report and show any page.
+//!
+//! As in the embedded store, whatever waits is taken into one transaction, which is acknowledged when the database says that
+//! it is on the disk. A database that is being restarted is waited for, within bounds.
+
+mod accept;
+mod forget;
+mod judge;
+mod lane;
+mod migrate;
+mod place;
+mod progress;
+mod read;
+mod row;
+
+use std::time::{Duration, Instant};
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use jiff::Timestamp;
+use landfall_model::chain;
+use landfall_model::in_place::Progress;
+use tokio_postgres::error::SqlState;
+
+use self::lane::Lanes;
+use super::{
+    Answer, Arrival, BundleRecord, Fleet, FleetQuery, Heard, Hit, NodeRecord, Outcome, ProgressEvent,
+    ProgressLine, Pruned, Refusal, Store, StoreError, TrendPoint, Turn,
+};
+use crate::name::NodeName;
+
+pub use place::{Place, PlaceError};
+
+/// Connections of one hub: those that write, and some that read. A database allows a hundred unless told otherwise.
+const MAX_CONNECTIONS: usize = 8;
+/// How long a caller waits for a database that is not there, before it is told to come again.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Pauses between tries grow from the first to the longest; each is taken at random from the upper half.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub struct PostgresStore {
+    pool: Pool,
+    lanes: Lanes,
+    slot: i64,
+}
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+enum Trouble {
+    #[error("the database refused")]
+    Database(#[from] tokio_postgres::Error),
+    #[error("there is no connection to the database")]
+    Pool(#[source] PoolError),
+    #[error("the database holds `{0}`, which this program does not know")]
+    Unknown(String),
+    #[error("a stored text cannot be packed or unpacked")]
+    Packing(#[source] std::io::Error),
+    #[error("another hub changed the same nodes")]
+    Overtaken,
+}
+
+/// Tries, until it has gone on for too long.
+struct Tries {
+    until: Instant,
+    pause: Duration,
+}
+
+// === impl PostgresStore ===
+
+impl PostgresStore {
+    /// Connects, and makes or changes the tables when they are not those of this version. A database that does not answer
+    /// is waited for.
+    pub async fn open(place: &Place) -> Result<Self, StoreError> {
+        let (config, tls) = place.open()?;
+        let manager =
+            Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+        let pool = Pool::builder(manager)
+            .max_size(MAX_CONNECTIONS)
+            .runtime(Runtime::Tokio1)
+            .wait_timeout(Some(PATIENCE))
+            .create_timeout(Some(PATIENCE))
+            .build()
+            .map_err(|error| StoreError::Open { place: place.shown(), source: Box::new(error) })?;
+        migrate::run(&pool, place).await?;
+        let slot = lane::slot();
+        Ok(Self { lanes: Lanes::start(&pool), pool, slot })
+    }
+}
+
+/// Does something with a connection, again when the database went away meanwhile. What is done must bear to be done twice.
+macro_rules! with {
+    ($store:ident, $doing:literal, |$client:ident| $work:expr) => {
+        Box::pin(async move {
+            let mut tries = Tries::begin();
+            loop {
+                let done = match connection(&$store.pool).await {
+                    Ok(mut $client) => {
+                        let $client = &mut $client;
+                        $work.await
+                    }
+                    Err(trouble) => Err(trouble),
+                };
+                match done {
+                    Ok(value) => return Ok(value),
+                    Err(trouble) if trouble.may_pass() && tries.again().await => {}
+                    Err(trouble) => return Err(StoreError::failed($doing)(trouble)),
+                }
+            }
+        })
+    };
+}
+
+impl Store for PostgresStore {
+    fn accept(&self, arrivals: Vec<Arrival>) -> Answer<'_, Vec<Result<Outcome, Refusal>>> {
+        Box::pin(self.lanes.accept(arrivals))
+    }
+
+    fn version(&self) -> Answer<'_, u64> {
+        with!(self, "ask for changes", |client| read::version(client))
+    }
+
+    fn fleet(&self, query: FleetQuery) -> Answer<'_, Fleet> {
+        with!(self, "read the fleet", |client| read::fleet(client, &query))
+    }
+
+    fn node(&self, name: NodeName) -> Answer<'_, Option<NodeRecord>> {
+        with!(self, "read a node", |client| read::node(client, &name))
+    }
+
+    fn history(&self, name: NodeName, before: Option<u64>, limit: u32) -> Answer<'_, Vec<Turn>> {
+        with!(self, "read a node's history", |client| read::history(client, &name, before, limit))
+    }
+
+    fn report(&self, name: NodeName, turn: u64) -> Answer<'_, Option<String>> {
+        with!(self, "read a report", |client| read::report(client, &name, turn))
+    }
+
+    fn trend(&self, since: Timestamp, step: u32) -> Answer<'_, Vec<TrendPoint>> {
+        with!(self, "read the trend of causes", |client| read::trend(client, since, step))
+    }
+
+    fn search(&self, words: Vec<String>, limit: u32) -> Answer<'_, Vec<Hit>> {
+        with!(self, "search evidence", |client| read::search(client, &words, limit))
+    }
+
+    fn add_bundle(&self, bundle: BundleRecord) -> Answer<'_, ()> {
+        with!(self, "record a bundle", |client| accept::bundle(client, &bundle, self.slot))
+    }
+
+    fn bundle(&self, digest: String) -> Answer<'_, Option<BundleRecord>> {
+        with!(self, "read a bundle's record", |client| read::bundle(client, &digest))
+    }
+
+    fn bundles(&self, name: NodeName) -> Answer<'_, Vec<BundleRecord>> {
+        with!(self, "read a node's bundles", |client| read::bundles(client, &name))
+    }
+
+    fn add_progress(&self, name: NodeName, progress: Progress, received: Timestamp) -> Answer<'_, Heard> {
+        with!(self, "store progress", |client| progress::add(client, &name, &progress, received, self.slot))
+    }
+
+    fn progress(&self, name: NodeName) -> Answer<'_, Vec<ProgressEvent>> {
+        with!(self, "read a node's progress", |client| progress::of_node(client, &name))
+    }
+
+    fn progress_lines(&self, limit: u32) -> Answer<'_, Vec<ProgressLine>> {
+        with!(self, "read the progress of nodes", |client| progress::lines(client, limit))
+    }
+
+    fn forget(&self, name: NodeName) -> Answer<'_, Option<Vec<String>>> {
+        with!(self, "forget a node", |client| forget::node(client, &name, self.slot))
+    }
+
+    fn prune(&self, older_than: Timestamp, bundles_older_than: Timestamp) -> Answer<'_, Pruned> {
+        with!(self, "forget what is old", |client| forget::old(
+            client,
+            older_than,
+            bundles_older_than,
+            self.slot
+        ))
+    }
+}
+
+async fn connection(pool: &Pool) -> Result<Object, Trouble> {
+    pool.get().await.map_err(Trouble::Pool)
+}
+
+// === impl Trouble ===
+
+impl Trouble {
+    /// Whether the same may be done later: the database is away, or somebody else was faster.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Overtaken => true,
+            Self::Pool(PoolError::Backend(error)) | Self::Database(error) => match error.code() {
+                Some(code) => passing(code),
+                // The connection broke, or was not made.
+                None => error.is_closed() || is_io(error),
+            },
+            Self::Pool(PoolError::Timeout(_)) => true,
+            Self::Pool(_) | Self::Unknown(_) | Self::Packing(_) => false,
+        }
+    }
+}
+
+fn passing(code: &SqlState) -> bool {
+    // Classes: connection exception, operator intervention (restart), transaction rollback, insufficient resources.
+    ["08", "57P", "40", "53"].iter().any(|class| code.code().starts_with(class))
+        || [&SqlState::UNIQUE_VIOLATION, &SqlState::LOCK_NOT_AVAILABLE].contains(&code)
+}
+
+fn is_io(error: &tokio_postgres::Error) -> bool {
+    let mut source = std::error::Error::source(error);
+    while let Some(error) = source {
+        if error.is::<std::io::Error>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
+// === impl Tries ===
+
+impl Tries {
+    fn begin() -> Self {
+        Self { until: Instant::now() + PATIENCE, pause: FIRST_PAUSE }
+    }
+
+    /// Waits for a moment, unless it has gone on for too long.
+    async fn again(&mut self) -> bool {
+        if Instant::now() + self.pause > self.until {
+            return false;
+        }
+        let half = self.pause / 2;
+        let spread = u32::try_from(half.as_micros()).unwrap_or(u32::MAX).max(1);
+        tokio::time::sleep(half + Duration::from_micros(u64::from(lane::random() % spread))).await;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        true
+    }
+}
+
+/// For the operator; callers are told only that it did not work.
+fn tell(trouble: &Trouble) {
+    tracing::error!(error = %chain(trouble), "Reports could not be stored.");
+}

@@ -1,0 +1,292 @@
+//! The hub under load. Fleet and hub share the machine; the fleet has one thread, keeps its connections and has its reports
+//! written beforehand but for id, time and signature. A board is looked at once a second meanwhile. Whether a report was lost
+//! is asked of the database, not of the hub.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+use landfall_testkit::{Durability, Postgres, Process, free_port};
+use serde::Deserialize;
+use tempfile::TempDir;
+
+use super::{Bench, Better};
+use crate::shell;
+
+pub(super) const NODES: u32 = 10_000;
+pub(super) const SECONDS: u32 = 300;
+/// How often a node reports.
+const EVERY_MS: u32 = 5000;
+const START: Duration = Duration::from_secs(60);
+/// Connections of the load that asks for as much as there is, its nodes and its reports.
+const FLOOD: [&str; 3] = ["64", "2000", "20000"];
+/// The same for a store with many nodes: each reports once.
+const LARGE: [&str; 3] = ["64", "100000", "100000"];
+/// How often each page is asked for.
+const LOOKS: &str = "20";
+/// The bars.
+const ACCEPT_P99_MS: f64 = 50.0;
+const PAGE_MS: f64 = 300.0;
+const MEMORY_MIB: f64 = 300.0;
+const TWO_REPLICAS: f64 = 1.7;
+
+/// What is asked of the hub.
+pub(super) struct Load {
+    pub(super) nodes: u32,
+    pub(super) seconds: u32,
+    pub(super) store: Store,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum Store {
+    /// One hub on its own file
+    Sqlite,
+    /// One hub, then one and two in turns, on a database
+    Postgres,
+    /// One hub on its own file with a hundred thousand nodes: how long pages take
+    Large,
+}
+
+/// What the load saw.
+#[derive(Deserialize)]
+struct Seen {
+    seconds: f64,
+    acknowledged: u64,
+    again: u64,
+    refused: u64,
+    late: u64,
+    accept_p50_ms: f64,
+    accept_p99_ms: f64,
+    accept_max_ms: f64,
+    page_p50_ms: f64,
+    page_max_ms: f64,
+    pages: u64,
+}
+
+#[derive(Deserialize)]
+struct Stored {
+    acknowledged: u64,
+    stored: u64,
+    missing: u64,
+}
+
+#[derive(Deserialize)]
+struct Looked {
+    page_p50_ms: f64,
+    page_max_ms: f64,
+}
+
+struct Bed {
+    folder: TempDir,
+    program: PathBuf,
+}
+
+/// A hub that runs until dropped.
+struct Hub {
+    process: Process,
+    address: String,
+}
+
+pub(super) fn run(bench: &Bench, load: &Load) -> Result<()> {
+    let build =
+        ["build", "--release", "--locked", "--quiet", "--package", "landfall-hub", "--example", "load"];
+    shell::run(shell::cargo().args(build))?;
+    let bed = Bed {
+        folder: tempfile::tempdir().context("make a folder")?,
+        program: shell::root().join("target/release/examples/load"),
+    };
+    match load.store {
+        Store::Sqlite => fleet(bench, &bed, load, &format!("sqlite:{}", bed.path("hub.db"))),
+        Store::Large => large(bench, &bed),
+        Store::Postgres => {
+            let postgres = Postgres::start(Durability::Real)?;
+            fleet(bench, &bed, load, &postgres.database()?)?;
+            replicas(bench, &bed, &postgres)
+        }
+    }
+}
+
+fn fleet(bench: &Bench, bed: &Bed, load: &Load, store: &str) -> Result<()> {
+    let hub = bed.hub("hub", store)?;
+    let list = bed.path("acknowledged");
+    let (nodes, seconds) = (load.nodes.to_string(), load.seconds.to_string());
+    let seen: Seen = bed.ask(&["fleet", &hub.address, &nodes, &EVERY_MS.to_string(), &seconds, &list])?;
+    let (cpu, memory) = (cpu_seconds(hub.process.id())?, hub.peak_mib()?);
+    drop(hub);
+    let stored: Stored = bed.ask(&["missing", store, &list])?;
+    seen.tell(cpu, &stored);
+    if let Some(file) = store.strip_prefix("sqlite:") {
+        eprintln!("the store: {:.0} bytes a report", stored_bytes(file)? / count(seen.acknowledged).max(1.0));
+    }
+    ensure!(seen.refused == 0, "{} reports were refused", seen.refused);
+    let least = |value: f64| value.max(0.01);
+    bench.print("lost", "reports", Better::Lower, 1.0, "bar", least(count(stored.missing)), least(0.0));
+    bench.print("accept-p99", "ms", Better::Lower, 1.0, "bar", seen.accept_p99_ms, ACCEPT_P99_MS);
+    bench.print("fleet-page-max", "ms", Better::Lower, 1.0, "bar", seen.page_max_ms, PAGE_MS);
+    bench.print("memory", "MiB", Better::Lower, 1.0, "bar", memory, MEMORY_MIB);
+    Ok(())
+}
+
+/// What grows with the number of nodes, not with their reports.
+fn large(bench: &Bench, bed: &Bed) -> Result<()> {
+    let file = bed.path("hub.db");
+    let hub = bed.hub("hub", &format!("sqlite:{file}"))?;
+    let [connections, nodes, reports] = LARGE;
+    let seen: Seen = bed.ask(&["flood", &hub.address, connections, nodes, reports, &bed.path("flood")])?;
+    eprintln!("{} nodes in {:.0} s", seen.acknowledged, seen.seconds);
+    let pages = [
+        ("/", "fleet"),
+        ("/?q=node-0999", "search-by-name"),
+        ("/?state=failed", "filter"),
+        ("/causes", "causes"),
+    ];
+    for (path, name) in pages {
+        let look: Looked = bed.ask(&["page", &hub.address, path, LOOKS])?;
+        eprintln!("`{path}`: median {:.0} ms, longest {:.0} ms", look.page_p50_ms, look.page_max_ms);
+        bench.print(&format!("large-{name}"), "ms", Better::Lower, 1.0, "bar", look.page_p50_ms, PAGE_MS);
+    }
+    bench.print("large-memory", "MiB", Better::Lower, 1.0, "bar", hub.peak_mib()?, MEMORY_MIB);
+    drop(hub);
+    let bytes = fs::metadata(&file).context("look at the store")?.len();
+    eprintln!(
+        "the store: {:.0} bytes a node with its first report",
+        count(bytes) / count(seen.acknowledged).max(1.0)
+    );
+    Ok(())
+}
+
+/// As many reports as one hub takes, and as two take. All share the machine's cores with the database and the load, so what
+/// each costs is told too.
+fn replicas(bench: &Bench, bed: &Bed, postgres: &Postgres) -> Result<()> {
+    let flood = |replicas: usize| -> Result<f64> {
+        let store = postgres.database()?;
+        let hubs = (0..replicas).map(|number| bed.hub(&format!("replica-{number}"), &store));
+        let hubs = hubs.collect::<Result<Vec<_>>>()?;
+        let addresses = hubs.iter().map(|hub| hub.address.as_str()).collect::<Vec<_>>().join(",");
+        let database = postgres.id().context("a database that runs")?;
+        let before = cpu_seconds(database)?;
+        let [connections, nodes, reports] = FLOOD;
+        let list = bed.path("flood");
+        let seen: Seen = bed.ask(&["flood", &addresses, connections, nodes, reports, &list])?;
+        let each = count(seen.acknowledged).max(1.0) / 1e6;
+        let own = hubs.iter().map(|hub| cpu_seconds(hub.process.id())).sum::<Result<f64>>()?;
+        let stored: Stored = bed.ask(&["missing", &store, &list])?;
+        ensure!(stored.missing == 0 && seen.refused == 0, "{} reports are missing", stored.missing);
+        let rate = count(seen.acknowledged) / seen.seconds;
+        eprintln!(
+            "{replicas} hubs: {rate:.0} reports a second; processor time a report: hubs {:.0} µs, database {:.0} µs",
+            own / each,
+            (cpu_seconds(database)? - before) / each
+        );
+        Ok(rate)
+    };
+    bench.compare(
+        "two-replicas",
+        "reports/s",
+        Better::Higher,
+        TWO_REPLICAS,
+        "one replica",
+        || flood(2),
+        || flood(1),
+    )
+}
+
+/// The file, and what was not carried over into it yet.
+fn stored_bytes(file: &str) -> Result<f64> {
+    let log = fs::metadata(format!("{file}-wal")).map_or(0, |log| log.len());
+    Ok(count(fs::metadata(file).context("look at the store")?.len() + log))
+}
+
+/// Counts here are far below what a double holds exactly.
+fn count(count: u64) -> f64 {
+    u32::try_from(count).map_or(f64::INFINITY, f64::from)
+}
+
+/// Of a process and those it started, ended ones included.
+fn cpu_seconds(id: u32) -> Result<f64> {
+    let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    let mut ticks = 0.0;
+    for id in std::iter::once(id.to_string()).chain(children.split_whitespace().map(str::to_owned)) {
+        // One that ended meanwhile is counted by its parent.
+        let Ok(stat) = fs::read_to_string(format!("/proc/{id}/stat")) else { continue };
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        for at in 11..15 {
+            ticks += fields.get(at).context("a process's times")?.parse::<f64>()?;
+        }
+    }
+    // The kernel's unit for these is a hundredth of a second on every system of the field.
+    Ok(ticks / 100.0)
+}
+
+// === impl Seen ===
+
+impl Seen {
+    fn tell(&self, cpu: f64, stored: &Stored) {
+        let reports = count(self.acknowledged).max(1.0);
+        eprintln!(
+            "{} reports in {:.0} s: {:.0} a second; {} sent again, {} made late by the load itself",
+            self.acknowledged,
+            self.seconds,
+            reports / self.seconds,
+            self.again,
+            self.late
+        );
+        eprintln!(
+            "of {} acknowledged, {} are missing; the store holds {}",
+            stored.acknowledged, stored.missing, stored.stored
+        );
+        eprintln!(
+            "accept: median {:.1} ms, p99 {:.1} ms, longest {:.1} ms; page: median {:.1} ms, longest {:.1} ms of {}",
+            self.accept_p50_ms,
+            self.accept_p99_ms,
+            self.accept_max_ms,
+            self.page_p50_ms,
+            self.page_max_ms,
+            self.pages
+        );
+        eprintln!("the hub's processor time: {:.0} µs a report", cpu / reports * 1e6);
+    }
+}
+
+// === impl Bed ===
+
+impl Bed {
+    fn path(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    fn hub(&self, name: &str, store: &str) -> Result<Hub> {
+        let address = format!("127.0.0.1:{}", free_port()?);
+        let bundles = self.path(&format!("{name}-bundles"));
+        let mut process = Process::start(name, &self.program, self.folder.path(), |command| {
+            command.args(["serve", &address, store, &bundles]);
+        })?;
+        process.wait_until("the hub to listen", START, || std::net::TcpStream::connect(&address).ok())?;
+        Ok(Hub { process, address })
+    }
+
+    /// What the load answers, which is one object of JSON.
+    fn ask<T: for<'a> Deserialize<'a>>(&self, arguments: &[&str]) -> Result<T> {
+        let output = Command::new(&self.program)
+            .args(arguments)
+            .stderr(Stdio::inherit())
+            .output()
+            .context("start the load")?;
+        ensure!(output.status.success(), "the load {arguments:?} ended with {}", output.status);
+        serde_json::from_slice(&output.stdout).context("read what the load says")
+    }
+}
+
+// === impl Hub ===
+
+impl Hub {
+    fn peak_mib(&self) -> Result<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.id()))?;
+        let line =
+            status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("a process's memory")?;
+        Ok(line.trim().trim_end_matches(" kB").parse::<f64>()? / 1024.0)
+    }
+}
