@@ -42,7 +42,7 @@ pub(crate) struct Status {
     token_file: Option<PathBuf>,
 
     /// Ask a management cluster of Cluster API instead: the conditions of its Machines, and BootstrapReports
-    #[arg(long, conflicts_with_all = ["ca", "token_file"])]
+    #[arg(long)]
     cluster: bool,
 
     /// Access to the management cluster [default: `KUBECONFIG`]
