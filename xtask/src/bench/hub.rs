@@ -67,7 +67,7 @@ struct Seen {
 }
 
 #[derive(Deserialize)]
-struct Stored {
+struct Kept {
     acknowledged: u64,
     stored: u64,
     missing: u64,
@@ -116,7 +116,7 @@ fn fleet(bench: &Bench, bed: &Bed, load: &Load, store: &str) -> Result<()> {
     let seen: Seen = bed.ask(&["fleet", &hub.address, &nodes, &EVERY_MS.to_string(), &seconds, &list])?;
     let (cpu, memory) = (cpu_seconds(hub.process.id())?, hub.peak_mib()?);
     drop(hub);
-    let stored: Stored = bed.ask(&["missing", store, &list])?;
+    let stored: Kept = bed.ask(&["missing", store, &list])?;
     seen.tell(cpu, &stored);
     if let Some(file) = store.strip_prefix("sqlite:") {
         eprintln!("the store: {:.0} bytes a report", stored_bytes(file)? / count(seen.acknowledged).max(1.0));
@@ -173,7 +173,7 @@ fn replicas(bench: &Bench, bed: &Bed, postgres: &Postgres) -> Result<()> {
         let seen: Seen = bed.ask(&["flood", &addresses, connections, nodes, reports, &list])?;
         let each = count(seen.acknowledged).max(1.0) / 1e6;
         let own = hubs.iter().map(|hub| cpu_seconds(hub.process.id())).sum::<Result<f64>>()?;
-        let stored: Stored = bed.ask(&["missing", &store, &list])?;
+        let stored: Kept = bed.ask(&["missing", &store, &list])?;
         ensure!(stored.missing == 0 && seen.refused == 0, "{} reports are missing", stored.missing);
         let rate = count(seen.acknowledged) / seen.seconds;
         eprintln!(
@@ -224,7 +224,7 @@ fn cpu_seconds(id: u32) -> Result<f64> {
 // === impl Seen ===
 
 impl Seen {
-    fn tell(&self, cpu: f64, stored: &Stored) {
+    fn tell(&self, cpu: f64, stored: &Kept) {
         let reports = count(self.acknowledged).max(1.0);
         eprintln!(
             "{} reports in {:.0} s: {:.0} a second; {} sent again, {} made late by the load itself",

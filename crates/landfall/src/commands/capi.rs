@@ -24,8 +24,8 @@ use crate::output;
 #[command(next_help_heading = "Cluster API")]
 pub(super) struct Capi {
     /// Show on each Machine of a management cluster what its node says of its bootstrap, as one condition
-    #[arg(long)]
-    capi: bool,
+    #[arg(long = "capi", id = "capi")]
+    is_wanted: bool,
 
     /// The hub that is asked what nodes say
     #[arg(long, value_name = "URL", requires = "capi")]
@@ -67,7 +67,7 @@ struct AskedHub {
 
 impl Capi {
     pub(super) fn is_wanted(&self) -> bool {
-        self.capi
+        self.is_wanted
     }
 
     pub(super) fn wants_teardown(&self) -> bool {

@@ -167,11 +167,12 @@ impl Controller {
             if self.capi.is_wanted() {
                 let metrics = Arc::new(capi::metrics::Metrics::default());
                 let role = self.capi.controller(cluster, &self.namespace, identity, Arc::clone(&metrics))?;
-                return until_the_end(capi::run::run(&role, &cancel), signals, port, metrics).await;
+                let work = Box::pin(capi::run::run(&role, &cancel));
+                return until_the_end(work, signals, port, metrics).await;
             }
             let metrics = Arc::new(Metrics::default());
             let role = Role { cluster, settings, policy, identity, metrics: Arc::clone(&metrics) };
-            until_the_end(run::run(&role, &cancel), signals, port, metrics).await
+            until_the_end(Box::pin(run::run(&role, &cancel)), signals, port, metrics).await
         })
     }
 

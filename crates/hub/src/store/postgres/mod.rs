@@ -193,13 +193,12 @@ impl Trouble {
     /// Whether the same may be done later: the database is away, or somebody else was faster.
     fn may_pass(&self) -> bool {
         match self {
-            Self::Overtaken => true,
+            Self::Overtaken | Self::Pool(PoolError::Timeout(_)) => true,
             Self::Pool(PoolError::Backend(error)) | Self::Database(error) => match error.code() {
                 Some(code) => passing(code),
                 // The connection broke, or was not made.
                 None => error.is_closed() || is_io(error),
             },
-            Self::Pool(PoolError::Timeout(_)) => true,
             Self::Pool(_) | Self::Unknown(_) | Self::Packing(_) => false,
         }
     }
