@@ -36,6 +36,10 @@ pub async fn act(cluster: &Cluster, shape: Shape, action: &Action) -> Result<Out
     match written {
         Err(error) => match error.answer() {
             Some((404, _)) => Ok(Outcome::Gone),
+            // How custom resources tell that it is another object of this name.
+            Some((422, _)) if error.said().is_some_and(|words| words.contains("metadata.uid")) => {
+                Ok(Outcome::Gone)
+            }
             Some((409, _)) => Ok(Outcome::Conflict),
             _ => Err(error),
         },

@@ -311,7 +311,7 @@ async fn what_is_not_ours_is_not_fought_over(stage: &Stage) {
         Action::Hook { machine: of_another_life },
     ] {
         let outcome = act(&cluster, shape, &action).await;
-        assert_eq!(outcome.unwrap(), Outcome::Conflict, "{action:?}");
+        assert_eq!(outcome.unwrap(), Outcome::Gone, "{action:?}");
     }
     assert!(!stage.has_hook("m2"));
     // The admin takes it, by hand.
