@@ -14,7 +14,7 @@ use super::manifests::{LEASE, MANAGER};
 use super::metrics::Metrics;
 use super::observe::{Look, LookError, Memory, Sources, machines, observe, shape};
 use super::plan::{Action, Hearing, Policy, Turn, plan, teardown};
-use super::shape::Shape;
+use super::shape::{Shape, Way};
 use crate::leading::{Candidate, Leading, may_write};
 
 /// After a look that led to writes: what was written may make the next decision possible.
@@ -61,6 +61,8 @@ pub async fn run(controller: &Controller, cancel: &CancellationToken) {
 pub async fn tear_down(cluster: &Cluster) -> Result<Removed, LookError> {
     let shape = shape(cluster).await?;
     let machines = machines(cluster, shape).await?;
+    // What is applied takes back only what the same manager applied; somebody may have taken a condition over.
+    let shape = Shape { way: Way::Replace, ..shape };
     let mut removed = Removed::default();
     for action in teardown(&machines) {
         let count = match action {
