@@ -17,7 +17,7 @@ use crate::output;
 const NAME_WIDTH: usize = 32;
 const MIN_TITLE: usize = 24;
 
-/// Show the fleet in the terminal, from a hub or from a management cluster of Cluster API
+/// Show the fleet in the terminal, from a hub or from Cluster API
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
