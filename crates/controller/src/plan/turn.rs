@@ -322,8 +322,10 @@ impl Turn<'_> {
     fn approvals(&self, node: Option<&Node>) -> Vec<Action> {
         let Approvals::Proven { bootstrap_users } = &self.policy.approvals else { return Vec::new() };
         let told = node.and_then(|node| node.told.as_ref()).map(|told| told.detail.name());
+        // What came next it may have told an object that was deleted before anybody looked.
+        let staged = node.is_none() && self.record.state == "Staged";
         let armed = ["Armed", "Applying", "Rebooting", "Verifying", "Done"];
-        let armed = armed.contains(&told.unwrap_or(&self.record.state));
+        let armed = staged || armed.contains(&told.unwrap_or(&self.record.state));
         let unknown = BTreeSet::new();
         let Some(from) = self.record.handed_over.filter(|_| armed) else { return Vec::new() };
         let limit = SignedDuration::try_from(self.policy.return_within).unwrap_or(SignedDuration::MAX);

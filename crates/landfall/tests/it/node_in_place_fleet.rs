@@ -73,6 +73,10 @@ fn a_node_goes_the_whole_way_led_by_the_controller() {
     });
     // The machine is down, or up again with its kubelet held back: its Node object is deleted, as some do.
     site.wait("the node to go down", |site| site.node.boot_id().ok().filter(|boot| *boot != first).map(drop));
+    site.wait("the controller to know how far it was", |site| {
+        let state = site.get("nodebootstrap", NODE, "{.status.state}");
+        ["Staged", "Armed", "Applying", "Rebooting", "Verifying"].contains(&state.as_str()).then_some(())
+    });
     let table = site.kubectl(&["get", "nodebootstraps"]);
     let columns: Vec<&str> = table.lines().next().unwrap_or_default().split_whitespace().collect();
     assert_eq!(columns, ["NAME", "PHASE", "STATE", "REASON", "SINCE"], "{table}");
