@@ -132,6 +132,9 @@ fn init_configuration(endpoint: &str, token: &BootstrapToken) -> Result<String> 
         "kind": "KubeletConfiguration",
         "cgroupDriver": "systemd",
         "failCgroupV1": false,
+        // The disk is that of the machine the tests run on, however full it is.
+        "evictionHard": {"imagefs.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%"},
+        "imageGCHighThresholdPercent": 100,
     });
     Ok(format!("{init}\n---\n{cluster}\n---\n{kubelet}\n"))
 }
