@@ -252,65 +252,65 @@ pub(crate) fn binding(kind: &str, within: Option<&str>, role: &str, name: &str, 
     })
 }
 
+/// A policy and what makes it hold everywhere.
+pub(crate) fn admission(name: &str, spec: &Value) -> [Value; 2] {
+    let object = |kind: &str, spec: &Value| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
+    let bound = json!({"policyName": name, "validationActions": ["Deny"]});
+    [object("ValidatingAdmissionPolicy", spec), object("ValidatingAdmissionPolicyBinding", &bound)]
+}
+
+/// What must be true, and what is said when it is not.
+pub(crate) fn unless(expression: impl Into<Value>, message: &str) -> Value {
+    json!({"expression": expression.into(), "message": message})
+}
+
 /// The pod on a node may change that node only, and of it only what is its business.
 fn own_node_only(namespace: &str) -> [Value; 2] {
     let user = format!("system:serviceaccount:{namespace}:{RUNNER}");
     let name = "landfall-in-place-own-node";
     let map = |of: &str, what: &str| format!("has({of}.metadata.{what}) ? {of}.metadata.{what} : {{}}");
     let variable = |name: &str, expression: String| json!({"name": name, "expression": expression});
-    let unless = |expression: String, message: &str| json!({"expression": expression, "message": message});
-    let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"],
-            }]},
-            "matchConditions": [{
-                "name": "by-the-pod-on-a-node", "expression": format!("request.userInfo.username == '{user}'"),
-            }],
-            "variables": [
-                variable("labels", map("object", "labels")),
-                variable("labelsBefore", map("oldObject", "labels")),
-                variable("notes", map("object", "annotations")),
-                variable("notesBefore", map("oldObject", "annotations")),
-            ],
-            "validations": [
-                unless(
-                    "request.userInfo.extra[?'authentication.kubernetes.io/node-name'][?0].orValue('') == \
-                     object.metadata.name"
-                        .to_owned(),
-                    "the pod on a node may change its own node only",
+    let spec = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [{
+            "apiGroups": [""], "apiVersions": ["v1"], "operations": ["UPDATE"], "resources": ["nodes"],
+        }]},
+        "matchConditions": [{
+            "name": "by-the-pod-on-a-node", "expression": format!("request.userInfo.username == '{user}'"),
+        }],
+        "variables": [
+            variable("labels", map("object", "labels")),
+            variable("labelsBefore", map("oldObject", "labels")),
+            variable("notes", map("object", "annotations")),
+            variable("notesBefore", map("oldObject", "annotations")),
+        ],
+        "validations": [
+            unless(
+                "request.userInfo.extra[?'authentication.kubernetes.io/node-name'][?0].orValue('') == \
+                 object.metadata.name"
+                    .to_owned(),
+                "the pod on a node may change its own node only",
+            ),
+            unless("object.spec == oldObject.spec", "the pod on a node may not change its spec"),
+            unless(
+                format!(
+                    "variables.labels.all(k, k in variables.labelsBefore && \
+                     variables.labels[k] == variables.labelsBefore[k]) && \
+                     variables.labelsBefore.all(k, k in variables.labels || k in ['{SEED_LABEL}', '{LABEL}'])"
                 ),
-                unless("object.spec == oldObject.spec".to_owned(), "the pod on a node may not change its spec"),
-                unless(
-                    format!(
-                        "variables.labels.all(k, k in variables.labelsBefore && \
-                         variables.labels[k] == variables.labelsBefore[k]) && \
-                         variables.labelsBefore.all(k, k in variables.labels || k in ['{SEED_LABEL}', '{LABEL}'])"
-                    ),
-                    "the pod on a node may take off the labels that asked for it, and no other",
+                "the pod on a node may take off the labels that asked for it, and no other",
+            ),
+            unless(
+                format!(
+                    "variables.notes.all(k, k == '{STATE_ANNOTATION}' || (k in variables.notesBefore && \
+                     variables.notes[k] == variables.notesBefore[k])) && \
+                     variables.notesBefore.all(k, k in variables.notes || k == '{STATE_ANNOTATION}')"
                 ),
-                unless(
-                    format!(
-                        "variables.notes.all(k, k == '{STATE_ANNOTATION}' || (k in variables.notesBefore && \
-                         variables.notes[k] == variables.notesBefore[k])) && \
-                         variables.notesBefore.all(k, k in variables.notes || k == '{STATE_ANNOTATION}')"
-                    ),
-                    "the pod on a node may tell its state, and nothing else",
-                ),
-            ],
-        },
+                "the pod on a node may tell its state, and nothing else",
+            ),
+        ],
     });
-    let bound = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
-    });
-    [policy, bound]
+    admission(name, &spec)
 }
 
 fn deployment(settings: &Settings, arguments: &[String]) -> Value {

@@ -50,7 +50,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub enum HubError {
     #[error("the configuration cannot be used")]
     Config(#[source] ConfigError),
-    #[error("cannot open the store")]
+    #[error("cannot keep reports")]
     Store(#[source] StoreError),
     #[error("cannot open the store of bundles")]
     Objects(#[source] ObjectError),

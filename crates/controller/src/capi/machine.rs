@@ -46,6 +46,27 @@ pub struct Machine {
 // === impl Machine ===
 
 impl Machine {
+    /// One of which nothing is known yet.
+    #[cfg(test)]
+    pub(super) fn fresh(name: &str, created: Timestamp) -> Self {
+        let id =
+            MachineName { namespace: "ns".to_owned(), name: name.to_owned(), uid: format!("uid-{name}") };
+        Self {
+            id,
+            cluster: "c".to_owned(),
+            created,
+            deleted: None,
+            is_paused: false,
+            has_hook: false,
+            provider_id: None,
+            infrastructure: None,
+            node: None,
+            addresses: BTreeSet::new(),
+            ready_since: None,
+            condition: None,
+        }
+    }
+
     pub fn read(object: &Value) -> Option<Self> {
         let metadata = &object["metadata"];
         let text = |path: &str| object.pointer(path).and_then(Value::as_str).map(str::to_owned);

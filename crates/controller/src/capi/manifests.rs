@@ -12,7 +12,7 @@ use super::condition::TYPE;
 use super::machine::HOOK;
 use super::report::{self, KIND};
 use super::shape::{DEFINITION, GROUP};
-use crate::manifests::{account, binding, deployment_of};
+use crate::manifests::{account, admission, binding, deployment_of, unless};
 
 pub const MANAGER: &str = "landfall-capi";
 pub const LEASE: &str = "landfall-capi";
@@ -157,7 +157,6 @@ fn own_condition_only(namespace: &str) -> [Value; 2] {
     let user = format!("system:serviceaccount:{namespace}:{MANAGER}");
     let name = "landfall-capi-own-condition";
     let variable = |name: &str, expression: String| json!({"name": name, "expression": expression});
-    let unless = |expression: String, message: &str| json!({"expression": expression, "message": message});
     let map = |of: &str, what: &str| format!("has({of}.{what}) ? {of}.{what} : {{}}");
     let others = |of: &str| {
         format!(
@@ -178,58 +177,47 @@ fn own_condition_only(namespace: &str) -> [Value; 2] {
             "has(object.{what}) == has(oldObject.{what}) && (!has(object.{what}) || object.{what} == oldObject.{what})"
         )
     };
-    let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": name},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
-                "resources": ["machines", "machines/*"],
-            }]},
-            "matchConditions": [{
-                "name": "by-landfall", "expression": format!("request.userInfo.username == '{user}'"),
-            }],
-            "variables": [
-                variable("status", map("object", "status")),
-                variable("statusBefore", map("oldObject", "status")),
-                variable("others", others("object")),
-                variable("othersBefore", others("oldObject")),
-                variable("notes", map("object.metadata", "annotations")),
-                variable("notesBefore", map("oldObject.metadata", "annotations")),
-            ],
-            "validations": [
-                unless("request.operation == 'UPDATE'".to_owned(), "landfall may not make Machines"),
-                unless(same("spec"), "landfall may not change the spec of a Machine"),
-                unless(
-                    same_but("status", "statusBefore", "conditions"),
-                    "landfall may not change the status of a Machine beside its own condition",
-                ),
-                unless(
-                    "variables.others == variables.othersBefore".to_owned(),
-                    "landfall may not change conditions of others",
-                ),
-                unless(
-                    same_but("notes", "notesBefore", HOOK),
-                    "landfall may change no annotation of a Machine but its own hook",
-                ),
-                unless(
-                    ["labels", "finalizers", "ownerReferences"]
-                        .map(|what| format!("({})", same(&format!("metadata.{what}"))))
-                        .join(" && "),
-                    "landfall may not change labels, finalizers or owners of a Machine",
-                ),
-            ],
-        },
+    let spec = json!({
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [{
+            "apiGroups": [GROUP], "apiVersions": ["*"], "operations": ["CREATE", "UPDATE"],
+            "resources": ["machines", "machines/*"],
+        }]},
+        "matchConditions": [{
+            "name": "by-landfall", "expression": format!("request.userInfo.username == '{user}'"),
+        }],
+        "variables": [
+            variable("status", map("object", "status")),
+            variable("statusBefore", map("oldObject", "status")),
+            variable("others", others("object")),
+            variable("othersBefore", others("oldObject")),
+            variable("notes", map("object.metadata", "annotations")),
+            variable("notesBefore", map("oldObject.metadata", "annotations")),
+        ],
+        "validations": [
+            unless("request.operation == 'UPDATE'", "landfall may not make Machines"),
+            unless(same("spec"), "landfall may not change the spec of a Machine"),
+            unless(
+                same_but("status", "statusBefore", "conditions"),
+                "landfall may not change the status of a Machine beside its own condition",
+            ),
+            unless(
+                "variables.others == variables.othersBefore",
+                "landfall may not change conditions of others",
+            ),
+            unless(
+                same_but("notes", "notesBefore", HOOK),
+                "landfall may change no annotation of a Machine but its own hook",
+            ),
+            unless(
+                ["labels", "finalizers", "ownerReferences"]
+                    .map(|what| format!("({})", same(&format!("metadata.{what}"))))
+                    .join(" && "),
+                "landfall may not change labels, finalizers or owners of a Machine",
+            ),
+        ],
     });
-    let bound = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
-    });
-    [policy, bound]
+    admission(name, &spec)
 }
 
 fn deployment(settings: &Settings, arguments: &[String]) -> Value {

@@ -10,7 +10,7 @@ use landfall_model::report::State;
 
 use super::condition::{Condition, Status, Words};
 use super::heard::Heard;
-use super::machine::{Machine, MachineName};
+use super::machine::Machine;
 use super::plan::{Action, Evidence, Hearing, Policy, Seen, World, plan};
 use crate::simulation::fleet::Random;
 
@@ -72,20 +72,7 @@ impl Fleet {
         let now = Timestamp::from_second(1_767_225_600).unwrap();
         let node = |(number, fate): (usize, &Fate)| {
             let name = format!("m{number}");
-            let machine = Machine {
-                id: MachineName { namespace: "ns".to_owned(), name: name.clone(), uid: format!("u{number}") },
-                cluster: "c".to_owned(),
-                created: now,
-                deleted: None,
-                is_paused: false,
-                has_hook: false,
-                provider_id: None,
-                infrastructure: None,
-                node: None,
-                addresses: BTreeSet::new(),
-                ready_since: None,
-                condition: None,
-            };
+            let machine = Machine::fresh(&name, now);
             (name, Node { fate: *fate, machine, age: 0, bundle: false, ended: None })
         };
         let nodes = fates.iter().enumerate().map(node).collect();

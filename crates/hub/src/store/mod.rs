@@ -5,6 +5,7 @@
 //! bytes each time. Bodies in their order are the node's history; a body whose verdict differs from its predecessor's is a
 //! *turn*.
 
+mod board;
 mod progress;
 
 mod packing;

@@ -1,6 +1,5 @@
 use landfall_model::Phase;
 
-use super::super::machine::MachineName;
 use super::*;
 
 fn at(second: i64) -> Timestamp {
@@ -8,20 +7,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn machine() -> Machine {
-    Machine {
-        id: MachineName { namespace: "ns".to_owned(), name: "m1".to_owned(), uid: "u1".to_owned() },
-        cluster: "c".to_owned(),
-        created: at(0),
-        deleted: None,
-        is_paused: false,
-        has_hook: false,
-        provider_id: None,
-        infrastructure: None,
-        node: None,
-        addresses: std::collections::BTreeSet::new(),
-        ready_since: None,
-        condition: None,
-    }
+    Machine::fresh("m1", at(0))
 }
 
 fn said(state: State) -> Heard {

@@ -10,20 +10,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn machine(name: &str) -> Machine {
-    Machine {
-        id: MachineName { namespace: "ns".to_owned(), name: name.to_owned(), uid: format!("uid-{name}") },
-        cluster: "c".to_owned(),
-        created: at(0),
-        deleted: None,
-        is_paused: false,
-        has_hook: false,
-        provider_id: None,
-        infrastructure: None,
-        node: None,
-        addresses: std::collections::BTreeSet::new(),
-        ready_since: None,
-        condition: None,
-    }
+    Machine::fresh(name, at(0))
 }
 
 fn said(name: &str, last_seen: i64) -> Heard {

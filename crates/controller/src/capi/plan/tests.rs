@@ -8,20 +8,7 @@ fn at(second: i64) -> Timestamp {
 }
 
 fn machine() -> Machine {
-    Machine {
-        id: MachineName { namespace: "ns".to_owned(), name: "m1".to_owned(), uid: "u1".to_owned() },
-        cluster: "c".to_owned(),
-        created: at(0),
-        deleted: None,
-        is_paused: false,
-        has_hook: false,
-        provider_id: None,
-        infrastructure: None,
-        node: None,
-        addresses: BTreeSet::new(),
-        ready_since: None,
-        condition: None,
-    }
+    Machine::fresh("m1", at(0))
 }
 
 fn said(state: State) -> Heard {
@@ -172,7 +159,7 @@ fn a_machine_is_not_written_again_and_again() {
         [(&flip, 9, false), (&flip, 10, true), (&words, 59, false), (&words, 60, true)]
     {
         let mut world = world(machine.clone(), Some(said(State::Failed)), Evidence::OnMachine);
-        world.written.insert("u1".to_owned(), at(1000 - ago));
+        world.written.insert("uid-m1".to_owned(), at(1000 - ago));
         assert_eq!(!decide(&world, None).is_empty(), is_written, "{ago} s ago");
     }
 }

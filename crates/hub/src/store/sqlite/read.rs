@@ -6,23 +6,12 @@ use landfall_model::report::State;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+use super::super::board::{EXAMPLES, LINE, MAX_BUNDLES, MAX_GROUPS, TROUBLE};
 use super::super::{
     BundleRecord, Fleet, FleetQuery, Group, Hit, NodeLine, NodeRecord, StateCount, TrendPoint, Turn,
 };
 use super::row::{self, Shown, micros};
 use crate::name::NodeName;
-
-/// Lines of trouble on a board: more causes than the catalogue has.
-const MAX_GROUPS: i64 = 200;
-/// Names shown with a group.
-const EXAMPLES: i64 = 6;
-/// Bundles listed of one node.
-const MAX_BUNDLES: i64 = 200;
-
-const TROUBLE: &str = "state IN ('failed', 'hung', 'degraded')";
-
-const LINE: &str =
-    "n.name, n.state, n.cause, n.title, n.phase, n.confidence, n.component, n.since, p.last_seen";
 
 const FILTER: &str = "(?1 IS NULL OR n.state = ?1) \
      AND (?2 IS NULL OR n.cause = ?2 OR (?2 = 'none' AND n.cause IS NULL)) \

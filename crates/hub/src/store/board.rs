@@ -1,0 +1,13 @@
+//! What boards show of a fleet, the same on every store.
+
+/// Lines of trouble on a board: more causes than the catalogue has.
+pub(super) const MAX_GROUPS: i64 = 200;
+/// Names shown with a group.
+pub(super) const EXAMPLES: i64 = 6;
+/// Bundles listed of one node.
+pub(super) const MAX_BUNDLES: i64 = 200;
+
+pub(super) const TROUBLE: &str = "state IN ('failed', 'hung', 'degraded')";
+
+pub(super) const LINE: &str =
+    "n.name, n.state, n.cause, n.title, n.phase, n.confidence, n.component, n.since, p.last_seen";
