@@ -19,6 +19,7 @@ use landfall_steps::events::Sink;
 use landfall_steps::{RunRecord, read_all};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use crate::credentials::{Credentials, HubEndpoint, ProgressEndpoint};
 use crate::oci;
@@ -195,31 +196,40 @@ impl<W: World> Teller<W> {
         }
     }
 
-    /// Until it is dropped.
-    pub async fn run(&mut self) {
-        let mut pause = FIRST_PAUSE;
-        loop {
-            if self.tell().await {
-                pause = FIRST_PAUSE;
-                self.wake.0.notified().await;
-            } else {
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
+    /// Tells what happens until the work is over, and then what is left to tell, for a short time. What is under way when
+    /// the work ends is waited for: told anew, the listener would hear it twice.
+    pub async fn run(&mut self, over: &CancellationToken) {
+        let too_long = async {
+            over.cancelled().await;
+            tokio::time::sleep(LAST_WORDS).await;
+        };
+        tokio::select! {
+            () = self.tell_all(over) => {}
+            () = too_long => tracing::warn!("Not everybody could be told how far this machine is."),
         }
     }
 
-    /// What is left to tell, for a short time.
-    pub async fn last_words(&mut self) {
-        let all = async {
-            let mut pause = FIRST_PAUSE;
-            while !self.tell().await {
-                tokio::time::sleep(pause).await;
-                pause *= 2;
+    async fn tell_all(&mut self, over: &CancellationToken) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let was_over = over.is_cancelled();
+            let heard = self.tell().await;
+            if heard && was_over {
+                return;
             }
-        };
-        if tokio::time::timeout(LAST_WORDS, all).await.is_err() {
-            tracing::warn!("Not everybody could be told how far this machine is.");
+            if heard {
+                pause = FIRST_PAUSE;
+                tokio::select! {
+                    () = self.wake.0.notified() => {}
+                    () = over.cancelled() => {}
+                }
+                continue;
+            }
+            tokio::select! {
+                () = tokio::time::sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                // Pauses may have grown long; little time is left now.
+                () = over.cancelled(), if !was_over => pause = FIRST_PAUSE,
+            }
         }
     }
 

@@ -131,19 +131,17 @@ pub async fn run<W: World>(
     let events = EventStream::new(sinks);
     let mut teller = Teller::new(world, request, plan.attempt(), given.as_ref(), &wake);
     let was_ended = ledger.record().ended().is_some();
-    let outcome = {
-        let work = run_steps(&plan, &mut ledger, &events, cancel);
-        tokio::pin!(work);
-        tokio::select! {
-            biased;
-            outcome = &mut work => outcome,
-            // Never ends: it only tells.
-            () = teller.run() => work.await,
-        }
+    let over = CancellationToken::new();
+    let work = async {
+        let outcome = run_steps(&plan, &mut ledger, &events, cancel).await;
+        over.cancel();
+        outcome.map_err(RunError::Ledger)
     };
-    let outcome = outcome.map_err(RunError::Ledger)?;
-    // One that has ended may not have been able to tell its end.
-    teller.last_words().await;
+    let telling = async {
+        teller.run(&over).await;
+        Ok(())
+    };
+    let (outcome, ()) = tokio::try_join!(work, telling)?;
     if outcome.is_final() {
         conclude(&**world, request, plan.attempt(), was_ended).await?;
     }

@@ -93,3 +93,14 @@ fn progress_that_could_not_be_told_is_kept() {
     assert_eq!(machine.progress(), told, "nothing is told twice");
     machine.check_secrets("afterwards");
 }
+
+/// An event may be with the listener, and its answer under way, when the work ends.
+#[test]
+fn each_event_is_told_once_however_slow_the_answers_are() {
+    let machine = Machine::new(Flavour::Rhel, Fault::None);
+    machine.progress_endpoint(true);
+    machine.run(&runtime(), None).unwrap();
+    let told = machine.progress();
+    assert!(told.len() > 10, "{told:?}");
+    assert_eq!(told, (1..=told.len() as u64).collect::<Vec<_>>());
+}
