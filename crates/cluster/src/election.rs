@@ -118,9 +118,7 @@ impl Election {
 fn won(written: Result<Lease, Error>, leading: Standing) -> Result<Standing, Error> {
     match written {
         Ok(_) => Ok(leading),
-        Err(error) if error.answer().is_some_and(|(code, _)| code == 409) => {
-            Ok(Standing::Following { leader: "somebody else".to_owned() })
-        }
+        Err(error) if error.is_conflict() => Ok(Standing::Following { leader: "somebody else".to_owned() }),
         Err(error) => Err(error),
     }
 }

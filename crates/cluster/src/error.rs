@@ -46,6 +46,16 @@ impl Error {
         }
     }
 
+    /// There is no such object, or no longer.
+    pub fn is_gone(&self) -> bool {
+        self.answer().is_some_and(|(code, _)| code == 404)
+    }
+
+    /// Somebody else was quicker: the object is there already, or was written since it was read.
+    pub fn is_conflict(&self) -> bool {
+        self.answer().is_some_and(|(code, _)| code == 409)
+    }
+
     /// The API server's own words.
     pub fn said(&self) -> Option<&str> {
         match self {

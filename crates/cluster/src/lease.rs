@@ -78,7 +78,7 @@ impl Cluster {
     pub async fn release_lease(&self, lease: &OwnLease) -> Result<(), Error> {
         let seen = SeenLease { namespace: lease.namespace.clone(), name: lease.name.clone(), version: None };
         match self.delete_lease(&seen).await {
-            Err(error) if error.answer().is_some_and(|(code, _)| code == 404) => Ok(()),
+            Err(error) if error.is_gone() => Ok(()),
             released => released,
         }
     }

@@ -83,7 +83,7 @@ impl Cluster {
         let objects = self.dynamic(kind);
         let parameters = DeleteParams::default();
         match self.ask(|| format!("delete {} {name}", kind.kind), objects.delete(name, &parameters)).await {
-            Err(error) if error.answer().is_some_and(|(code, _)| code == 404) => Ok(()),
+            Err(error) if error.is_gone() => Ok(()),
             deleted => deleted.map(drop),
         }
     }

@@ -101,7 +101,7 @@ impl Cluster {
             serde_json::from_value(manifest).map_err(|source| Error::Manifest { kind: "Pod", source })?;
         let parameters = PostParams::default();
         match self.ask(|| format!("create a pod in {namespace}"), pods.create(&parameters, &pod)).await {
-            Err(error) if error.answer().is_some_and(|(code, _)| code == 409) => Ok(()),
+            Err(error) if error.is_conflict() => Ok(()),
             created => created.map(drop),
         }
     }
@@ -112,7 +112,7 @@ impl Cluster {
         let parameters = DeleteParams::default();
         let asked = || format!("delete pod {namespace}/{name}");
         match self.ask(asked, pods.delete(name, &parameters)).await {
-            Err(error) if error.answer().is_some_and(|(code, _)| code == 404) => Ok(()),
+            Err(error) if error.is_gone() => Ok(()),
             deleted => deleted.map(drop),
         }
     }

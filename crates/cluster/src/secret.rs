@@ -73,7 +73,7 @@ impl Cluster {
         let parameters = PostParams::default();
         let asked = || format!("create Secret {namespace}/{name}");
         match self.ask(asked, secrets.create(&parameters, &object)).await {
-            Err(error) if error.answer().is_some_and(|(code, _)| code == 409) => Ok(()),
+            Err(error) if error.is_conflict() => Ok(()),
             created => created.map(drop),
         }
     }
@@ -84,7 +84,7 @@ impl Cluster {
         let parameters = DeleteParams::default();
         let asked = || format!("delete Secret {namespace}/{name}");
         match self.ask(asked, secrets.delete(name, &parameters)).await {
-            Err(error) if error.answer().is_some_and(|(code, _)| code == 404) => Ok(()),
+            Err(error) if error.is_gone() => Ok(()),
             deleted => deleted.map(drop),
         }
     }

@@ -92,7 +92,7 @@ async fn replace(
         let version = &object["metadata"]["resourceVersion"];
         let patch = json!({"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}});
         match cluster.merge_placed(&kind, machine.place(), MANAGER, Part::Status, &patch).await {
-            Err(error) if error.answer().is_some_and(|(code, _)| code == 409) => {}
+            Err(error) if error.is_conflict() => {}
             written => return written.map(|()| Outcome::Done),
         }
     }

@@ -83,7 +83,7 @@ pub async fn machines(cluster: &Cluster, shape: Shape) -> Result<Vec<Machine>, L
 /// What nodes wrote into the cluster itself. Where the kind is not installed nobody wrote.
 pub async fn reports(cluster: &Cluster) -> Result<Vec<report::Found>, LookError> {
     match cluster.objects_as(&report::KIND, |object| report::read(&object)).await {
-        Err(error) if error.answer().is_some_and(|(code, _)| code == 404) => Ok(Vec::new()),
+        Err(error) if error.is_gone() => Ok(Vec::new()),
         found => Ok(found?),
     }
 }
