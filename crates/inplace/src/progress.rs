@@ -66,9 +66,8 @@ pub struct Teller<W> {
     shown: Option<State>,
 }
 
-/// What the webhook is told of an event.
-pub fn message(event: &Event, request: &Request, endpoint: &ProgressEndpoint) -> Value {
-    let state = story::after(event);
+/// What the webhook is told of an event that led to this state.
+pub fn message(event: &Event, state: &State, request: &Request, endpoint: &ProgressEndpoint) -> Value {
     let step = match &event.what {
         Happening::Step { step, .. } => Some(step.as_str()),
         _ => None,
@@ -88,8 +87,7 @@ pub fn message(event: &Event, request: &Request, endpoint: &ProgressEndpoint) ->
 }
 
 /// What the hub is told of it.
-fn progress(event: &Event) -> Progress {
-    let mut state = story::after(event);
+fn progress(event: &Event, mut state: State) -> Progress {
     if let State::Failed { reason, .. } | State::RolledBack { reason, .. } = &mut state {
         *reason = reason.chars().take(MAX_REASON).collect();
     }
@@ -124,6 +122,7 @@ impl Listener {
         credentials: &Credentials,
         request: &Request,
         event: &Event,
+        state: State,
     ) -> Option<(Trust, Exchange)> {
         let post = |url: String, body: String| Exchange {
             method: Method::Post,
@@ -137,7 +136,7 @@ impl Listener {
         let (trust, question) = match self {
             Self::Webhook => {
                 let endpoint = credentials.progress.as_ref()?;
-                let body = message(event, request, endpoint).to_string();
+                let body = message(event, &state, request, endpoint).to_string();
                 let question = post(endpoint.url.clone(), body)
                     .header("x-one-time-password", endpoint.password.expose().clone())
                     .header("idempotency-key", format!("{}-{}", event.attempt, event.sequence));
@@ -150,7 +149,7 @@ impl Listener {
                     url.trim_end_matches('/'),
                     oci::escape(&request.node)
                 );
-                let body = serde_json::to_string(&progress(event)).ok()?;
+                let body = serde_json::to_string(&progress(event, state)).ok()?;
                 let question = post(url, body).header("authorization", format!("Bearer {}", token.expose()));
                 (authorities.clone(), question)
             }
@@ -253,8 +252,10 @@ impl<W: World> Teller<W> {
         let credentials = given.as_ref().and_then(|given| given.credentials.as_ref().ok());
         let Some(credentials) = credentials else { return true };
         let (listener, told) = self.told[place];
-        for event in record.events_after(told) {
-            let question = listener.question(credentials, &self.request, event);
+        let events = record.events_after(0);
+        for (number, event) in events.iter().enumerate().filter(|(_, event)| event.sequence > told) {
+            let state = story::after(&events[..=number]);
+            let question = listener.question(credentials, &self.request, event, state);
             let Some((trust, question)) = question else { return true };
             match self.world.exchange(&trust, &question).await {
                 // What it will never take must not hold up what comes behind it.

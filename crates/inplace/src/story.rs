@@ -11,24 +11,8 @@ use crate::steps::{
 
 /// The state of an attempt.
 pub fn state(record: &RunRecord) -> State {
-    match record.ended() {
-        Some(Outcome::Done) => return State::Done,
-        Some(Outcome::RolledBack { step, reason }) => {
-            // Before anything was installed there was nothing to take back, and behind the daemon's work no way.
-            return match step.as_str() {
-                CLAIM | PREFLIGHT | STAGE | VERIFY | CLEAR_UP => {
-                    State::Failed { reason, step, retryable: false }
-                }
-                _ => State::RolledBack { reason, step },
-            };
-        }
-        Some(Outcome::Failed { step, reason, .. } | Outcome::RollbackFailed { step, reason, .. }) => {
-            return State::Failed { reason, step, retryable: false };
-        }
-        Some(Outcome::Abandoned { reason }) => {
-            return State::Failed { reason, step: current(record).to_owned(), retryable: false };
-        }
-        _ => {}
+    if let Some(state) = record.ended().and_then(|outcome| ended(outcome, current(record))) {
+        return state;
     }
     let Some(step) = record.steps().iter().find(|step| !step.state.is_behind()) else { return State::Done };
     match &step.state {
@@ -55,9 +39,14 @@ fn before(step: &str) -> State {
     }
 }
 
-/// The state an event led to: what is told of it stays the same however often it is told.
-pub fn after(event: &Event) -> State {
-    match &event.what {
+/// The state that the last of these events of an attempt led to: what is told of it stays the same however often it is told.
+/// A process that takes the attempt up again changes nothing by that.
+pub fn after(events: &[Event]) -> State {
+    events.iter().rev().find_map(led_to).unwrap_or(State::Requested)
+}
+
+fn led_to(event: &Event) -> Option<State> {
+    Some(match &event.what {
         Happening::Step { step, state, .. } => match state {
             StepState::Failed { reason, retry } => State::Failed {
                 reason: reason.clone(),
@@ -68,14 +57,28 @@ pub fn after(event: &Event) -> State {
             state if state.is_behind() => reached(step),
             _ => before(step),
         },
-        Happening::Ended { outcome: Outcome::Done } => State::Done,
-        Happening::Ended { outcome: Outcome::RolledBack { step, reason } } => {
-            State::RolledBack { reason: reason.clone(), step: step.clone() }
+        Happening::Reopened { step } => before(step),
+        Happening::Ended { outcome } => return ended(outcome.clone(), ""),
+        Happening::Opened { .. } | Happening::Progress { .. } => return None,
+    })
+}
+
+/// The state of an attempt that came to this end at this step; nothing where it is none.
+fn ended(outcome: Outcome, current: &str) -> Option<State> {
+    match outcome {
+        Outcome::Done => Some(State::Done),
+        Outcome::RolledBack { step, reason } => Some(match step.as_str() {
+            // Before anything was installed there was nothing to take back, and behind the daemon's work no way.
+            CLAIM | PREFLIGHT | STAGE | VERIFY | CLEAR_UP => State::Failed { reason, step, retryable: false },
+            _ => State::RolledBack { reason, step },
+        }),
+        Outcome::Failed { step, reason, .. } | Outcome::RollbackFailed { step, reason, .. } => {
+            Some(State::Failed { reason, step, retryable: false })
         }
-        Happening::Ended {
-            outcome: Outcome::Failed { step, reason, .. } | Outcome::RollbackFailed { step, reason, .. },
-        } => State::Failed { reason: reason.clone(), step: step.clone(), retryable: false },
-        _ => State::Requested,
+        Outcome::Abandoned { reason } => {
+            Some(State::Failed { reason, step: current.to_owned(), retryable: false })
+        }
+        _ => None,
     }
 }
 
@@ -112,4 +115,61 @@ pub fn text(record: &RunRecord) -> String {
         _ => String::new(),
     };
     format!("{}{tail}\n", state.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_model::step::Start;
+
+    use super::*;
+
+    fn events(happenings: Vec<Happening>) -> Vec<Event> {
+        let event = |(sequence, what)| Event {
+            format: 1,
+            attempt: "a".to_owned(),
+            sequence,
+            part: 0,
+            time: jiff::Timestamp::UNIX_EPOCH,
+            boot_id: "b".to_owned(),
+            what,
+        };
+        (1..).zip(happenings).map(event).collect()
+    }
+
+    fn opened(start: Start) -> Happening {
+        Happening::Opened { run: "in-place".to_owned(), steps: Vec::new(), start }
+    }
+
+    fn step(name: &str, state: StepState) -> Happening {
+        Happening::Step { step: name.to_owned(), state, attempts: 1 }
+    }
+
+    #[test]
+    fn a_process_that_comes_again_asks_for_nothing_anew() {
+        let events = events(vec![
+            opened(Start::Fresh),
+            step(CLAIM, StepState::Done),
+            step(GO_DOWN, StepState::RebootNeeded),
+            opened(Start::Restarted),
+            opened(Start::Rebooted),
+            step(GO_DOWN, StepState::Done),
+        ]);
+        let told: Vec<State> = (1..=events.len()).map(|count| after(&events[..count])).collect();
+        let down = State::Rebooting;
+        assert_eq!(
+            told,
+            [State::Requested, State::Claimed, down.clone(), down.clone(), down, State::Applying]
+        );
+    }
+
+    /// The machine itself and those who are told do not differ about the end.
+    #[test]
+    fn where_nothing_was_taken_back_nobody_is_told_that_it_was() {
+        let end = |outcome| after(&events(vec![step(CLAIM, StepState::Done), Happening::Ended { outcome }]));
+        let (step, reason) = (PREFLIGHT.to_owned(), "no".to_owned());
+        let failed = State::Failed { reason: reason.clone(), step: step.clone(), retryable: false };
+        assert_eq!(end(Outcome::RolledBack { step, reason }), failed);
+        let abandoned = end(Outcome::Abandoned { reason: "another".to_owned() });
+        assert!(matches!(abandoned, State::Failed { retryable: false, .. }), "{abandoned:?}");
+    }
 }

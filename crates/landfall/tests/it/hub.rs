@@ -1,11 +1,13 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use landfall_testkit::{Durability, Postgres, Process, free_port, have};
+use landfall_pki::{Authority, Leaf, Purpose};
+use landfall_testkit::{Durability, HOST_ADDRESS, Postgres, Process, free_port, have};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -34,6 +36,42 @@ fn start_on(bench: &Bench, port: u16, store: &str) -> Process {
     })
     .unwrap();
     hub
+}
+
+/// A hub that machines reach: with TLS and tokens. Gives its port as well.
+pub(crate) fn start_guarded(bench: &Bench, authority: &Authority) -> (Process, u16) {
+    let leaf = Leaf::new("hub", Purpose::Serve).names([HOST_ADDRESS.to_string(), "127.0.0.1".to_owned()]);
+    let served = authority.issue(&leaf).unwrap();
+    bench.file("hub-ca.crt", authority.certificate());
+    bench.file("hub.crt", &served.certificate);
+    bench.file("hub.pem", served.key.expose());
+    let port = free_port().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
+    let mut hub = Process::start("hub", program, bench.path(), |command| {
+        command.current_dir(bench.path()).args(["hub", "--listen", &format!("0.0.0.0:{port}")]);
+        command.args(["--store", "sqlite:hub.db", "--objects", "file:bundles", "--token-key", "tokens.key"]);
+        command.args(["--tls-cert", "hub.crt", "--tls-key", "hub.pem"]);
+    })
+    .unwrap();
+    hub.wait_until("it listens", PATIENCE, || TcpStream::connect(("127.0.0.1", port)).ok()).unwrap();
+    (hub, port)
+}
+
+/// A token for such a hub.
+pub(crate) fn token(bench: &Bench, kind: &str, name: &str) -> String {
+    let run = bench.run(&["hub", "token", kind, name, "--token-key", "tokens.key"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    run.stdout.trim().to_owned()
+}
+
+/// What such a hub shows to a viewer.
+#[track_caller]
+pub(crate) fn view(bench: &Bench, port: u16, path: &str) -> Value {
+    let header = format!("authorization: Bearer {}", token(bench, "viewer", "ann"));
+    let mut curl = Command::new("curl");
+    curl.current_dir(bench.path()).args(["-sS", "--noproxy", "*", "-m", "60", "--cacert", "hub-ca.crt"]);
+    let output = curl.args(["-H", &header, &format!("https://127.0.0.1:{port}{path}")]).output().unwrap();
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
 /// One request; nothing when the hub is gone.

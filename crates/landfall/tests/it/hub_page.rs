@@ -1,46 +1,21 @@
 //! From kubeadm's exit on a real machine to the verdict on a page that an operator has open.
 
 use std::io::Write as _;
-use std::path::Path;
 use std::time::Duration;
 
-use landfall_pki::{Authority, Leaf, Purpose};
+use landfall_pki::Authority;
 use landfall_testkit::{
-    BootstrapToken, Browser, HOST_ADDRESS, Invitation, Key, Node, NodeSpec, Process, eventually, free_port,
-    have,
+    BootstrapToken, Browser, HOST_ADDRESS, Invitation, Key, Node, NodeSpec, eventually, have,
 };
 use serde_json::json;
 
 use crate::command::Bench;
+use crate::hub::{start_guarded, token};
 
 const CAUSE: &str = "apiserver-unreachable";
 const LIMIT: Duration = Duration::from_secs(120);
 /// The promise is two seconds on a machine with nothing else to do; the tests' machine has much else to do.
 const GENEROUS: i64 = 60_000;
-
-/// A hub that nodes reach: with TLS and tokens. Gives its port as well.
-fn hub(bench: &Bench, authority: &Authority) -> (Process, u16) {
-    let leaf = Leaf::new("hub", Purpose::Serve).names([HOST_ADDRESS.to_string(), "127.0.0.1".to_owned()]);
-    let served = authority.issue(&leaf).unwrap();
-    bench.file("hub.crt", &served.certificate);
-    bench.file("hub.pem", served.key.expose());
-    let port = free_port().unwrap();
-    let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
-    let mut hub = Process::start("hub", program, bench.path(), |command| {
-        command.current_dir(bench.path()).args(["hub", "--listen", &format!("0.0.0.0:{port}")]);
-        command.args(["--store", "sqlite:hub.db", "--objects", "file:bundles", "--token-key", "tokens.key"]);
-        command.args(["--tls-cert", "hub.crt", "--tls-key", "hub.pem"]);
-    })
-    .unwrap();
-    hub.wait_until("it listens", LIMIT, || std::net::TcpStream::connect(("127.0.0.1", port)).ok()).unwrap();
-    (hub, port)
-}
-
-fn token(bench: &Bench, kind: &str, name: &str) -> String {
-    let run = bench.run(&["hub", "token", kind, name, "--token-key", "tokens.key"]);
-    assert_eq!(run.code, 0, "{run:?}");
-    run.stdout.trim().to_owned()
-}
 
 /// A machine whose API server does not listen, with the agent installed as a release installs it.
 fn machine(authority: &Authority, token: &str, port: u16) -> NodeSpec {
@@ -84,7 +59,7 @@ fn a_failed_join_is_on_the_open_page_at_once() {
     }
     let bench = Bench::new();
     let authority = Authority::new("test CA", 1).unwrap();
-    let (hub, port) = hub(&bench, &authority);
+    let (hub, port) = start_guarded(&bench, &authority);
     let (node_token, viewer) = (token(&bench, "node", "castaway"), token(&bench, "viewer", "ann"));
 
     // An operator who has logged in and waits.

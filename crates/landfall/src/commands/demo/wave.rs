@@ -52,7 +52,7 @@ fn carry(hub: &str, machine: &str) -> Result<Vec<&'static str>> {
             boot_id: "demo".to_owned(),
             what,
         };
-        let state = story::after(&event);
+        let state = story::after(std::slice::from_ref(&event));
         let mut random = [0; 10];
         getrandom::fill(&mut random).context("choose an id")?;
         let id = ReportId::new(time, random);
@@ -112,7 +112,7 @@ mod tests {
             boot_id: String::new(),
             what,
         };
-        let states: Vec<_> = happenings().into_iter().map(|what| story::after(&event(what))).collect();
+        let states: Vec<_> = happenings().into_iter().map(|what| story::after(&[event(what)])).collect();
         assert_eq!(states.first(), Some(&InPlace::Claimed));
         assert_eq!(states.iter().filter(|state| **state == InPlace::Rebooting).count(), 2);
         assert_eq!(states.last(), Some(&InPlace::Done));
