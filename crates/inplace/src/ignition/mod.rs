@@ -111,11 +111,19 @@ impl Ignition {
             files.retain(|file| file["path"] != path);
             files.push(entry.clone());
         }
-        let users = ignition["passwd"]["users"].as_array();
-        if users.is_none_or(Vec::is_empty) {
-            ignition["passwd"]["users"] = json!([{"name": "core", "sshAuthorizedKeys": [""]}]);
-        } else if ignition["passwd"]["users"][0]["sshAuthorizedKeys"].as_array().is_none_or(Vec::is_empty) {
-            ignition["passwd"]["users"][0]["sshAuthorizedKeys"] = json!([""]);
+        let passwd = ignition.as_object_mut().ok_or(shape("`spec.config` is an object"))?;
+        let passwd = passwd.entry("passwd").or_insert_with(|| json!({}));
+        let passwd = passwd.as_object_mut().ok_or(shape("`passwd` is an object"))?;
+        let users = passwd.entry("users").or_insert_with(|| json!([]));
+        let users = users.as_array_mut().ok_or(shape("`passwd.users` is a list"))?;
+        if users.is_empty() {
+            users.push(json!({"name": "core"}));
+        }
+        let first = users.first_mut().and_then(Value::as_object_mut);
+        let keys = first.ok_or(shape("a user is an object"))?.entry("sshAuthorizedKeys");
+        let keys = keys.or_insert_with(|| json!([]));
+        if keys.as_array().is_none_or(Vec::is_empty) {
+            *keys = json!([""]);
         }
         Ok(config)
     }

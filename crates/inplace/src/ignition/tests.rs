@@ -30,6 +30,31 @@ fn the_two_files_are_added_once_and_keep_their_content() {
     assert_eq!(complete["spec"]["config"]["passwd"]["users"][0]["sshAuthorizedKeys"], json!([""]));
 }
 
+/// Whoever wrote it, a document of another shape is refused with the place named, and ends nothing else.
+#[test]
+fn odd_shapes_deep_in_the_machine_config_are_refused() {
+    let complete = |config: Value| {
+        let config = json!({"kind": "MachineConfig", "spec": {"config": config}});
+        let added = ADDED_FILES.map(|path| file(path, ""));
+        let [first, second] = added;
+        document(&[file(MACHINE_CONFIG, &config.to_string()), first, second]).complete_machine_config()
+    };
+    for (odd, place) in [
+        (json!({"storage": []}), "`storage`"),
+        (json!({"storage": {"files": {"path": "/x"}}}), "`storage.files`"),
+        (json!({"passwd": "core"}), "`passwd`"),
+        (json!({"passwd": ["core"]}), "`passwd`"),
+        (json!({"passwd": {"users": "core"}}), "`passwd.users`"),
+        (json!({"passwd": {"users": ["core"]}}), "a user"),
+    ] {
+        let error = complete(odd.clone()).unwrap_err().to_string();
+        assert!(error.contains(place), "{odd}: {error}");
+    }
+    let users = json!([{"name": "core", "sshAuthorizedKeys": "key"}]);
+    let kept = complete(json!({"passwd": {"users": users}})).unwrap();
+    assert_eq!(kept["spec"]["config"]["passwd"]["users"][0]["sshAuthorizedKeys"], json!([""]));
+}
+
 #[test]
 fn what_is_missing_is_named() {
     let without = document(&[file(MACHINE_CONFIG, &machine_config())]);
