@@ -53,6 +53,7 @@ async fn a_fleet_is_led() {
     let (first, second) = (Led::start(&stage, "one").await, Led::start(&stage, "two").await);
     one_leads(&first, &second);
     a_refused_pod_is_told_at_once(&stage, "w2", [&first, &second]);
+    a_hindered_pod_is_told_at_once(&stage, "w2");
     a_budget_is_honoured(&stage);
     the_pod_is_on_the_node_with_its_secret(&stage);
     a_node_without_a_secret_waits(&stage);
@@ -170,6 +171,7 @@ fn a_refused_pod_is_told_at_once(stage: &Stage, node: &str, controllers: [&Led; 
     });
     let refused = |led: &Led| !led.metrics.text().contains("landfall_controller_pods_refused_total 0\n");
     assert!(controllers.into_iter().any(refused), "the metric counts it");
+    a_secret_that_goes_is_told_at_once(stage, node);
     for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
         stage.kubectl(&["delete", kind, "no-pods"]);
     }
@@ -178,6 +180,51 @@ fn a_refused_pod_is_told_at_once(stage: &Stage, node: &str, controllers: [&Led; 
         stage.exists("pod", NAMESPACE, &pod).then_some(())
     });
     stage.wait("the refusal to be history", || stage.status(node, "reason").is_none().then_some(()));
+}
+
+/// The node is handed over and has no pod yet: nothing but the Secret is in the way now.
+fn a_secret_that_goes_is_told_at_once(stage: &Stage, node: &str) {
+    let secret = format!("ibm-ipb-{node}");
+    stage.kubectl(&["delete", "secret", "-n", NAMESPACE, &secret]);
+    stage.wait("the missing Secret to be told", || {
+        (stage.status(node, "reason").as_deref() == Some("SecretMissing")).then_some(())
+    });
+    assert_eq!(stage.status(node, "phase").as_deref(), Some("HandedOver"));
+    stage.secret(&secret);
+    stage.wait("the Secret to be used", || {
+        (stage.status(node, "reason").as_deref() == Some("PodRefused")).then_some(())
+    });
+}
+
+/// In the kubelet's words; and a pod that its node turned away makes way for another.
+fn a_hindered_pod_is_told_at_once(stage: &Stage, node: &str) {
+    let pod = format!("landfall-in-place-{node}");
+    let report = |status: &serde_json::Value| {
+        let patch = json!({"status": status}).to_string();
+        stage.kubectl(&["patch", "pod", &pod, "-n", NAMESPACE, "--subresource=status", "-p", &patch]);
+    };
+    let hindered = |why: &str| {
+        stage.wait("the hindrance to be told", || {
+            let told = stage.status(node, "message").is_some_and(|message| message.contains(why));
+            (told && stage.status(node, "reason").as_deref() == Some("PodHindered")).then_some(())
+        });
+    };
+    let container = stage.get_in(NAMESPACE, "pod", &pod, "{.spec.containers[0].name}").unwrap();
+    let waiting = json!({"reason": "ImagePullBackOff", "message": "no such image"});
+    report(&json!({"containerStatuses": [{"name": container, "image": "x", "imageID": "", "ready": false,
+        "restartCount": 0, "state": {"waiting": waiting}}]}));
+    hindered("ImagePullBackOff: no such image");
+
+    let uid = || stage.get_in(NAMESPACE, "pod", &pod, "{.metadata.uid}");
+    let first = uid();
+    assert!(first.is_some());
+    let failed =
+        json!({"phase": "Failed", "reason": "OutOfmemory", "message": "no room", "containerStatuses": null});
+    report(&failed);
+    stage.wait("another pod", || uid().filter(|uid| Some(uid) != first.as_ref()).map(drop));
+    stage.wait("the hindrance to be history", || stage.status(node, "reason").is_none().then_some(()));
+    let events = stage.kubectl(&["get", "events", "-n", "default", "-o", "jsonpath={.items[*].reason}"]);
+    assert!(events.contains("PodHindered"), "{events}");
 }
 
 fn a_budget_is_honoured(stage: &Stage) {

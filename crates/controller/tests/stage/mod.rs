@@ -102,26 +102,7 @@ impl Stage {
     }
 
     pub(crate) fn boot(&self, name: &str, boot: &str) {
-        let info = [
-            "architecture",
-            "containerRuntimeVersion",
-            "kernelVersion",
-            "kubeProxyVersion",
-            "kubeletVersion",
-            "machineID",
-            "operatingSystem",
-            "osImage",
-            "systemUUID",
-        ];
-        let mut info: serde_json::Map<String, Value> =
-            info.iter().map(|key| ((*key).to_owned(), json!("x"))).collect();
-        info.insert("bootID".to_owned(), json!(boot));
-        let status = json!({"status": {
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}],
-            "nodeInfo": info,
-        }});
-        let patch = status.to_string();
-        self.kubectl(&["patch", "node", name, "--subresource=status", "--type=strategic", "-p", &patch]);
+        self.server.report_ready(name, boot).unwrap();
         // Whatever the cluster taints a new node with: nothing here would take it away.
         self.kubectl(&["patch", "node", name, "--type=merge", "-p", r#"{"spec":{"taints":null}}"#]);
     }

@@ -169,26 +169,7 @@ impl Bed {
 
     /// What a kubelet of this boot would report.
     fn be_ready(&self) {
-        let keys = [
-            "architecture",
-            "containerRuntimeVersion",
-            "kernelVersion",
-            "kubeProxyVersion",
-            "kubeletVersion",
-            "machineID",
-            "operatingSystem",
-            "osImage",
-            "systemUUID",
-        ];
-        let mut info: serde_json::Map<String, Value> =
-            keys.iter().map(|key| ((*key).to_owned(), json!("x"))).collect();
-        info.insert("bootID".to_owned(), json!(self.node.boot_id().unwrap()));
-        let patch = json!({"status": {"nodeInfo": info,
-            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}]}});
-        let patch = patch.to_string();
-        self.api
-            .kubectl(&["patch", "node", NODE, "--subresource=status", "--type=strategic", "-p", &patch])
-            .unwrap();
+        self.api.report_ready(NODE, &self.node.boot_id().unwrap()).unwrap();
     }
 
     fn is_labelled(&self) -> bool {
