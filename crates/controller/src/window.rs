@@ -25,9 +25,13 @@ pub struct Window {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no window of time such as `Mon-Fri 22:00-06:00 +01:00`")]
-pub struct WindowError {
-    text: String,
+pub enum WindowError {
+    #[error("it is no window of time such as `Mon-Fri 22:00-06:00 +01:00`")]
+    Shape,
+    #[error(
+        "`{zone}` is a zone by its name: give its offset from UTC instead, such as `+01:00`, and another one in summer"
+    )]
+    Zone { zone: String },
 }
 
 // === impl Window ===
@@ -46,17 +50,23 @@ impl FromStr for Window {
     type Err = WindowError;
 
     fn from_str(text: &str) -> Result<Self, WindowError> {
-        read(text).ok_or_else(|| WindowError { text: text.to_owned() })
+        read(text).ok_or_else(|| match text.trim().rsplit_once(char::is_whitespace) {
+            // Whole but for a word that is none of ours: `Europe/Berlin`, `CET`.
+            Some((rest, word)) if is_name(word) && read(rest).is_some() => {
+                WindowError::Zone { zone: word.to_owned() }
+            }
+            _ => WindowError::Shape,
+        })
     }
+}
+
+fn is_name(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_alphabetic())
 }
 
 fn read(text: &str) -> Option<Window> {
     let mut words: Vec<&str> = text.split_whitespace().collect();
-    let days = if words.first()?.starts_with(|c: char| c.is_ascii_alphabetic()) {
-        days(words.remove(0))?
-    } else {
-        [true; 7]
-    };
+    let days = if is_name(words.first()?) { days(words.remove(0))? } else { [true; 7] };
     let (from, to) = words.first()?.split_once('-')?;
     let (from, to) = (time(from)?, time(to)?);
     let offset = match words.get(1..)? {
@@ -151,6 +161,23 @@ mod tests {
             "+1:00-2:00",
         ] {
             assert!(text.parse::<Window>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_zone_by_its_name_is_answered_with_what_to_write() {
+        for (text, zone) in [
+            ("Mon-Fri 22:00-06:00 Europe/Berlin", "Europe/Berlin"),
+            ("22:00-06:00 CET", "CET"),
+            ("Sat,Sun 00:00-24:00 America/Argentina/Buenos_Aires", "America/Argentina/Buenos_Aires"),
+        ] {
+            let error = text.parse::<Window>().unwrap_err();
+            assert_eq!(error, WindowError::Zone { zone: zone.to_owned() }, "{text}");
+            assert!(error.to_string().contains("offset from UTC"), "{error}");
+        }
+        for text in ["", "Mon", "Mon-Fri", "22:00", "22:00-06:00 +15:00", "Mon 22:00-06:00 UTC 1", "at night"]
+        {
+            assert_eq!(text.parse::<Window>(), Err(WindowError::Shape), "{text}");
         }
     }
 }

@@ -17,6 +17,30 @@ use crate::flavour::Flavour;
 /// A token, some URLs and a certificate authority or two.
 pub const MAX_BYTES: u64 = 1024 * 1024;
 
+/// Every field but `registry_auth`, which may be an object.
+const TEXTS: [&str; 12] = [
+    "ignition_url",
+    "ignition_token",
+    "ca_cert",
+    "bootstrap_url",
+    "bootstrap_secret",
+    "workerid",
+    "clusterid",
+    "region",
+    "progress_url",
+    "hub_url",
+    "hub_token",
+    "hub_ca_cert",
+];
+/// What is given, and what it is of no use without: nobody would be told anything, and nobody would notice.
+const PAIRS: [(&str, &str); 5] = [
+    ("bootstrap_url", "bootstrap_secret"),
+    ("progress_url", "bootstrap_secret"),
+    ("hub_url", "hub_token"),
+    ("hub_token", "hub_url"),
+    ("hub_ca_cert", "hub_url"),
+];
+
 /// What the Secret says, whole.
 #[expect(missing_debug_implementations, reason = "holds credentials")]
 pub struct Credentials {
@@ -70,8 +94,14 @@ pub struct HubEndpoint {
 /// Every way in which the Secret cannot be used, at once.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CredentialsError {
+    #[error("the Secret is not JSON: line {line}, column {column}")]
+    NotJson { line: usize, column: usize },
     #[error("the Secret is not a JSON object")]
-    NotJson,
+    NotObject,
+    #[error("this is a whole object of Kubernetes: only what its key `bootstrap` holds is wanted, decoded")]
+    Manifest,
+    #[error("`{field}` of the Secret is not text")]
+    NotText { field: &'static str },
     #[error("the Secret lacks {}", names(missing))]
     Incomplete { missing: Vec<&'static str> },
     #[error("`{field}` of the Secret is not an https:// URL")]
@@ -87,8 +117,20 @@ pub enum CredentialsError {
 impl Credentials {
     /// Reads the JSON for a machine of this flavour.
     pub fn parse(json: &Secret<Vec<u8>>, flavour: Flavour) -> Result<Self, CredentialsError> {
-        let value: Value = serde_json::from_slice(json.expose()).map_err(|_| CredentialsError::NotJson)?;
-        let object = value.as_object().ok_or(CredentialsError::NotJson)?;
+        // Not the parser's own words: they may quote what it read.
+        let not_json = |error: serde_json::Error| CredentialsError::NotJson {
+            line: error.line(),
+            column: error.column(),
+        };
+        let value: Value = serde_json::from_slice(json.expose()).map_err(not_json)?;
+        let object = value.as_object().ok_or(CredentialsError::NotObject)?;
+        if object.contains_key("apiVersion") && object.contains_key("kind") {
+            return Err(CredentialsError::Manifest);
+        }
+        let is_text = |name: &str| object.get(name).is_none_or(|value| value.is_string() || value.is_null());
+        if let Some(field) = TEXTS.into_iter().find(|name| !is_text(name)) {
+            return Err(CredentialsError::NotText { field });
+        }
         let text = |name: &str| {
             let text = object.get(name).and_then(Value::as_str).map(str::trim);
             text.filter(|text| !text.is_empty()).map(str::to_owned)
@@ -97,14 +139,16 @@ impl Credentials {
             Flavour::Rhcos => &["ignition_url", "ignition_token", "ca_cert"],
             Flavour::Rhel => &["bootstrap_url", "bootstrap_secret", "workerid", "clusterid", "region"],
         };
-        let hub: &[&'static str] = if text("hub_url").is_some() { &["hub_token"] } else { &[] };
-        let required = required.iter().chain(hub).copied();
-        let missing: Vec<&'static str> = required.filter(|name| text(name).is_none()).collect();
+        // What one field makes no sense without.
+        let pairs = PAIRS.iter().filter(|(given, _)| text(given).is_some()).map(|(_, needed)| needed);
+        let required = required.iter().chain(pairs).copied();
+        let mut missing: Vec<&'static str> = required.filter(|name| text(name).is_none()).collect();
+        missing.dedup();
         if !missing.is_empty() {
             return Err(CredentialsError::Incomplete { missing });
         }
         for field in ["ignition_url", "bootstrap_url", "progress_url", "hub_url"] {
-            if text(field).is_some_and(|url| !url.starts_with("https://")) {
+            if text(field).is_some_and(|url| !is_protected(&url)) {
                 return Err(CredentialsError::NotProtected { field });
             }
         }
@@ -174,6 +218,13 @@ pub fn digest(json: &Secret<Vec<u8>>) -> String {
     Sha256::digest(json.expose()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// A host follows, and nothing that no URL has.
+fn is_protected(url: &str) -> bool {
+    let rest = url.strip_prefix("https://").unwrap_or_default();
+    rest.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '[')
+        && !url.contains(|c: char| c.is_whitespace() || c.is_control())
+}
+
 fn names(missing: &[&'static str]) -> String {
     missing.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
@@ -214,7 +265,42 @@ mod tests {
     fn everything_that_is_missing_is_told_at_once() {
         let error = refused(&json!({"ignition_url": "https://i", "ca_cert": ""}), Flavour::Rhcos);
         assert_eq!(error.to_string(), "the Secret lacks `ignition_token`, `ca_cert`");
-        assert_eq!(refused(&json!([]), Flavour::Rhel), CredentialsError::NotJson);
+        assert_eq!(refused(&json!([]), Flavour::Rhel), CredentialsError::NotObject);
+    }
+
+    #[test]
+    fn half_of_an_endpoint_is_not_passed_over() {
+        let whole = json!({"ignition_url": "https://i", "ignition_token": "t", "ca_cert": CA});
+        for (given, lacks) in [
+            (&["progress_url"][..], "bootstrap_secret"),
+            (&["bootstrap_url", "progress_url"], "bootstrap_secret"),
+            (&["hub_url"], "hub_token"),
+            (&["hub_token", "hub_ca_cert"], "hub_url"),
+        ] {
+            let mut secret = whole.clone();
+            for name in given {
+                secret[*name] = json!("https://x");
+            }
+            let expected = CredentialsError::Incomplete { missing: vec![lacks] };
+            assert_eq!(refused(&secret, Flavour::Rhcos), expected, "{given:?}");
+        }
+    }
+
+    #[test]
+    fn what_people_hand_in_instead_is_named() {
+        let cut = Secret::new(b"{\"ignition_url\": \"https://i\",\n \"ignition_token\": s3cret}".to_vec());
+        let error = Credentials::parse(&cut, Flavour::Rhcos).err().unwrap();
+        assert_eq!(error.to_string(), "the Secret is not JSON: line 2, column 20");
+        let object = json!({"apiVersion": "v1", "kind": "Secret", "data": {"bootstrap": "e30="}});
+        assert_eq!(refused(&object, Flavour::Rhcos), CredentialsError::Manifest);
+        let number = json!({"workerid": 7});
+        assert_eq!(refused(&number, Flavour::Rhel), CredentialsError::NotText { field: "workerid" });
+        let rhcos = |url: &str| json!({"ignition_url": url, "ignition_token": "t", "ca_cert": CA});
+        for url in ["https://", "https:///x", "https://?", "https://a b/", "https://a/\u{7}", "HTTP://a"] {
+            let expected = CredentialsError::NotProtected { field: "ignition_url" };
+            assert_eq!(refused(&rhcos(url), Flavour::Rhcos), expected, "{url}");
+        }
+        assert!(parse(&rhcos("https://[fd00::1]:22623/config/worker"), Flavour::Rhcos).is_ok());
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub enum RunError {
     UnderWay { attempt: String },
     #[error("cannot read what the open attempt was asked for")]
     Request(#[source] ValueError),
+    #[error("cannot tell what kind of machine this is: it has none of `{}`", RELEASE_FILES.join("`, `"))]
+    Kind,
     #[error("this Secret was tried {MAX_ATTEMPTS} times")]
     TooMany,
     #[error("there is no attempt to go on with")]
@@ -241,7 +243,7 @@ pub fn flavour(world: &impl World) -> Result<Flavour, RunError> {
             return Ok(Flavour::of(&String::from_utf8_lossy(&text)));
         }
     }
-    Ok(Flavour::Rhel)
+    Err(RunError::Kind)
 }
 
 fn is_armed(record: &RunRecord) -> bool {

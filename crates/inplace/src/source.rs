@@ -45,6 +45,8 @@ pub enum SourceError {
     Boot(#[source] BootIdError),
     #[error("cannot look for an earlier download")]
     Look(#[source] std::io::Error),
+    #[error("`ca_cert` of the Secret holds no certificate that can be used")]
+    Authority,
     #[error("cannot reach {what} at `{url}`")]
     Reach {
         what: &'static str,
@@ -67,7 +69,7 @@ impl SourceError {
     /// Whether the same Secret may do later.
     pub fn is_retryable(&self) -> bool {
         match self {
-            Self::Spent { .. } => false,
+            Self::Spent { .. } | Self::Authority => false,
             Self::Status { status, .. } => !matches!(status, 400 | 401 | 403 | 404 | 410),
             _ => true,
         }
@@ -124,7 +126,10 @@ pub async fn get(world: &impl World, credentials: &Credentials, folder: &Folder)
         // Nobody was shown anything.
         world.remove_all(&folder.asked()).map_err(SourceError::Look)?;
     }
-    let saved = saved.map_err(|source| SourceError::Reach { what, url: url.clone(), source })?;
+    let saved = saved.map_err(|source| match source {
+        FetchError::NoAuthority { .. } => SourceError::Authority,
+        source => SourceError::Reach { what, url: url.clone(), source },
+    })?;
     if saved.file.is_none() {
         let status = saved.answer.status;
         let is_refused = (400..500).contains(&status) && !matches!(status, 408 | 425 | 429);

@@ -24,7 +24,7 @@ use crate::places::{MACHINE_CONFIG, MACHINE_CONFIG_DONE};
 use crate::request::{ClusterUse, Request, SEED_LABEL};
 use crate::run::{self, Attempt, RunError};
 use crate::units;
-use crate::world::{Command, Ended, NoAnswer, Trust, World};
+use crate::world::{Command, Ended, NoAnswer, Tied, Trust, World};
 
 const MAX_STARTS: usize = 60;
 const NODE: &str = "n1";
@@ -482,6 +482,10 @@ impl World for Machine {
         }
         let has_files = !self.files(path).is_empty();
         Ok(has_files || self.disk.peek(path).is_some() || self.rest().trees.contains(path))
+    }
+
+    fn tied(&self, _: &Path) -> io::Result<Option<Tied>> {
+        Ok(None)
     }
 
     fn set_aside(&self, from: &Path, to: &Path) -> io::Result<()> {

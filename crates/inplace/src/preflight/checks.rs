@@ -18,7 +18,7 @@ use crate::payload;
 use crate::places::{CURRENT_CONFIG, Folder};
 use crate::request::{ClusterUse, Request};
 use crate::source;
-use crate::steps::stage;
+use crate::steps::{aside, stage};
 use crate::world::{Trust, World, read};
 
 /// Certificates, tokens and logs all mislead when clocks differ more.
@@ -75,6 +75,7 @@ impl<'a, W: World> Checks<'a, W> {
             self.say(name, Outcome::Skipped, "the Secret cannot be used");
         }
         self.disk();
+        self.state();
         self.node().await;
     }
 
@@ -87,6 +88,7 @@ impl<'a, W: World> Checks<'a, W> {
         self.progress(credentials.progress.as_ref()).await;
         self.hub(credentials.hub.as_ref()).await;
         self.disk();
+        self.state();
         self.node().await;
     }
 
@@ -310,6 +312,20 @@ impl<'a, W: World> Checks<'a, W> {
             }
         }
         self.say("disk", Outcome::Passed, "room enough");
+    }
+
+    /// What will be moved aside when the machine is down.
+    fn state(&mut self) {
+        match aside::obstacles(self.world, self.request.flavour) {
+            Ok(obstacles) if obstacles.is_empty() => {
+                self.say("state", Outcome::Passed, "what the old kubelet keeps can be set aside");
+            }
+            Ok(obstacles) => {
+                let says = format!("{}: it cannot be set aside; make it a folder", obstacles.join("; "));
+                self.say("state", Outcome::FailedForNow, says);
+            }
+            Err(error) => self.say("state", Outcome::FailedForNow, error.to_string()),
+        }
     }
 
     async fn node(&mut self) {

@@ -1,3 +1,4 @@
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -33,6 +34,9 @@ const RHEL: &[&str] = &[
     "/var/log/bootstrap_base.flag",
 ];
 
+/// Those of them that are folders.
+const FOLDERS: [&str; 4] = ["/var/lib/kubelet", "/etc/cni", "/etc/cni/net.d", "/etc/kubernetes"];
+
 /// Moves the state of the old life aside, to be had back until the new one is laid down.
 pub(super) struct SetStateAside<W> {
     pub(super) world: Arc<W>,
@@ -44,6 +48,18 @@ pub(super) fn paths(flavour: Flavour) -> impl Iterator<Item = &'static Path> {
         Flavour::Rhel => RHEL,
     };
     paths.iter().map(Path::new)
+}
+
+/// Why the state could not be moved, told before the machine goes down: behind a link or on a file system of its own, it
+/// would stay where it is, with the keys in it.
+pub(crate) fn obstacles(world: &impl World, flavour: Flavour) -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for path in paths(flavour).filter(|path| FOLDERS.iter().any(|folder| *path == Path::new(folder))) {
+        if let Some(tied) = world.tied(path)? {
+            found.push(format!("`{}` {tied}", path.display()));
+        }
+    }
+    Ok(found)
 }
 
 // === impl SetStateAside ===

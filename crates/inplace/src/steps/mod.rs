@@ -5,7 +5,7 @@
 
 mod apply;
 mod arm;
-mod aside;
+pub(crate) mod aside;
 mod claim;
 pub(crate) mod stage;
 mod verify;

@@ -1,5 +1,6 @@
 //! The real machine, at its root or below another.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -17,13 +18,16 @@ use landfall_steps::{BootId, BootIdError};
 
 use super::cluster::no_answer;
 use super::systemd::Systemd;
-use super::{Command, Ended, NoAnswer, Trust, World, command, tree};
+use super::{Command, Ended, NoAnswer, Tied, Trust, World, command, tree};
 use crate::payload::{self, Piece};
 
 pub use super::cluster::ClusterAccess;
 
 /// A certificate authority or a few.
 const MAX_AUTHORITIES: u64 = 4 * 1024 * 1024;
+
+/// On one way; as the kernel counts.
+const MAX_LINKS: usize = 40;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const MAX_BOOT_ID: u64 = 128;
@@ -76,7 +80,7 @@ impl HostWorld {
             Trust::Only(authorities) => Fetcher::trusting(authorities.as_bytes()),
             Trust::Machine => Ok(self.fetcher.clone()),
             Trust::Registry { folder } => {
-                let path = self.place(&folder.join("ca.crt"));
+                let path = self.seen(&folder.join("ca.crt"));
                 match HostDisk.read(&path, MAX_AUTHORITIES) {
                     Ok(authorities) => Fetcher::trusting(&authorities),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(self.fetcher.clone()),
@@ -100,6 +104,33 @@ impl World for HostWorld {
         // Only names: a root is never left by `..`.
         let names = path.components().filter(|component| matches!(component, Component::Normal(_)));
         self.root.join(names.collect::<PathBuf>())
+    }
+
+    fn seen(&self, path: &Path) -> PathBuf {
+        let names = |path: &Path| -> Vec<OsString> {
+            let parts = path.components().rev();
+            let parts = parts.filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir));
+            parts.map(|part| part.as_os_str().to_owned()).collect()
+        };
+        let (mut left, mut here, mut links) = (names(path), PathBuf::new(), 0);
+        while let Some(name) = left.pop() {
+            if name == ".." {
+                here.pop();
+                continue;
+            }
+            here.push(name);
+            if let Ok(to) = std::fs::read_link(self.root.join(&here))
+                && links < MAX_LINKS
+            {
+                links += 1;
+                here.pop();
+                if to.is_absolute() {
+                    here = PathBuf::new();
+                }
+                left.extend(names(&to));
+            }
+        }
+        self.root.join(here)
     }
 
     fn boot(&self) -> Result<BootId, BootIdError> {
@@ -149,6 +180,17 @@ impl World for HostWorld {
             }
             Err(error) => Err(error),
         }
+    }
+
+    fn tied(&self, path: &Path) -> io::Result<Option<Tied>> {
+        if !self.exists(path)? {
+            return Ok(None);
+        }
+        let place = self.place(path);
+        if place.is_symlink() {
+            return Ok(Some(Tied::Link { to: std::fs::read_link(&place)?.display().to_string() }));
+        }
+        Ok(tree::is_apart(&place)?.then_some(Tied::Mount))
     }
 
     fn set_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -282,4 +324,40 @@ fn unpack(payload: &Path, folder: &Path) -> Result<(), String> {
     read.map_err(|error| chain(&error).to_string())?;
     std::fs::rename(&draft, folder).map_err(failed)?;
     HostWorld::sync_parent(folder).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::world::read;
+
+    /// In a pod the machine is at `/host`, and its links do not say so.
+    #[test]
+    fn links_of_a_machine_lead_to_places_of_the_machine() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("host");
+        std::fs::create_dir_all(root.join("etc/pki/anchors")).unwrap();
+        std::fs::create_dir_all(root.join("usr/lib")).unwrap();
+        std::fs::write(root.join("etc/pki/anchors/ca.crt"), "of the machine").unwrap();
+        std::fs::write(folder.path().join("outside"), "of the pod").unwrap();
+        for (link, to) in [
+            ("etc/certs", "/etc/pki"),
+            ("etc/ca.crt", "certs/anchors/ca.crt"),
+            ("usr/lib/ca.crt", "../../../../etc/certs/anchors/ca.crt"),
+            ("etc/outside", "../../outside"),
+            ("etc/circle", "/etc/circle"),
+        ] {
+            symlink(to, root.join(link)).unwrap();
+        }
+        let world = HostWorld::new(&root, ClusterAccess::Kubelet, &[]).unwrap();
+        for path in ["/etc/pki/anchors/ca.crt", "/etc/certs/anchors/ca.crt", "/etc/ca.crt", "/usr/lib/ca.crt"]
+        {
+            let found = read(&world, Path::new(path), 64).unwrap();
+            assert_eq!(found.as_deref(), Some(&b"of the machine"[..]), "{path}");
+        }
+        assert_eq!(read(&world, Path::new("/etc/outside"), 64).unwrap(), None, "nothing of the pod's");
+        assert_eq!(read(&world, Path::new("/etc/circle"), 64).unwrap(), None, "and a circle has an end");
+    }
 }

@@ -63,12 +63,26 @@ pub struct NoAnswer {
     pub reason: String,
 }
 
+/// What keeps a folder where it is.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Tied {
+    #[error("is a file system of its own")]
+    Mount,
+    #[error("is a link to `{to}`")]
+    Link { to: String },
+}
+
 /// The surroundings. Paths are those of the node; a world with another root puts it before them.
 pub trait World: Send + Sync + 'static {
     fn disk(&self) -> Arc<dyn Disk>;
 
     /// Where a path of the node is for this process.
     fn place(&self, path: &Path) -> PathBuf;
+
+    /// Where that is for this process what a path of the node leads to: its links count from the node's root.
+    fn seen(&self, path: &Path) -> PathBuf {
+        self.place(path)
+    }
 
     fn boot(&self) -> Result<BootId, BootIdError>;
 
@@ -98,6 +112,9 @@ pub trait World: Send + Sync + 'static {
 
     /// Whether there is anything under this name.
     fn exists(&self, path: &Path) -> io::Result<bool>;
+
+    /// Why a folder that is there cannot be moved aside with everything in it; nothing when it can.
+    fn tied(&self, path: &Path) -> io::Result<Option<Tied>>;
 
     /// Moves a file or a whole folder to another name beside it, durably. What is not there is left alone. Cut off, it may
     /// leave some of the old name beside the whole new one.
@@ -159,7 +176,7 @@ pub(crate) fn write(
 
 /// A file of the node; nothing when it is not there.
 pub(crate) fn read(world: &impl World, path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
-    match world.disk().read(&world.place(path), limit) {
+    match world.disk().read(&world.seen(path), limit) {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             Ok(None)

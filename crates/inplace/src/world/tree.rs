@@ -1,9 +1,17 @@
-//! Moving a whole folder where a rename cannot: on a file system that is laid over another, and from one to another.
+//! Whole folders: moved where a rename cannot, on a file system that is laid over another and from one to another, and removed.
 
+use std::ffi::CString;
 use std::fs::{File, Metadata, Permissions};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink};
 use std::path::Path;
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags, fstat, open, openat, statat, statx,
+    unlinkat,
+};
+use rustix::io::Errno;
 
 /// Folders in folders, far beyond what a kubelet keeps.
 const MAX_DEPTH: usize = 64;
@@ -23,9 +31,12 @@ pub(super) fn move_by_copy(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Removes a file, or a folder with everything in it. What is not there is gone.
+///
+/// Pods have written below these folders as deep as they liked: one folder is open at a time, and nothing calls itself. And
+/// volumes were mounted there: what is on another file system is nobody's old state, and an error.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     let removed = match path.symlink_metadata() {
-        Ok(found) if found.is_dir() => std::fs::remove_dir_all(path),
+        Ok(found) if found.is_dir() => empty(path).and_then(|()| std::fs::remove_dir(path)),
         Ok(_) => std::fs::remove_file(path),
         Err(error) => Err(error),
     };
@@ -35,6 +46,72 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
         }
         removed => removed,
     }
+}
+
+/// Whether another file system is mounted here. A folder that is mounted on itself, as some start their kubelet, is none.
+pub(super) fn is_apart(path: &Path) -> io::Result<bool> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("/"));
+    Ok(parent.metadata()?.dev() != path.symlink_metadata()?.dev())
+}
+
+/// Kernels before 5.8 do not tell; by then only another device is seen.
+fn is_mount_root(folder: &OwnedFd) -> io::Result<bool> {
+    match statx(folder, "", AtFlags::EMPTY_PATH, StatxFlags::empty()) {
+        Ok(found) => Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
+        Err(Errno::NOSYS) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Removes everything in a folder.
+fn empty(top: &Path) -> io::Result<()> {
+    let folder = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut here = open(top, folder, Mode::empty())?;
+    let device = fstat(&here)?.st_dev;
+    // The folders that were gone into, each with the number of the one it is in: the way back is proven by it.
+    let mut way: Vec<(CString, u64)> = Vec::new();
+    loop {
+        if let Some(name) = remove_files(&here)? {
+            let below = openat(&here, &name, folder, Mode::empty())?;
+            if fstat(&below)?.st_dev != device || is_mount_root(&below)? {
+                let name = name.to_string_lossy();
+                let text = format!("`{name}` below `{}` is a file system of its own", top.display());
+                return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
+            }
+            way.push((name, fstat(&here)?.st_ino));
+            here = below;
+            continue;
+        }
+        let Some((name, number)) = way.pop() else { return Ok(()) };
+        let above = openat(&here, "..", folder, Mode::empty())?;
+        if fstat(&above)?.st_ino != number {
+            return Err(io::Error::other(format!("somebody moves folders below `{}`", top.display())));
+        }
+        unlinkat(&above, &name, AtFlags::REMOVEDIR)?;
+        here = above;
+    }
+}
+
+/// Removes what is no folder, and gives the first folder that it comes to.
+fn remove_files(folder: &OwnedFd) -> io::Result<Option<CString>> {
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if name == c"." || name == c".." {
+            continue;
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => {
+                FileType::from_raw_mode(statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode)
+            }
+            kind => kind,
+        };
+        if kind == FileType::Directory {
+            return Ok(Some(name.to_owned()));
+        }
+        unlinkat(folder, name, AtFlags::empty())?;
+    }
+    Ok(None)
 }
 
 /// Sockets and pipes are not copied: who made them makes them anew.
@@ -88,5 +165,41 @@ mod tests {
         assert!(!from.exists() && !folder.path().join("b.draft").exists());
         assert_eq!(std::fs::read_to_string(to.join("link")).unwrap(), "k");
         assert_eq!(to.join("deep/key").metadata().unwrap().mode() & 0o7777, 0o400);
+    }
+
+    /// Deeper than services may have files open, and than calls fit into the stack below.
+    const DEEP: usize = 3000;
+    const STACK: usize = 128 * 1024;
+
+    #[test]
+    fn a_folder_goes_however_deep_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().join("pods");
+        std::fs::create_dir(&top).unwrap();
+        let outside = folder.path().join("outside");
+        std::fs::write(&outside, "kept").unwrap();
+        let mut here = open(&top, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        for level in 0..DEEP {
+            rustix::fs::mkdirat(&here, "d", Mode::RWXU).unwrap();
+            if level % 500 == 0 {
+                rustix::fs::symlinkat(&outside, &here, "link").unwrap();
+                rustix::fs::symlinkat(folder.path(), &here, "away").unwrap();
+                rustix::fs::mkdirat(&here, "e", Mode::RWXU).unwrap();
+            }
+            here = openat(&here, "d", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        }
+        let gone = top.clone();
+        let thread = std::thread::Builder::new().stack_size(STACK).spawn(move || remove(&gone)).unwrap();
+        thread.join().unwrap().unwrap();
+        assert!(!top.exists());
+        assert_eq!(std::fs::read_to_string(&outside).unwrap(), "kept", "no link was followed");
+        remove(&top).unwrap();
+    }
+
+    #[test]
+    fn what_is_mounted_is_known() {
+        assert!(is_apart(Path::new("/proc")).unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!is_apart(folder.path()).unwrap());
     }
 }

@@ -60,7 +60,7 @@ pub(crate) struct Controller {
     #[arg(long, value_name = "NUMBER", default_value = "1")]
     max_unavailable: AtOnce,
 
-    /// Begin nodes only in this window; may be repeated
+    /// Begin nodes only in this window, such as `Mon-Fri 22:00-06:00 +01:00` (offset from UTC; without one UTC); may be repeated
     #[arg(long, value_name = "WINDOW")]
     window: Vec<Window>,
 

@@ -28,6 +28,7 @@ mod node_in_place;
 mod node_in_place_fleet;
 mod node_in_place_password;
 mod node_in_place_power;
+mod node_in_place_user;
 mod node_network;
 mod node_prepare;
 mod node_sysext;

@@ -248,6 +248,10 @@ fn a_labelled_node_is_armed_once_and_its_label_is_off() {
     // `=false` asks for nothing.
     let run = site.run(&[&kubeconfig]);
     assert_eq!(run.code, 77, "{run:?}");
+    // But people look before they ask, and what they downloaded is what is used.
+    let run = site.run(&[&kubeconfig, "--preflight-only"]);
+    assert_quiet(&run);
+    assert_eq!(run.code, 0, "{run:?}");
     api.kubectl(&["label", "node", "n1", "--overwrite", &format!("{label}=true")]).unwrap();
     let run = site.run(&[&kubeconfig]);
     assert_quiet(&run);
@@ -263,8 +267,10 @@ fn a_labelled_node_is_armed_once_and_its_label_is_off() {
     // I8: the label comes back late; the same attempt is found waiting for its reboot, and nothing runs again.
     let asked = site.server.asked().iter().filter(|line| *line == "GET /ignition").count();
     api.kubectl(&["label", "node", "n1", &format!("{label}=true")]).unwrap();
-    let run = site.run(&[&kubeconfig]);
+    std::fs::create_dir_all(site.bench.path().join("root/run")).unwrap();
+    let run = site.run(&[&kubeconfig, "--reboot=required"]);
     assert_eq!(run.code, 100, "{run:?}");
+    assert!(site.bench.path().join("root/run/reboot-required").is_file(), "it is left to others: {run:?}");
     assert_eq!((asked, site.server.asked().iter().filter(|line| *line == "GET /ignition").count()), (1, 1));
     // And at the webhook: in order, although the first try was turned away. What it answers late is told again.
     let mut told: Vec<Value> =

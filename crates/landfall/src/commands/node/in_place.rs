@@ -13,9 +13,10 @@ use landfall_inplace::request::{
     ClusterUse, FREE_BYTES, LABEL, NAMESPACE, Request, SECRET_KEY, SEED_LABEL, secret_names,
 };
 use landfall_inplace::run::{self, Attempt, RunError};
-use landfall_inplace::world::{ClusterAccess, HostWorld};
-use landfall_model::Secret;
+use landfall_inplace::world::{ClusterAccess, HostWorld, World as _};
 use landfall_model::step::Outcome;
+use landfall_model::{Secret, chain};
+use landfall_node::prepare::operator::REBOOT_REQUIRED;
 use landfall_steps::LedgerError;
 use landfall_steps::durable::{Disk as _, HostDisk};
 use tokio::runtime::Runtime;
@@ -161,7 +162,14 @@ impl InPlace {
                     }
                 }
                 Err(error) if unreadable >= MAX_UNREADABLE => return Err(failure(error)),
-                Err(_) => unreadable += 1,
+                Err(error) => {
+                    unreadable += 1;
+                    let why = chain(&error).to_string();
+                    if told != why {
+                        say(&format!("The kubelet must wait: {why}."));
+                        told = why;
+                    }
+                }
             }
             runtime.block_on(async { tokio::time::sleep(LOOK).await });
         }
@@ -198,8 +206,10 @@ impl InPlace {
         let looking = Arc::new(self.world(access.clone(), &[])?);
         let raw = match &self.secret_file {
             Some(path) => {
-                let bytes = HostDisk.read(path, MAX_BYTES);
-                Secret::new(bytes.with_context(|| format!("read `{}`", path.display()))?)
+                let bytes =
+                    HostDisk.read(path, MAX_BYTES).with_context(|| format!("read `{}`", path.display()));
+                let hint = "name a file with what the Secret holds under `bootstrap`, a JSON object";
+                Secret::new(bytes.map_err(|error| Failure::new(error, hint))?)
             }
             None => runtime.block_on(self.secret_of_cluster(&node))?,
         };
@@ -256,11 +266,15 @@ impl InPlace {
         };
         let cluster = cluster.map_err(unavailable)?;
         let facts = cluster.node_facts(node).await.map_err(unavailable)?;
-        let labels = facts.map(|facts| facts.labels).unwrap_or_default();
-        let is = |label: &str, value: &str| labels.get(label).is_some_and(|found| found == value);
-        if !is(SEED_LABEL, "true") && !is(LABEL, "requested") {
+        let Some(facts) = facts else {
+            let error = anyhow!("the cluster has no node `{node}`");
+            return Err(Failure::new(error, "give its name in the cluster, as `kubectl get nodes` shows it"));
+        };
+        let is = |label: &str, value: &str| facts.labels.get(label).is_some_and(|found| found == value);
+        // Looking asks for nothing: people look before they label.
+        if !self.preflight_only && !is(SEED_LABEL, "true") && !is(LABEL, "requested") {
             let error = anyhow!("node `{node}` is not labelled for an in-place bootstrap");
-            let hint = "label it: `kubectl label node NAME landfall.dev/in-place=requested`";
+            let hint = format!("label it: `kubectl label node {node} {LABEL}=requested`");
             return Err(Failure::new(error, hint).exit(Exit::NotPermitted));
         }
         for name in secret_names(node) {
@@ -303,6 +317,11 @@ impl InPlace {
                 say("Reboot this machine: the rest goes on by itself.");
                 Ok(Exit::Reboot)
             }
+            Outcome::RebootNeeded { .. } if self.reboot == RebootBy::Required => {
+                work::require_reboot(&world.place(Path::new(REBOOT_REQUIRED)), "landfall node in-place")?;
+                say(&format!("`{REBOOT_REQUIRED}` asks for a reboot: the rest goes on by itself after it."));
+                Ok(Exit::Reboot)
+            }
             Outcome::RebootNeeded { .. } => {
                 say("Rebooting.");
                 let _within = runtime.enter();
@@ -335,7 +354,9 @@ impl InPlace {
             }
             Outcome::Failed { step, reason, .. } | Outcome::RolledBack { step, reason } => {
                 let error = anyhow!("{reason}").context(format!("step `{step}` failed"));
-                Err(Failure::new(error, "`landfall node status` tells the story; `--again` begins once more"))
+                let hint = "`landfall node status` tells the story; mend it, then hand in a new Secret, or begin once more with \
+                            this one by `--again`";
+                Err(Failure::new(error, hint))
             }
             Outcome::RollbackFailed { step, reason, stuck } => {
                 let stuck = stuck.join("`, `");
@@ -348,6 +369,7 @@ impl InPlace {
 
     fn world(&self, access: ClusterAccess, secrets: &[Secret<String>]) -> Result<HostWorld, Failure> {
         let root: &Path = &self.root;
+        work::root_is_there(root)?;
         Ok(HostWorld::new(root, access, secrets).context("prepare to look around")?)
     }
 }
@@ -358,7 +380,11 @@ pub(super) fn failure(error: RunError) -> Failure {
         RunError::Ledger(LedgerError::Busy { .. }) => {
             "wait for the other process, or see what it does with `landfall node status`"
         }
+        RunError::Ledger(LedgerError::Damaged { .. }) => {
+            "see what was done: `journalctl -u landfall-in-place`; while it is there, the kubelet is held back"
+        }
         RunError::NothingOpen => "`landfall node in-place` begins one",
+        RunError::Kind => "is `--root` the root of the machine? Else say with `--kind` what it is",
         _ => "run it as root, on a disk that can be written",
     };
     Failure::new(error, hint)

@@ -20,6 +20,9 @@ use super::{Format, in_place, work};
 use crate::exit::{Exit, Failure};
 use crate::output;
 
+/// Of most names of steps; the longest one decides.
+const STEP_WIDTH: usize = 18;
+
 /// Show what was done to this node, and why
 #[derive(Args)]
 pub(crate) struct Status {
@@ -44,6 +47,7 @@ pub(crate) struct Status {
 
 impl Status {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
+        work::root_is_there(&self.root)?;
         let world = HostWorld::new(&self.root, None).context("prepare to look around")?;
         let document = status::status(&world).map_err(work::failure)?;
         let in_place = last_in_place(&self.root)?.filter(|record| {
@@ -135,6 +139,7 @@ fn text(document: &StatusDocument) -> String {
 }
 
 fn push_steps(text: &mut String, steps: &[StepRecord]) {
+    let width = steps.iter().map(|step| step.name.len()).max().unwrap_or(0).max(STEP_WIDTH);
     for step in steps {
         let tail = match &step.state {
             StepState::Skipped { reason }
@@ -145,7 +150,7 @@ fn push_steps(text: &mut String, steps: &[StepRecord]) {
             StepState::Waiting { on } => format!(": {on}"),
             _ => String::new(),
         };
-        text.push_str(&format!("{:<20}{}{tail}\n", step.name, step.state.name()));
+        text.push_str(&format!("{:<width$}  {}{tail}\n", step.name, step.state.name()));
     }
 }
 

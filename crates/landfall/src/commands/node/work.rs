@@ -179,11 +179,7 @@ fn end(runtime: &Runtime, world: &HostWorld, outcome: &Outcome, reboot: RebootBy
             Ok(Exit::Reboot)
         }
         Outcome::RebootNeeded { .. } if reboot == RebootBy::Required => {
-            let path = world.place(Path::new(REBOOT_REQUIRED));
-            std::fs::write(&path, "landfall node prepare\n").map_err(|error| {
-                let error = anyhow!(error).context(format!("write `{}`", path.display()));
-                Failure::new(error, "reboot by hand; the run goes on after it").exit(Exit::Reboot)
-            })?;
+            require_reboot(&world.place(Path::new(REBOOT_REQUIRED)), "landfall node prepare")?;
             say(&format!("`{REBOOT_REQUIRED}` asks for a reboot; `landfall node resume` goes on after it."));
             Ok(Exit::Reboot)
         }
@@ -221,6 +217,23 @@ fn end(runtime: &Runtime, world: &HostWorld, outcome: &Outcome, reboot: RebootBy
         }
         Outcome::Abandoned { reason } => Err(anyhow!("the run was given up: {reason}").into()),
     }
+}
+
+/// Leaves word for whoever reboots machines here.
+pub(super) fn require_reboot(path: &Path, who: &str) -> Result<(), Failure> {
+    std::fs::write(path, format!("{who}\n")).map_err(|error| {
+        let error = anyhow!(error).context(format!("write `{}`", path.display()));
+        Failure::new(error, "reboot by hand; the run goes on after it").exit(Exit::Reboot)
+    })
+}
+
+/// The folder of a machine, and not one that a slip of the hand would make.
+pub(super) fn root_is_there(root: &Path) -> Result<(), Failure> {
+    if root.is_dir() {
+        return Ok(());
+    }
+    let error = anyhow!("there is no folder `{}`", root.display());
+    Err(Failure::usage(error, "name the root of the machine: `/`, or `/host` in a pod that has it there"))
 }
 
 pub(super) fn failure(error: RunError) -> Failure {

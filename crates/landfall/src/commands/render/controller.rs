@@ -4,8 +4,10 @@ use clap::{Args, ValueEnum};
 use landfall_controller::capi;
 use landfall_controller::manifests::{Rights, Settings, install};
 use landfall_render::{Described, chart};
+use serde_json::Value;
 
 use super::{Folder, Format, explain};
+use crate::commands;
 use crate::commands::tunnel::duration;
 use crate::exit::{Exit, Failure};
 
@@ -99,6 +101,20 @@ fn placed(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// Whether the controller will take the flags it is installed with: here somebody reads what it says of them.
+fn check(objects: &[(&'static str, Value)]) -> Result<(), Failure> {
+    let deployment = objects.iter().find(|(_, object)| object["kind"] == "Deployment");
+    let arguments =
+        deployment.map(|(_, object)| &object["spec"]["template"]["spec"]["containers"][0]["args"]);
+    let arguments = arguments.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    let command = commands::controller::Controller::augment_args(clap::Command::new("controller"));
+    let Err(error) = command.try_get_matches_from(arguments) else { return Ok(()) };
+    let said = error.to_string();
+    let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
+    let error = anyhow::anyhow!("the controller would not start with these flags: {said}");
+    Err(Failure::usage(error, "`landfall controller --help` tells what may stand behind `--`"))
+}
+
 // === impl Controller ===
 
 impl Controller {
@@ -132,10 +148,12 @@ impl Controller {
             write_back: self.write_back,
             health_checks: self.health_check,
         };
+        let objects = capi::manifests::install(&settings, &self.flags);
+        check(&objects)?;
         let role = Described {
             name: "landfall-capi",
             about: "Shows on Machines of Cluster API what their nodes say of their bootstrap",
-            objects: capi::manifests::install(&settings, &self.flags),
+            objects,
             namespace: self.namespace,
             image: self.image,
         };
@@ -164,6 +182,7 @@ impl Controller {
             Rights::Usual
         };
         let objects = install(&settings, rights, &flags);
+        check(&objects)?;
         let role = Described {
             name: "landfall-controller",
             about: "Leads a fleet through in-place bootstraps",

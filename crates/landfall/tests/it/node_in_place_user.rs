@@ -1,0 +1,164 @@
+//! What somebody meets who has read the guide and not the code: slips of the hand are answered with what to do.
+
+use std::io::{BufRead as _, BufReader};
+
+use landfall_testkit::FileServer;
+use serde_json::{Value, json};
+
+use crate::command::Bench;
+
+const LOOK: [&str; 7] = [
+    "node",
+    "in-place",
+    "--root=root",
+    "--node-name=n1",
+    "--no-cluster",
+    "--secret-file=secret.json",
+    "--preflight-only",
+];
+
+/// A machine's root and a Secret that is whole, as far as it can be without a server.
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.file("root/etc/redhat-release", "Red Hat Enterprise Linux CoreOS release 4.14\n");
+    bench.file("secret.json", "{}");
+    bench
+}
+
+/// How one check of the preflight comes out with this Secret.
+#[track_caller]
+fn checked(bench: &Bench, secret: &Value, name: &str) -> (String, String) {
+    bench.file("secret.json", secret.to_string());
+    let run = bench.run(&[&LOOK[..], &["--output=json"]].concat());
+    assert_eq!(run.code, 1, "{run:?}");
+    let report = run.report();
+    let checks = report["checks"].as_array().unwrap();
+    let check = checks.iter().find(|check| check["name"] == name);
+    let check = check.unwrap_or_else(|| panic!("{name}: {report:#}"));
+    (check["outcome"].as_str().unwrap().to_owned(), check["says"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn a_wrong_place_is_named() {
+    let bench = bench();
+    let mut elsewhere = LOOK;
+    elsewhere[2] = "--root=nowhere";
+    bench.run(&elsewhere).assert_refused(64, "there is no folder `nowhere`");
+    bench.run(&["node", "status", "--root=nowhere"]).assert_refused(64, "there is no folder `nowhere`");
+    assert!(!bench.path().join("nowhere").exists(), "and none is made");
+    let mut without = LOOK;
+    without[5] = "--secret-file=nothing.json";
+    let run = bench.run(&without);
+    run.assert_refused(1, "read `nothing.json`");
+    assert!(run.stderr.contains("hint: ") && run.stderr.contains("`bootstrap`"), "{run:?}");
+    // An empty mount is no machine.
+    std::fs::create_dir(bench.path().join("empty")).unwrap();
+    elsewhere[2] = "--root=empty";
+    let run = bench.run(&elsewhere);
+    run.assert_refused(1, "cannot tell what kind of machine this is");
+    assert!(run.stderr.contains("--root") && run.stderr.contains("--kind"), "{run:?}");
+}
+
+#[test]
+fn a_wrong_secret_is_named_before_anything_is_asked() {
+    let bench = bench();
+    let server = FileServer::start().unwrap();
+    let whole =
+        json!({"ignition_url": server.url("/ignition"), "ignition_token": "Bearer t", "ca_cert": "x"});
+    let pem = "-----BEGIN CERTIFICATE-----\nbm90IG9uZQ==\n-----END CERTIFICATE-----\n";
+    let with = |name: &str, value: Value| {
+        let mut secret = whole.clone();
+        secret["ca_cert"] = json!(server.authority());
+        secret[name] = value;
+        secret
+    };
+    for (secret, says) in [
+        (json!({}), "lacks `ignition_url`, `ignition_token`, `ca_cert`"),
+        (json!("text"), "not a JSON object"),
+        (json!({"apiVersion": "v1", "kind": "Secret", "data": {}}), "only what its key `bootstrap` holds"),
+        (whole.clone(), "`ca_cert` of the Secret holds no certificate"),
+        (with("ignition_url", json!(["https://x"])), "`ignition_url` of the Secret is not text"),
+        (with("progress_url", json!("https://x")), "lacks `bootstrap_secret`"),
+        (with("hub_token", json!("t")), "lacks `hub_url`"),
+        (with("ignition_token", json!("Bearer a\r\nHost: b")), "cannot be sent in a header"),
+    ] {
+        let (outcome, said) = checked(&bench, &secret, "secret");
+        assert_eq!(outcome, "failed", "{said}");
+        assert!(said.contains(says), "{said}");
+    }
+    let (outcome, said) = checked(&bench, &with("ca_cert", json!(pem)), "source");
+    assert_eq!(
+        (outcome.as_str(), said.as_str()),
+        ("failed", "`ca_cert` of the Secret holds no certificate that can be used",)
+    );
+    assert_eq!(server.asked(), [""; 0]);
+    bench.file("secret.json", "{\n  \"ignition_token\": s3cret\n}");
+    let run = bench.run(&LOOK);
+    assert!(run.stdout.contains("the Secret is not JSON: line 2, column 21"), "{run:?}");
+    assert!(!run.stdout.contains("s3cret") && !run.stderr.contains("s3cret"), "{run:?}");
+}
+
+/// Behind a link the keys of the old life would outlive it.
+#[test]
+fn state_that_cannot_be_set_aside_is_told_while_the_machine_is_up() {
+    let bench = bench();
+    assert_eq!(checked(&bench, &json!({}), "state").0, "passed", "where there is none");
+    std::fs::create_dir_all(bench.path().join("root/var/lib/kubelet")).unwrap();
+    assert_eq!(checked(&bench, &json!({}), "state").0, "passed");
+    std::fs::remove_dir(bench.path().join("root/var/lib/kubelet")).unwrap();
+    std::os::unix::fs::symlink("/data/kubelet", bench.path().join("root/var/lib/kubelet")).unwrap();
+    let (outcome, said) = checked(&bench, &json!({}), "state");
+    assert_eq!(outcome, "failed-for-now");
+    assert!(said.contains("`/var/lib/kubelet` is a link to `/data/kubelet`"), "{said}");
+}
+
+#[test]
+fn a_controller_that_would_not_start_is_not_rendered() {
+    let bench = Bench::new();
+    let render = ["render", "controller", "--image=x", "-o", "out", "--"];
+    for (flag, says) in [
+        ("--max-unavailable=many", "`many` is neither a number of nodes nor a share"),
+        ("--window=22:00-06:00 Europe/Berlin", "give its offset from UTC instead, such as `+01:00`"),
+        ("--window=at night", "no window of time such as `Mon-Fri 22:00-06:00 +01:00`"),
+        ("--max-unavailible=3", "unexpected argument"),
+        ("--namespace=other", "cannot be used multiple times"),
+    ] {
+        bench.run(&[&render[..], &[flag]].concat()).assert_refused(64, says);
+        assert!(!bench.path().join("out").exists(), "{flag}");
+    }
+    let run =
+        bench.run(&[&render[..], &["--window=Mon-Fri 22:00-06:00 +01:00", "--max-unavailable=3"]].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+}
+
+/// Nobody says what was done to the machine: nothing is begun, and the kubelet waits and says for what.
+#[test]
+fn a_damaged_ledger_is_answered_with_what_to_do() {
+    let bench = bench();
+    let run = [&LOOK[..6], &["--free-space=1"]].concat();
+    assert_eq!(bench.run(&run).code, 1, "the Secret is empty: it fails, and is written down");
+    let text = bench.run(&["node", "status", "--root=root"]).stdout;
+    for line in ["claim                 rolled-back", "apply-machine-config  pending"] {
+        assert!(text.lines().any(|found| found == line), "{line} in {text}");
+    }
+    let runs = bench.path().join("root/var/lib/landfall/node-in-place");
+    let attempt =
+        std::fs::read_dir(&runs).unwrap().flatten().find(|entry| entry.path().is_dir()).unwrap().path();
+    for name in ["ledger-0.jsonl", "ledger-1.jsonl"] {
+        std::fs::write(attempt.join(name), "{\"format\":1").unwrap();
+    }
+    for command in [&run[..], &["node", "status", "--root=root"]] {
+        let run = bench.run(command);
+        run.assert_refused(1, "no whole record is left");
+        assert!(
+            run.stderr.contains("hint: ") && run.stderr.contains("journalctl -u landfall-in-place"),
+            "{run:?}"
+        );
+    }
+    let mut gate = bench.command(&["node", "in-place", "--gate", "--root=root"]).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(gate.stderr.take().unwrap()).read_line(&mut said).unwrap();
+    gate.kill().unwrap();
+    gate.wait().unwrap();
+    assert!(said.starts_with("The kubelet must wait: ") && said.contains("no whole record"), "{said}");
+}
