@@ -4,8 +4,10 @@ use std::io::Read as _;
 
 use landfall_model::terminal::{self, Holds};
 
+use crate::runs::{Run, is_encoded};
+
 /// Shorter runs of encoded text cannot hold a secret that its own pattern would recognise.
-pub(crate) const RUN_MIN: usize = 20;
+pub(crate) const ENCODED_MIN: usize = 20;
 
 /// The same for hexadecimal digits.
 const HEXADECIMAL_MIN: usize = 32;
@@ -40,13 +42,6 @@ const SEXTETS: [u8; 256] = {
     table
 };
 
-/// A run of characters that could be encoded text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub(crate) start: usize,
-    pub(crate) end: usize,
-}
-
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
     Text(Vec<u8>),
@@ -54,36 +49,9 @@ pub(crate) enum Decoded {
     Unreadable,
 }
 
-/// Runs of at least [`RUN_MIN`] characters of Base64 (which hexadecimal is part of).
-pub(crate) fn runs(text: &[u8]) -> impl Iterator<Item = Run> + '_ {
-    let mut start = 0;
-    // Everything from `start` up to here is known to belong to a run.
-    let mut checked = 0;
-    std::iter::from_fn(move || {
-        loop {
-            let window = text.get(start..start + RUN_MIN)?;
-            let fresh = checked.max(start) - start;
-            if let Some(gap) = window[fresh..].iter().rposition(|&byte| SEXTETS[usize::from(byte)] == NONE) {
-                checked = start + RUN_MIN;
-                start += fresh + gap + 1;
-                continue;
-            }
-            let more = text[start + RUN_MIN..]
-                .iter()
-                .take_while(|&&byte| SEXTETS[usize::from(byte)] != NONE)
-                .count();
-            let run = Run { start, end: start + RUN_MIN + more };
-            start = run.end + 1;
-            checked = start;
-            return Some(run);
-        }
-    })
-}
-
 /// Base64 that was broken into lines: from the line of `run` on, the lines that continue it, joined.
 pub(crate) fn wrapped(text: &[u8], run: Run) -> Option<(Vec<u8>, usize)> {
-    if !(WRAPPED_MIN..=WRAPPED_MAX).contains(&(run.end - run.start))
-        || !matches!(text.get(run.end), Some(b'\n' | b'\r'))
+    if !(WRAPPED_MIN..=WRAPPED_MAX).contains(&run.len()) || !matches!(text.get(run.end), Some(b'\n' | b'\r'))
     {
         return None;
     }
@@ -96,7 +64,7 @@ pub(crate) fn wrapped(text: &[u8], run: Run) -> Option<(Vec<u8>, usize)> {
             _ => break,
         };
         let start = next + text[next..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
-        let len = text[start..].iter().take_while(|&&byte| SEXTETS[usize::from(byte)] != NONE).count();
+        let len = text[start..].iter().take_while(|byte| is_encoded(**byte)).count();
         let padding = text[start + len..].iter().take_while(|byte| **byte == b'=').count();
         let behind = text.get(start + len + padding);
         let ends_line = matches!(behind, None | Some(b'\n' | b'\r'));
@@ -118,15 +86,13 @@ pub(crate) fn wrapped(text: &[u8], run: Run) -> Option<(Vec<u8>, usize)> {
 /// Whether a line is nothing but Base64, as lines of wrapped Base64 are, except the first and the last.
 pub(crate) fn is_wrapped_line(line: &[u8]) -> bool {
     let line = line.trim_ascii();
-    (WRAPPED_MIN..=WRAPPED_MAX).contains(&line.len())
-        && line.iter().all(|&byte| SEXTETS[usize::from(byte)] != NONE)
+    (WRAPPED_MIN..=WRAPPED_MAX).contains(&line.len()) && line.iter().all(|byte| is_encoded(*byte))
 }
 
 /// Whether a line ends with Base64 that may go on in the next.
 pub(crate) fn may_be_wrapped(line: &[u8]) -> bool {
     let line = line.trim_ascii_end();
-    line.len() >= WRAPPED_MIN
-        && line[line.len() - WRAPPED_MIN..].iter().all(|&byte| SEXTETS[usize::from(byte)] != NONE)
+    line.len() >= WRAPPED_MIN && line[line.len() - WRAPPED_MIN..].iter().all(|byte| is_encoded(*byte))
 }
 
 /// The texts a run may stand for.
@@ -294,11 +260,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_found_whole() {
-        let long = "A".repeat(57);
-        let text = format!("short {long} x{} {}\n{long}", "b".repeat(18), "c".repeat(20));
-        let found: Vec<&str> = runs(text.as_bytes()).map(|run| &text[run.start..run.end]).collect();
-        assert_eq!(found, [&long, &"c".repeat(20), &long]);
+    fn the_alphabet_of_runs_is_the_one_that_is_decoded() {
+        for byte in 0..=u8::MAX {
+            assert_eq!(is_encoded(byte), SEXTETS[usize::from(byte)] != NONE, "{byte}");
+        }
     }
 
     #[test]

@@ -48,6 +48,7 @@ mod named_value;
 mod pseudonym;
 mod redactor;
 mod rules;
+mod runs;
 mod scan;
 mod secret_object;
 mod stream;

@@ -3,9 +3,10 @@
 //! The same idea as for [known values](crate::known): three bytes at every second position are looked up in an index
 //! of those that can occur. For each literal the index has the rarest place of it, so nearly all of a log is passed
 //! over; an automaton would have to take one dependent step for every byte. Literals of less than four bytes do not fit
-//! this and are searched one by one, each with a search made for it.
+//! this: single bytes are searched one by one, and those of two and three bytes together, by an expression of nothing but
+//! them, for which `regex` has a search that looks at many bytes at once.
 
-use memchr::memmem::Finder;
+use regex::bytes::{Regex, RegexBuilder};
 
 /// Bytes looked up at once, and the distance of the places looked at: a literal needs `GRAM + STRIDE - 1` bytes.
 const GRAM: usize = 3;
@@ -22,14 +23,17 @@ const SLOTS: usize = 1 << SLOT_BITS;
 
 pub(crate) struct Literals {
     words: Vec<Vec<u8>>,
-    /// Of fixed size, so that the compiler sees that every slot is inside it.
-    filter: Box<[bool; SLOTS]>,
+    /// Not zero where the index has something. Of fixed size, so that the compiler sees that every slot is inside it.
+    filter: Box<[u8; SLOTS]>,
     /// Sorted by slot.
     index: Vec<Entry>,
     /// Where in the index the entries of a slot begin.
     buckets: Vec<u16>,
     /// Words too short for the index, in the letter cases they are given in.
-    short: Vec<(usize, Finder<'static>)>,
+    bytes: Vec<(u8, usize)>,
+    short: Vec<usize>,
+    /// Any of the short words.
+    any_short: Regex,
 }
 
 #[derive(Clone, Copy)]
@@ -52,20 +56,24 @@ pub(crate) struct Found {
 
 impl Literals {
     /// Words are in lower case, unless they are shorter than four bytes: those are searched for as they are.
-    pub(crate) fn new(words: Vec<Vec<u8>>) -> Self {
-        let filter = vec![false; SLOTS].into_boxed_slice();
-        let mut filter: Box<[bool; SLOTS]> =
+    pub(crate) fn new(words: Vec<Vec<u8>>) -> Result<Self, regex::Error> {
+        let filter = vec![0; SLOTS].into_boxed_slice();
+        let mut filter: Box<[u8; SLOTS]> =
             filter.try_into().unwrap_or_else(|_| unreachable!("the filter is made with this size"));
-        let (mut index, mut short) = (Vec::new(), Vec::new());
+        let (mut index, mut bytes, mut short) = (Vec::new(), Vec::new(), Vec::new());
         for (number, word) in words.iter().enumerate() {
+            if let [byte] = word[..] {
+                bytes.push((byte, number));
+                continue;
+            }
             if word.len() < INDEXED_MIN {
-                short.push((number, Finder::new(word).into_owned()));
+                short.push(number);
                 continue;
             }
             let place = rarest_place(word);
             for at in place..place + STRIDE {
                 let slot = slot(gram(&word[at..at + GRAM]));
-                filter[slot] = true;
+                filter[slot] = 1;
                 index.push(Entry { slot, word: number, at });
             }
         }
@@ -74,37 +82,31 @@ impl Literals {
         for (number, entry) in index.iter().enumerate().rev() {
             buckets[entry.slot] = u16::try_from(number).expect("the rules have some hundred words");
         }
-        Self { words, filter, index, buckets, short }
+        let escaped = |word: &usize| words[*word].iter().map(|byte| format!("\\x{byte:02x}")).collect();
+        let alternatives: Vec<String> = short.iter().map(escaped).collect();
+        let any_short = RegexBuilder::new(&alternatives.join("|")).unicode(false).build()?;
+        Ok(Self { words, filter, index, buckets, bytes, short, any_short })
     }
 
     /// All occurrences of all words, also overlapping ones, in the order of their places.
-    #[expect(clippy::cast_possible_truncation, reason = "grams are cut out of a larger number")]
     pub(crate) fn find(&self, text: &[u8]) -> Vec<Found> {
         let mut found = Vec::new();
-        for (word, finder) in &self.short {
-            let len = finder.needle().len();
-            let occurrences = finder.find_iter(text);
-            found.extend(occurrences.map(|start| Found { start, end: start + len, word: *word }));
+        for &(byte, word) in &self.bytes {
+            found.extend(memchr::memchr_iter(byte, text).map(|start| Found { start, end: start + 1, word }));
         }
+        self.find_short(text, &mut found);
         let mut from = 0;
-        // Ten bytes hold the four grams and the byte behind the last one, so that two loads fetch them all.
-        while let Some(&[a, b, c, d, e, f, g, h, i, j]) = text[from..].first_chunk() {
-            let low = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-            let high = u32::from_le_bytes([g, h, i, j]);
-            let slots = [slot(low as u32), slot((low >> 16) as u32), slot((low >> 32) as u32), slot(high)];
-            let hit = [self.has(slots[0]), self.has(slots[1]), self.has(slots[2]), self.has(slots[3])];
-            if hit[0] | hit[1] | hit[2] | hit[3] {
-                for i in 0..4 {
-                    if hit[i] {
-                        self.look_up(text, from + i * STRIDE, slots[i], &mut found);
-                    }
-                }
+        // Ten bytes hold the four grams and the byte behind the last one.
+        while let Some(ten) = text[from..].first_chunk::<10>() {
+            let [a, b, c, d] = slots(ten);
+            if self.filter[a] | self.filter[b] | self.filter[c] | self.filter[d] != 0 {
+                self.look_up_all(text, from, ten, &mut found);
             }
             from += STEP;
         }
         for place in (from..text.len().saturating_sub(GRAM - 1)).step_by(STRIDE) {
             let slot = slot(gram(&text[place..place + GRAM]));
-            if self.has(slot) {
+            if self.filter[slot] != 0 {
                 self.look_up(text, place, slot, &mut found);
             }
         }
@@ -112,9 +114,28 @@ impl Literals {
         found
     }
 
-    #[inline]
-    fn has(&self, slot: usize) -> bool {
-        self.filter[slot]
+    fn find_short(&self, text: &[u8], found: &mut Vec<Found>) {
+        let mut from = 0;
+        while !self.short.is_empty()
+            && let Some(place) = self.any_short.find_at(text, from)
+        {
+            let start = place.start();
+            // One may be the beginning of another, or begin inside another.
+            for &word in self.short.iter().filter(|&&word| text[start..].starts_with(&self.words[word])) {
+                found.push(Found { start, end: start + self.words[word].len(), word });
+            }
+            from = start + 1;
+        }
+    }
+
+    /// Looks up what one of four places may hold. Apart from the loop that comes here, because that must stay small.
+    #[inline(never)]
+    fn look_up_all(&self, text: &[u8], from: usize, ten: &[u8; 10], found: &mut Vec<Found>) {
+        for (i, slot) in slots(ten).into_iter().enumerate() {
+            if self.filter[slot] != 0 {
+                self.look_up(text, from + i * STRIDE, slot, found);
+            }
+        }
     }
 
     #[inline]
@@ -129,6 +150,14 @@ impl Literals {
             }
         }
     }
+}
+
+/// The slots of the four places in ten bytes.
+#[inline]
+fn slots(ten: &[u8; 10]) -> [usize; 4] {
+    // Four loads, each of a byte more than is looked at: the compiler would take larger ones apart.
+    let four = |at: usize| u32::from_le_bytes([ten[at], ten[at + 1], ten[at + 2], ten[at + 3]]);
+    [slot(four(0)), slot(four(STRIDE)), slot(four(STRIDE * 2)), slot(four(STRIDE * 3))]
 }
 
 #[inline]
@@ -161,15 +190,17 @@ mod tests {
 
     #[test]
     fn words_are_found_at_every_place_in_any_case() {
-        let literals =
-            Literals::new([&b"token"[..], b"id-token", b"eyJ", b"_key"].map(<[u8]>::to_vec).to_vec());
+        let literals = Literals::new(
+            [&b"token"[..], b"id-token", b"eyJ", b"_key", b"ey", b"$"].map(<[u8]>::to_vec).to_vec(),
+        )
+        .unwrap();
         for before in 0..20 {
             for after in 0..12 {
-                let text = format!("{}ID-ToKeN_KEYeyJ{}", ".".repeat(before), ".".repeat(after));
+                let text = format!("{}ID-ToKeN_KEYeyJ$ey{}", ".".repeat(before), ".".repeat(after));
                 let found = literals.find(text.as_bytes());
                 let words: Vec<(usize, usize)> =
                     found.iter().map(|found| (found.start - before, found.word)).collect();
-                assert_eq!(words, [(0, 1), (3, 0), (8, 3), (12, 2)], "{text}");
+                assert_eq!(words, [(0, 1), (3, 0), (8, 3), (12, 4), (12, 2), (15, 5), (16, 4)], "{text}");
             }
         }
     }

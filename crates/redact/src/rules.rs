@@ -200,7 +200,8 @@ impl Rules {
                 last.push(trigger);
             }
         }
-        let literals = Literals::new(words);
+        let literals = Literals::new(words)
+            .map_err(|source| BuildError::Regex { rule: String::from("short words"), source })?;
         Ok(Self { patterns, fields, literals, triggers })
     }
 }

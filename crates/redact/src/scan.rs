@@ -15,6 +15,7 @@ use crate::known::Known;
 use crate::named_value;
 use crate::pseudonym::Pseudonyms;
 use crate::rules::{self, Rules, Trigger};
+use crate::runs::{self, Run};
 use crate::secret_object;
 
 /// Encodings inside encodings that are followed: a gzip in Base64 in a percent-encoded URL, and one more.
@@ -138,9 +139,10 @@ impl Engine {
     fn find_plain(&self, text: &[u8], context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
         let mut hits = Vec::new();
         self.known.find(text, &mut hits);
-        self.find_bootstrap_tokens(text, &mut hits);
+        let runs = runs::runs(text);
+        self.find_bootstrap_tokens(text, &runs, &mut hits);
         self.find_percent_encoded(text, context.certificates, scan, &mut hits);
-        self.find_encoded(text, context.certificates, scan, &mut hits);
+        self.find_encoded(text, &runs, context.certificates, scan, &mut hits);
         self.find_by_literals(text, context, scan, &mut hits);
         if scan.extent == Extent::SecretsAndIdentities && scan.depth == 0 {
             self.identities.find(text, &self.pseudonyms, &mut hits);
@@ -288,9 +290,10 @@ impl Engine {
         }
     }
 
-    fn find_bootstrap_tokens(&self, text: &[u8], hits: &mut Vec<Hit>) {
-        for dot in memchr_iter(b'.', text) {
-            if is_bootstrap_token(text, dot) {
+    fn find_bootstrap_tokens(&self, text: &[u8], runs: &[Run], hits: &mut Vec<Hit>) {
+        // The secret half is a run or the start of one, since a dot is before it.
+        for dot in runs.iter().filter_map(|run| run.start.checked_sub(1)) {
+            if text[dot] == b'.' && is_bootstrap_token(text, dot) {
                 self.mark(text, dot - TOKEN_ID, dot + 1 + TOKEN_SECRET, Kind::BOOTSTRAP_TOKEN, hits);
             }
         }
@@ -342,9 +345,16 @@ impl Engine {
 
     /// Looks into runs of Base64 and hexadecimal. A payload with a secret in it goes whole: cutting it open would leave
     /// neither text nor encoding.
-    fn find_encoded(&self, text: &[u8], certificates: Certificates, scan: &mut Scan, hits: &mut Vec<Hit>) {
+    fn find_encoded(
+        &self,
+        text: &[u8],
+        runs: &[Run],
+        certificates: Certificates,
+        scan: &mut Scan,
+        hits: &mut Vec<Hit>,
+    ) {
         let mut done = 0;
-        for run in decode::runs(text) {
+        for &run in runs.iter().filter(|run| run.len() >= decode::ENCODED_MIN) {
             if run.start < done {
                 continue;
             }
