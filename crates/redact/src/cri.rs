@@ -1,14 +1,22 @@
 //! Container logs as runtimes write them: `2026-01-02T03:04:05.678901234Z stdout F text`, where the tag `P` says that
 //! the line goes on in the next one of the same stream.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use memchr::memchr;
 
 use crate::entries::{Ending, Entry, EntryStream};
 use crate::hit::{Counts, Length, What, write_withheld};
+use crate::runs::leading;
 use crate::scan::Engine;
 use crate::stream::{HOLD_MAX, Options};
+
+/// From seconds without a fraction to nanoseconds with an offset.
+const TIME_LEN: RangeInclusive<usize> = 20..=35;
+
+/// `P:` and some more: tags may be added one day.
+const TAG_MAX: usize = 8;
 
 pub(crate) struct CriStream {
     entries: EntryStream,
@@ -39,6 +47,12 @@ impl CriStream {
             let feed = memchr(b'\n', bytes);
             let (now, later) = bytes.split_at(feed.map_or(bytes.len(), |feed| feed + 1));
             bytes = later;
+            if feed.is_some() && self.line.is_empty() && !self.skipping && now.len() <= HOLD_MAX {
+                // A whole line, as nearly all are.
+                let (entry, ending) = parse(now);
+                self.entries.push_with(&entry, ending, out);
+                continue;
+            }
             for piece in now.chunks(HOLD_MAX) {
                 self.take(piece, out);
             }
@@ -90,25 +104,44 @@ impl CriStream {
 fn parse(line: &[u8]) -> (Entry<'_>, Ending) {
     let text = line.strip_suffix(b"\n").unwrap_or(line);
     let after = &line[text.len()..];
-    let mut words = text.splitn(4, |byte| *byte == b' ');
-    match (words.next(), words.next(), words.next(), words.next()) {
-        (Some(time), Some(stream @ (b"stdout" | b"stderr")), Some(tag), Some(rest))
-            if is_time(time) && is_tag(tag) =>
-        {
-            let (before, text) = text.split_at(text.len() - rest.len());
-            let ending = if tag.starts_with(b"P") { Ending::Unknown } else { Ending::Line };
-            (Entry { unit: stream, before, text, after }, ending)
+    match frame(text) {
+        Some(frame) => {
+            let (before, text) = text.split_at(frame.len);
+            let ending = if frame.tag.starts_with(b"P") { Ending::Unknown } else { Ending::Line };
+            (Entry { unit: frame.stream, before, text, after }, ending)
         }
         // Not a line of this format: all of it is text.
-        _ => (Entry { unit: b"", before: b"", text, after }, Ending::Unknown),
+        None => (Entry { unit: b"", before: b"", text, after }, Ending::Unknown),
     }
 }
 
-fn is_time(word: &[u8]) -> bool {
-    (20..=35).contains(&word.len())
-        && word.iter().all(|byte| byte.is_ascii_digit() || b"-+:.TZ".contains(byte))
+/// What stands before the text of a line.
+struct Frame<'l> {
+    stream: &'l [u8],
+    tag: &'l [u8],
+    /// Up to the text.
+    len: usize,
+}
+
+fn frame(line: &[u8]) -> Option<Frame<'_>> {
+    let time = leading(line, is_in_time);
+    let stream = line.get(time + 1..time + 7)?;
+    let behind = &line[time + 7..];
+    let is_frame = line[time] == b' ' && TIME_LEN.contains(&time) && matches!(stream, b"stdout" | b"stderr");
+    let tag = behind.strip_prefix(b" ").filter(|_| is_frame)?;
+    let tag = &tag[..tag.iter().take(TAG_MAX + 1).position(|byte| *byte == b' ')?];
+    is_tag(tag).then(|| Frame { stream, tag, len: time + 7 + 1 + tag.len() + 1 })
+}
+
+#[expect(
+    clippy::needless_bitwise_bool,
+    reason = "without branches the compiler can look at sixteen bytes at once"
+)]
+fn is_in_time(byte: u8) -> bool {
+    // From the plus to the colon is all but a comma and a slash.
+    (byte.wrapping_sub(b'+') < 16) & (byte != b',') & (byte != b'/') | (byte == b'T') | (byte == b'Z')
 }
 
 fn is_tag(word: &[u8]) -> bool {
-    matches!(word, [b'F' | b'P'] | [b'F' | b'P', b':', ..]) && word.len() <= 8
+    matches!(word, [b'F' | b'P'] | [b'F' | b'P', b':', ..]) && word.len() <= TAG_MAX
 }

@@ -20,6 +20,9 @@ const HELD_ENTRIES_MAX: usize = 4096;
 /// Units whose state is kept apart. All others share one, so that a stream of invented names cannot take all memory.
 const UNITS_MAX: usize = 4096;
 
+/// Units that are found again without looking them up. A node has a handful that say nearly everything.
+const RECENT_MAX: usize = 8;
+
 /// Bytes of text to each side of a seam that are searched together: the word that may be cut there, up to the longest
 /// one, and enough beside it to hold the name that gives it away.
 const SEAM_WORD_MAX: usize = 4096;
@@ -59,8 +62,8 @@ pub struct EntryStream {
     /// The number of each unit by its name.
     numbers: HashMap<Vec<u8>, usize>,
     units: Vec<Unit>,
-    /// The unit of the last entry: the next one is often of the same.
-    recent: Option<(Vec<u8>, usize)>,
+    /// Units of the last entries: the next one is often of one of them.
+    recent: Vec<(Vec<u8>, usize)>,
     held: VecDeque<Held>,
     /// The bytes of all held entries, one behind the other; those before `released` are gone already.
     bytes: Vec<u8>,
@@ -106,7 +109,7 @@ impl EntryStream {
             options,
             numbers: HashMap::new(),
             units: Vec::new(),
-            recent: None,
+            recent: Vec::new(),
             held: VecDeque::new(),
             bytes: Vec::new(),
             released: 0,
@@ -190,9 +193,7 @@ impl EntryStream {
 
     /// The number of the unit with this name.
     fn unit(&mut self, name: &[u8]) -> usize {
-        if let Some((recent, number)) = &self.recent
-            && recent == name
-        {
+        if let Some((_, number)) = self.recent.iter().find(|(recent, _)| recent == name) {
             return *number;
         }
         let key = if self.numbers.contains_key(name) || self.units.len() < UNITS_MAX { name } else { b"" };
@@ -207,10 +208,10 @@ impl EntryStream {
             self.numbers.insert(key.to_vec(), self.units.len() - 1);
             self.units.len() - 1
         };
-        let (recent, recent_number) = self.recent.get_or_insert_default();
-        recent.clear();
-        recent.extend_from_slice(name);
-        *recent_number = number;
+        if self.recent.len() == RECENT_MAX {
+            self.recent.remove(0);
+        }
+        self.recent.push((name.to_vec(), number));
         number
     }
 

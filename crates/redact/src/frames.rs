@@ -122,15 +122,13 @@ fn line_at(lines: &[Line], at: usize) -> usize {
 
 /// The place of a name of a unit among the clean lines. Those that share it only make each other forgotten.
 fn slot(unit: usize, name: &[u8]) -> usize {
-    let mut first = [0; 8];
-    let mut last = [0; 8];
-    let len = name.len().min(8);
-    first[..len].copy_from_slice(&name[..len]);
-    last[..len].copy_from_slice(&name[name.len() - len..]);
-    let mixed = u64::from_le_bytes(first).rotate_left(23)
-        ^ u64::from_le_bytes(last)
-        ^ ((unit as u64) << 32)
-        ^ name.len() as u64;
+    let (first, last) = if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
+        (u64::from_le_bytes(*first), u64::from_le_bytes(*last))
+    } else {
+        let short = name.iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
+        (short, short)
+    };
+    let mixed = first.rotate_left(23) ^ last ^ ((unit as u64) << 32) ^ name.len() as u64;
     let spread = mixed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     usize::try_from(spread).unwrap_or_default() % CLEAN_MAX
 }

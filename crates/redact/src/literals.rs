@@ -6,6 +6,8 @@
 //! this: single bytes are searched one by one, and those of two and three bytes together, by an expression of nothing but
 //! them, for which `regex` has a search that looks at many bytes at once.
 
+use std::cmp::Reverse;
+
 use regex::bytes::{Regex, RegexBuilder};
 
 /// Bytes looked up at once, and the distance of the places looked at: a literal needs `GRAM + STRIDE - 1` bytes.
@@ -169,18 +171,29 @@ fn gram(bytes: &[u8]) -> u32 {
 /// comparison that follows tells them apart.
 #[inline]
 fn slot(gram: u32) -> usize {
-    ((gram & 0x00df_dfdf).wrapping_mul(0x9e37_79b1) >> (32 - SLOT_BITS)) as usize
+    // Of four hundred numbers the one with which the fewest grams of logs get into a slot where they have no business.
+    const SPREAD: u32 = 0x86fa_ea97;
+    ((gram & 0x00df_dfdf).wrapping_mul(SPREAD) >> (32 - SLOT_BITS)) as usize
 }
 
-/// Where the word has the bytes that logs have the least of.
+/// Where the word has what logs have the least of.
 fn rarest_place(word: &[u8]) -> usize {
     // What logs are made of, from the most to the least common: letters, the digits of times, and what JSON and klog put
     // between words.
     const COMMON: &[u8] = b" etaoin0sr\"l1c2:d-m./p3u4h5g=67f89by'vk\\w\nxqjz";
     /// What is not in it is about as common as this place of it.
     const OTHER: usize = 30;
+    /// Words that are common although their letters are not: no gram of them, if there is another.
+    const COMMON_WORDS: &[u8] =
+        b" config user/service.com code kind\":\" kind\": \"priority password login in \
+        created _comm _se origin add ";
+    let is_common = |gram: &[u8]| COMMON_WORDS.windows(GRAM).any(|common| common == gram);
     let rarity = |byte: &u8| COMMON.iter().position(|common| common == byte).unwrap_or(OTHER);
-    let rarity = |place: &usize| word[*place..*place + INDEXED_MIN].iter().map(rarity).sum::<usize>();
+    let rarity = |place: &usize| {
+        let grams = &word[*place..*place + INDEXED_MIN];
+        let common = grams.windows(GRAM).filter(|gram| is_common(gram)).count();
+        (Reverse(common), grams.iter().map(rarity).sum::<usize>())
+    };
     (0..=word.len() - INDEXED_MIN).max_by_key(rarity).unwrap_or(0)
 }
 

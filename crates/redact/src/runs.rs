@@ -41,7 +41,7 @@ pub(crate) fn runs(text: &[u8]) -> Vec<Run> {
     let mut last = [0; BLOCK];
     last[..rest.len()].copy_from_slice(rest);
     for (number, block) in blocks.iter().chain((!rest.is_empty()).then_some(&last)).enumerate() {
-        let encoded = encoded(block);
+        let encoded = bits(block, is_encoded);
         let mut ends = rows.ends(encoded);
         if open.is_none() && ends == 0 {
             continue;
@@ -74,25 +74,44 @@ pub(crate) fn runs(text: &[u8]) -> Vec<Run> {
 
 /// Whether a byte belongs to either alphabet of Base64.
 #[inline]
+#[expect(
+    clippy::needless_bitwise_bool,
+    reason = "without branches the compiler can look at sixteen bytes at once"
+)]
 pub(crate) fn is_encoded(byte: u8) -> bool {
-    // Without branches, so that the compiler can look at sixteen bytes at once.
     let letter = (byte | 0x20).wrapping_sub(b'a') < 26;
     let digit_or_slash = byte.wrapping_sub(b'/') < 11;
     letter | digit_or_slash | (byte == b'+') | (byte == b'-') | (byte == b'_')
 }
 
-/// A bit for each byte, the lowest for the first.
+/// A bit for each byte of which `is` is true, the lowest for the first. It must not branch either.
 #[inline]
-fn encoded(block: &[u8; BLOCK]) -> u64 {
+pub(crate) fn bits<const LEN: usize>(block: &[u8; LEN], is: impl Fn(u8) -> bool) -> u64 {
     // Gathers the lowest bits of eight bytes in the highest byte.
     const GATHER: u64 = 0x0102_0408_1020_4080;
-    let mut classes = [0; BLOCK];
+    const { assert!(LEN <= 64 && LEN.is_multiple_of(8), "as many bits as the number has") };
+    let mut classes = [0; LEN];
     for (class, byte) in classes.iter_mut().zip(block) {
-        *class = u8::from(is_encoded(*byte));
+        *class = u8::from(is(*byte));
     }
     let (eights, _) = classes.as_chunks::<8>();
-    let bits = eights.iter().map(|eight| u64::from_le_bytes(*eight).wrapping_mul(GATHER) >> 56);
-    bits.enumerate().fold(0, |all, (i, bits)| all | bits << (8 * i))
+    let gathered = eights.iter().map(|eight| u64::from_le_bytes(*eight).wrapping_mul(GATHER) >> 56);
+    gathered.enumerate().fold(0, |all, (i, bits)| all | bits << (8 * i))
+}
+
+/// How many bytes at the start of `text` are such of which `is` is true. It must not branch either.
+#[inline]
+pub(crate) fn leading(text: &[u8], is: impl Fn(u8) -> bool + Copy) -> usize {
+    const LEN: usize = 32;
+    let mut len = 0;
+    while let Some(block) = text[len..].first_chunk::<LEN>() {
+        let ones = (bits(block, is).trailing_ones() as usize).min(LEN);
+        len += ones;
+        if ones < LEN {
+            return len;
+        }
+    }
+    len + text[len..].iter().take_while(|byte| is(**byte)).count()
 }
 
 // === impl Rows ===
@@ -140,6 +159,16 @@ mod tests {
                         format!("{}{}{after}", " ".repeat(before), "aB3_-+/z".repeat(25).split_at(len).0);
                     assert_eq!(runs(text.as_bytes()), plainly(text.as_bytes()), "{text:?}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn leading_bytes_are_counted_in_blocks_and_behind_them() {
+        for len in 0..70 {
+            for rest in ["", ".", ".abc", ".abcdefghijklmnopqrstuvwxyz"] {
+                let text = format!("{}{rest}", "a".repeat(len));
+                assert_eq!(leading(text.as_bytes(), is_encoded), len, "{text}");
             }
         }
     }
