@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 use landfall_model::terminal;
 use memchr::{memchr, memmem};
 
-/// Written out by syslog (`#033[`) and shells (`\033[`), and by JSON (`\u001b[`) and Go (`\x1b[`).
-static WRITTEN_OUT: LazyLock<[memmem::Finder<'static>; 2]> =
-    LazyLock::new(|| [memmem::Finder::new(b"033["), memmem::Finder::new(b"1b[")]);
+/// Written out by syslog (`#033[`) and shells (`\033[`), by JSON (`\u001b[`) and Go (`\x1b[`), and by `cat -v` (`^[[`).
+static WRITTEN_OUT: LazyLock<[memmem::Finder<'static>; 3]> =
+    LazyLock::new(|| [&b"033["[..], b"1b[", b"^[["].map(memmem::Finder::new));
 
 /// The lines without their escapes; `None` when there are none. Line ends stay.
 pub(crate) fn removed(lines: &[u8]) -> Option<Vec<u8>> {
@@ -19,7 +19,7 @@ pub(crate) fn removed(lines: &[u8]) -> Option<Vec<u8>> {
     }
     let mut plain = Vec::with_capacity(lines.len());
     let mut at = 0;
-    for place in memchr::memchr3_iter(terminal::ESCAPE, b'#', b'\\', lines) {
+    for place in terminal::places(lines) {
         if place < at {
             continue;
         }
@@ -41,6 +41,7 @@ mod tests {
         for (lines, plain) in [
             ("\x1b[1m\x1b[31mrunning\x1b[0m with swap on\n", "running with swap on\n"),
             ("a #033[0;1;39mb#033[0m c\n\\u001b[31mred\\u001b[0m\n", "a b c\nred\n"),
+            ("running ^[[31mwith swap^[[0m on\n", "running with swap on\n"),
             ("\x1b]0;title\x07a\nb\x1b\n", "a\nb\n"),
         ] {
             assert_eq!(removed(lines.as_bytes()).as_deref(), Some(plain.as_bytes()), "{lines:?}");

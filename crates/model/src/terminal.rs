@@ -12,8 +12,8 @@ const CONTROL_MAX: usize = 64;
 /// Titles and links; longer ones are no escape either.
 const STRING_MAX: usize = 4096;
 
-/// What loggers write in place of the byte that starts an escape: syslog, JSON, Go and Python, shells.
-const WRITTEN_OUT: [&[u8]; 6] = [b"#033", b"\\u001b", b"\\u001B", b"\\x1b", b"\\x1B", b"\\033"];
+/// What loggers write in place of the byte that starts an escape: syslog, JSON, Go and Python, shells, `cat -v`.
+const WRITTEN_OUT: [&[u8]; 7] = [b"#033", b"\\u001b", b"\\u001B", b"\\x1b", b"\\x1B", b"\\033", b"^["];
 
 /// An escape at the start of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +28,12 @@ pub enum Holds {
     Nothing,
     /// A title, the address of a link, or other text that is not shown where it stands; where inside the escape it is.
     Text(Range<usize>),
+}
+
+/// Where in a text an escape may begin.
+pub fn places(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
+    let may_begin = |byte: u8| matches!(byte, ESCAPE | b'#' | b'\\' | b'^');
+    text.iter().enumerate().filter(move |(_, byte)| may_begin(**byte)).map(|(place, _)| place)
 }
 
 /// The escape that `text` begins with. It never reaches over the end of a line. A lone escape byte is one too.
@@ -104,6 +110,7 @@ mod tests {
             ("\\u001b[31mx", 10),
             ("\\x1b[0mx", 7),
             ("\\033[0Kx", 7),
+            ("^[[0;31mx", 8),
             // No escapes, but for the byte itself.
             ("\x1b", 1),
             ("\x1b[31", 1),
@@ -115,7 +122,7 @@ mod tests {
         ] {
             assert_eq!(escape(text.as_bytes()).map(|escape| escape.len), Some(len), "{text:?}");
         }
-        for text in ["", "x", "#033", "#0331", "#033[abc", "\\x1b", "\\x1bm", "^[[31m", "[31m"] {
+        for text in ["", "x", "#033", "#0331", "#033[abc", "\\x1b", "\\x1bm", "^[31m", "^[[a-z]", "[31m"] {
             assert_eq!(escape(text.as_bytes()), None, "{text:?}");
         }
     }

@@ -195,7 +195,7 @@ impl Mapped {
         let mut shown = Self { text: Vec::with_capacity(original.len()), escapes: Vec::new() };
         let mut hidden = Self::default();
         let mut at = 0;
-        for place in memchr::memchr3_iter(terminal::ESCAPE, b'#', b'\\', original) {
+        for place in terminal::places(original) {
             if place < at {
                 continue;
             }

@@ -50,7 +50,7 @@ pub(crate) enum Trigger {
     HereDocument,
     /// A backslash escape that may hide a character of a secret.
     Escape,
-    /// An escape for a terminal, written out as syslog does.
+    /// An escape for a terminal, written out as syslog or `cat -v` does.
     Terminal,
     /// The kind of a Secret object.
     SecretObject,
@@ -116,7 +116,7 @@ struct FieldEntry {
     keeps: Vec<String>,
 }
 
-const MACHINES: [(&str, Trigger); 17] = [
+const MACHINES: [(&str, Trigger); 18] = [
     ("-----BEGIN ", Trigger::Pem),
     ("Full config:", Trigger::IgnitionDump),
     ("#cloud-config", Trigger::CloudConfig),
@@ -126,6 +126,7 @@ const MACHINES: [(&str, Trigger); 17] = [
     ("\\/", Trigger::Escape),
     ("#033[", Trigger::Terminal),
     ("\\033[", Trigger::Terminal),
+    ("^[[", Trigger::Terminal),
     ("value\"", Trigger::NamedValue),
     ("value\\\"", Trigger::NamedValue),
     ("value:", Trigger::NamedValue),

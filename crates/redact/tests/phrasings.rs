@@ -121,8 +121,8 @@ const INNOCENT: [&str; 22] = [
     "kubeadm join 10.0.0.1:6443 --discovery-token-ca-cert-hash sha256:0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0",
 ];
 
-/// What programs put around the words they colour, also as syslog and JSON write it out.
-const COLOURS: [(&str, &str); 7] = [
+/// What programs put around the words they colour, also as syslog, JSON and `cat -v` write it out.
+const COLOURS: [(&str, &str); 8] = [
     ("\x1b[31m", "\x1b[0m"),
     ("\x1b[38;5;208m", "\x1b[m"),
     ("\x1b[1m\x1b[38;2;1;2;3m", "\x1b(B\x1b[m"),
@@ -130,6 +130,7 @@ const COLOURS: [(&str, &str); 7] = [
     ("#033[0;1;39m", "#033[0m"),
     ("\\u001b[31m", "\\u001b[0m"),
     ("\\x1b[31m", "\\x1b[0m"),
+    ("^[[31m", "^[[0m"),
 ];
 
 fn redact(text: &str, format: Format) -> String {
