@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use hyper::StatusCode;
 
+use crate::phase::Phase;
+
 /// A number that only grows.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
@@ -39,7 +41,7 @@ pub(crate) struct Metrics {
 /// What `/metrics` says when nothing has happened yet: all there is to be read.
 #[cfg(feature = "schema")]
 pub fn page_at_start() -> String {
-    Metrics::default().page(crate::phase::Phase::NoApi)
+    Metrics::default().page(Phase::NoApi)
 }
 
 // === impl Counter ===
@@ -84,7 +86,7 @@ impl Metrics {
         }
     }
 
-    pub(crate) fn page(&self, phase: crate::phase::Phase) -> String {
+    pub(crate) fn page(&self, phase: Phase) -> String {
         let mut page = String::new();
         let mut write = |name: &str, kind: &str, help: &str, series: &[(String, u64)]| {
             // Writing to a string cannot fail.
@@ -123,7 +125,9 @@ impl Metrics {
         write("spliced_bytes_total", "counter", "Bytes spliced", &one(self.spliced_bytes.get()));
         write("gathers_total", "counter", "Bundles begun", &one(self.gathers.get()));
         write("denied_total", "counter", "Requests for own paths that were denied", &one(self.denied.get()));
-        write("phase", "gauge", "The phase of the control plane", &[(format!("{{phase=\"{phase}\"}}"), 1)]);
+        // Every phase is there from the beginning, so that an alert on one of them is no question of whether it was ever seen.
+        let phases = Phase::ALL.map(|other| (format!("{{phase=\"{other}\"}}"), u64::from(other == phase)));
+        write("phase", "gauge", "1 for the phase of the control plane, 0 for the others", &phases);
         page
     }
 }
@@ -139,13 +143,14 @@ mod tests {
         metrics.answered(StatusCode::NOT_FOUND);
         metrics.spliced.add(3);
         let held = metrics.connections.hold();
-        let page = metrics.page(crate::phase::Phase::Local);
+        let page = metrics.page(Phase::Local);
         for line in [
             "landfall_gateway_connections 1",
             "landfall_gateway_connections_total{way=\"spliced\"} 3",
             "landfall_gateway_answers_total{code=\"2xx\"} 1",
             "landfall_gateway_answers_total{code=\"4xx\"} 1",
             "landfall_gateway_phase{phase=\"local\"} 1",
+            "landfall_gateway_phase{phase=\"failed\"} 0",
         ] {
             assert!(page.lines().any(|written| written == line), "{line} in {page}");
         }

@@ -52,6 +52,13 @@ pub(crate) struct Steady {
     fall: u32,
 }
 
+// === impl Phase ===
+
+impl Phase {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::NoApi, Self::Local, Self::Both, Self::Handover, Self::Permanent, Self::Failed];
+}
+
 // === impl Phases ===
 
 impl Phases {
