@@ -1,7 +1,8 @@
 //! The node agent, by each of the four ways it comes to a machine.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use crate::carriers::{Carriers, FOLDER, Sight};
 use crate::package::{HostFile, Package, Unit};
 use crate::{Content, Download, Format, Plan, RenderError, Target, chart, names, objects, yaml};
 
@@ -11,11 +12,9 @@ const NAME: &str = "landfall-agent";
 const UNIT: &str = "landfall-agent.service";
 const SHIPPED: &str = include_str!("../../../dist/landfall-agent.service");
 const ENVIRONMENT: &str = "/etc/landfall/agent.env";
-const HUB_AUTHORITY: &str = "/etc/landfall/hub-ca.crt";
-const HUB_TOKEN: &str = "/etc/landfall/hub.token";
-/// Where pods see the host, and the authority of the hub.
+/// Where pods see the host, and a DaemonSet's the authorities.
 const HOST: &str = "/host";
-const POD_HUB: &str = "/etc/landfall/hub";
+const POD_AUTHORITIES: &str = "/etc/landfall/authorities";
 
 /// How the agent comes to a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,21 +28,11 @@ pub enum Way {
     DaemonSet,
 }
 
-/// Where reports go.
-#[derive(Clone, Debug)]
-pub struct Hub {
-    pub url: String,
-    /// PEM.
-    pub authority: Option<String>,
-    /// Each machine has a token of its own in `/etc/landfall/hub.token`.
-    pub token: bool,
-}
-
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub target: Target,
     pub way: Way,
-    pub hub: Option<Hub>,
+    pub carriers: Carriers,
     /// For pods.
     pub image: Option<String>,
     pub namespace: String,
@@ -103,15 +92,17 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
 /// A few lines of cloud-init that wait for nobody and that nobody waits for: the download happens in the unit.
 fn first_boot(settings: &Settings) -> Result<Plan, RenderError> {
     let Some(download) = &settings.download else { return Err(missing_download()) };
-    let options = settings.options("");
+    let options: String = settings.words().iter().map(|word| format!(" {}", shell_word(word))).collect();
     let command = format!(
         "systemd-run --no-block -u {NAME} -p DefaultDependencies=no -p Restart=always -p RestartSec=5 -p Nice=10 \
          -p StateDirectory=landfall sh -ec '{};exec $p agent{options}'||:",
         download.command()
     );
     let mut config = json!({"bootcmd": [command]});
-    if let Some(authority) = settings.hub.as_ref().and_then(|hub| hub.authority.as_ref()) {
-        config["write_files"] = json!([{"path": HUB_AUTHORITY, "content": authority}]);
+    let authorities = settings.carriers.authorities();
+    if !authorities.is_empty() {
+        let file = |(name, text): &(&str, &str)| json!({"path": format!("{FOLDER}/{name}"), "content": text});
+        config["write_files"] = authorities.iter().map(file).collect();
     }
     let text = format!("#cloud-config\n{}", yaml::documents(&[config])?);
     if text.len() > MAX_SNIPPET {
@@ -132,10 +123,13 @@ fn daemon_set(settings: &Settings) -> Vec<(&'static str, Value)> {
     if settings.target == Target::Openshift {
         objects.push(("role-binding", objects::security_context_binding(NAME, namespace, "privileged")));
     }
-    if let Some(authority) = settings.hub.as_ref().and_then(|hub| hub.authority.as_ref()) {
+    let authorities = settings.carriers.authorities();
+    if !authorities.is_empty() {
+        let data: Map<String, Value> =
+            authorities.into_iter().map(|(name, text)| (name.to_owned(), json!(text))).collect();
         let map = json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": objects::metadata(NAME, namespace),
-            "data": {"ca.crt": authority},
+            "data": data,
         });
         objects.push(("config-map", map));
     }
@@ -166,20 +160,13 @@ fn pod(settings: &Settings) -> Value {
         json!({"name": "host", "hostPath": {"path": "/", "type": "Directory"}}),
         json!({"name": "state", "hostPath": {"path": "/var/lib/landfall", "type": "DirectoryOrCreate"}}),
     ];
-    if let Some(hub) = &settings.hub {
-        arguments.push(format!("--hub={}", hub.url));
-        if hub.authority.is_some() {
-            if settings.way == Way::DaemonSet {
-                arguments.push(format!("--hub-ca={POD_HUB}/ca.crt"));
-                mounts.push(json!({"name": "hub", "mountPath": POD_HUB, "readOnly": true}));
-                volumes.push(json!({"name": "hub", "configMap": {"name": NAME}}));
-            } else {
-                arguments.push(format!("--hub-ca={HOST}{HUB_AUTHORITY}"));
-            }
-        }
-        if hub.token {
-            arguments.push(format!("--hub-token={HOST}{HUB_TOKEN}"));
-        }
+    let carriers = &settings.carriers;
+    arguments.extend(
+        carriers.arguments(settings.sight()).into_iter().map(|(name, value)| format!("{name}={value}")),
+    );
+    if settings.way == Way::DaemonSet && !carriers.authorities().is_empty() {
+        mounts.push(json!({"name": "authorities", "mountPath": POD_AUTHORITIES, "readOnly": true}));
+        volumes.push(json!({"name": "authorities", "configMap": {"name": NAME}}));
     }
     let security = match settings.target {
         // SELinux lets no other container read the host.
@@ -210,11 +197,21 @@ fn pod(settings: &Settings) -> Value {
         }],
         "volumes": volumes,
     });
+    if let Some(port) = carriers.port() {
+        // On the host's network: told so that no two pods of a node want the same.
+        spec["containers"][0]["ports"] = json!([{"name": "serve", "containerPort": port, "hostPort": port}]);
+    }
     if settings.way == Way::DaemonSet {
         spec["serviceAccountName"] = json!(NAME);
         spec["automountServiceAccountToken"] = json!(false);
     }
     spec
+}
+
+/// Nothing in it ends double quotes; see [`names`].
+fn shell_word(word: &str) -> String {
+    let harmless = word.chars().all(|c| c.is_ascii_alphanumeric() || "-._:/@+,=%".contains(c));
+    if harmless { word.to_owned() } else { format!("\"{word}\"") }
 }
 
 fn missing_download() -> RenderError {
@@ -226,9 +223,7 @@ fn missing_download() -> RenderError {
 impl Settings {
     fn check(&self, format: Format) -> Result<(), RenderError> {
         names::namespace(&self.namespace)?;
-        if let Some(hub) = &self.hub {
-            names::url(&hub.url)?;
-        }
+        self.carriers.check()?;
         self.download.as_ref().map_or(Ok(()), Download::check)?;
         let pods = matches!(self.way, Way::Pod | Way::DaemonSet);
         match &self.image {
@@ -236,11 +231,17 @@ impl Settings {
             None if pods => return Err(RenderError::Missing { what: "the image" }),
             None => {}
         }
+        if pods && self.carriers.console.is_some() && self.target != Target::Openshift {
+            return Err(RenderError::ConsoleOfPod);
+        }
         if self.way == Way::FirstBoot && self.download.is_none() {
             return Err(missing_download());
         }
+        if self.way == Way::Image && self.target == Target::Capi {
+            return Err(RenderError::ImageOfCapi);
+        }
         let fits = match self.way {
-            Way::Image => format == Format::Yaml && self.target != Target::Capi,
+            Way::Image => format == Format::Yaml,
             Way::FirstBoot | Way::Pod => matches!(format, Format::Yaml | Format::Ignition),
             Way::DaemonSet => !matches!(format, Format::Ignition | Format::Installer),
         };
@@ -251,20 +252,30 @@ impl Settings {
         }
     }
 
-    /// The agent's words for where reports go, each with a blank before it.
-    fn options(&self, root: &str) -> String {
-        let Some(hub) = &self.hub else { return String::new() };
-        let authority = hub.authority.as_ref().map(|_| format!(" --hub-ca {root}{HUB_AUTHORITY}"));
-        let token = hub.token.then(|| format!(" --hub-token {root}{HUB_TOKEN}"));
-        format!(" --hub {}{}{}", hub.url, authority.unwrap_or_default(), token.unwrap_or_default())
+    fn sight(&self) -> Sight {
+        match self.way {
+            Way::Image | Way::FirstBoot => Sight { machine: "", authorities: FOLDER },
+            Way::Pod => Sight { machine: HOST, authorities: "/host/etc/landfall" },
+            Way::DaemonSet => Sight { machine: HOST, authorities: POD_AUTHORITIES },
+        }
+    }
+
+    /// The agent's words for where reports go.
+    fn words(&self) -> Vec<String> {
+        let arguments = self.carriers.arguments(self.sight());
+        arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
     /// What the unit reads.
     fn host_files(&self) -> Vec<HostFile> {
-        let Some(hub) = &self.hub else { return Vec::new() };
-        let options = format!("LANDFALL_AGENT_OPTIONS={}\n", self.options("").trim_start());
+        let words = self.words();
+        if words.is_empty() {
+            return Vec::new();
+        }
+        let options = format!("LANDFALL_AGENT_OPTIONS={}\n", words.join(" "));
         let mut files = vec![HostFile::open(ENVIRONMENT, options)];
-        files.extend(hub.authority.iter().map(|authority| HostFile::open(HUB_AUTHORITY, authority.clone())));
+        let authorities = self.carriers.authorities().into_iter();
+        files.extend(authorities.map(|(name, text)| HostFile::open(format!("{FOLDER}/{name}"), text)));
         files
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use landfall_model::Secret;
 use landfall_pki::{Authority, KeyedCertificate, Leaf, Purpose};
 
-use crate::{Plan, RenderError};
+use crate::{Plan, RenderError, names};
 
 /// The authority outlives what it signs by this much, so that certificates can be renewed before both end.
 const AUTHORITY_OUTLIVES_DAYS: u32 = 23;
@@ -41,8 +41,9 @@ pub fn authority(folder: Option<&Path>, days: u32) -> Result<Authority, RenderEr
 }
 
 /// A server's certificate for these names, and an agent's.
-pub fn credentials(authority: &Authority, names: &[String], days: u32) -> Result<Credentials, RenderError> {
-    let server = Leaf::new("landfall-tunnel-server", Purpose::Serve).names(names.iter().cloned()).days(days);
+pub fn credentials(authority: &Authority, hosts: &[String], days: u32) -> Result<Credentials, RenderError> {
+    hosts.iter().try_for_each(|host| names::host(host))?;
+    let server = Leaf::new("landfall-tunnel-server", Purpose::Serve).names(hosts.iter().cloned()).days(days);
     let agent = Leaf::new("landfall-tunnel-agent", Purpose::Call).days(days);
     Ok(Credentials {
         authority: authority.certificate().to_owned(),

@@ -155,7 +155,7 @@ impl Settings {
             .as_ref()
             .is_some_and(|group| group.is_empty() || group.chars().any(char::is_control))
         {
-            return Err(RenderError::Missing { what: "the name of a group" });
+            return Err(RenderError::Group);
         }
         self.download.as_ref().map_or(Ok(()), Download::check)
     }

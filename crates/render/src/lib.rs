@@ -5,6 +5,7 @@
 
 pub mod agent;
 mod authority;
+pub mod carriers;
 pub mod chart;
 mod completion;
 mod download;
@@ -81,10 +82,28 @@ pub enum RenderError {
     Network { network: String },
     #[error("`{url}` is no address of a file or hub")]
     Url { url: String },
+    #[error("`{url}` would be sent secrets in the clear")]
+    InTheClear { url: String },
+    #[error("`{url}` is no address of a NATS server")]
+    Nats { url: String },
+    #[error("`{subject}` is no subject of NATS")]
+    Subject { subject: String },
+    #[error("`{place}` is no place of a neighbour")]
+    Neighbour { place: String },
+    #[error("the agent cannot serve on `{address}`")]
+    Port { address: String },
+    #[error("`{device}` is no console")]
+    Console { device: String },
+    #[error("a pod without all rights reaches no console of its machine")]
+    ConsoleOfPod,
     #[error("`{hash}` is no SHA-256 hash")]
     Hash { hash: String },
     #[error("a machine of Cluster API is not configured by an Ignition file of its own")]
     IgnitionOfCapi,
+    #[error("Cluster API puts no files into images")]
+    ImageOfCapi,
+    #[error("the name of the group is empty")]
+    Group,
     #[error("`{way}` cannot be rendered as `{format}`")]
     Combination { way: &'static str, format: &'static str },
     #[error("{what} is missing")]

@@ -1,6 +1,6 @@
 //! What names, addresses and hashes must look like. Refused here, they are refused before anything is written.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::RenderError;
 
@@ -68,18 +68,90 @@ pub(crate) fn network(text: &str) -> Result<IpAddr, RenderError> {
     if bits & rest != 0 { Err(invalid()) } else { Ok(address) }
 }
 
-/// `http://` or `https://` and nothing a shell, a unit or YAML would read as something else.
+/// `http://` or `https://` and nothing a unit or YAML would read as something else.
 pub(crate) fn url(text: &str) -> Result<(), RenderError> {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._~:/?#[]@!&+,;=%".contains(c);
-    let good = rest.is_some_and(|rest| !rest.is_empty() && rest.chars().all(plain) && !rest.starts_with('/'));
+    let good = rest.is_some_and(|rest| !rest.is_empty() && is_plain(rest) && !rest.starts_with('/'));
     good.then_some(()).ok_or_else(|| RenderError::Url { url: text.to_owned() })
+}
+
+/// The same, where secrets go along: encrypted, or to the machine itself.
+pub(crate) fn secure_url(text: &str) -> Result<(), RenderError> {
+    url(text)?;
+    let local = |rest: &str| {
+        let place = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let host = split_port(place).map_or(place, |(host, _)| host);
+        ["localhost", "127.0.0.1", "[::1]"].contains(&host)
+    };
+    if text.strip_prefix("http://").is_some_and(|rest| !local(rest)) {
+        return Err(RenderError::InTheClear { url: text.to_owned() });
+    }
+    Ok(())
+}
+
+/// Whatever it is: nothing a unit or YAML would read as something else.
+pub(crate) fn plain(text: &str) -> Result<(), RenderError> {
+    is_plain(text).then_some(()).ok_or_else(|| RenderError::Url { url: text.to_owned() })
+}
+
+/// `tls://HOST[:PORT]`, or unencrypted to the machine itself.
+pub(crate) fn nats(text: &str) -> Result<(), RenderError> {
+    let invalid = || RenderError::Nats { url: text.to_owned() };
+    let (scheme, place) = text.split_once("://").ok_or_else(invalid)?;
+    let host = match split_port(place) {
+        Some((host, port)) => port.parse::<u16>().map(|_| host).map_err(|_| invalid())?,
+        None => place,
+    };
+    let local = ["localhost", "127.0.0.1", "[::1]"].contains(&host);
+    let good = is_host(host) && (scheme == "tls" || scheme == "nats" && local);
+    good.then_some(()).ok_or_else(invalid)
+}
+
+/// A subject of NATS, without wildcards.
+pub(crate) fn subject(text: &str) -> Result<(), RenderError> {
+    let part = |part: &str| {
+        !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+    };
+    let good = text.len() <= MAX_NAME && text.split('.').all(part);
+    good.then_some(()).ok_or_else(|| RenderError::Subject { subject: text.to_owned() })
+}
+
+/// `HOST:PORT`.
+pub(crate) fn host_and_port(text: &str) -> Result<(), RenderError> {
+    let good = split_port(text).is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok());
+    good.then_some(()).ok_or_else(|| RenderError::Neighbour { place: text.to_owned() })
+}
+
+/// The port of `[ADDRESS:]PORT`.
+pub(crate) fn listen(text: &str) -> Result<u16, RenderError> {
+    let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>().ok();
+    port.or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.port()))
+        .ok_or_else(|| RenderError::Port { address: text.to_owned() })
 }
 
 pub(crate) fn sha256(text: &str) -> Result<(), RenderError> {
     let digit = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
     let good = text.len() == SHA256_DIGITS && text.chars().all(digit);
     good.then_some(()).ok_or_else(|| RenderError::Hash { hash: text.to_owned() })
+}
+
+/// A word for a unit, for YAML and, in double quotes, for a shell.
+fn is_plain(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_alphanumeric() || "-._~:/?#[]@!&+,;=%".contains(c))
+}
+
+/// Before and behind the colon of a port.
+fn split_port(text: &str) -> Option<(&str, &str)> {
+    text.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'))
+}
+
+/// A name, or an address as it stands in URLs.
+fn is_host(text: &str) -> bool {
+    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
+    match bare {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => text.parse::<Ipv4Addr>().is_ok() || is_name(text),
+    }
 }
 
 fn is_name(text: &str) -> bool {
@@ -128,6 +200,50 @@ mod tests {
         assert!(sha256(&"0".repeat(64)).is_ok());
         for bad in ["", "abc", &"G".repeat(64), &"A".repeat(64)] {
             assert!(sha256(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn nothing_secret_is_sent_in_the_clear() {
+        for good in
+            ["https://hub.example:8700", "http://localhost:8700/x", "http://[::1]", "http://127.0.0.1?a"]
+        {
+            assert!(secure_url(good).is_ok(), "{good}");
+        }
+        for bad in
+            ["http://hub.example", "http://localhost.example", "http://127.0.0.1.example:80", "ftp://a"]
+        {
+            assert!(secure_url(bad).is_err(), "{bad}");
+        }
+        for good in
+            ["tls://nats.example", "tls://nats.example:4222", "tls://[fd00::1]:4222", "nats://127.0.0.1:1"]
+        {
+            assert!(nats(good).is_ok(), "{good}");
+        }
+        for bad in
+            ["nats://nats.example", "tls://", "tls://a:b", "nats.example:4222", "tls://a:99999", "tls://a b"]
+        {
+            assert!(nats(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ports_and_those_who_have_them() {
+        for good in ["node-1:8710", "10.0.0.4:8710", "[fd00::4]:8710"] {
+            assert!(host_and_port(good).is_ok(), "{good}");
+        }
+        for bad in ["node-1", "fd00::4", "node-1:", ":8710", "node-1:70000", "https://node-1:8710"] {
+            assert!(host_and_port(bad).is_err(), "{bad}");
+        }
+        for (text, port) in [("8710", 8710), (":8710", 8710), ("10.0.0.4:1", 1), ("[::]:2", 2)] {
+            assert_eq!(listen(text).unwrap(), port);
+        }
+        for bad in ["", ":", "node-1:8710", "70000", "10.0.0.4"] {
+            assert!(listen(bad).is_err(), "{bad}");
+        }
+        assert!(subject("landfall.reports").is_ok());
+        for bad in ["", "a..b", "a.*", "a b", ">"] {
+            assert!(subject(bad).is_err(), "{bad}");
         }
     }
 

@@ -12,6 +12,7 @@ use std::process::Command;
 use landfall_model::Secret;
 use landfall_pki::KeyedCertificate;
 use landfall_render::agent::{self, MAX_SNIPPET, Way};
+use landfall_render::carriers::{Carriers, Events, Hub, Nats, Neighbour, Objects, Serve};
 use landfall_render::tunnel::RunAs;
 use landfall_render::{Download, Format, Plan, RenderError, Target, gateway, hub, in_place};
 use landfall_testkit::{ApiServer, FileServer, Need, have};
@@ -35,19 +36,54 @@ fn gateway(target: Target) -> gateway::Settings {
 }
 
 fn agent(target: Target, way: Way) -> agent::Settings {
-    let hub = agent::Hub {
+    let hub = Hub {
         url: "https://hub.example:8700".to_owned(),
         authority: (way != Way::FirstBoot).then(|| "the authority\n".to_owned()),
         token: true,
+        certificate: false,
     };
     agent::Settings {
         target,
         way,
-        hub: Some(hub),
+        carriers: Carriers { hub: Some(hub), ..Carriers::default() },
         image: Some(IMAGE.to_owned()),
         namespace: "landfall-agent".to_owned(),
         download: Some(download()),
     }
+}
+
+/// An agent that tells everybody.
+fn talkative(target: Target, way: Way) -> agent::Settings {
+    let settings = agent(target, way);
+    let authority = |whose: &str| format!("the authority of {whose}\n");
+    let carriers = Carriers {
+        hub: settings.carriers.hub.clone().map(|hub| Hub { token: false, certificate: true, ..hub }),
+        objects: Some(Objects {
+            url: "s3://fleet/prod?region=r1&endpoint=https://minio.example:9000".to_owned(),
+            authority: Some(authority("the bucket")),
+        }),
+        events: Some(Events {
+            url: "https://queue.example/fleet".to_owned(),
+            authority: Some(authority("events")),
+            token: true,
+        }),
+        nats: Some(Nats {
+            url: "tls://nats.example:4222".to_owned(),
+            subject: Some("fleet.reports".to_owned()),
+            authority: Some(authority("NATS")),
+            login: true,
+            certificate: true,
+        }),
+        neighbour: Some(Neighbour {
+            place: "10.0.0.4:8710".to_owned(),
+            authority: authority("the neighbour"),
+        }),
+        // No pod but OpenShift's could open it.
+        console: (!matches!(way, Way::Pod | Way::DaemonSet) || target == Target::Openshift)
+            .then(|| "/dev/ttyS0".to_owned()),
+        serve: Some(Serve { address: ":8710".to_owned(), client_authority: authority("those who ask") }),
+    };
+    agent::Settings { carriers, ..settings }
 }
 
 fn hub(target: Target, run_as: RunAs) -> hub::Settings {
@@ -81,7 +117,7 @@ fn in_place(target: Target) -> in_place::Settings {
 fn with_manifests(target: Target, format: Format) -> [Plan; 4] {
     [
         gateway::plan(&gateway(target), format).unwrap(),
-        agent::plan(&agent(target, Way::DaemonSet), format).unwrap(),
+        agent::plan(&talkative(target, Way::DaemonSet), format).unwrap(),
         hub::plan(&hub(target, RunAs::Pod), &hub_credentials(), format).unwrap(),
         in_place::plan(&in_place(target), format).unwrap(),
     ]
@@ -99,6 +135,17 @@ fn every_role_is_rendered_as_reviewed() {
     }
     let plan = agent::plan(&agent(Target::Kubeadm, Way::Image), Format::Yaml).unwrap();
     insta::assert_snapshot!("agent-image", plan.show());
+    for (target, way) in
+        [(Target::Kubeadm, Way::Image), (Target::K3s, Way::Pod), (Target::Openshift, Way::DaemonSet)]
+    {
+        let mut plan = agent::plan(&talkative(target, way), Format::Yaml).unwrap();
+        // The rest is as above.
+        plan.files.retain(|file| {
+            let path = file.path.to_string_lossy();
+            !["service", "preset"].iter().any(|end| path.ends_with(end))
+        });
+        insta::assert_snapshot!(format!("agent-with-everything-{}-{target:?}", way.name()), plan.show());
+    }
     for run_as in [RunAs::Pod, RunAs::Unit] {
         let plan = hub::plan(&hub(Target::Kubeadm, run_as), &hub_credentials(), Format::Yaml).unwrap();
         insta::assert_snapshot!(format!("hub-{run_as:?}"), plan.show());
@@ -211,7 +258,10 @@ fn a_first_boot_runs_what_has_the_right_hash_and_nothing_else() {
     let right = String::from_utf8(sum.stdout).unwrap()[..64].to_owned();
     for (sha256, runs) in [(right, true), ("0".repeat(64), false)] {
         let download = Some(Download { url: files.url("/landfall"), sha256 });
-        let settings = agent::Settings { download, ..agent(Target::Kubeadm, Way::FirstBoot) };
+        let mut settings = agent::Settings { download, ..agent(Target::Kubeadm, Way::FirstBoot) };
+        // What would be more than a word to a shell stays one.
+        let url = "s3://fleet?region=r1&endpoint=https://[fd00::1]:9000".to_owned();
+        settings.carriers.objects = Some(Objects { url, authority: None });
         let plan = agent::plan(&settings, Format::Yaml).unwrap();
         plan.write(folder.path(), true).unwrap();
         let snippet = fs::read_to_string(folder.path().join("cloud-init.yaml")).unwrap();
@@ -227,8 +277,9 @@ fn a_first_boot_runs_what_has_the_right_hash_and_nothing_else() {
             .output()
             .unwrap();
         let said = String::from_utf8_lossy(&run.stdout);
-        let wanted =
-            "started with agent --hub https://hub.example:8700 --hub-token /etc/landfall/hub.token\n";
+        let wanted = "started with agent --hub https://hub.example:8700 --hub-token /etc/landfall/hub.token \
+                      --objects s3://fleet?region=r1&endpoint=https://[fd00::1]:9000 \
+                      --objects-credentials /etc/landfall/bucket\n";
         assert_eq!(run.status.success(), runs, "{}", String::from_utf8_lossy(&run.stderr));
         assert_eq!(said, if runs { wanted } else { "" });
     }
@@ -254,10 +305,34 @@ fn what_cannot_be_meant_is_refused() {
         let error = refused(agent::plan(&agent(target, way), format));
         assert!(matches!(error, RenderError::Combination { .. }), "{error}");
     }
+    let of_capi = agent::plan(&agent(Target::Capi, Way::Image), Format::Yaml);
+    assert!(matches!(refused(of_capi), RenderError::ImageOfCapi));
+    let nameless = gateway::Settings { gatherers: Some(String::new()), ..gateway(target) };
+    assert!(matches!(refused(gateway::plan(&nameless, Format::Yaml)), RenderError::Group));
     let bare = agent::Settings { download: None, ..agent(target, Way::FirstBoot) };
     assert!(matches!(refused(agent::plan(&bare, Format::Yaml)), RenderError::Missing { .. }));
     let bare = agent::Settings { image: None, ..agent(target, Way::Pod) };
     assert!(matches!(refused(agent::plan(&bare, Format::Yaml)), RenderError::Missing { .. }));
+    let with = |carriers: Carriers| {
+        refused(agent::plan(&agent::Settings { carriers, ..agent(target, Way::Pod) }, Format::Yaml))
+    };
+    let console = |device: &str| Carriers { console: Some(device.to_owned()), ..Carriers::default() };
+    assert!(matches!(with(console("/dev/ttyS0")), RenderError::ConsoleOfPod));
+    for device in ["ttyS0", "/etc/passwd", "/dev/../etc/passwd", "/dev/tty S0"] {
+        assert!(matches!(with(console(device)), RenderError::Console { .. }), "{device}");
+    }
+    for address in ["443", "node-1:8710", ":", "10.0.0.4:1023"] {
+        let serve = Serve { address: address.to_owned(), client_authority: String::new() };
+        let error = with(Carriers { serve: Some(serve), ..Carriers::default() });
+        assert!(matches!(error, RenderError::Port { .. }), "{address}");
+    }
+    let objects = Some(Objects { url: "s3://fleet/$(id)".to_owned(), authority: None });
+    assert!(matches!(with(Carriers { objects, ..Carriers::default() }), RenderError::Url { .. }));
+    let events = Some(Events { url: "http://queue.example".to_owned(), authority: None, token: true });
+    assert!(matches!(with(Carriers { events, ..Carriers::default() }), RenderError::InTheClear { .. }));
+    let full = talkative(target, Way::FirstBoot);
+    assert!(matches!(refused(agent::plan(&full, Format::Yaml)), RenderError::Snippet { .. }));
+    assert!(agent::plan(&full, Format::Ignition).is_ok());
     let mut long = agent(target, Way::FirstBoot);
     long.download = Some(Download { url: download().url + &"/x".repeat(400), ..download() });
     assert!(matches!(refused(agent::plan(&long, Format::Yaml)), RenderError::Snippet { .. }));

@@ -2,6 +2,8 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
+use landfall_pki::Authority;
+
 use crate::command::Bench;
 
 const TUNNEL: [&str; 8] = [
@@ -66,6 +68,13 @@ fn what_cannot_be_meant_is_refused_in_one_line() {
 fn what_no_role_can_be_is_refused_in_one_line() {
     let bench = Bench::new();
     let long = "n".repeat(64);
+    let certificate = "-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n";
+    bench.file("ca", certificate);
+    bench.file("key", format!("{certificate}-----BEGIN PRIVATE KEY-----\n"));
+    bench.file("log", "not what was meant\n");
+    let expired = Authority::new("old", 0).unwrap();
+    bench.file("expired/ca.crt", expired.certificate());
+    bench.file("expired/ca.key", expired.key().expose());
     let image = "registry.example/landfall:1";
     for (words, code, error) in [
         (&["gateway", "--for", "kubeadm", "--allow", "10.0.0.1/8"][..], 64, "is no network"),
@@ -80,7 +89,58 @@ fn what_no_role_can_be_is_refused_in_one_line() {
             "cannot be rendered as `helm`",
         ),
         (&["agent", "--for", "k3s", "--by", "image", "--hub", "hub"], 64, "is no address"),
+        (&["agent", "--for", "k3s", "--by", "image", "--hub", "http://hub.corp"], 64, "in the clear"),
+        (
+            &["agent", "--for", "k3s", "--by", "image", "--hub", "https://h", "--hub-ca", "key"],
+            1,
+            "private key",
+        ),
+        (
+            &["agent", "--for", "k3s", "--by", "image", "--hub", "https://h", "--hub-ca", "log"],
+            1,
+            "no certificate",
+        ),
+        (&["agent", "--for", "k3s", "--by", "image", "--objects", "fleet"], 64, "it begins with `s3://`"),
+        (&["agent", "--for", "k3s", "--by", "image", "--events", "queue"], 64, "is no address"),
+        (
+            &["agent", "--for", "k3s", "--by", "image", "--nats", "nats://nats.corp"],
+            64,
+            "is no address of a NATS",
+        ),
+        (
+            &["agent", "--for", "k3s", "--by", "image", "--nats", "tls://n", "--nats-subject", "a.>"],
+            64,
+            "is no subject",
+        ),
+        (&["agent", "--for", "k3s", "--by", "image", "--console", "/etc/motd"], 64, "is no console"),
+        (
+            &["agent", "--for", "k3s", "--by", "pod", "--image", image, "--console", "/dev/ttyS0"],
+            64,
+            "reaches no console",
+        ),
+        (
+            &["agent", "--for", "k3s", "--by", "image", "--serve", "443", "--serve-client-ca", "ca"],
+            64,
+            "cannot serve on `443`",
+        ),
+        (
+            &["agent", "--for", "k3s", "--by", "image", "--neighbour", "node", "--neighbour-ca", "ca"],
+            64,
+            "is no place of a neighbour",
+        ),
         (&["in-place", "--for", "k3s", "--image", image, "--node", &long], 64, "is no name of a node"),
+        (&["agent", "--for", "capi", "--by", "image"], 64, "puts no files into images"),
+        (&["gateway", "--for", "kubeadm", "--gatherers", ""], 64, "the name of the group is empty"),
+        (&["pki", "--server", ""], 64, "is no address or name"),
+        (&["pki", "--server", "10.0.0.0/8"], 64, "is no address or name"),
+        (&["pki", "--server", "a", "--ca", "expired"], 1, "has expired"),
+        (&["controller", "--image", image, "--", "--bogus"], 64, "unexpected argument '--bogus'"),
+        (&["controller", "--image", image, "--", "--max-unavailable=abc"], 64, "'abc'"),
+        (
+            &["controller", "--for", "capi", "--image", image, "--", "--bogus"],
+            64,
+            "unexpected argument '--bogus'",
+        ),
         (&["controller", "--image", image, "--namespace", "Not"], 64, "is no name of a namespace"),
         (&["controller", "--image", image, "--format", "ignition"], 64, "cannot be rendered as `ignition`"),
         (&["hub", "--for", "kubeadm", "--server", "a b"], 64, "is no address or name"),

@@ -1,9 +1,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use landfall_render::agent::{self, Hub, Settings};
+use landfall_agent::carrier::Location;
+use landfall_render::agent::{self, Settings};
+use landfall_render::carriers::{Carriers, Events, Hub, Nats, Neighbour, Objects, Serve};
 
-use super::{Folder, Program, Shape, explain, read};
+use super::{Folder, Program, Shape, authority, explain};
 use crate::exit::{Exit, Failure};
 
 /// The node agent, by one of the four ways it comes to a machine
@@ -13,6 +15,7 @@ Examples:
   landfall render agent --for kubeadm --by image --hub https://hub.corp:8700 -o image
   landfall render agent --for capi --by first-boot --binary-url https://… --binary-sha256 … -o first-boot
   landfall render agent --for openshift --by daemon-set --image registry.example/landfall:0.1.0 -o agent
+  landfall render agent --for kubeadm --by image --objects s3://fleet/prod --console /dev/ttyS0 -o image
 
 docs/guides/render.md says where the files go.")]
 pub(super) struct Agent {
@@ -27,7 +30,26 @@ pub(super) struct Agent {
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
 
-    /// The hub reports go to
+    /// Namespace of the DaemonSet
+    #[arg(long, value_name = "NAME", default_value = "landfall-agent")]
+    namespace: String,
+
+    #[command(flatten)]
+    program: Program,
+
+    #[command(flatten)]
+    target: Folder,
+
+    #[command(flatten)]
+    ways: Ways,
+}
+
+/// Where reports go and who may ask: the agent's own options, without the files each machine has for itself.
+#[derive(Args)]
+#[command(next_help_heading = "Ways for reports (docs/guides/carriers.md)")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
+struct Ways {
+    /// Push reports to this hub: `https://HOST[:PORT]`
     #[arg(long, value_name = "URL")]
     hub: Option<String>,
 
@@ -39,15 +61,69 @@ pub(super) struct Agent {
     #[arg(long, requires = "hub")]
     hub_token: bool,
 
-    /// Namespace of the DaemonSet
-    #[arg(long, value_name = "NAME", default_value = "landfall-agent")]
-    namespace: String,
+    /// Each machine has a certificate for the hub in /etc/landfall/node.crt and node.key
+    #[arg(long, requires = "hub")]
+    hub_cert: bool,
 
-    #[command(flatten)]
-    program: Program,
+    /// Put reports into this bucket; each machine has the key in /etc/landfall/bucket
+    #[arg(long, value_name = "URL")]
+    objects: Option<String>,
 
-    #[command(flatten)]
-    target: Folder,
+    /// The authority of the object store's certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "objects")]
+    objects_ca: Option<PathBuf>,
+
+    /// Send a CloudEvent for each report to this URL
+    #[arg(long, value_name = "URL")]
+    events: Option<String>,
+
+    /// Each machine has the token for events in /etc/landfall/events.token
+    #[arg(long, requires = "events")]
+    events_token: bool,
+
+    /// The authority of the receiver's certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "events")]
+    events_ca: Option<PathBuf>,
+
+    /// Publish reports to JetStream on this NATS server: `tls://HOST[:PORT]`
+    #[arg(long, value_name = "URL")]
+    nats: Option<String>,
+
+    /// The subject; the node's name is added to it
+    #[arg(long, value_name = "SUBJECT", requires = "nats")]
+    nats_subject: Option<String>,
+
+    /// Each machine has the login for NATS in /etc/landfall/nats
+    #[arg(long, requires = "nats")]
+    nats_login: bool,
+
+    /// Each machine has a certificate for NATS in /etc/landfall/node.crt and node.key
+    #[arg(long, requires = "nats")]
+    nats_cert: bool,
+
+    /// The authority of the NATS server's certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "nats")]
+    nats_ca: Option<PathBuf>,
+
+    /// Leave the last report with this node's agent; each machine has its certificate in /etc/landfall/node.crt and node.key
+    #[arg(long, value_name = "HOST:PORT", requires = "neighbour_ca")]
+    neighbour: Option<String>,
+
+    /// The authority of the neighbour's certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "neighbour")]
+    neighbour_ca: Option<PathBuf>,
+
+    /// Write reports to this serial console, such as `/dev/ttyS0`
+    #[arg(long, value_name = "DEVICE")]
+    console: Option<String>,
+
+    /// Let operators ask on `[ADDRESS:]PORT`, 8710 by convention; each machine has a certificate in /etc/landfall/agent.crt and agent.key
+    #[arg(long, value_name = "ADDRESS", requires = "serve_client_ca")]
+    serve: Option<String>,
+
+    /// The authority whose certificates may ask, PEM
+    #[arg(long, value_name = "FILE", requires = "serve")]
+    serve_client_ca: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -66,17 +142,56 @@ enum Way {
 
 impl Agent {
     pub(super) fn run(self) -> Result<Exit, Failure> {
-        let authority = self.hub_ca.as_deref().map(read).transpose()?;
-        let token = self.hub_token;
         let settings = Settings {
             target: self.shape.kind.into(),
             way: self.by.into(),
-            hub: self.hub.map(|url| Hub { url, authority, token }),
+            carriers: self.ways.carriers()?,
             image: self.image,
             namespace: self.namespace,
             download: self.program.download(),
         };
         self.target.put(&agent::plan(&settings, self.shape.format.into()).map_err(explain)?)
+    }
+}
+
+// === impl Ways ===
+
+impl Ways {
+    fn carriers(self) -> Result<Carriers, Failure> {
+        let pem = |path: Option<PathBuf>| path.as_deref().map(authority).transpose();
+        let (hub_ca, events_ca, nats_ca) = (pem(self.hub_ca)?, pem(self.events_ca)?, pem(self.nats_ca)?);
+        let (objects_ca, serve_ca) = (pem(self.objects_ca)?, pem(self.serve_client_ca)?);
+        let neighbour_ca = pem(self.neighbour_ca)?;
+        if let Some(url) = &self.objects {
+            let hint = "write it as `s3://BUCKET/PREFIX?region=NAME`";
+            url.parse::<Location>().map_err(|error| Failure::usage(error, hint))?;
+        }
+        Ok(Carriers {
+            hub: self.hub.map(|url| Hub {
+                url,
+                authority: hub_ca,
+                token: self.hub_token,
+                certificate: self.hub_cert,
+            }),
+            objects: self.objects.map(|url| Objects { url, authority: objects_ca }),
+            events: self.events.map(|url| Events { url, authority: events_ca, token: self.events_token }),
+            nats: self.nats.map(|url| Nats {
+                url,
+                subject: self.nats_subject,
+                authority: nats_ca,
+                login: self.nats_login,
+                certificate: self.nats_cert,
+            }),
+            neighbour: self
+                .neighbour
+                .zip(neighbour_ca)
+                .map(|(place, authority)| Neighbour { place, authority }),
+            console: self.console,
+            serve: self
+                .serve
+                .zip(serve_ca)
+                .map(|(address, client_authority)| Serve { address, client_authority }),
+        })
     }
 }
 

@@ -1,3 +1,5 @@
+use std::ffi::OsString;
+use std::iter;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -7,7 +9,7 @@ use landfall_render::{Described, chart};
 use serde_json::Value;
 
 use super::{Folder, Format, explain};
-use crate::commands;
+use crate::cli::Cli;
 use crate::commands::tunnel::duration;
 use crate::exit::{Exit, Failure};
 
@@ -101,18 +103,20 @@ fn placed(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Whether the controller will take the flags it is installed with: here somebody reads what it says of them.
-fn check(objects: &[(&'static str, Value)]) -> Result<(), Failure> {
-    let deployment = objects.iter().find(|(_, object)| object["kind"] == "Deployment");
-    let arguments =
-        deployment.map(|(_, object)| &object["spec"]["template"]["spec"]["containers"][0]["args"]);
-    let arguments = arguments.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    let command = commands::controller::Controller::augment_args(clap::Command::new("controller"));
-    let Err(error) = command.try_get_matches_from(arguments) else { return Ok(()) };
-    let said = error.to_string();
-    let said = said.lines().next().unwrap_or_default().trim_start_matches("error: ");
-    let error = anyhow::anyhow!("the controller would not start with these flags: {said}");
-    Err(Failure::usage(error, "`landfall controller --help` tells what may stand behind `--`"))
+/// Whether the controller takes what its pod says. It would end with the same complaint, again and again.
+fn known(objects: &[(&str, Value)]) -> Result<(), Failure> {
+    let deployments = objects.iter().filter(|(_, object)| object["kind"] == "Deployment");
+    for (_, object) in deployments {
+        let arguments = object["spec"]["template"]["spec"]["containers"][0]["args"].as_array();
+        let words = arguments.into_iter().flatten().filter_map(Value::as_str);
+        if let Err(error) = Cli::of_arguments(iter::once("landfall").chain(words).map(OsString::from)) {
+            let text = error.to_string();
+            let why = text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned();
+            let error = anyhow::anyhow!("the controller would refuse its flags: {why}");
+            return Err(Failure::usage(error, "`landfall controller --help` lists those it takes"));
+        }
+    }
+    Ok(())
 }
 
 // === impl Controller ===
@@ -140,16 +144,16 @@ impl Controller {
         }
         let (namespace, image) = self.namespace_and_image();
         let settings = capi::manifests::Settings {
-            namespace,
-            image,
+            namespace: self.namespace.clone(),
+            image: self.image.clone(),
             hub: self.hub,
             hub_secret: self.hub_secret,
             hold: self.hold_evidence,
             write_back: self.write_back,
             health_checks: self.health_check,
         };
-        let objects = capi::manifests::install(&settings, &self.flags);
-        check(&objects)?;
+        known(&capi::manifests::install(&settings, &self.flags))?;
+        let settings = capi::manifests::Settings { namespace, image, ..settings };
         let role = Described {
             name: "landfall-capi",
             about: "Shows on Machines of Cluster API what their nodes say of their bootstrap",
@@ -168,9 +172,9 @@ impl Controller {
         }
         let (namespace, image) = self.namespace_and_image();
         let settings = Settings {
-            namespace,
+            namespace: self.namespace.clone(),
             selector: self.selector,
-            image,
+            image: self.image.clone(),
             template: self.secret_template,
             runner_arguments: Vec::new(),
         };
@@ -181,8 +185,8 @@ impl Controller {
         } else {
             Rights::Usual
         };
-        let objects = install(&settings, rights, &flags);
-        check(&objects)?;
+        known(&install(&settings, rights, &flags))?;
+        let objects = install(&Settings { namespace, image, ..settings }, rights, &flags);
         let role = Described {
             name: "landfall-controller",
             about: "Leads a fleet through in-place bootstraps",

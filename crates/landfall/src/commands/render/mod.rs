@@ -21,6 +21,9 @@ use crate::output;
 /// Bytes of a token or key that is made here.
 const TOKEN_BYTES: usize = 32;
 
+/// An authority and its intermediates; a ConfigMap with all of them stays far below its limit of 1 MiB.
+const MAX_AUTHORITY: u64 = 128 * 1024;
+
 /// Write the files a bootstrap plane is installed from
 #[derive(Args)]
 pub(crate) struct Render {
@@ -33,7 +36,7 @@ enum What {
     Pki(pki::Pki),
     Tunnel(tunnel::Tunnel),
     Gateway(gateway::Gateway),
-    Agent(agent::Agent),
+    Agent(Box<agent::Agent>),
     InPlace(in_place::InPlace),
     Controller(controller::Controller),
     Hub(hub::Hub),
@@ -171,9 +174,22 @@ fn token() -> Result<Secret<String>, Failure> {
     Ok(Secret::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("read `{}`", path.display()));
-    text.map_err(|error| Failure::new(error, "name a PEM file that you may read"))
+/// The certificates of an authority. Agents would end with the same complaint, on every machine.
+fn authority(path: &Path) -> Result<String, Failure> {
+    let hint = "name a PEM file with certificates that you may read";
+    let read = || -> anyhow::Result<String> {
+        let length = std::fs::metadata(path)?.len();
+        anyhow::ensure!(
+            length <= MAX_AUTHORITY,
+            "it has {length} bytes; certificates have at most {MAX_AUTHORITY}"
+        );
+        let text = std::fs::read_to_string(path)?;
+        anyhow::ensure!(text.contains("-----BEGIN CERTIFICATE-----"), "there is no certificate in it");
+        anyhow::ensure!(!text.contains("PRIVATE KEY-----"), "there is a private key in it");
+        Ok(text)
+    };
+    let text = read().with_context(|| format!("read `{}`", path.display()));
+    text.map_err(|error| Failure::new(error, hint))
 }
 
 fn explain(error: RenderError) -> Failure {
@@ -205,6 +221,24 @@ fn explain(error: RenderError) -> Failure {
         RenderError::Url { .. } => {
             Failure::usage(error, "such as `https://HOST/PATH`, without blanks and quotes")
         }
+        RenderError::InTheClear { .. } => {
+            Failure::usage(error, "use `https://`; `http://` only to the machine itself")
+        }
+        RenderError::Nats { .. } => {
+            Failure::usage(error, "such as `tls://nats.example:4222`; `nats://` only to the machine itself")
+        }
+        RenderError::Subject { .. } => Failure::usage(
+            error,
+            "names with dots between them and without wildcards, such as `landfall.reports`",
+        ),
+        RenderError::Neighbour { .. } => Failure::usage(error, "such as `10.0.0.4:8710`"),
+        RenderError::Port { .. } => {
+            Failure::usage(error, "such as `:8710` or `10.0.0.4:8710`; ports below 1024 are not the agent's")
+        }
+        RenderError::Console { .. } => Failure::usage(error, "a device such as `/dev/ttyS0`"),
+        RenderError::ConsoleOfPod => {
+            Failure::usage(error, "choose `--by image` or `--by first-boot`, or leave out `--console`")
+        }
         RenderError::Hash { .. } => {
             Failure::usage(error, "64 hexadecimal digits in lower case, as `sha256sum` prints them")
         }
@@ -212,6 +246,11 @@ fn explain(error: RenderError) -> Failure {
             error,
             "leave out `--format`: files go into the object that configures the machines",
         ),
+        RenderError::ImageOfCapi => Failure::usage(
+            error,
+            "build the image with `--for kubeadm`; for images you do not build there is `--by first-boot`",
+        ),
+        RenderError::Group => Failure::usage(error, "such as `--gatherers support`"),
         RenderError::Combination { .. } => Failure::usage(
             error,
             "docs/guides/render.md says what goes together; leave out `--format` for what always does",
@@ -221,7 +260,7 @@ fn explain(error: RenderError) -> Failure {
         }
         RenderError::Snippet { .. } => Failure::usage(
             error,
-            "shorten `--binary-url`, and leave `--hub-ca` to the image or to `--format ignition`",
+            "shorten `--binary-url`, and leave authorities (`--…-ca`) and further ways to the image or to `--format ignition`",
         ),
         RenderError::Expired { .. } => Failure::new(error, "leave out `--ca` to have a new authority made"),
         RenderError::Read { .. } => {

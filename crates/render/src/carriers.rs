@@ -1,0 +1,203 @@
+//! Where an agent's reports go and who may ask it: the agent's own words for that, and the files that belong to them.
+//!
+//! Authorities are rendered. What is a machine's own (tokens, keys, logins) is not: it lies on each machine at a place that is
+//! always the same, put there by whoever makes the machines.
+
+use crate::{RenderError, names};
+
+/// Where the agent's files are on a machine.
+pub(crate) const FOLDER: &str = "/etc/landfall";
+/// Lower ones need a right that neither the unit nor the pods give.
+const LOWEST_PORT: u16 = 1024;
+
+/// All the ways of one agent; none of them is fine too.
+#[derive(Clone, Debug, Default)]
+pub struct Carriers {
+    pub hub: Option<Hub>,
+    pub objects: Option<Objects>,
+    pub events: Option<Events>,
+    pub nats: Option<Nats>,
+    pub neighbour: Option<Neighbour>,
+    /// A device, such as `/dev/ttyS0`.
+    pub console: Option<String>,
+    pub serve: Option<Serve>,
+}
+
+/// Authorities are PEM, here and below.
+#[derive(Clone, Debug)]
+pub struct Hub {
+    pub url: String,
+    pub authority: Option<String>,
+    /// Each machine has a token of its own in `hub.token`.
+    pub token: bool,
+    /// Each machine has a certificate of its own in `node.crt` and `node.key`.
+    pub certificate: bool,
+}
+
+/// A bucket; each machine has its key in `bucket`.
+#[derive(Clone, Debug)]
+pub struct Objects {
+    pub url: String,
+    pub authority: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Events {
+    pub url: String,
+    pub authority: Option<String>,
+    /// Each machine has the token in `events.token`.
+    pub token: bool,
+}
+
+#[derive(Clone, Debug)]
+pub struct Nats {
+    pub url: String,
+    pub subject: Option<String>,
+    pub authority: Option<String>,
+    /// Each machine has the login in `nats`.
+    pub login: bool,
+    /// Each machine has a certificate of its own in `node.crt` and `node.key`.
+    pub certificate: bool,
+}
+
+/// Another node's agent; each machine has a certificate of its own in `node.crt` and `node.key`.
+#[derive(Clone, Debug)]
+pub struct Neighbour {
+    pub place: String,
+    pub authority: String,
+}
+
+/// A port to be asked on; each machine has a certificate for it in `agent.crt` and `agent.key`.
+#[derive(Clone, Debug)]
+pub struct Serve {
+    /// `[ADDRESS:]PORT`.
+    pub address: String,
+    pub client_authority: String,
+}
+
+/// How an agent sees the files of its machine, and those that are rendered with it.
+#[derive(Clone, Copy)]
+pub(crate) struct Sight {
+    pub(crate) machine: &'static str,
+    pub(crate) authorities: &'static str,
+}
+
+// === impl Carriers ===
+
+impl Carriers {
+    pub(crate) fn check(&self) -> Result<(), RenderError> {
+        if let Some(hub) = &self.hub {
+            names::secure_url(&hub.url)?;
+        }
+        if let Some(Objects { url, .. }) = &self.objects {
+            names::plain(url)?;
+        }
+        if let Some(events) = &self.events {
+            names::secure_url(&events.url)?;
+        }
+        if let Some(nats) = &self.nats {
+            names::nats(&nats.url)?;
+            nats.subject.as_deref().map_or(Ok(()), names::subject)?;
+        }
+        if let Some(neighbour) = &self.neighbour {
+            names::host_and_port(&neighbour.place)?;
+        }
+        if let Some(device) = &self.console
+            && !(names::path(device) && device.starts_with("/dev/"))
+        {
+            return Err(RenderError::Console { device: device.clone() });
+        }
+        match &self.serve {
+            Some(serve) if names::listen(&serve.address)? < LOWEST_PORT => {
+                Err(RenderError::Port { address: serve.address.clone() })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The agent's words, as options and their values.
+    pub(crate) fn arguments(&self, sight: Sight) -> Vec<(&'static str, String)> {
+        let machine = |name: &str| format!("{}{FOLDER}/{name}", sight.machine);
+        let authority = |name: &str| format!("{}/{name}", sight.authorities);
+        let mut words = Words(Vec::new());
+        if let Some(hub) = &self.hub {
+            words.say("--hub", hub.url.clone());
+            words.say_if(hub.authority.is_some(), "--hub-ca", authority("hub-ca.crt"));
+            words.say_if(hub.token, "--hub-token", machine("hub.token"));
+            words.say_if(hub.certificate, "--hub-cert", machine("node.crt"));
+            words.say_if(hub.certificate, "--hub-key", machine("node.key"));
+        }
+        if let Some(objects) = &self.objects {
+            words.say("--objects", objects.url.clone());
+            words.say("--objects-credentials", machine("bucket"));
+            words.say_if(objects.authority.is_some(), "--objects-ca", authority("objects-ca.crt"));
+        }
+        if let Some(events) = &self.events {
+            words.say("--events", events.url.clone());
+            words.say_if(events.token, "--events-token", machine("events.token"));
+            words.say_if(events.authority.is_some(), "--events-ca", authority("events-ca.crt"));
+        }
+        if let Some(nats) = &self.nats {
+            words.say("--nats", nats.url.clone());
+            if let Some(subject) = &nats.subject {
+                words.say("--nats-subject", subject.clone());
+            }
+            words.say_if(nats.login, "--nats-login", machine("nats"));
+            words.say_if(nats.authority.is_some(), "--nats-ca", authority("nats-ca.crt"));
+            words.say_if(nats.certificate, "--nats-cert", machine("node.crt"));
+            words.say_if(nats.certificate, "--nats-key", machine("node.key"));
+        }
+        if let Some(neighbour) = &self.neighbour {
+            words.say("--neighbour", neighbour.place.clone());
+            words.say("--neighbour-ca", authority("neighbour-ca.crt"));
+            words.say("--neighbour-cert", machine("node.crt"));
+            words.say("--neighbour-key", machine("node.key"));
+        }
+        if let Some(device) = &self.console {
+            words.say("--console", format!("{}{device}", sight.machine));
+        }
+        if let Some(serve) = &self.serve {
+            words.say("--serve", serve.address.clone());
+            words.say("--serve-cert", machine("agent.crt"));
+            words.say("--serve-key", machine("agent.key"));
+            words.say("--serve-client-ca", authority("serve-client-ca.crt"));
+        }
+        words.0
+    }
+
+    /// Names and contents of the files that are rendered.
+    pub(crate) fn authorities(&self) -> Vec<(&'static str, &str)> {
+        [
+            ("hub-ca.crt", self.hub.as_ref().and_then(|hub| hub.authority.as_ref())),
+            ("objects-ca.crt", self.objects.as_ref().and_then(|objects| objects.authority.as_ref())),
+            ("events-ca.crt", self.events.as_ref().and_then(|events| events.authority.as_ref())),
+            ("nats-ca.crt", self.nats.as_ref().and_then(|nats| nats.authority.as_ref())),
+            ("neighbour-ca.crt", self.neighbour.as_ref().map(|neighbour| &neighbour.authority)),
+            ("serve-client-ca.crt", self.serve.as_ref().map(|serve| &serve.client_authority)),
+        ]
+        .into_iter()
+        .filter_map(|(name, authority)| Some((name, authority?.as_str())))
+        .collect()
+    }
+
+    /// The port that is served on.
+    pub(crate) fn port(&self) -> Option<u16> {
+        self.serve.as_ref().and_then(|serve| names::listen(&serve.address).ok())
+    }
+}
+
+struct Words(Vec<(&'static str, String)>);
+
+// === impl Words ===
+
+impl Words {
+    fn say(&mut self, option: &'static str, value: String) {
+        self.0.push((option, value));
+    }
+
+    fn say_if(&mut self, wanted: bool, option: &'static str, value: String) {
+        if wanted {
+            self.say(option, value);
+        }
+    }
+}
