@@ -1,15 +1,18 @@
-//! A control plane that stays forgets the tunnel when its bootstrap is over: the rendered service's script on kubeadm and k3s, run
-//! against a real API server that uses the tunnel until it is told not to.
+//! A control plane that stays forgets the tunnel when its bootstrap is over: the rendered service's script on kubeadm, k3s and a
+//! machine of Cluster API, run against a real API server that uses the tunnel until it is told not to.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use landfall_testkit::isolated::{self, HOST, in_network, shell};
 use landfall_testkit::{ApiServer, Binary, ControllerManager, Need, eventually, have};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::command::Bench;
 use crate::render_tunnel::{install, privileged};
@@ -32,46 +35,33 @@ const SYSTEMCTL: &str = "#!/bin/sh\n\
 /// Leaves word that somebody waits, and is short.
 const SLEEP: &str = "#!/bin/sh\ntouch slept\nexec /bin/sleep 0.2\n";
 
+/// What Cluster API's bootstrap leaves when kubeadm has ended well.
+const MARKER: &str = "/run/cluster-api/bootstrap-success.complete";
+
 #[test]
-fn kubeadm_and_k3s_forget_the_tunnel_when_the_bootstrap_is_over() {
+fn a_control_plane_forgets_the_tunnel_when_the_bootstrap_is_over() {
     let further = &[Need::Program("pgrep"), Need::Built(Binary::Kubeadm)];
     let needs = [isolated::NEEDS, ApiServer::NEEDS, ControllerManager::NEEDS, further];
     if !needs.into_iter().all(have) {
         return;
     }
-    in_network("render_teardown::kubeadm_and_k3s_forget_the_tunnel_when_the_bootstrap_is_over", both);
+    in_network("render_teardown::a_control_plane_forgets_the_tunnel_when_the_bootstrap_is_over", one_by_one);
 }
 
-fn both() {
+/// Not side by side: the script looks for API servers among all processes there are.
+fn one_by_one() {
     let cluster = ApiServer::start_with(&privileged()).unwrap();
     let _controllers = ControllerManager::start(&cluster).unwrap();
     kubeadm(&cluster);
     k3s(&cluster);
+    cluster_api(&cluster);
 }
 
 fn kubeadm(cluster: &ApiServer) {
     let bench = Bench::new();
     let script = render(&bench, cluster, "kubeadm", "config-map");
     let rendered = fs::read_to_string("/etc/landfall/tunnel/kubeadm-cluster-configuration.yaml").unwrap();
-    let configuration = format!(
-        "{rendered}kubernetesVersion: v1.36.4\n---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n\
-         localAPIEndpoint:\n  advertiseAddress: {HOST}\n\
-         nodeRegistration:\n  name: node-1\n  criSocket: unix:///run/containerd/containerd.sock\n"
-    );
-    let configuration = bench.file("kubeadm.yaml", configuration);
-    run_kubeadm(&["init", "phase", "control-plane", "apiserver", "--config"], &configuration, None);
-    run_kubeadm(&["init", "phase", "upload-config", "kubeadm", "--config"], &configuration, Some(cluster));
-    assert!(fs::read_to_string(MANIFEST).unwrap().contains(FLAG));
-
-    let api_server = cluster.sibling_with(&[FLAG.to_owned()]).unwrap();
-    // The kubelet: what the manifest no longer says is no longer run.
-    let kubelet = std::thread::spawn(move || {
-        eventually("the manifest to change", LIMIT, || {
-            (!fs::read_to_string(MANIFEST).ok()?.contains("egress-selector")).then_some(())
-        })
-        .unwrap();
-        drop(api_server);
-    });
+    let kubelet = init(&bench, cluster, &rendered);
     let mut running = start(&bench, cluster, PROGRAM);
     let word = |status: &str| {
         let metadata = json!({"name": "bootstrap", "namespace": "kube-system"});
@@ -86,7 +76,33 @@ fn kubeadm(cluster: &ApiServer) {
     assert!(running.wait().unwrap().success(), "{}", said(&bench));
     kubelet.join().unwrap();
     gone(&bench, cluster, &script);
+    forgotten(&bench, cluster);
+}
 
+/// What kubeadm does with its configuration, and a kubelet with what it made; ends with the API server that used the tunnel.
+fn init(bench: &Bench, cluster: &ApiServer, configuration: &str) -> JoinHandle<()> {
+    let configuration = format!(
+        "{configuration}kubernetesVersion: v1.36.4\n---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n\
+         localAPIEndpoint:\n  advertiseAddress: {HOST}\n\
+         nodeRegistration:\n  name: node-1\n  criSocket: unix:///run/containerd/containerd.sock\n"
+    );
+    let configuration = bench.file("kubeadm.yaml", configuration);
+    run_kubeadm(&["init", "phase", "control-plane", "apiserver", "--config"], &configuration, None);
+    run_kubeadm(&["init", "phase", "upload-config", "kubeadm", "--config"], &configuration, Some(cluster));
+    assert!(fs::read_to_string(MANIFEST).unwrap().contains(FLAG));
+    let api_server = cluster.sibling_with(&[FLAG.to_owned()]).unwrap();
+    // What the manifest no longer says is no longer run.
+    std::thread::spawn(move || {
+        eventually("the manifest to change", LIMIT, || {
+            (!fs::read_to_string(MANIFEST).ok()?.contains("egress-selector")).then_some(())
+        })
+        .unwrap();
+        drop(api_server);
+    })
+}
+
+/// Neither the kubelet nor the next upgrade would bring the tunnel back.
+fn forgotten(bench: &Bench, cluster: &ApiServer) {
     let manifest = fs::read_to_string(MANIFEST).unwrap();
     assert!(manifest.contains("kube-apiserver") && !manifest.contains("egress-selector"), "{manifest}");
     let words = ["get", "configmap", "kubeadm-config", "--namespace=kube-system"];
@@ -94,6 +110,62 @@ fn kubeadm(cluster: &ApiServer) {
     let kept = kept.unwrap();
     assert!(kept.contains("kubernetesVersion") && !kept.contains("egress-selector"), "{kept}");
     run_kubeadm(&["config", "validate", "--config"], &bench.file("kept.yaml", kept), None);
+}
+
+fn cluster_api(cluster: &ApiServer) {
+    let bench = Bench::new();
+    let script = render(&bench, cluster, "capi", "marker");
+    let spec = &control_plane(&bench)["spec"]["kubeadmConfigSpec"];
+    for command in spec["preKubeadmCommands"].as_array().unwrap() {
+        let command = command.as_str().unwrap();
+        assert!(
+            with_tools(&bench, cluster, "sh").args(["-ec", command]).status().unwrap().success(),
+            "{command}"
+        );
+    }
+    let asked = fs::read_to_string(bench.path().join("systemctl.log")).unwrap();
+    assert!(asked.contains("enable --now --no-block landfall-tunnel-teardown.service"), "{asked}");
+
+    let api_server = &spec["clusterConfiguration"]["apiServer"];
+    let configuration =
+        format!("apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\napiServer: {api_server}\n");
+    let kubelet = init(&bench, cluster, &configuration);
+    let mut running = start(&bench, cluster, PROGRAM);
+    still_there(&bench, cluster, MANIFEST);
+    assert!(fs::read_to_string(MANIFEST).unwrap().contains(FLAG));
+    shell(&format!("mkdir -p /run/cluster-api && touch {MARKER}"));
+    assert!(running.wait().unwrap().success(), "{}", said(&bench));
+    kubelet.join().unwrap();
+    gone(&bench, cluster, &script);
+    forgotten(&bench, cluster);
+}
+
+/// What was rendered for the object that configures the machines.
+fn control_plane(bench: &Bench) -> Value {
+    let text = fs::read_to_string(bench.path().join("out/cluster-api/kubeadm-control-plane.yaml")).unwrap();
+    serde_saphyr::from_str(&text).unwrap()
+}
+
+/// A machine as cloud-init makes it from what Cluster API hands over: its files by their place, secret ones out of the Secret in
+/// the management cluster.
+fn lay_out(bench: &Bench, cluster: &ApiServer) {
+    cluster
+        .kubectl(&["apply", "-f", &bench.path().join("out/cluster-api/secret.yaml").display().to_string()])
+        .unwrap();
+    for file in control_plane(bench)["spec"]["kubeadmConfigSpec"]["files"].as_array().unwrap() {
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        let secret = || {
+            let source = &file["contentFrom"]["secret"];
+            let key = text(&source["key"]).replace('.', "\\.");
+            let path = format!("jsonpath={{.data.{key}}}");
+            let value = cluster.kubectl(&["get", "secret", &text(&source["name"]), "-o", &path]).unwrap();
+            String::from_utf8(STANDARD.decode(value).unwrap()).unwrap()
+        };
+        let content = file.get("content").map_or_else(secret, text);
+        let path = bench.file(&format!("out/host{}", text(&file["path"])), content);
+        let mode = u32::from_str_radix(&text(&file["permissions"]), 8).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
 }
 
 fn k3s(cluster: &ApiServer) {
@@ -126,6 +198,9 @@ fn render(bench: &Bench, cluster: &ApiServer, kind: &str, completion: &str) -> S
     let words = [&words[..], &["--complete-when", completion, "-o", "out"]].concat();
     let rendered = bench.run(&words);
     assert_eq!(rendered.code, 0, "{rendered:?}");
+    if kind == "capi" {
+        lay_out(bench, cluster);
+    }
     install(&bench.path().join("out/host"));
     cluster.kubectl(&["apply", "-f", &bench.path().join("out/manifests").display().to_string()]).unwrap();
     let shown = bench.run(&[&words[..], &["--teardown"]].concat());
@@ -137,21 +212,24 @@ fn render(bench: &Bench, cluster: &ApiServer, kind: &str, completion: &str) -> S
     shown.stdout
 }
 
-fn start(bench: &Bench, cluster: &ApiServer, program: &str) -> std::process::Child {
+fn start(bench: &Bench, cluster: &ApiServer, program: &str) -> Child {
+    let errors = fs::File::create(bench.path().join("errors")).unwrap();
+    with_tools(bench, cluster, program).stdout(Stdio::null()).stderr(errors).spawn().unwrap()
+}
+
+/// A program that finds kubectl and what stands for the machine's systemd.
+fn with_tools(bench: &Bench, cluster: &ApiServer, program: &str) -> Command {
     let kubectl = Binary::Kubectl.path().unwrap();
     let path = [bench.path().join("bin"), kubectl.parent().unwrap().to_owned()];
     let path = format!("{}:{}:{}", path[0].display(), path[1].display(), std::env::var("PATH").unwrap());
-    let errors = fs::File::create(bench.path().join("errors")).unwrap();
-    Command::new(program)
+    let mut command = Command::new(program);
+    command
         .current_dir(bench.path())
         .env("KUBECONFIG", cluster.admin_kubeconfig())
         .env("HOME", bench.path())
         .env("PATH", path)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(errors)
-        .spawn()
-        .unwrap()
+        .stdin(Stdio::null());
+    command
 }
 
 fn said(bench: &Bench) -> String {
