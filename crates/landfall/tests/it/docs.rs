@@ -3,7 +3,11 @@
 //! A block that begins with ```` ```console run ```` is run, page by page and in order, in an empty folder; with a number behind
 //! `run` every command of it has to end with that exit code. With `background` its commands go on until the page ends, and those
 //! that follow are tried until they do what they should: a page with services needs a network of its own, where their ports
-//! are free. Lines that begin with `$ ` are commands, others what they print.
+//! are free. With `cluster` there is a real API server with a node `worker-1`, and `kubectl`. Lines that begin with `$ ` are
+//! commands, others what they print.
+//!
+//! What cannot be run here says what it needs: ```` ```console needs cluster ````. Of such commands the words are checked: that
+//! the program knows them all.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,12 +15,22 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use landfall_testkit::isolated::{self, in_network};
-use landfall_testkit::{Process, eventually, have};
+use landfall_testkit::{ApiServer, Binary, Process, eventually, have};
+use serde_json::json;
 
 use crate::command::Bench;
 
 /// For services to start and to learn of each other.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// What commands that are not run need.
+const NEEDS: [&str; 4] = [
+    // With more in it than an API server.
+    "cluster", // One that is read or changed, as root.
+    "machine", // Somebody at the other end.
+    "peer",    // The sources, and a compiler for them.
+    "sources",
+];
 
 /// A command, and where it stands.
 struct Step {
@@ -30,6 +44,9 @@ struct Step {
 enum End {
     With(i32),
     WithThePage,
+    InCluster,
+    /// It is not run.
+    Never,
 }
 
 /// What a page wants to be run in.
@@ -37,6 +54,7 @@ enum End {
 enum Kind {
     Plain,
     WithServices,
+    WithCluster,
 }
 
 #[test]
@@ -52,40 +70,78 @@ fn services_of_the_documentation_do_what_it_says() {
     in_network("docs::services_of_the_documentation_do_what_it_says", || run_all(Kind::WithServices, 5));
 }
 
+#[test]
+fn clusters_of_the_documentation_do_what_it_says() {
+    if have(ApiServer::NEEDS) {
+        run_all(Kind::WithCluster, 5);
+    }
+}
+
+/// A word that was renamed in the program and not on the page.
+#[test]
+fn commands_that_are_not_run_are_known_to_the_program() {
+    let commands: Vec<Step> = all_pages()
+        .iter()
+        .flat_map(|page| steps(page))
+        .filter(|step| step.end == End::Never && step.command.starts_with("landfall "))
+        .collect();
+    assert!(commands.len() >= 20, "only {} commands were found", commands.len());
+    let bench = Bench::new();
+    for Step { place, command, .. } in commands {
+        // Without remarks, without what it is piped to, and without what the reader has to fill in.
+        let words = command.split(" | ").next().unwrap().split("  #").next().unwrap().replace(" …", "");
+        // Words are read one after the other, so that a wrong one is met before the last.
+        let run = shell(&bench, &format!("{words} --help")).output().unwrap();
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(run.status.success(), "{place}: `{command}`: {said}");
+    }
+}
+
 /// Runs the pages of a kind. A marker nobody finds any more would make this prove nothing, so there are `least` commands.
 fn run_all(kind: Kind, least: usize) {
-    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut found = vec![repository.join("README.md")];
-    pages(&repository.join("docs"), &mut found);
     let mut ran = 0;
-    for page in found {
-        let steps = steps(&page);
-        let services = steps.iter().any(|step| step.end == End::WithThePage);
-        if services == (kind == Kind::WithServices) {
+    for page in all_pages() {
+        let mut steps = steps(&page);
+        let has = |end: End| steps.iter().any(|step| step.end == end);
+        let is = match (has(End::InCluster), has(End::WithThePage)) {
+            (true, _) => Kind::WithCluster,
+            (false, true) => Kind::WithServices,
+            (false, false) => Kind::Plain,
+        };
+        steps.retain(|step| step.end != End::Never);
+        if is == kind {
             ran += steps.len();
-            run_page(&steps);
+            run_page(&steps, kind);
         }
     }
     assert!(ran >= least, "only {ran} commands were found");
 }
 
-fn run_page(steps: &[Step]) {
+fn run_page(steps: &[Step], kind: Kind) {
     let bench = Bench::new();
-    let program = Path::new(env!("CARGO_BIN_EXE_landfall")).parent().unwrap();
-    let path = format!("{}:{}", program.display(), std::env::var("PATH").unwrap());
+    let cluster = (kind == Kind::WithCluster).then(|| {
+        let cluster = ApiServer::start().unwrap();
+        cluster
+            .apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "worker-1"}}))
+            .unwrap();
+        cluster
+    });
     let mut services = Vec::new();
     for Step { place, command, end } in steps {
         let run = || -> Output {
-            let mut shell = Command::new("sh");
-            shell.args(["-c", command]).current_dir(bench.path()).env_clear().env("PATH", &path);
+            let mut shell = shell(&bench, command);
+            if let Some(cluster) = &cluster {
+                shell.env("KUBECONFIG", cluster.admin_kubeconfig()).env("HOME", bench.path());
+            }
             shell.output().unwrap()
         };
         match *end {
+            End::Never => {}
             End::WithThePage => {
                 let name = format!("service-{}", services.len());
                 let start = format!("exec {command}");
                 let service = Process::start(&name, Path::new("sh"), bench.path(), |shell| {
-                    shell.args(["-c", &start]).current_dir(bench.path()).env_clear().env("PATH", &path);
+                    shell.args(["-c", &start]).current_dir(bench.path()).env_clear().env("PATH", path());
                 });
                 services.push(service.unwrap());
             }
@@ -94,7 +150,8 @@ fn run_page(steps: &[Step]) {
                 let said = String::from_utf8_lossy(&run.stderr);
                 assert_eq!(run.status.code(), Some(code), "{place}: `{command}`: {said}");
             }
-            End::With(code) => {
+            End::With(_) | End::InCluster => {
+                let code = if let End::With(code) = *end { code } else { 0 };
                 eventually(&format!("{place}: `{command}`"), LIMIT, || {
                     (run().status.code() == Some(code)).then_some(())
                 })
@@ -105,6 +162,27 @@ fn run_page(steps: &[Step]) {
             }
         }
     }
+}
+
+fn shell(bench: &Bench, command: &str) -> Command {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).current_dir(bench.path()).env_clear().env("PATH", path());
+    shell
+}
+
+/// The program first, and kubectl if there is one.
+fn path() -> String {
+    let program = Path::new(env!("CARGO_BIN_EXE_landfall")).parent().unwrap().display().to_string();
+    let kubectl = Binary::Kubectl.path().ok().and_then(|path| Some(path.parent()?.display().to_string()));
+    let all = [Some(program), kubectl, std::env::var("PATH").ok()];
+    all.into_iter().flatten().collect::<Vec<_>>().join(":")
+}
+
+fn all_pages() -> Vec<PathBuf> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut found = vec![repository.join("README.md")];
+    pages(&repository.join("docs"), &mut found);
+    found
 }
 
 fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -120,19 +198,45 @@ fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
 
 fn steps(page: &Path) -> Vec<Step> {
     let text = fs::read_to_string(page).unwrap();
-    let mut steps = Vec::new();
+    let mut steps: Vec<Step> = Vec::new();
     let mut end = None;
+    let mut goes_on = false;
     for (number, line) in text.lines().enumerate() {
+        let place = format!("{}:{}", page.display(), number + 1);
         if let Some(kind) = line.trim_start().strip_prefix("```") {
-            end = kind.strip_prefix("console run").map(str::trim).map(|wanted| match wanted {
-                "" => End::With(0),
-                "background" => End::WithThePage,
-                code => End::With(code.parse().unwrap()),
-            });
-        } else if let (Some(end), Some(command)) = (end, line.strip_prefix("$ ")) {
-            let place = format!("{}:{}", page.display(), number + 1);
-            steps.push(Step { place, command: command.to_owned(), end });
+            end = kind.strip_prefix("console").map(|wanted| how(wanted.trim(), &place));
+            continue;
         }
+        let Some(end) = end else { continue };
+        let prompt =
+            if end == End::Never { line.split_once("# ").filter(|(host, _)| is_host(host)) } else { None };
+        let command = line.trim_start().strip_prefix("$ ").or(prompt.map(|(_, command)| command));
+        match (goes_on, command) {
+            (true, _) => {
+                let step = steps.last_mut().unwrap();
+                step.command = step.command.trim_end_matches('\\').to_owned() + line.trim();
+            }
+            (false, Some(command)) => steps.push(Step { place, command: command.to_owned(), end }),
+            (false, None) => continue,
+        }
+        goes_on = line.ends_with('\\');
     }
     steps
+}
+
+/// `host# ` and `# ` are root's prompts.
+fn is_host(text: &str) -> bool {
+    text.chars().all(|c| c.is_ascii_lowercase())
+}
+
+fn how(wanted: &str, place: &str) -> End {
+    let (verb, object) = wanted.split_once(' ').unwrap_or((wanted, ""));
+    match (verb, object) {
+        ("run", "") => End::With(0),
+        ("run", "background") => End::WithThePage,
+        ("run", "cluster") => End::InCluster,
+        ("run", code) => End::With(code.parse().unwrap()),
+        ("needs", need) if NEEDS.contains(&need) => End::Never,
+        _ => panic!("{place}: neither `run` nor one of {NEEDS:?}"),
+    }
 }

@@ -157,7 +157,7 @@ impl Controller {
         let role = Described {
             name: "landfall-capi",
             about: "Shows on Machines of Cluster API what their nodes say of their bootstrap",
-            objects,
+            objects: capi::manifests::install(&settings, &self.flags),
             namespace: self.namespace,
             image: self.image,
         };
