@@ -7,7 +7,7 @@ mod sbom;
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use sha2::{Digest as _, Sha256};
@@ -19,6 +19,9 @@ use self::sbom::PLATFORM as TARGET;
 
 /// A program that is copied to broken machines has to stay small.
 const MAX_BINARY: u64 = 25_000_000;
+
+/// How the program is built; see `Cargo.toml`.
+const PROFILE: &str = "shipped";
 
 pub(crate) fn run() -> Result<()> {
     let root = shell::root();
@@ -32,11 +35,12 @@ pub(crate) fn run() -> Result<()> {
     // A target of its own keeps the flags away from build scripts and procedural macros, which cannot be static.
     shell::run(
         shell::cargo()
-            .args(["build", "--profile", "dist", "--locked", "--package", "landfall", "--target", TARGET])
-            .env("RUSTFLAGS", "-C target-feature=+crt-static"),
+            .args(["build", "--profile", PROFILE, "--locked", "--package", "landfall", "--target", TARGET])
+            .env("CARGO_ENCODED_RUSTFLAGS", flags(&root).join("\x1f")),
     )?;
     let binary = dist.join("landfall");
-    fs::copy(shell::target().join(TARGET).join("dist/landfall"), &binary).context("take the binary")?;
+    fs::copy(shell::target().join(TARGET).join(PROFILE).join("landfall"), &binary)
+        .context("take the binary")?;
     ensure!(is_static(&fs::read(&binary)?), "the binary needs a dynamic loader; it must be static");
 
     let landfall = || std::process::Command::new(&binary);
@@ -57,6 +61,26 @@ pub(crate) fn run() -> Result<()> {
     ensure!(size <= MAX_BINARY, "the binary has {size} bytes; {MAX_BINARY} are allowed");
     eprintln!("dist: {} MB static binary", size / 1_000_000);
     Ok(())
+}
+
+/// How the compiler is called: one file that needs nothing, is small, and tells nothing of the machine that built it.
+fn flags(root: &Path) -> Vec<String> {
+    let map = shell::target().join("landfall.map");
+    let mut flags = vec![
+        "-Ctarget-feature=+crt-static".to_owned(),
+        // A program that may be loaded anywhere lists every pointer in it: a bit for each instead of 24 bytes.
+        "-Clink-arg=-Wl,-z,pack-relative-relocs".to_owned(),
+        // What the program is made of, symbol by symbol, for whoever wants it smaller.
+        format!("-Clink-arg=-Wl,-Map={}", map.display()),
+        format!("--remap-path-prefix={}=/landfall", root.display()),
+    ];
+    let home = std::env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::home_dir().map(|home| home.join(".cargo")));
+    if let Some(home) = home {
+        flags.push(format!("--remap-path-prefix={}=/cargo", home.display()));
+    }
+    flags
 }
 
 /// Packages and the list of parts, made from what lies in the folder already.
@@ -140,7 +164,7 @@ fn checksums(directory: &Path) -> Result<String> {
     Ok(sums)
 }
 
-fn collect_files(directory: &Path, files: &mut Vec<std::path::PathBuf>) -> Result<()> {
+fn collect_files(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() {
@@ -224,6 +248,48 @@ mod tests {
         assert!(unit.contains("ExecStart=/usr/bin/landfall agent"), "{unit}");
     }
 
+    /// Everything below a folder but the book of the package manager itself.
+    fn lying_in(root: &Path) -> Vec<String> {
+        let mut files = Vec::new();
+        collect_files(root, &mut files).unwrap();
+        let names = files.iter().map(|file| file.strip_prefix(root).unwrap().display().to_string());
+        let mut names: Vec<String> = names
+            .filter(|name| !["var/lib/", "var/log/"].iter().any(|book| name.starts_with(book)))
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn dpkg_installs_the_package_and_takes_all_of_it_away_again() {
+        if !have(&[Need::Root, Need::Program("dpkg")]) {
+            return;
+        }
+        let folder = folder();
+        let entries = package::entries(folder.path()).unwrap();
+        let package = folder.path().join(deb::name(&about()));
+        fs::write(&package, deb::build(&about(), &entries).unwrap()).unwrap();
+        let root = folder.path().join("root");
+        fs::create_dir_all(root.join("var/lib/dpkg/info")).unwrap();
+        fs::create_dir_all(root.join("var/lib/dpkg/updates")).unwrap();
+        fs::write(root.join("var/lib/dpkg/status"), "").unwrap();
+        let dpkg = |words: &[&str]| {
+            output(Command::new("dpkg").arg(format!("--root={}", root.display())).args(words))
+        };
+        dpkg(&["--install", &package.display().to_string()]);
+        let installed = lying_in(&root);
+        assert_eq!(installed.len(), entries.len(), "{installed:?}");
+        for name in INSTALLED {
+            assert!(installed.iter().any(|there| there == &name[1..]), "{name} is missing in {installed:?}");
+        }
+        assert_eq!(output(&mut Command::new(root.join("usr/bin/kubectl-landfall"))), "stand-in\n");
+        let page = root.join("usr/share/man/man1/landfall.1.gz");
+        assert_eq!(output(Command::new("gzip").arg("-dc").arg(page)), ".TH landfall 1\n");
+        dpkg(&["--purge", "landfall"]);
+        assert_eq!(lying_in(&root), [""; 0]);
+        assert!(!root.join("usr").exists(), "empty folders are left");
+    }
+
     #[test]
     fn rpm_takes_the_package() {
         if !have(&[Need::Program("rpm")]) {
@@ -246,6 +312,11 @@ mod tests {
         let root = folder.path().join("root").display().to_string();
         rpm(&["-i", "--nodeps", "--ignorearch", "--noscripts", "--root", &root]);
         assert_eq!(output(&mut Command::new(format!("{root}/usr/bin/kubectl-landfall"))), "stand-in\n");
+        output(Command::new("rpm").arg(&database).args(["-e", "--noscripts", "--root", &root, "landfall"]));
+        let book = format!("{}/", folder.path().join("db").strip_prefix("/").unwrap().display());
+        let left: Vec<String> =
+            lying_in(Path::new(&root)).into_iter().filter(|name| !name.starts_with(&book)).collect();
+        assert_eq!(left, [""; 0]);
     }
 
     #[test]
