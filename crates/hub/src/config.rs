@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::access::Proxy;
+use crate::pull::{MAX_AGENTS, Pull};
 use crate::roles::{MAX_ROLES, WatchedRole};
 
 use crate::objects::{BucketPlace, BucketPlaceError};
@@ -51,6 +52,8 @@ pub struct Config {
     /// Gateways and tunnels whose health is shown, and the authority of their certificates.
     pub watch: Vec<WatchedRole>,
     pub watch_authority: Option<PathBuf>,
+    /// Agents that are asked for their reports.
+    pub pull: Option<Pull>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +72,10 @@ pub enum ConfigError {
     Watch(String),
     #[error("{MAX_ROLES} roles can be watched at most")]
     TooManyRoles,
+    #[error("`{0}` is no agent to ask: `[NODE=]HOST[:PORT]`")]
+    Pull(String),
+    #[error("{MAX_AGENTS} agents can be asked at most")]
+    TooManyAgents,
 }
 
 // === impl StorePlace ===
@@ -105,6 +112,9 @@ impl Config {
         if self.watch.len() > MAX_ROLES {
             return Err(ConfigError::TooManyRoles);
         }
+        if self.pull.as_ref().is_some_and(|pull| pull.agents.len() > MAX_AGENTS) {
+            return Err(ConfigError::TooManyAgents);
+        }
         let certificates = self.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some());
         let knows_callers = certificates || self.token_key.is_some() || self.proxy.is_some();
         let loopback = self.listen.ip().to_canonical().is_loopback();
@@ -133,6 +143,7 @@ mod tests {
             max_bundle: 1,
             watch: Vec::new(),
             watch_authority: None,
+            pull: None,
         }
     }
 

@@ -11,16 +11,17 @@ use jiff::Timestamp;
 use landfall_diagnose::{CauseEntry, RuleSet};
 use landfall_model::Cause;
 use landfall_model::envelope::ReportId;
-use landfall_model::report::{Evidence, Report};
+use landfall_model::report::{Evidence, Report, State};
 use serde::Serialize;
 use tokio::sync::Semaphore;
 
-use crate::access::{Access, Caller, Wish};
+use crate::access::{Access, Caller, Denied, Wish};
 use crate::bundles::{self, BundleLimits, LogFile, LogPage, LogQuery};
 use crate::machine::{self, Machine};
 use crate::name::NodeName;
 use crate::objects::Objects;
 use crate::problem::Problem;
+use crate::pull::Speaker;
 use crate::receive;
 use crate::roles::Roles;
 use crate::store::{Arrival, BundleRecord, Fleet, FleetQuery, NodeRecord, Outcome, Store, TrendPoint, Turn};
@@ -65,6 +66,8 @@ pub(crate) struct Counters {
     pub(crate) duplicate: AtomicU64,
     pub(crate) refused: AtomicU64,
     pub(crate) bundles: AtomicU64,
+    pub(crate) pulls: AtomicU64,
+    pub(crate) failed_pulls: AtomicU64,
 }
 
 /// The acknowledgement of a report: it is on the disk.
@@ -173,6 +176,53 @@ impl Hub {
         let outcome = outcome.ok_or_else(|| Problem::new(500, "Defect", "the store gave no answer"))?;
         self.count(outcome.as_ref().ok().copied());
         Ok(Receipt { id, outcome: outcome? })
+    }
+
+    /// Takes in what an agent said when it was asked, and tells which node it was about.
+    pub(crate) async fn pulled(&self, speaker: Speaker<'_>, body: &[u8]) -> Result<NodeName, Problem> {
+        let admitted = || -> Result<Arrival, Problem> {
+            let arrival = receive::report(body, Timestamp::now())?;
+            let (known, proven) = match speaker {
+                Speaker::Itself(names) => (names, true),
+                // Others could have written it: only the node's own key tells.
+                Speaker::Neighbour(name) => (std::slice::from_ref(name), arrival.key.is_some()),
+            };
+            if !proven {
+                return Err(Problem::new(
+                    403,
+                    "Not permitted",
+                    "what others left with an agent must be signed",
+                ));
+            }
+            if !known.contains(&arrival.node) {
+                let known: Vec<&str> = known.iter().map(NodeName::as_str).collect();
+                let (caller, claimed) = (known.join("`, `"), arrival.node.to_string());
+                return Err(Denied::OtherNode { caller, claimed }.into());
+            }
+            Ok(arrival)
+        };
+        let arrival = admitted().inspect_err(|_| self.count_refused())?;
+        let node = arrival.node.clone();
+        let outcome = self.store.accept(vec![arrival]).await?.pop();
+        let outcome = outcome.ok_or_else(|| Problem::new(500, "Defect", "the store gave no answer"))?;
+        self.count(outcome.as_ref().ok().copied());
+        outcome?;
+        Ok(node)
+    }
+
+    /// Whether a node failed and nothing has come of its logs since.
+    pub(crate) async fn wants_bundle(&self, name: &NodeName) -> bool {
+        let Ok(Some(node)) = self.store.node(name.clone()).await else { return false };
+        if !matches!(node.line.state, State::Failed | State::Hung) {
+            return false;
+        }
+        let bundles = self.store.bundles(name.clone()).await;
+        bundles.is_ok_and(|bundles| bundles.iter().all(|bundle| bundle.received < node.line.since))
+    }
+
+    pub(crate) fn count_pull(&self, answered: bool) {
+        let counter = if answered { &self.counters.pulls } else { &self.counters.failed_pulls };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Takes many in, one per line. Each is judged on its own, in the order they came.

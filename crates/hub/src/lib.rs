@@ -17,6 +17,7 @@ mod objects;
 mod openapi;
 mod problem;
 mod progress;
+mod pull;
 mod receive;
 mod roles;
 mod server;
@@ -35,6 +36,7 @@ pub use name::{InvalidNodeName, NodeName};
 pub use objects::{BucketPlace, BucketPlaceError, ObjectError};
 #[cfg(feature = "schema")]
 pub use openapi::document as openapi_document;
+pub use pull::{Bundles, Neighbours, Pull, PulledAgent};
 pub use roles::WatchedRole;
 pub use server::{HubError, Server};
 pub use tls::TlsError;

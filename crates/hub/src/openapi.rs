@@ -4,7 +4,7 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use crate::http::{BatchAnswer, FoundList, Groups, History, LogFiles, Method, ROUTES, TokenWish};
+use crate::http::{BatchAnswer, FoundList, Groups, History, LogFiles, Method, ROUTES, RoleList, TokenWish};
 use crate::{bundles, hub, problem, progress, store};
 
 /// The document as `docs/reference/hub.openapi.json` holds it.
@@ -63,6 +63,7 @@ fn register(generator: &mut SchemaGenerator) {
     generator.subschema_for::<Groups>();
     generator.subschema_for::<History>();
     generator.subschema_for::<LogFiles>();
+    generator.subschema_for::<RoleList>();
     generator.subschema_for::<TokenWish>();
 }
 

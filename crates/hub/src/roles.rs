@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_model::chain;
+use serde::{Serialize, Serializer};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -47,21 +48,30 @@ pub struct WatchedRole {
 }
 
 /// What is known of a role.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct RoleHealth {
     pub(crate) name: String,
     pub(crate) address: String,
     pub(crate) readiness: Readiness,
     /// Since when it is so.
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub(crate) since: Timestamp,
     /// When it was last asked.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub(crate) asked: Option<Timestamp>,
     /// Why it is not ready.
     pub(crate) detail: String,
+    /// What it counts, by what that is called.
+    #[serde(serialize_with = "by_caption")]
+    #[cfg_attr(feature = "schema", schemars(with = "std::collections::BTreeMap<String, f64>"))]
     pub(crate) figures: Vec<(&'static str, f64)>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) enum Readiness {
     NotAsked,
     Ready,
@@ -188,6 +198,10 @@ impl Seen {
     }
 }
 
+fn by_caption<S: Serializer>(figures: &[(&'static str, f64)], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_map(figures.iter().copied())
+}
+
 /// Of a list of checks, those that fail.
 fn failing(detail: &str) -> String {
     let failed: Vec<&str> = detail.lines().filter_map(|line| line.strip_prefix("[-]")).collect();
@@ -205,7 +219,9 @@ fn figures(page: &str) -> Vec<(&'static str, f64)> {
         let Some((series, value)) = line.rsplit_once(' ') else { continue };
         let name = series.split_once('{').map_or(series, |(name, _)| name);
         let place = FIGURES.iter().position(|(known, _)| *known == name);
-        if let (Some(place), Ok(value)) = (place, value.parse::<f64>()) {
+        if let (Some(place), Ok(value)) = (place, value.parse::<f64>())
+            && value.is_finite()
+        {
             *sums[place].get_or_insert(0.0) += value;
         }
     }

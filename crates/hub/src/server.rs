@@ -24,6 +24,7 @@ use crate::config::{Config, ConfigError, ObjectPlace, StorePlace};
 use crate::http::{self, Connection, Events};
 use crate::hub::Hub;
 use crate::objects::{ObjectError, Objects};
+use crate::pull::{self, Pull};
 use crate::roles::Roles;
 use crate::store::{PostgresStore, SqliteStore, Store, StoreError};
 use crate::tls::{Tls, TlsError};
@@ -56,6 +57,8 @@ pub enum HubError {
     Objects(#[source] ObjectError),
     #[error("cannot use the TLS files")]
     Tls(#[source] TlsError),
+    #[error("cannot use the certificates for agents")]
+    PullTls(#[source] TlsError),
     #[error("cannot read the key for tokens `{}`", path.display())]
     ReadKey { path: PathBuf, source: std::io::Error },
     #[error("cannot use the key for tokens")]
@@ -75,6 +78,7 @@ pub struct Server {
     hub: Arc<Hub>,
     keep: Duration,
     keep_bundles: Duration,
+    pull: Option<Pull>,
 }
 
 // === impl Server ===
@@ -85,6 +89,7 @@ impl Server {
         config.validate().map_err(HubError::Config)?;
         let tokens = config.token_key.as_deref().map(read_key).transpose()?;
         let certificates = config.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some());
+        config.pull.as_ref().map(pull::load).transpose().map_err(HubError::PullTls)?;
         let tls = config.tls.map(Tls::load).transpose().map_err(HubError::Tls)?;
         let store: Arc<dyn Store> = match &config.store {
             StorePlace::Sqlite(path) => Arc::new(SqliteStore::open(path).map_err(HubError::Store)?),
@@ -111,6 +116,7 @@ impl Server {
             hub: Arc::new(hub),
             keep: config.keep,
             keep_bundles: config.keep_bundles,
+            pull: config.pull,
         })
     }
 
@@ -127,6 +133,11 @@ impl Server {
                 watching,
                 prune(&self.hub, self.keep, self.keep_bundles),
                 self.hub.roles.look(),
+                async {
+                    if let Some(asked) = self.pull {
+                        pull::pull(&self.hub, asked).await;
+                    }
+                },
                 async {
                     if let Some(tls) = &self.tls {
                         Arc::clone(tls).follow().await;

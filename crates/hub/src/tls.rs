@@ -9,7 +9,7 @@ use landfall_model::chain;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::config::TlsFiles;
 
@@ -107,6 +107,28 @@ fn server(files: &TlsFiles, content: &[Vec<u8>]) -> Result<ServerConfig, TlsErro
     let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(config)
+}
+
+/// TLS of one who asks agents: they are trusted by their authority, and know us by a certificate.
+pub(crate) fn client(authority: &Path, certificate: &Path, key: &Path) -> Result<ClientConfig, TlsError> {
+    let read =
+        |path: &Path| std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source });
+    let mut roots = RootCertStore::empty();
+    for root in certificates(authority, &read(authority)?)? {
+        roots.add(root).map_err(|_| TlsError::Authority { path: authority.to_owned() })?;
+    }
+    if roots.is_empty() {
+        return Err(TlsError::Authority { path: authority.to_owned() });
+    }
+    let chain = certificates(certificate, &read(certificate)?)?;
+    let key_der = PrivateKeyDer::from_pem_slice(&read(key)?)
+        .map_err(|source| TlsError::Pem { path: key.to_owned(), source })?;
+    ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Unusable)?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key_der)
+        .map_err(TlsError::Unusable)
 }
 
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {

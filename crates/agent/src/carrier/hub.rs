@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
-use hyper::{Request, StatusCode, Uri};
+use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use landfall_model::envelope::ReportId;
 use rustls::pki_types::pem::PemObject as _;
@@ -31,8 +31,7 @@ const MAX_REASON: usize = 400;
 /// A hub, and who we are to it.
 #[expect(missing_debug_implementations, reason = "holds the way to a token")]
 pub struct Hub {
-    name: &'static str,
-    path: &'static str,
+    errand: Errand,
     encrypted: bool,
     host: String,
     port: u16,
@@ -42,8 +41,19 @@ pub struct Hub {
     runtime: Runtime,
 }
 
+/// What is asked of the other side.
+pub(super) struct Errand {
+    pub(super) name: &'static str,
+    pub(super) method: Method,
+    /// The media type of what is sent.
+    pub(super) kind: &'static str,
+    pub(super) path: String,
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
+    #[error("`{0}` is no object: `NAMESPACE/NAME`")]
+    Object(String),
     #[error("`{0}` is no address of a hub: `https://HOST[:PORT]`, or `http://` to this machine itself")]
     Address(String),
     #[error("cannot use `{}`", path.display())]
@@ -92,6 +102,16 @@ impl Hub {
         token: Option<PathBuf>,
         certificate: Option<(&Path, &Path)>,
     ) -> Result<Self, HubError> {
+        Self::with(address, authority, token, certificate, Errand::report("hub", "/api/v1/reports"))
+    }
+
+    pub(super) fn with(
+        address: &str,
+        authority: Option<&Path>,
+        token: Option<PathBuf>,
+        certificate: Option<(&Path, &Path)>,
+        errand: Errand,
+    ) -> Result<Self, HubError> {
         let invalid = || HubError::Address(address.to_owned());
         let uri: Uri = address.parse().map_err(|_| invalid())?;
         let host = uri.host().ok_or_else(invalid)?.trim_matches(['[', ']']).to_owned();
@@ -104,14 +124,13 @@ impl Hub {
         let port = uri.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
         let tls = Arc::new(tls(authority, certificate)?);
         let runtime = runtime().map_err(HubError::Network)?;
-        let (name, path) = ("hub", "/api/v1/reports");
-        Ok(Self { name, path, encrypted, host, port, tls, token, runtime })
+        Ok(Self { errand, encrypted, host, port, tls, token, runtime })
     }
 
     /// Another node's agent in the place of a hub: it keeps our last report for whoever asks it.
     pub fn neighbour(place: &str, authority: &Path, certificate: (&Path, &Path)) -> Result<Self, HubError> {
-        let hub = Self::new(&format!("https://{place}"), Some(authority), None, Some(certificate))?;
-        Ok(Self { name: "neighbour", path: "/neighbours", ..hub })
+        let errand = Errand::report("neighbour", "/neighbours");
+        Self::with(&format!("https://{place}"), Some(authority), None, Some(certificate), errand)
     }
 
     async fn push(&self, envelope: &[u8]) -> Result<(), PushError> {
@@ -134,9 +153,11 @@ impl Hub {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
         // It ends with the sender; what it has to say, the sender says too.
         tokio::spawn(connection);
-        let mut request = Request::post(self.path)
+        let mut request = Request::builder()
+            .method(self.errand.method.clone())
+            .uri(&self.errand.path)
             .header("host", format!("{}:{}", self.host, self.port))
-            .header("content-type", "application/json");
+            .header("content-type", self.errand.kind);
         if let Some(path) = &self.token {
             let failed = |source| PushError::Token { path: path.clone(), source };
             let token = std::fs::read_to_string(path).map_err(failed)?;
@@ -153,7 +174,8 @@ impl Hub {
         }
         let problem: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
         let plain = String::from_utf8_lossy(&body);
-        let reason = problem["detail"].as_str().unwrap_or(&plain);
+        // A hub's problem, or the `Status` of an API server.
+        let reason = problem["detail"].as_str().or(problem["message"].as_str()).unwrap_or(&plain);
         let reason = reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
         Err(PushError::Refused { status, reason })
     }
@@ -161,7 +183,7 @@ impl Hub {
 
 impl Carrier for Hub {
     fn name(&self) -> &'static str {
-        self.name
+        self.errand.name
     }
 
     fn carry(&mut self, _: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
@@ -176,6 +198,14 @@ impl Carrier for Hub {
         } else {
             CarryError::Later(Box::new(error))
         })
+    }
+}
+
+// === impl Errand ===
+
+impl Errand {
+    fn report(name: &'static str, path: &str) -> Self {
+        Self { name, method: Method::POST, kind: "application/json", path: path.to_owned() }
     }
 }
 

@@ -5,6 +5,7 @@ mod events;
 mod folder;
 mod hub;
 mod nats;
+mod object;
 mod objects;
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -20,6 +21,7 @@ pub use folder::Folder;
 pub use hub::{Hub, HubError};
 pub use landfall_objects::Location;
 pub use nats::{Nats, NatsError};
+pub use object::BootstrapReport;
 pub use objects::{ObjectStore, ObjectStoreError};
 
 use crate::spool::{Spool, SpoolError};

@@ -67,6 +67,7 @@ async fn serve(address: &str, store: &str, folder: &str) -> Result<()> {
         max_bundle: 1 << 20,
         watch: Vec::new(),
         watch_authority: None,
+        pull: None,
     })
     .await?;
     let mut terminate = signal(SignalKind::terminate())?;

@@ -14,10 +14,12 @@ use tokio_util::io::ReaderStream;
 
 use super::asking::Asking;
 use super::{Answer, Operation, Served, body, events, progress};
+use crate::access::Wish;
 use crate::bundles::{LogFile, LogPage, LogQuery};
 use crate::hub::{BatchItem, CauseTrend, Found, MAX_BATCH, NewToken, NodeView};
 use crate::name::NodeName;
 use crate::problem::Problem;
+use crate::roles::RoleHealth;
 use crate::store::{BundleRecord, Fleet, FleetQuery, Group, Turn};
 use crate::token::Holder;
 
@@ -117,6 +119,12 @@ pub(crate) struct BatchAnswer {
     results: Vec<BatchItem>,
 }
 
+#[derive(Debug, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) struct RoleList {
+    roles: Vec<RoleHealth>,
+}
+
 /// What stands behind an address of the table.
 pub(super) fn handler(operation: Operation) -> MethodRouter<Served> {
     match operation {
@@ -130,6 +138,7 @@ pub(super) fn handler(operation: Operation) -> MethodRouter<Served> {
         Operation::NamedBundle => put(add_named_bundle),
         Operation::NodeProgress => get(progress::of_node).post(progress::take),
         Operation::Progress => get(progress::all),
+        Operation::Roles => get(roles),
         Operation::Trend => get(trend),
         Operation::Search => get(search),
         Operation::Bundle => get(bundle),
@@ -237,6 +246,11 @@ async fn add_named_bundle(
 ) -> Answer<BundleRecord> {
     let stream = body::stream(content);
     served.hub.take_bundle(&caller, node_name(name)?, Some(&digest), stream).await.map(Json)
+}
+
+async fn roles(State(served): State<Served>, Asking(caller): Asking) -> Answer<RoleList> {
+    caller.may(Wish::See)?;
+    Ok(Json(RoleList { roles: served.hub.roles.health() }))
 }
 
 async fn trend(

@@ -57,6 +57,12 @@ fn page(counters: &Counters, states: &[StateCount]) -> String {
         let count = counter.load(Ordering::Relaxed);
         text += &format!("landfall_hub_reports_total{{outcome=\"{outcome}\"}} {count}\n");
     }
+    text += "# HELP landfall_hub_pulls_total Agents asked for their reports, by whether they answered.\n\
+             # TYPE landfall_hub_pulls_total counter\n";
+    for (outcome, counter) in [("answered", &counters.pulls), ("failed", &counters.failed_pulls)] {
+        let count = counter.load(Ordering::Relaxed);
+        text += &format!("landfall_hub_pulls_total{{outcome=\"{outcome}\"}} {count}\n");
+    }
     let bundles = counters.bundles.load(Ordering::Relaxed);
     text += &format!(
         "# HELP landfall_hub_bundles_total Bundles that were verified and kept.\n# TYPE landfall_hub_bundles_total counter\n\

@@ -20,7 +20,7 @@ use crate::hub::Hub;
 use crate::problem::Problem;
 
 #[cfg(feature = "schema")]
-pub(crate) use api::{BatchAnswer, FoundList, Groups, History, LogFiles, TokenWish};
+pub(crate) use api::{BatchAnswer, FoundList, Groups, History, LogFiles, RoleList, TokenWish};
 pub(crate) use asking::Connection;
 pub(crate) use events::Events;
 #[cfg(feature = "schema")]

@@ -13,6 +13,7 @@ pub(crate) enum Operation {
     NamedBundle,
     NodeProgress,
     Progress,
+    Roles,
     Trend,
     Search,
     Bundle,
@@ -188,6 +189,15 @@ pub(crate) const ROUTES: &[Route] = &[
             "In-place bootstraps, one line per node with its newest event, the one heard last first, 1000 at most",
             &[],
             "ProgressLines",
+        )],
+    },
+    Route {
+        path: "/api/v1/roles",
+        operation: Operation::Roles,
+        methods: &[get(
+            "Gateways and tunnels that are watched: whether they are ready, and what they count",
+            &[],
+            "RoleList",
         )],
     },
     Route {

@@ -128,6 +128,7 @@ pub(crate) fn config(folder: &TempDir) -> Config {
         max_bundle: 8 << 20,
         watch: Vec::new(),
         watch_authority: None,
+        pull: None,
     }
 }
 

@@ -7,6 +7,7 @@ mod bed;
 mod hostile;
 mod page;
 mod progress;
+mod pull;
 
 mod replicas;
 mod store;

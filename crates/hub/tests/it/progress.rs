@@ -117,3 +117,14 @@ fn a_node_tells_how_far_it_is_and_the_hub_shows_it() {
     assert_eq!(post("n1", &vec![b' '; 65 << 10]).status, 413);
     assert_eq!(post("a%20b", good.to_string().as_bytes()).status, 400);
 }
+
+#[test]
+fn the_page_of_a_node_leads_to_its_in_place_bootstrap() {
+    let hub = TestHub::start();
+    hub.stored(&envelope("n1", 1, running()));
+    assert!(!hub.get("/nodes/n1").text().contains("/waves/n1"));
+    let body = serde_json::to_vec(&event("a1", 1, failed())).unwrap();
+    assert_eq!(hub.request("POST", "/api/v1/nodes/n1/progress", &[], &body).status, 200);
+    let page = hub.get("/nodes/n1").text();
+    assert!(page.contains("<a href=\"/waves/n1\"><span class=\"state failed\">failed</span></a>"), "{page}");
+}

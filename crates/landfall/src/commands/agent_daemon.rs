@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use landfall_agent::carrier::{Carrier, Console, Events, Folder, Hub, Location, Nats, ObjectStore};
+use landfall_agent::carrier::{
+    BootstrapReport, Carrier, Console, Events, Folder, Hub, Location, Nats, ObjectStore,
+};
 use landfall_agent::{Agent, AgentError, Config, Pair, Serve, every_address};
 
 use crate::exit::{Exit, Failure};
@@ -148,6 +150,27 @@ struct WayArguments {
     #[arg(long, value_name = "FILE", requires = "neighbour")]
     neighbour_key: Option<PathBuf>,
 
+    /// Write verdicts into this `BootstrapReport` of the management cluster: `NAMESPACE/NAME`
+    #[arg(
+        long,
+        value_name = "NAMESPACE/NAME",
+        conflicts_with = "once",
+        requires_all = ["bootstrap_report_server", "bootstrap_report_ca", "bootstrap_report_token"]
+    )]
+    bootstrap_report: Option<String>,
+
+    /// The API server of that cluster: `https://HOST[:PORT]`
+    #[arg(long, value_name = "URL", requires = "bootstrap_report")]
+    bootstrap_report_server: Option<String>,
+
+    /// The authority of that API server's certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "bootstrap_report")]
+    bootstrap_report_ca: Option<PathBuf>,
+
+    /// The file with the token that may write this one object; read at each use
+    #[arg(long, value_name = "FILE", requires = "bootstrap_report")]
+    bootstrap_report_token: Option<PathBuf>,
+
     /// Write reports to this serial console, such as `/dev/ttyS0`; `landfall diagnose` finds them in what it captured
     #[arg(long, value_name = "DEVICE", conflicts_with = "once")]
     console: Option<PathBuf>,
@@ -229,6 +252,16 @@ impl WayArguments {
             let neighbour = Hub::neighbour(place, authority, pair);
             let hint = "name the neighbour as `HOST:8710`, and PEM files that exist";
             carriers.push(Box::new(neighbour.map_err(|error| Failure::usage(error, hint))?));
+        }
+        if let (Some(object), Some(server), Some(authority), Some(token)) = (
+            &self.bootstrap_report,
+            &self.bootstrap_report_server,
+            &self.bootstrap_report_ca,
+            &self.bootstrap_report_token,
+        ) {
+            let object = BootstrapReport::new(server, authority, token.clone(), object);
+            let hint = "name the object as `NAMESPACE/NAME`, the API server as `https://HOST:6443`, and PEM files that exist";
+            carriers.push(Box::new(object.map_err(|error| Failure::usage(error, hint))?));
         }
         if let Some(device) = &self.console {
             carriers.push(Box::new(Console::new(device.clone())));

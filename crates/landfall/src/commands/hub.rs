@@ -8,10 +8,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use landfall_hub::{
-    Config, Holder, HubError, Network, ObjectPlace, Proxy, Server, StorePlace, TlsFiles, TokenKey,
-    WatchedRole,
+    Bundles, Config, ConfigError, Holder, HubError, Neighbours, Network, ObjectPlace, Proxy, Pull,
+    PulledAgent, Server, StorePlace, TlsFiles, TokenKey, WatchedRole,
 };
 use landfall_model::Secret;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
@@ -31,6 +32,7 @@ const KEY_BYTES: usize = 32;
 Examples:
   landfall hub
   landfall hub --listen 0.0.0.0:8700 --tls-cert hub.crt --tls-key hub.key --token-key /etc/landfall/hub.key
+  landfall hub --pull n1.corp --pull-ca ca.crt --pull-cert hub-viewer.crt --pull-key hub-viewer.key
   landfall hub token node node-1 --token-key /etc/landfall/hub.key"
 )]
 pub(crate) struct Hub {
@@ -103,6 +105,46 @@ struct Serve {
     /// The authorities of these admin ports' certificates, PEM
     #[arg(long, value_name = "FILE", requires = "watch")]
     watch_ca: Option<PathBuf>,
+
+    #[command(flatten)]
+    pull: PullArguments,
+}
+
+/// Agents to ask.
+#[derive(Args)]
+#[command(next_help_heading = "Fetching reports from agents that serve them")]
+struct PullArguments {
+    /// Ask this agent for its reports: `[NODE=]HOST[:PORT]`, 8710 unless told; may be repeated
+    #[arg(long, value_name = "AGENT", requires = "pull_ca")]
+    pull: Vec<String>,
+
+    /// Ask those in this file too, one on a line; read again when it changes
+    #[arg(long, value_name = "FILE", requires = "pull_ca")]
+    pull_list: Option<PathBuf>,
+
+    /// The authority of the agents' certificates, PEM
+    #[arg(long, value_name = "FILE", requires = "pull_cert", requires = "pull_key")]
+    pull_ca: Option<PathBuf>,
+
+    /// The hub's certificate for agents, PEM: O=landfall:viewers
+    #[arg(long, value_name = "FILE", requires = "pull_ca")]
+    pull_cert: Option<PathBuf>,
+
+    /// The key of that certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "pull_ca")]
+    pull_key: Option<PathBuf>,
+
+    /// How often each agent is asked, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pull_every: u32,
+
+    /// Ask agents also for the signed reports other nodes left with them
+    #[arg(long, requires = "pull_ca")]
+    pull_neighbours: bool,
+
+    /// Fetch a bundle from each node that fails
+    #[arg(long, requires = "pull_ca")]
+    pull_bundles: bool,
 }
 
 /// Make a token for a node, a viewer or an operator
@@ -149,6 +191,7 @@ impl Hub {
 impl Serve {
     fn run(self) -> Result<Exit, Failure> {
         let config = self.config()?;
+        raise_descriptor_limit();
         let runtime = tokio::runtime::Runtime::new().context("start the runtime")?;
         runtime.block_on(async {
             let server = Server::bind(config).await.map_err(explain)?;
@@ -197,6 +240,9 @@ impl Serve {
         let watch = watch.map_err(|error| {
             usage(error.into(), "give it a name: `--watch gateway=http://10.0.0.10:9000`")
         })?;
+        let pull = self.pull.pull().map_err(|error| {
+            usage(error.into(), "name agents as `--pull n1.corp:8710`, or `--pull n1=10.0.0.4:8710`")
+        })?;
         let days = |days: u32| Duration::from_secs(u64::from(days) * 86_400);
         Ok(Config {
             listen: self.listen,
@@ -210,7 +256,33 @@ impl Serve {
             max_bundle: u64::from(self.max_bundle) << 20,
             watch,
             watch_authority: self.watch_ca,
+            pull,
         })
+    }
+}
+
+// === impl PullArguments ===
+
+impl PullArguments {
+    fn pull(self) -> Result<Option<Pull>, ConfigError> {
+        if self.pull.is_empty() && self.pull_list.is_none() {
+            return Ok(None);
+        }
+        let (Some(authority), Some(certificate), Some(key)) = (self.pull_ca, self.pull_cert, self.pull_key)
+        else {
+            return Ok(None);
+        };
+        let agents = self.pull.iter().map(|text| PulledAgent::parse(text)).collect::<Result<_, _>>()?;
+        Ok(Some(Pull {
+            agents,
+            list: self.pull_list,
+            authority,
+            certificate,
+            key,
+            every: Duration::from_secs(self.pull_every.into()),
+            neighbours: if self.pull_neighbours { Neighbours::Asked } else { Neighbours::LeftAlone },
+            bundles: if self.pull_bundles { Bundles::FetchedFromFailed } else { Bundles::LeftThere },
+        }))
     }
 }
 
@@ -230,6 +302,14 @@ impl Token {
         let token = token.map_err(|error| Failure::new(error, "use letters, digits, `.`, `-` and `_`"))?;
         output::print(&format!("{}\n", token.expose()))?;
         Ok(Exit::Done)
+    }
+}
+
+/// Takes as many descriptors as are allowed: every node that reports may keep its connection, and shells allow 1024.
+fn raise_descriptor_limit() {
+    let most = getrlimit(Resource::Nofile).maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }) {
+        tracing::debug!(%error, "The limit of descriptors stays.");
     }
 }
 
@@ -287,6 +367,9 @@ fn explain(error: HubError) -> Failure {
         }
         HubError::Store(_) | HubError::Objects(_) => {
             ("name places that can be reached and written to with `--store` and `--objects`", Exit::Failed)
+        }
+        HubError::PullTls(_) => {
+            ("check the files of `--pull-ca`, `--pull-cert` and `--pull-key`", Exit::Failed)
         }
         HubError::Tls(_) => ("check the files of `--tls-cert`, `--tls-key` and `--client-ca`", Exit::Failed),
         HubError::ReadKey { .. } | HubError::Key(_) => {

@@ -225,3 +225,34 @@ fn a_port_without_its_files_is_refused_before_anything_starts() {
     ]);
     run.assert_refused(1, "cannot open the agent's port");
 }
+
+#[test]
+fn a_hub_fetches_what_an_agent_has_to_say() {
+    let bench = Bench::new();
+    let port = free_port().unwrap();
+    let authority = Authority::new("kubernetes", 2).unwrap();
+    let _agent = agent(&bench, &authority, "127.0.0.1", port);
+    let own = free_port().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
+    let mut hub = Process::start("hub", program, bench.path(), |command| {
+        command.current_dir(bench.path()).args(["hub", "--listen", &format!("127.0.0.1:{own}")]);
+        command.args(["--store", "sqlite:hub.db", "--objects", "file:bundles"]);
+        command.args([
+            "--pull",
+            &format!("castaway=127.0.0.1:{port}"),
+            "--pull-every",
+            "1",
+            "--pull-bundles",
+        ]);
+        command.args(["--pull-ca", "ca.crt", "--pull-cert", "landfall:viewers.crt"]);
+        command.args(["--pull-key", "landfall:viewers.key"]);
+    })
+    .unwrap();
+    let node = hub.wait_until("the node with its bundle", LIMIT, || {
+        let (status, body) = crate::hub::ask(own, "GET", "/api/v1/nodes/castaway", "")?;
+        let node: Value = (status == 200).then(|| serde_json::from_str(&body).ok())??;
+        let fetched = node["bundles"].as_array().is_some_and(|bundles| !bundles.is_empty());
+        (fetched && node["cause"] == "dns-resolution-failure").then_some(node)
+    });
+    assert_eq!(node.unwrap()["signed"], true);
+}

@@ -125,3 +125,86 @@ fn flags_of_the_other_work_are_refused() {
     let run = bench.run(&[&render[..], &words].concat());
     assert!(run.code == 0 && run.stdout.contains("unhealthyMachineConditions"), "{run:?}");
 }
+
+/// The fields of a MachineHealthCheck of v1beta2 that matter here, as narrow as Cluster API 1.12 has them. Everything else is unknown,
+/// and `kubectl` refuses what is unknown.
+fn health_checks() -> Value {
+    let seconds = json!({"type": "integer", "format": "int32", "minimum": 0});
+    let condition = json!({
+        "type": "object", "required": ["type", "status", "timeoutSeconds"],
+        "properties": {
+            "type": {"type": "string", "minLength": 1, "maxLength": 316,
+                "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"},
+            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
+            "timeoutSeconds": seconds,
+        },
+    });
+    let limit =
+        json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]});
+    let spec = json!({
+        "type": "object", "required": ["clusterName", "selector"],
+        "properties": {
+            "clusterName": {"type": "string", "minLength": 1, "maxLength": 63},
+            "selector": {"type": "object", "properties": {
+                "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}}}},
+            "checks": {"type": "object", "minProperties": 1, "properties": {
+                "nodeStartupTimeoutSeconds": seconds,
+                "unhealthyMachineConditions": {"type": "array", "minItems": 1, "maxItems": 100, "items": condition}}},
+            "remediation": {"type": "object", "minProperties": 1, "properties": {
+                "triggerIf": {"type": "object", "minProperties": 1, "properties": {
+                    "unhealthyLessThanOrEqualTo": limit}}}},
+        },
+    });
+    let mut definition = definition("MachineHealthCheck", "machinehealthchecks");
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] = json!({"spec": spec});
+    definition
+}
+
+/// The manifests as a user installs them, the right as a node has it, and the agent as it runs there.
+#[test]
+fn an_agent_writes_its_verdict_into_the_object_made_for_it() {
+    if !have(ApiServer::NEEDS) {
+        return;
+    }
+    let bench = Bench::new();
+    let server = ApiServer::start().unwrap();
+    let render =
+        ["render", "controller", "--for", "capi", "--image", "registry.corp/landfall:1", "-o", "capi"];
+    let run = bench
+        .run(&[&render[..], &["--write-back", "default/edge-1", "--health-check", "default/edge"]].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+    let manifests = bench.path().join("capi/manifests").display().to_string();
+    server.apply(&health_checks()).unwrap();
+    let apply = ["apply", "--validate=strict", "-f", &manifests];
+    eventually("the manifests to be taken", PATIENCE, || server.kubectl(&apply).ok()).unwrap();
+    let token = server.kubectl(&["create", "token", "-n", "default", "landfall-report-edge-1"]).unwrap();
+    bench.file("token", token.trim());
+    bench.file("ca.crt", server.authority().certificate());
+    bench.file("machine/etc/hostname", "edge-1\n");
+    bench.file(
+        "machine/var/log/cloud-init-output.log",
+        "[preflight] Running pre-flight checks\n\
+         error: error execution phase preflight: couldn't validate the identity of the API Server: Get \
+         \"https://api.c1.example:6443/\": dial tcp: lookup api.c1.example on 10.0.0.2:53: no such host\n",
+    );
+    let _agent =
+        Process::start("agent", Path::new(env!("CARGO_BIN_EXE_landfall")), bench.path(), |command| {
+            command.current_dir(bench.path()).args(["agent", "--root", "machine", "--state", "state"]);
+            command.args([
+                "--bootstrap-report",
+                "default/edge-1",
+                "--bootstrap-report-server",
+                &server.url(),
+            ]);
+            command.args(["--bootstrap-report-ca", "ca.crt", "--bootstrap-report-token", "token"]);
+        })
+        .unwrap();
+    let get = ["get", "bootstrapreport", "edge-1", "-n", "default", "-o", "json"];
+    let status = eventually("the verdict", PATIENCE, || {
+        let object: Value = serde_json::from_str(&server.kubectl(&get).ok()?).ok()?;
+        (object["status"]["cause"] == "dns-resolution-failure").then(|| object["status"].clone())
+    });
+    let status = status.unwrap();
+    assert_eq!(status["state"], "failed", "{status}");
+    assert!(status["title"].as_str().is_some_and(|title| !title.is_empty()), "{status}");
+}

@@ -10,9 +10,10 @@ use serde::Deserialize;
 use super::super::Served;
 use super::super::api::node_name;
 use super::shown::{self, ago};
-use super::{Looking, Page, render};
+use super::{Looking, Page, render, waves};
 use crate::hub::NodeView;
 use crate::machine::Part;
+use crate::problem::Problem;
 use crate::store::{BundleRecord, FleetQuery, Turn};
 
 /// Lines of evidence shown at once.
@@ -42,6 +43,8 @@ struct NodePage {
     heading: String,
     cause: Option<String>,
     others: u64,
+    /// How far its in-place bootstrap is: the colour and the word.
+    wave: Option<(&'static str, &'static str)>,
     facts: Vec<String>,
     meaning: Option<String>,
     fix: Option<String>,
@@ -150,6 +153,9 @@ pub(super) async fn page(
         Some(newest) => served.hub.machine(&caller, newest).await.unwrap_or_default(),
         None => None,
     };
+    let wave = served.hub.store.progress(name.clone()).await.map_err(Problem::from)?;
+    let wave =
+        wave.last().map(|event| (waves::colour(&event.progress.state), waves::words(&event.progress.state)));
     let now = Timestamp::now();
     let bundle = view.bundles.first().map(|bundle| bundle.digest.as_str());
     let named = report.findings.iter().find(|finding| Some(&finding.cause) == report.verdict.cause.as_ref());
@@ -163,6 +169,7 @@ pub(super) async fn page(
         heading: shown::sentence(&verdict.title),
         cause: verdict.cause.as_ref().map(ToString::to_string),
         others,
+        wave,
         facts: facts(report),
         meaning: entry.map(|entry| shown::sentence(&entry.meaning)),
         fix: named.map(|finding| shown::sentence(&finding.fix)).filter(|fix| !fix.is_empty()),

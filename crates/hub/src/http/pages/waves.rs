@@ -190,7 +190,7 @@ fn rank(state: &Stage) -> u8 {
 }
 
 /// Named by the node's state that has it.
-fn colour(state: &Stage) -> &'static str {
+pub(super) fn colour(state: &Stage) -> &'static str {
     match state {
         Stage::Failed { .. } => "failed",
         Stage::RolledBack { .. } => "degraded",
@@ -200,7 +200,7 @@ fn colour(state: &Stage) -> &'static str {
     }
 }
 
-fn words(state: &Stage) -> &'static str {
+pub(super) fn words(state: &Stage) -> &'static str {
     match state {
         Stage::Requested => "requested",
         Stage::Claimed => "claimed",

@@ -66,4 +66,10 @@ fn the_health_of_gateways_and_tunnels_is_shown() {
     assert!(!second.contains("ping"), "what is well is not told: {second}");
     let third = role(&mut browser, 2);
     assert!(third.contains("ready") && third.contains('7') && third.contains("connections"), "{third}");
+    let roles = hub.json("/api/v1/roles");
+    let readiness = ["ready", "notReady", "unreachable"];
+    for (role, readiness) in roles["roles"].as_array().unwrap().iter().zip(readiness) {
+        assert_eq!(role["readiness"], readiness, "{roles}");
+    }
+    assert_eq!(roles["roles"][0]["figures"]["connections"], 7.0, "{roles}");
 }

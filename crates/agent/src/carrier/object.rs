@@ -1,0 +1,128 @@
+//! Writes the verdict into the one `BootstrapReport` of the management cluster that was made for this node. A verdict only: the
+//! object has no place for lines of logs, and etcd none for reports.
+
+use std::path::{Path, PathBuf};
+
+use hyper::Method;
+use landfall_model::envelope::{Envelope, ReportId};
+use serde_json::{Value, json};
+
+use super::hub::{Errand, Hub};
+use super::{Carrier, CarryError, HubError};
+
+const RESOURCE: &str = "apis/landfall.dev/v1alpha1";
+/// What the object's schema takes.
+const MAX_TITLE: usize = 200;
+const MAX_COMPONENT: usize = 64;
+/// The longest name of an object.
+const MAX_NAME: usize = 253;
+
+/// The object, and who we are to the API server.
+#[expect(missing_debug_implementations, reason = "holds the way to a token")]
+pub struct BootstrapReport {
+    server: Hub,
+}
+
+// === impl BootstrapReport ===
+
+impl BootstrapReport {
+    /// `object` is `NAMESPACE/NAME`; `server` the address of the API server, as a kubeconfig has it.
+    pub fn new(server: &str, authority: &Path, token: PathBuf, object: &str) -> Result<Self, HubError> {
+        let invalid = || HubError::Object(object.to_owned());
+        let (namespace, name) = object.split_once('/').ok_or_else(invalid)?;
+        if !is_name(namespace) || !is_name(name) {
+            return Err(invalid());
+        }
+        let path = format!("/{RESOURCE}/namespaces/{namespace}/bootstrapreports/{name}/status");
+        let errand = Errand {
+            name: "bootstrap-report",
+            method: Method::PATCH,
+            kind: "application/merge-patch+json",
+            path,
+        };
+        Ok(Self { server: Hub::with(server, Some(authority), Some(token), None, errand)? })
+    }
+}
+
+impl Carrier for BootstrapReport {
+    fn name(&self) -> &'static str {
+        self.server.name()
+    }
+
+    fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
+        let envelope: Envelope =
+            serde_json::from_slice(envelope).map_err(|error| CarryError::Never(Box::new(error)))?;
+        self.server.carry(id, status(&envelope).to_string().as_bytes())
+    }
+}
+
+/// The patch. What the verdict does not say is taken away, or an older verdict would shine through.
+fn status(envelope: &Envelope) -> Value {
+    let verdict = &envelope.report.verdict;
+    json!({"status": {
+        "state": verdict.state.name(),
+        "cause": verdict.cause.as_ref().map(landfall_model::Cause::as_str),
+        "title": line(&verdict.title, MAX_TITLE),
+        "component": verdict.component.as_ref().map(|component| line(component, MAX_COMPONENT)),
+        "phase": verdict.phase.map(landfall_model::Phase::name),
+        "confidence": verdict.confidence.value(),
+        "time": envelope.time.to_string(),
+    }})
+}
+
+fn line(text: &str, limit: usize) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(limit).collect()
+}
+
+fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    name.len() <= MAX_NAME
+        && name.bytes().all(plain)
+        && name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_diagnose::{Engine, RuleSet};
+    use landfall_model::identity::NodeIdentity;
+
+    use super::*;
+
+    #[test]
+    fn a_verdict_is_one_line_and_names_nothing_it_does_not_know() {
+        let mut report = Engine::new(RuleSet::embedded().unwrap()).unwrap().open().finish();
+        report.verdict.title = format!("broken\u{1b}[2J\n{}", "x".repeat(500));
+        let envelope = Envelope {
+            format: 1,
+            id: ReportId::new(jiff::Timestamp::UNIX_EPOCH, [0; 10]),
+            node: NodeIdentity {
+                hostname: "n1".to_owned(),
+                machine_id: None,
+                boot_id: None,
+                os: None,
+                architecture: None,
+                provider_id: None,
+            },
+            sequence: 1,
+            time: jiff::Timestamp::UNIX_EPOCH,
+            report,
+            signature: None,
+        };
+        let status = &status(&envelope)["status"];
+        assert_eq!((&status["cause"], status["time"].as_str()), (&Value::Null, Some("1970-01-01T00:00:00Z")));
+        let title = status["title"].as_str().unwrap();
+        assert!(title.chars().count() == MAX_TITLE && !title.chars().any(char::is_control), "{title}");
+    }
+
+    #[test]
+    fn an_object_is_named_by_namespace_and_name() {
+        let new = |server: &str, object: &str| {
+            BootstrapReport::new(server, Path::new("/nonexistent"), "token".into(), object).map(drop)
+        };
+        for bad in ["", "x", "/x", "x/", "a/b/c", "a/../b", "A/b", "a/b?x"] {
+            assert!(matches!(new("https://x:6443", bad), Err(HubError::Object(_))), "{bad:?}");
+        }
+        assert!(matches!(new("http://x", "a/b"), Err(HubError::Address(_))), "a token in the clear");
+        assert!(matches!(new("https://x:6443", "a/b"), Err(HubError::Credential { .. })));
+    }
+}

@@ -1,0 +1,378 @@
+//! Reports that are fetched: agents that serve (`landfall agent --serve`) are asked for theirs, over TLS with certificates on
+//! both sides. For networks in which the management side reaches nodes and not the other way round.
+//!
+//! Agents are asked in turns, never more than [`AT_ONCE`] at a time, each about every [`Pull::every`]; one that fails is left
+//! alone for longer and longer. What an agent says counts for the node it is known to be: the one it is named as, or one of
+//! the names of its certificate.
+
+mod agent;
+mod talk;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use landfall_model::chain;
+use rustls::ClientConfig;
+use sha2::{Digest as _, Sha256};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, MissedTickBehavior};
+
+pub use self::agent::PulledAgent;
+use self::agent::read_list;
+use self::talk::{Line, MAX_NEIGHBOURS, TalkError};
+use crate::access::Caller;
+use crate::hub::Hub;
+use crate::name::NodeName;
+use crate::problem::Problem;
+use crate::tls::{self, TlsError};
+
+/// Agents that can be asked; beyond it nodes should push.
+pub(crate) const MAX_AGENTS: usize = 10_000;
+/// Conversations at once: a handshake costs a core about a millisecond, and an agent that does not answer keeps its place.
+const AT_ONCE: usize = 32;
+/// Of these, how many may bring a bundle, which takes a while.
+const BUNDLES_AT_ONCE: usize = 2;
+/// How often it is looked who is due.
+const LOOK: Duration = Duration::from_millis(250);
+/// How often the list and the certificates are read again.
+const READ_AGAIN: Duration = Duration::from_secs(15);
+/// The longest pause after failures.
+const LONGEST_PAUSE: Duration = Duration::from_secs(300);
+/// Doublings of the pause; the bound above is reached before.
+const MAX_DOUBLINGS: u32 = 10;
+
+/// Which agents are asked, and as whom.
+#[derive(Clone, Debug)]
+pub struct Pull {
+    pub agents: Vec<PulledAgent>,
+    /// A file that names more of them, one on a line; read again when it changes.
+    pub list: Option<PathBuf>,
+    /// Whose certificates agents have.
+    pub authority: PathBuf,
+    /// Who we are to them.
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+    pub every: Duration,
+    pub neighbours: Neighbours,
+    pub bundles: Bundles,
+}
+
+/// Whether agents are asked for what other nodes left with them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbours {
+    /// An agent speaks for its own node only.
+    LeftAlone,
+    /// An agent is believed to have let nobody leave a report but under their own name; reports must be signed.
+    Asked,
+}
+
+/// Whether a node that failed is asked for its logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bundles {
+    LeftThere,
+    /// Once for each time it fails.
+    FetchedFromFailed,
+}
+
+/// Agents and when they are asked next.
+#[derive(Debug, Default)]
+struct Book {
+    pages: HashMap<PulledAgent, Page>,
+}
+
+#[derive(Debug)]
+struct Page {
+    due: Instant,
+    asked_now: bool,
+    failed: u32,
+    /// The hash of what it said last, by the name of the node it was about.
+    said: HashMap<String, [u8; 32]>,
+}
+
+/// What is needed to ask one agent.
+struct Question {
+    agent: PulledAgent,
+    tls: Arc<ClientConfig>,
+    said: HashMap<String, [u8; 32]>,
+    neighbours: Neighbours,
+    bundles: Bundles,
+}
+
+/// What came of it.
+struct Told {
+    agent: PulledAgent,
+    said: HashMap<String, [u8; 32]>,
+    result: Result<(), PullError>,
+}
+
+/// Why an agent could not be asked, or was not believed.
+#[derive(Debug, thiserror::Error)]
+enum PullError {
+    #[error("cannot ask the agent")]
+    Talk(#[source] TalkError),
+    #[error("its report was not taken: {0}")]
+    Refused(String),
+    #[error("its bundle was not taken: {0}")]
+    Bundle(String),
+}
+
+/// Asks for ever.
+pub(crate) async fn pull(hub: &Arc<Hub>, pull: Pull) {
+    let mut book = Book::default();
+    let mut tls = None;
+    let mut read = None;
+    let mut talks = JoinSet::new();
+    let bundling = Arc::new(tokio::sync::Semaphore::new(BUNDLES_AT_ONCE));
+    let mut look = tokio::time::interval(LOOK);
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            Some(told) = talks.join_next(), if !talks.is_empty() => {
+                // One that panicked is a defect; its page stays asked, and the rest goes on.
+                if let Ok(told) = told {
+                    book.learn(hub, told, pull.every);
+                }
+            }
+            _ = look.tick() => {
+                if read.is_none_or(|read: Instant| read.elapsed() >= READ_AGAIN) {
+                    read = Some(Instant::now());
+                    book.write(agents(&pull));
+                    match load(&pull) {
+                        Ok(loaded) => tls = Some(Arc::new(loaded)),
+                        Err(error) => tracing::warn!(error = %chain(&error), "Agents' certificates not read."),
+                    }
+                }
+                let Some(tls) = &tls else { continue };
+                for (agent, said) in book.due(AT_ONCE.saturating_sub(talks.len())) {
+                    let question = Question {
+                        agent,
+                        tls: Arc::clone(tls),
+                        said,
+                        neighbours: pull.neighbours,
+                        bundles: pull.bundles,
+                    };
+                    let (hub, bundling) = (Arc::clone(hub), Arc::clone(&bundling));
+                    talks.spawn(async move { question.ask(&hub, &bundling).await });
+                }
+            }
+        }
+    }
+}
+
+/// Checked before anything is asked, and read again later.
+pub(crate) fn load(pull: &Pull) -> Result<ClientConfig, TlsError> {
+    tls::client(&pull.authority, &pull.certificate, &pull.key)
+}
+
+/// Those named, and those of the list.
+fn agents(pull: &Pull) -> Option<Vec<PulledAgent>> {
+    let mut agents = pull.agents.clone();
+    if let Some(list) = &pull.list {
+        match listed(list) {
+            Ok(more) => agents.extend(more),
+            Err(error) => {
+                tracing::warn!(list = %list.display(), error, "The list of agents was not read; the old one stays.");
+                return None;
+            }
+        }
+    }
+    agents.truncate(MAX_AGENTS);
+    Some(agents)
+}
+
+fn listed(path: &Path) -> Result<Vec<PulledAgent>, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    read_list(&text).map_err(|error| chain(&error).to_string())
+}
+
+// === impl Book ===
+
+impl Book {
+    /// Takes up agents that are new, and forgets those that are gone.
+    fn write(&mut self, agents: Option<Vec<PulledAgent>>) {
+        let Some(agents) = agents else { return };
+        let now = Instant::now();
+        let mut pages: HashMap<PulledAgent, Page> = HashMap::with_capacity(agents.len());
+        for agent in agents {
+            let known = self.pages.remove(&agent);
+            let page =
+                known.unwrap_or_else(|| Page { due: now, asked_now: false, failed: 0, said: HashMap::new() });
+            pages.entry(agent).or_insert(page);
+        }
+        self.pages = pages;
+    }
+
+    /// Who is to be asked now, those who waited longest first.
+    fn due(&mut self, places: usize) -> Vec<(PulledAgent, HashMap<String, [u8; 32]>)> {
+        let now = Instant::now();
+        let mut due: Vec<(&PulledAgent, &mut Page)> =
+            self.pages.iter_mut().filter(|(_, page)| !page.asked_now && page.due <= now).collect();
+        due.sort_unstable_by_key(|(_, page)| page.due);
+        let asked = due.into_iter().take(places).map(|(agent, page)| {
+            page.asked_now = true;
+            (agent.clone(), page.said.clone())
+        });
+        asked.collect()
+    }
+
+    fn learn(&mut self, hub: &Hub, told: Told, every: Duration) {
+        hub.count_pull(told.result.is_ok());
+        let Some(page) = self.pages.get_mut(&told.agent) else { return };
+        (page.asked_now, page.said) = (false, told.said);
+        match told.result {
+            Ok(()) => {
+                if page.failed > 0 {
+                    tracing::info!(agent = %told.agent, "An agent answers again.");
+                }
+                page.failed = 0;
+            }
+            Err(error) => {
+                if page.failed == 0 {
+                    tracing::warn!(agent = %told.agent, error = %chain(&error), "An agent was asked in vain.");
+                }
+                page.failed = page.failed.saturating_add(1);
+            }
+        }
+        page.due = Instant::now() + pause(every, page.failed);
+    }
+}
+
+/// Until the next time: about `every`, and after failures longer and longer; never in step with others.
+fn pause(every: Duration, failed: u32) -> Duration {
+    let pause = every.saturating_mul(1 << failed.min(MAX_DOUBLINGS)).min(LONGEST_PAUSE.max(every));
+    let mut random = [0; 2];
+    // Without randomness they are in step, which is no reason to stop.
+    let _ = getrandom::fill(&mut random);
+    let part = f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX);
+    pause.mul_f64(0.8 + 0.4 * part)
+}
+
+// === impl Question ===
+
+impl Question {
+    async fn ask(mut self, hub: &Hub, bundling: &tokio::sync::Semaphore) -> Told {
+        let result = self.converse(hub, bundling).await;
+        Told { agent: self.agent, said: self.said, result }
+    }
+
+    async fn converse(&mut self, hub: &Hub, bundling: &tokio::sync::Semaphore) -> Result<(), PullError> {
+        let mut line = Line::open(&self.agent, Arc::clone(&self.tls)).await.map_err(PullError::Talk)?;
+        let names = self.agent.names(line.certificate());
+        // Nothing before the first report.
+        if let Some(report) = line.report("/report").await.map_err(PullError::Talk)? {
+            let node = self.take(hub, Speaker::Itself(&names), &report).await?;
+            if let Some(node) = node.filter(|_| self.bundles == Bundles::FetchedFromFailed)
+                && hub.wants_bundle(&node).await
+                && let Ok(_turn) = bundling.try_acquire()
+            {
+                self.bundle(hub, node).await?;
+            }
+        }
+        if self.neighbours == Neighbours::LeftAlone {
+            return Ok(());
+        }
+        let mut all = Ok(());
+        for name in line.neighbours().await.map_err(PullError::Talk)? {
+            let report = line.report(&format!("/neighbours/{name}/report")).await.map_err(PullError::Talk)?;
+            if let Some(report) = report {
+                // One that is refused keeps nobody else from being heard.
+                all = all.and(self.take(hub, Speaker::Neighbour(&name), &report).await.map(drop));
+            }
+        }
+        all
+    }
+
+    /// Hands a report on, unless it is the one that was handed on before. The node it is about, if it was taken.
+    async fn take(
+        &mut self,
+        hub: &Hub,
+        speaker: Speaker<'_>,
+        report: &[u8],
+    ) -> Result<Option<NodeName>, PullError> {
+        let key = match speaker {
+            Speaker::Itself(_) => String::new(),
+            Speaker::Neighbour(name) => name.to_string(),
+        };
+        let hash: [u8; 32] = Sha256::digest(report).into();
+        if self.said.len() > MAX_NEIGHBOURS {
+            // An agent that names ever new neighbours is not remembered for it.
+            self.said.clear();
+        }
+        if self.said.get(&key) == Some(&hash) {
+            return Ok(None);
+        }
+        match hub.pulled(speaker, report).await {
+            Ok(node) => {
+                self.said.insert(key, hash);
+                Ok(Some(node))
+            }
+            Err(problem) => {
+                if !problem.retry {
+                    // It will not be taken next time either; but it may say something else by then.
+                    self.said.insert(key, hash);
+                }
+                Err(PullError::Refused(problem.detail))
+            }
+        }
+    }
+
+    /// Over a connection of its own, as it is collected.
+    async fn bundle(&self, hub: &Hub, node: NodeName) -> Result<(), PullError> {
+        let line = Line::open(&self.agent, Arc::clone(&self.tls)).await.map_err(PullError::Talk)?;
+        let stream = line.bundle().await.map_err(PullError::Talk)?;
+        let taken = talk::in_time(hub.take_bundle(&Caller::Node(node.clone()), node, None, stream)).await;
+        match taken {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(Problem { detail, .. })) => Err(PullError::Bundle(detail)),
+            None => Err(PullError::Bundle("it did not come to its end in time".to_owned())),
+        }
+    }
+}
+
+/// Whose word a fetched report is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Speaker<'a> {
+    /// The agent's own, known by one of these names.
+    Itself(&'a [NodeName]),
+    /// What this node left with the agent.
+    Neighbour(&'a NodeName),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(text: &str) -> PulledAgent {
+        PulledAgent::parse(text).unwrap()
+    }
+
+    #[test]
+    fn pauses_grow_and_end_growing() {
+        let every = Duration::from_secs(10);
+        for (failed, least, most) in
+            [(0, 8, 12), (1, 16, 24), (3, 64, 96), (9, 240, 360), (u32::MAX, 240, 360)]
+        {
+            let pause = pause(every, failed);
+            assert!(pause >= Duration::from_secs(least) && pause <= Duration::from_secs(most), "{pause:?}");
+        }
+        assert!(
+            pause(Duration::from_secs(3600), 5) >= Duration::from_secs(2880),
+            "never more often than told"
+        );
+    }
+
+    #[tokio::test]
+    async fn who_is_asked_already_is_not_asked_twice_and_who_is_gone_is_forgotten() {
+        let mut book = Book::default();
+        book.write(Some(vec![agent("a"), agent("b"), agent("a")]));
+        assert_eq!(book.due(1).len(), 1);
+        assert_eq!(book.due(8).len(), 1);
+        assert!(book.due(8).is_empty());
+        book.write(Some(vec![agent("b"), agent("c")]));
+        assert_eq!(book.due(8), [(agent("c"), HashMap::new())], "`b` is being asked");
+        book.write(None);
+        assert_eq!(book.pages.len(), 2, "a list that cannot be read changes nothing");
+    }
+}

@@ -1,0 +1,162 @@
+//! One conversation with an agent: requests one after the other, every answer bounded in bytes and time.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use http_body_util::{BodyExt as _, BodyStream, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use serde::Deserialize;
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::PulledAgent;
+use crate::name::NodeName;
+use crate::receive::MAX_REPORT;
+
+/// From the dial to the end of the handshake, and from each request to the end of its answer.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// A bundle is collected while it is sent, on a machine in trouble.
+const BUNDLE_PATIENCE: Duration = Duration::from_secs(1800);
+/// As many as an agent keeps.
+pub(super) const MAX_NEIGHBOURS: usize = 64;
+/// What is told of a refusal.
+const MAX_REASON: usize = 200;
+
+/// An open connection to an agent.
+pub(super) struct Line {
+    host: String,
+    certificate: Vec<u8>,
+    sender: SendRequest<Empty<Bytes>>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(super) enum TalkError {
+    #[error("cannot reach it")]
+    Reach(#[source] io::Error),
+    #[error("it does not speak HTTP")]
+    Http(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("it answered {status}: {reason}")]
+    Refused { status: u16, reason: String },
+    #[error("it did not answer within {} s", PATIENCE.as_secs())]
+    Late,
+    #[error("its list of neighbours cannot be read")]
+    Neighbours(#[source] serde_json::Error),
+}
+
+#[derive(Deserialize)]
+struct NeighbourList {
+    nodes: Vec<String>,
+}
+
+// === impl Line ===
+
+impl Line {
+    pub(super) async fn open(agent: &PulledAgent, tls: Arc<ClientConfig>) -> Result<Self, TalkError> {
+        let open = async {
+            let stream = TcpStream::connect((agent.host.as_str(), agent.port)).await?;
+            let name = ServerName::try_from(agent.host.clone()).map_err(io::Error::other)?;
+            TlsConnector::from(tls).connect(name, stream).await
+        };
+        let stream = tokio::time::timeout(PATIENCE, open).await.map_err(|_| TalkError::Late)?;
+        let stream = stream.map_err(TalkError::Reach)?;
+        let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let certificate = certificate.map(|certificate| certificate.to_vec()).unwrap_or_default();
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
+        // It ends with the sender; what it has to say, the sender says too.
+        tokio::spawn(connection);
+        Ok(Self { host: agent.place(), certificate, sender })
+    }
+
+    /// The certificate the agent came with, checked.
+    pub(super) fn certificate(&self) -> &[u8] {
+        &self.certificate
+    }
+
+    /// The report at this path; nothing when there is none yet.
+    pub(super) async fn report(&mut self, path: &str) -> Result<Option<Bytes>, TalkError> {
+        match self.get(path).await {
+            Ok(report) => Ok(Some(report)),
+            Err(TalkError::Refused { status: 404 | 503, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whose reports lie with the agent; names that could be no node's are left out.
+    pub(super) async fn neighbours(&mut self) -> Result<Vec<NodeName>, TalkError> {
+        let list = match self.get("/neighbours").await {
+            Ok(list) => list,
+            // One that is older than this.
+            Err(TalkError::Refused { status: 404, .. }) => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        let list: NeighbourList = serde_json::from_slice(&list).map_err(TalkError::Neighbours)?;
+        Ok(list.nodes.into_iter().filter_map(|name| NodeName::new(name).ok()).take(MAX_NEIGHBOURS).collect())
+    }
+
+    /// A new bundle, as it comes.
+    pub(super) async fn bundle(
+        mut self,
+    ) -> Result<impl Stream<Item = Result<Bytes, hyper::Error>> + Unpin, TalkError> {
+        let answer = tokio::time::timeout(PATIENCE, self.send("/bundle")).await;
+        let answer = answer.map_err(|_| TalkError::Late)??;
+        let status = answer.status();
+        if !status.is_success() {
+            return Err(TalkError::Refused { status: status.as_u16(), reason: String::new() });
+        }
+        let pieces = BodyStream::new(answer.into_body());
+        Ok(Box::pin(futures_util::stream::unfold((pieces, self), |(mut pieces, line)| async move {
+            use futures_util::StreamExt as _;
+            loop {
+                match pieces.next().await? {
+                    Ok(frame) => {
+                        // Trailers tell nothing.
+                        if let Ok(data) = frame.into_data() {
+                            return Some((Ok(data), (pieces, line)));
+                        }
+                    }
+                    Err(error) => return Some((Err(error), (pieces, line))),
+                }
+            }
+        })))
+    }
+
+    async fn get(&mut self, path: &str) -> Result<Bytes, TalkError> {
+        let asking = async {
+            let answer = self.send(path).await?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), MAX_REPORT).collect().await;
+            let body = body.map_err(TalkError::Http)?.to_bytes();
+            if status == StatusCode::OK {
+                return Ok(body);
+            }
+            let reason = String::from_utf8_lossy(&body);
+            let reason = reason.trim().chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
+            Err(TalkError::Refused { status: status.as_u16(), reason })
+        };
+        tokio::time::timeout(PATIENCE, asking).await.map_err(|_| TalkError::Late)?
+    }
+
+    async fn send(&mut self, path: &str) -> Result<Response<Incoming>, TalkError> {
+        let request = Request::get(path).header("host", &self.host).body(Empty::new());
+        let request = request.map_err(|error| TalkError::Http(Box::new(error)))?;
+        self.sender.ready().await.map_err(http)?;
+        self.sender.send_request(request).await.map_err(http)
+    }
+}
+
+fn http(error: hyper::Error) -> TalkError {
+    TalkError::Http(Box::new(error))
+}
+
+/// Within the time a bundle may take.
+pub(super) async fn in_time<T>(work: impl Future<Output = T>) -> Option<T> {
+    tokio::time::timeout(BUNDLE_PATIENCE, work).await.ok()
+}
