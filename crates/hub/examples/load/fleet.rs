@@ -92,8 +92,8 @@ pub(crate) async fn run(
             Ok::<_, anyhow::Error>(())
         })
         .await?;
-    let seen = Rc::try_unwrap(seen).map_err(drop).ok().map(RefCell::into_inner);
-    seen.unwrap_or_default().tell(length, list)
+    // Who looks at the board may hold it a moment longer.
+    seen.take().tell(length, list)
 }
 
 async fn keep_reporting(
@@ -159,8 +159,7 @@ pub(crate) async fn flood(
         })
         .await?;
     let length = begun.elapsed();
-    let seen = Rc::try_unwrap(seen).map_err(drop).ok().map(RefCell::into_inner);
-    seen.unwrap_or_default().tell(length, list)
+    seen.take().tell(length, list)
 }
 
 /// How long a page takes, asked for again and again.
