@@ -28,8 +28,8 @@ fn wrong_settings_are_told_in_one_line_each() {
     for (argument, said) in [
         ("--max-unavailable=0", "--max-unavailable"),
         ("--max-unavailable=120%", "--max-unavailable"),
-        ("--window=Mon 10:00", "`Mon 10:00` is no window of time"),
-        ("--window=Mon 22:00-06:00 Europe/Berlin", "is no window of time"),
+        ("--window=Mon 10:00", "is no window of time"),
+        ("--window=Mon 22:00-06:00 Europe/Berlin", "give its offset from UTC instead"),
         ("--drain-timeout=5", "a number and a unit"),
         ("--max-failed=-1", "--max-failed"),
         ("--listen=localhost", "--listen"),
