@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::block::{Certificates, Context};
-use crate::decode::BETWEEN;
+use crate::decode::{self, BETWEEN};
 use crate::frames::{FrameField, Frames};
 use crate::hit::{self, Counts, Hit, Length, Style, What};
 use crate::scan::{Engine, Scan};
@@ -31,6 +31,9 @@ const SEAM_CONTEXT: usize = 48;
 /// Bytes of text that are searched together: a search has its cost, whatever the size of the text.
 const SEARCHED_TOGETHER: usize = 64 << 10;
 
+/// Base64 of one unit that goes on for more than this is withheld: its end may be too far away to wait for.
+const WRAPPED_WAIT_MAX: usize = 4 * SEARCHED_TOGETHER;
+
 /// How a header of PEM begins, and how long it is at most.
 const PEM_BEGIN: &[u8] = b"-----BEGIN";
 const PEM_HEADER_MAX: usize = 64;
@@ -53,6 +56,17 @@ pub(crate) enum Ending {
     Unknown,
     /// With its line: the next entry does not go on where it stops.
     Line,
+}
+
+/// What is done with Base64 that goes on over entries and has not come to its end.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Open {
+    /// It waits for the entries that follow.
+    Waits,
+    /// There is no room to wait: it is searched as it is, and what goes on with it is withheld.
+    IsCut,
+    /// Nothing follows.
+    Ends,
 }
 
 /// Entries on their way out, in the order they came.
@@ -83,6 +97,8 @@ struct Unit {
     last: Option<u64>,
     /// The numbers of its entries that were not.
     waiting: Vec<u64>,
+    /// Base64 over entries goes on that is too long to be searched in one piece.
+    withholding: bool,
 }
 
 struct Held {
@@ -167,10 +183,10 @@ impl EntryStream {
             hits: Vec::new(),
             frame_hits: hits,
             ending,
-            settled: ending == Ending::Line,
+            settled: false,
         });
         if self.waiting_bytes >= SEARCHED_TOGETHER || self.is_full() {
-            self.search();
+            self.search(if self.is_full() { Open::IsCut } else { Open::Waits });
             while self.held.front().is_some_and(|held| held.settled) || self.is_full() {
                 if !self.release(out) {
                     break;
@@ -204,6 +220,7 @@ impl EntryStream {
                 context: Context::new(self.options.certificates()),
                 last: None,
                 waiting: Vec::new(),
+                withholding: false,
             });
             self.numbers.insert(key.to_vec(), self.units.len() - 1);
             self.units.len() - 1
@@ -217,7 +234,7 @@ impl EntryStream {
 
     /// Appends all entries that are held, decided or not.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
-        self.search();
+        self.search(Open::Ends);
         while self.release(out) {}
     }
 
@@ -232,16 +249,27 @@ impl EntryStream {
         self.counts
     }
 
-    /// Searches all entries that wait: those of one unit as one text, and the seams between them.
-    fn search(&mut self) {
+    /// Searches the entries that wait: those of one unit as one text, and the seams between them.
+    fn search(&mut self, open: Open) {
         self.waiting_bytes = 0;
         for (number, hit) in self.frames.search(&self.engine, self.options.extent()) {
             self.held[index(number, self.first)].frame_hits.push(hit);
         }
         let mut seams = Seams::default();
-        for unit in std::mem::take(&mut self.waiting) {
-            let unit = &mut self.units[unit];
-            let numbers = std::mem::take(&mut unit.waiting);
+        for at in std::mem::take(&mut self.waiting) {
+            let mut numbers = std::mem::take(&mut self.units[at].waiting);
+            let (goes_on, bytes) = self.start_of_open(&numbers);
+            let is_cut = goes_on < numbers.len()
+                && match open {
+                    Open::Waits => bytes > WRAPPED_WAIT_MAX,
+                    Open::IsCut => true,
+                    Open::Ends => false,
+                };
+            if open == Open::Waits && goes_on < numbers.len() && !is_cut {
+                self.units[at].waiting = numbers.split_off(goes_on);
+                self.waiting.push(at);
+            }
+            let unit = &mut self.units[at];
             let mut text = Vec::with_capacity(SEARCHED_TOGETHER / 2);
             // Where each entry begins in the text of its unit, and its number.
             let mut starts: Vec<(usize, u64)> = Vec::with_capacity(numbers.len());
@@ -249,6 +277,9 @@ impl EntryStream {
             for number in numbers {
                 let held_text = self.held[index(number, self.first)].text_in(&self.bytes);
                 let is_too_long = held_text.len() > HOLD_MAX;
+                unit.withholding = unit.withholding && is_wrapped(held_text);
+                let withheld =
+                    if is_too_long { Some("entry") } else { unit.withholding.then_some("encoded") };
                 if let Some(previous) = previous
                     && self.held[index(previous, self.first)].ending != Ending::Line
                 {
@@ -263,19 +294,22 @@ impl EntryStream {
                     seams.add((previous, before), (number, held_text), self.engine.known.longest_phrase());
                 }
                 starts.push((text.len(), number));
-                if is_too_long {
-                    let what = What::Withheld("entry");
+                if let Some(name) = withheld {
+                    let what = What::Withheld(name);
                     let end = held_text.len();
                     self.held[index(number, self.first)].hits.push(Hit { start: 0, end, what });
                 } else {
                     text.extend_from_slice(held_text);
                 }
                 text.push(b'\n');
+                let held = &mut self.held[index(number, self.first)];
+                held.settled = held.ending == Ending::Line;
                 if let Some(previous) = previous.replace(number) {
                     self.held[index(previous, self.first)].settled = true;
                 }
             }
             unit.last = previous;
+            unit.withholding |= is_cut;
             let found = self.engine.find(&text, &mut unit.context, &mut Scan::new(self.options.extent()));
             for hit in found {
                 let first = starts.partition_point(|(start, _)| *start <= hit.start).saturating_sub(1);
@@ -292,6 +326,24 @@ impl EntryStream {
             }
         }
         self.search_seams(&seams);
+    }
+
+    /// Which of a unit's entries are the Base64 with which its text ends, and how many bytes they have. It may go on in the
+    /// next entry, and is understood only as a whole.
+    fn start_of_open(&self, numbers: &[u64]) -> (usize, usize) {
+        let (mut start, mut bytes) = (numbers.len(), 0);
+        for (at, number) in numbers.iter().enumerate().rev() {
+            let text = self.held[index(*number, self.first)].text_in(&self.bytes);
+            let last_line = memchr::memrchr(b'\n', text).map_or(text, |feed| &text[feed + 1..]);
+            if decode::may_be_wrapped(last_line) {
+                (start, bytes) = (at, bytes + text.len());
+            }
+            // The first line of Base64 may have something before it.
+            if !is_wrapped(text) {
+                break;
+            }
+        }
+        (start, bytes)
     }
 
     fn search_seams(&mut self, seams: &Seams) {
@@ -381,6 +433,11 @@ impl Seams {
         self.text.extend_from_slice(&after[..after_seam(after, phrase)]);
         self.text.extend_from_slice(BETWEEN);
     }
+}
+
+/// Whether a text is nothing but lines of Base64.
+fn is_wrapped(text: &[u8]) -> bool {
+    text.split(|byte| *byte == b'\n').all(decode::is_wrapped_line)
 }
 
 fn index(number: u64, first: u64) -> usize {

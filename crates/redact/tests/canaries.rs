@@ -347,3 +347,75 @@ fn no_known_canary_survives_a_split_over_two_journal_entries() {
 fn no_unknown_canary_survives_a_split_over_two_journal_entries() {
     check_split(&Redactor::builder().build().unwrap());
 }
+
+/// Entries are searched in batches of about this size.
+const BATCH: usize = 64 << 10;
+
+/// Logs whose entries each are a line of `text`, and how their texts are read back.
+fn logs(text: &str) -> [(Format, Vec<u8>); 2] {
+    let cri = |line: &str| format!("2024-01-02T03:04:05.000000006Z stderr F {line}\n").into_bytes();
+    let journal = |line: &str| export_entry("kubelet.service", line);
+    [
+        (Format::JournalExport, text.lines().flat_map(journal).collect()),
+        (Format::Cri, text.lines().flat_map(cri).collect()),
+    ]
+}
+
+fn texts(format: Format, log: &[u8]) -> Vec<u8> {
+    match format {
+        Format::JournalExport => journal_messages(log, "kubelet.service").join(&b'\n'),
+        _ => log
+            .split(|byte| *byte == b'\n')
+            .map(|line| line.get(40..).unwrap_or_default())
+            .collect::<Vec<_>>()
+            .join(&b'\n'),
+    }
+}
+
+fn private_key() -> Canary {
+    canaries().into_iter().find(|canary| canary.name == "PRIVKEY").unwrap()
+}
+
+/// Base64 that goes on over many entries may begin in one batch and end in the next.
+#[test]
+fn no_canary_survives_in_base64_over_many_entries_wherever_it_begins() {
+    let redactor = Redactor::builder().build().unwrap();
+    let canary = private_key();
+    let (_, wrapped) =
+        encodings(&canary.text).into_iter().find(|(name, _)| *name == "base64 in lines").unwrap();
+    let filler = "an innocent line. ".repeat(20);
+    let mut leaking = Vec::new();
+    for before in (BATCH - 4096..BATCH + 512).step_by(61) {
+        let innocent = format!("{filler}\n").repeat(before / filler.len());
+        let text = format!("{innocent}{}\n{wrapped}\nand the last\n", &filler[..before % filler.len()]);
+        for (format, log) in logs(&text) {
+            let (out, _) = redactor.redact(&log, Options { format, ..Options::default() });
+            let texts = texts(format, &out);
+            assert!(texts.ends_with(b"and the last") || texts.ends_with(b"and the last\n"));
+            if leaks(&unfolded(&texts[before..]), &canary.secret).is_some() {
+                leaking.push((format, before));
+            }
+        }
+    }
+    assert!(leaking.is_empty(), "with so many bytes before it: {leaking:?}");
+}
+
+#[test]
+fn base64_over_more_entries_than_can_be_held_is_withheld() {
+    let redactor = Redactor::builder().build().unwrap();
+    let canary = private_key();
+    let long = "nothing to be seen in here, ".repeat(12 * BATCH / 28);
+    let wrapped: Vec<String> = STANDARD
+        .encode(format!("{long}{}", canary.text))
+        .as_bytes()
+        .chunks(76)
+        .map(|line| String::from_utf8(line.to_vec()).unwrap())
+        .collect();
+    for (format, log) in logs(&format!("{}\nand the last\n", wrapped.join("\n"))) {
+        let (out, counts) = redactor.redact(&log, Options { format, ..Options::default() });
+        let texts = texts(format, &out);
+        assert!(texts.ends_with(b"and the last") || texts.ends_with(b"and the last\n"));
+        assert_eq!(leaks(&unfolded(&texts), &canary.secret), None, "{format:?}");
+        assert!(counts.withheld > 0, "{format:?}");
+    }
+}
