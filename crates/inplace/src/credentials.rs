@@ -13,6 +13,7 @@ use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use crate::flavour::Flavour;
+use crate::oci::AuthFile;
 
 /// A token, some URLs and a certificate authority or two.
 pub const MAX_BYTES: u64 = 1024 * 1024;
@@ -209,7 +210,9 @@ impl Credentials {
         };
         let progress = self.progress.as_ref().map(|endpoint| endpoint.password.expose().clone());
         let hub = self.hub.as_ref().map(|endpoint| endpoint.token.expose().clone());
-        [Some(own), progress, hub].into_iter().flatten().map(Secret::new).collect()
+        let registries = self.registry_auth.as_ref().map(|auth| AuthFile::parse(auth.expose()));
+        let registries = registries.iter().flat_map(AuthFile::secrets);
+        [Some(own), progress, hub].into_iter().flatten().chain(registries).map(Secret::new).collect()
     }
 }
 
@@ -266,6 +269,17 @@ mod tests {
         let error = refused(&json!({"ignition_url": "https://i", "ca_cert": ""}), Flavour::Rhcos);
         assert_eq!(error.to_string(), "the Secret lacks `ignition_token`, `ca_cert`");
         assert_eq!(refused(&json!([]), Flavour::Rhel), CredentialsError::NotObject);
+    }
+
+    #[test]
+    fn every_secret_of_the_secret_is_known() {
+        // `puller:pullpass`
+        let secret = json!({"ignition_url": "https://i", "ignition_token": "Bearer abc", "ca_cert": CA,
+            "bootstrap_url": "https://b", "bootstrap_secret": "otp", "hub_url": "https://h", "hub_token": "hub",
+            "registry_auth": {"auths": {"reg.corp": {"auth": "cHVsbGVyOnB1bGxwYXNz"}}}});
+        let secrets = parse(&secret, Flavour::Rhcos).unwrap().secrets();
+        let secrets: Vec<&str> = secrets.iter().map(|secret| secret.expose().as_str()).collect();
+        assert_eq!(secrets, ["abc", "otp", "hub", "cHVsbGVyOnB1bGxwYXNz", "pullpass"]);
     }
 
     #[test]

@@ -64,6 +64,17 @@ impl AuthFile {
         Self { entries: entries.collect() }
     }
 
+    /// Everything in it that must not be written down: what stands behind `Basic`, and the passwords in there.
+    pub fn secrets(&self) -> impl Iterator<Item = String> {
+        self.entries.values().flat_map(|encoded| {
+            let encoded = encoded.expose();
+            let decoded =
+                BASE64_STANDARD.decode(encoded).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            let password = decoded.and_then(|pair| Some(pair.split_once(':')?.1.to_owned()));
+            [Some(encoded.clone()), password].into_iter().flatten()
+        })
+    }
+
     /// The registries it is about.
     pub fn hosts(&self) -> Vec<String> {
         let mut hosts: Vec<String> =
