@@ -186,8 +186,14 @@ impl EntryStream {
             settled: false,
         });
         if self.waiting_bytes >= SEARCHED_TOGETHER || self.is_full() {
-            self.search(if self.is_full() { Open::IsCut } else { Open::Waits });
-            while self.held.front().is_some_and(|held| held.settled) || self.is_full() {
+            let was_full = self.is_full();
+            self.search(if was_full { Open::IsCut } else { Open::Waits });
+            // Room for more than the next entry: otherwise each of them would be searched alone.
+            let is_too_much = |stream: &Self| {
+                stream.held.len() > HELD_ENTRIES_MAX / 4 * 3
+                    || stream.bytes.len() - stream.released > HELD_BYTES_MAX / 4 * 3
+            };
+            while self.held.front().is_some_and(|held| held.settled) || was_full && is_too_much(self) {
                 if !self.release(out) {
                     break;
                 }
