@@ -43,6 +43,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 /// Doublings of the pause; the bound above is reached before.
 const MAX_DOUBLINGS: u32 = 10;
 
+/// Under what an agent's own report is remembered; no node has this name.
+const OWN: &str = "";
+
 /// Which agents are asked, and as whom.
 #[derive(Clone, Debug)]
 pub struct Pull {
@@ -265,9 +268,16 @@ impl Question {
             let node = self.take(hub, Speaker::Itself(&names), &report).await?;
             if let Some(node) = node.filter(|_| self.bundles == Bundles::FetchedFromFailed)
                 && hub.wants_bundle(&node).await
-                && let Ok(_turn) = bundling.try_acquire()
             {
-                self.bundle(hub, node).await?;
+                let got = match bundling.try_acquire() {
+                    Ok(_turn) => self.bundle(hub, node).await.map(|()| true),
+                    Err(_) => Ok(false),
+                };
+                if !matches!(got, Ok(true)) {
+                    // The same report is news again next time, and the bundle is asked for again.
+                    self.said.remove(OWN);
+                }
+                got?;
             }
         }
         if self.neighbours == Neighbours::LeftAlone {
@@ -292,7 +302,7 @@ impl Question {
         report: &[u8],
     ) -> Result<Option<NodeName>, PullError> {
         let key = match speaker {
-            Speaker::Itself(_) => String::new(),
+            Speaker::Itself(_) => OWN.to_owned(),
             Speaker::Neighbour(name) => name.to_string(),
         };
         let hash: [u8; 32] = Sha256::digest(report).into();

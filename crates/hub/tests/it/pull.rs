@@ -151,6 +151,24 @@ fn reports_and_bundles_are_fetched_and_news_is_seen() {
     assert_eq!(hub.json("/api/v1/nodes/n1")["bundles"].as_array().unwrap().len(), 1, "one bundle is enough");
 }
 
+/// The agent may be at another bundle, or too many nodes failed at once.
+#[test]
+fn a_bundle_that_could_not_be_had_is_asked_for_again() {
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("test", 2).unwrap());
+    let content = pages(&[("/report", json(&envelope("n1", 1, no_dns())))]);
+    let port = agent(&authority, &["127.0.0.1", "n1"], &content);
+    let hub = hub(&authority, folder.path(), &[format!("127.0.0.1:{port}")], Neighbours::LeftAlone);
+    eventually("a bundle that is refused", LIMIT, || {
+        (metric(&hub, "landfall_hub_pulls_total{outcome=\"failed\"}") > 0).then_some(())
+    })
+    .unwrap();
+    content.lock().unwrap().insert("/bundle".to_owned(), bundle("n1", &["a line".to_owned()]));
+    eventually("the bundle", LIMIT, || {
+        (hub.json("/api/v1/nodes/n1")["bundles"].as_array()?.len() == 1).then_some(())
+    })
+    .unwrap();
+}
+
 #[test]
 fn an_agent_speaks_for_nobody_else() {
     let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("test", 2).unwrap());
