@@ -377,3 +377,45 @@ fn later(status: StatusCode, words: &str, seconds: &'static str) -> Answer {
     answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(seconds));
     answer
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn while_a_bundle_is_made_the_next_reader_is_asked_to_come_later() {
+        let folder = tempfile::tempdir().unwrap();
+        let (root, state) = (folder.path().join("root"), folder.path().join("state"));
+        for folder in [root.join("var/log"), state.clone()] {
+            std::fs::create_dir_all(folder).unwrap();
+        }
+        // More than may wait for a reader: digits that do not repeat pack badly.
+        let log = (0_u64..120_000).fold(String::new(), |mut log, at| {
+            let _ = writeln!(log, "{:020}", at.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+            log
+        });
+        std::fs::write(root.join("var/log/cloud-init-output.log"), log).unwrap();
+        let desk = Desk {
+            root,
+            report: state.join(REPORT),
+            neighbours: Arc::new(Neighbours::open(&state).unwrap()),
+            bundling: Arc::new(Semaphore::new(1)),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let first = desk.bundle(Packing::Gzip);
+            assert_eq!(first.status(), StatusCode::OK);
+            let second = desk.bundle(Packing::Gzip);
+            assert_eq!(second.status(), StatusCode::TOO_MANY_REQUESTS);
+            assert_eq!(second.headers()[RETRY_AFTER], TRY_BUNDLE_AFTER);
+            // Whoever goes without reading to the end makes room for the next.
+            drop(first);
+            drop(desk.bundling.acquire().await.unwrap());
+            let third = desk.bundle(Packing::Gzip);
+            assert_eq!(third.status(), StatusCode::OK);
+            assert!(third.into_body().collect().await.unwrap().to_bytes().starts_with(b"\x1f\x8b"));
+        });
+    }
+}
