@@ -1,9 +1,11 @@
 //! From kubeadm's exit on a real machine to the verdict on a page that an operator has open.
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
-use landfall_pki::Authority;
+use landfall_pki::{Authority, Leaf, Purpose};
 use landfall_testkit::{
     BootstrapToken, Browser, HOST_ADDRESS, Invitation, Key, Node, NodeSpec, eventually, have,
 };
@@ -13,12 +15,15 @@ use crate::command::Bench;
 use crate::hub::{start_guarded, token};
 
 const CAUSE: &str = "apiserver-unreachable";
+/// The name in the certificate of the node's own port; its address is known only when it runs.
+const SERVED_AS: &str = "castaway.example";
 const LIMIT: Duration = Duration::from_secs(120);
 /// The promise is two seconds on a machine with nothing else to do; the tests' machine has much else to do.
 const GENEROUS: i64 = 60_000;
 
-/// A machine whose API server does not listen, with the agent installed as a release installs it.
-fn machine(authority: &Authority, token: &str, port: u16) -> NodeSpec {
+/// A machine whose API server does not listen, with the agent as `landfall render agent` installs it: pushing to the hub, and
+/// with a port of its own.
+fn machine(bench: &Bench, authority: &Authority, token: &str, port: u16) -> NodeSpec {
     let bootstrap = BootstrapToken { id: "abcdef".to_owned(), secret: "0123456789abcdef".to_owned() };
     let invitation = Invitation { endpoint: format!("{HOST_ADDRESS}:1"), token: bootstrap };
     let mut join = invitation.join_configuration();
@@ -30,24 +35,44 @@ fn machine(authority: &Authority, token: &str, port: u16) -> NodeSpec {
             "kubeadm join --config /run/kubeadm/join.yaml; date +%s%3N >/var/lib/kubeadm-ended",
         ],
     });
-    let options = format!(
-        "LANDFALL_AGENT_OPTIONS=--hub https://{HOST_ADDRESS}:{port} --hub-ca /etc/landfall/ca.crt --hub-token /etc/landfall/hub.token\n"
-    );
+    bench.file("hub-ca.crt", authority.certificate());
+    let hub = format!("https://{HOST_ADDRESS}:{port}");
+    let rendered = bench.run(&[
+        "render",
+        "agent",
+        "--for",
+        "kubeadm",
+        "--by",
+        "image",
+        "--output",
+        "rendered",
+        "--hub",
+        &hub,
+        "--hub-ca",
+        "hub-ca.crt",
+        "--hub-token",
+        "--serve",
+        "8710",
+        "--serve-client-ca",
+        "hub-ca.crt",
+    ]);
+    assert_eq!(rendered.code, 0, "{rendered:?}");
     let mut spec = NodeSpec::new("castaway");
     spec.user_data = format!("#cloud-config\n{config}\n");
-    spec.files = vec![
-        (
-            "/etc/systemd/system/landfall-agent.service".into(),
-            include_bytes!("../../../../dist/landfall-agent.service").to_vec(),
-        ),
+    spec.files = files_below(&bench.path().join("rendered/host"));
+    // What is a machine's own is not rendered.
+    let leaf = Leaf::new("castaway", Purpose::Serve).names([SERVED_AS]);
+    let issued = authority.issue(&leaf).unwrap();
+    spec.files.extend([
+        ("/etc/landfall/hub.token".into(), token.as_bytes().to_vec()),
+        ("/etc/landfall/agent.crt".into(), issued.certificate.into_bytes()),
+        ("/etc/landfall/agent.key".into(), issued.key.expose().clone().into_bytes()),
+        // An image's builder applies the preset; this machine's image was built without it.
         (
             "/etc/systemd/system/sysinit.target.d/agent.conf".into(),
             b"[Unit]\nWants=landfall-agent.service\n".to_vec(),
         ),
-        ("/etc/landfall/agent.env".into(), options.into_bytes()),
-        ("/etc/landfall/ca.crt".into(), authority.certificate().as_bytes().to_vec()),
-        ("/etc/landfall/hub.token".into(), token.as_bytes().to_vec()),
-    ];
+    ]);
     spec.arguments.push(format!("--bind-ro={}:/usr/local/bin/landfall", env!("CARGO_BIN_EXE_landfall")));
     spec
 }
@@ -77,7 +102,7 @@ fn a_failed_join_is_on_the_open_page_at_once() {
     );
     browser.evaluate(&watch).unwrap();
 
-    let mut node = Node::boot(&machine(&authority, &node_token, port)).unwrap();
+    let mut node = Node::boot(&machine(&bench, &authority, &node_token, port)).unwrap();
     node.wait_for_boot().unwrap();
     let ended: i64 = eventually("kubeadm to give up", LIMIT, || {
         std::fs::read_to_string(node.root().join("var/lib/kubeadm-ended")).ok()?.trim().parse().ok()
@@ -91,4 +116,41 @@ fn a_failed_join_is_on_the_open_page_at_once() {
     // Measured on every run, for those who read along.
     let _ = writeln!(std::io::stderr(), "the verdict was on the open page {took} ms after kubeadm's end");
     assert!(took <= GENEROUS, "the verdict was on the page {took} ms after kubeadm's end");
+
+    // The same machine can be asked, by the port that was rendered with the rest.
+    let operator = Leaf::new("ann", Purpose::Call).organization("landfall:operators");
+    let operator = authority.issue(&operator).unwrap();
+    let (certificate, key) =
+        (bench.file("ann.crt", operator.certificate), bench.file("ann.key", operator.key.expose()));
+    let asked = Command::new("curl")
+        .args(["-sSf", "--noproxy", "*", "-m", "60", "--cacert"])
+        .arg(bench.path().join("hub-ca.crt"))
+        .arg("--cert")
+        .arg(certificate)
+        .arg("--key")
+        .arg(key)
+        .args(["--resolve", &format!("{SERVED_AS}:8710:{}", node.address())])
+        .arg(format!("https://{SERVED_AS}:8710/report"))
+        .output()
+        .unwrap();
+    let report = String::from_utf8_lossy(&asked.stdout);
+    assert!(asked.status.success() && report.contains(CAUSE), "{asked:?}");
+}
+
+/// Every file below `folder`, by its place on a machine.
+fn files_below(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(next) = folders.pop() {
+        for entry in std::fs::read_dir(next).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let place = Path::new("/").join(path.strip_prefix(folder).unwrap());
+                files.push((place, std::fs::read(&path).unwrap()));
+            }
+        }
+    }
+    files
 }
