@@ -259,17 +259,17 @@ fn away(connection: &Connection) -> impl Future<Output = ()> + Send + use<> {
     }
 }
 
-/// Answers one request.
+/// Answers one request. What is moved about for every request is what nearly every request needs: the rest is in boxes.
 async fn answer(connection: Arc<Connection>, request: Request<Incoming>) -> Result<Answer, BoxError> {
     connection.begun.cancel();
     let answer = if *request.method() == Method::CONNECT {
-        tunnel::connect(&connection, request).await
+        Box::pin(tunnel::connect(&connection, request)).await
     } else if let Some(question) = health::Question::of(&request) {
         question.answer(&connection.gateway)
     } else {
         match request.uri().path() {
-            own::BUNDLE | own::REPORT | own::IDENTITY => own::answer(&connection, request).await,
-            own::TUNNEL => tunnel::websocket(&connection, request).await,
+            own::BUNDLE | own::REPORT | own::IDENTITY => Box::pin(own::answer(&connection, request)).await,
+            own::TUNNEL => Box::pin(tunnel::websocket(&connection, request)).await,
             _ => forward::forward(&connection, request).await,
         }
     };
@@ -293,5 +293,23 @@ impl Connection {
         *judged =
             Some(Judged { credentials: Arc::clone(credentials), at: Instant::now(), peer: peer.clone() });
         peer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every request moves this about three times, and every connection of HTTP/1 keeps room for it.
+    const MAX_ANSWERING: usize = 5 * 1024;
+
+    fn size<A, B, F>(_: impl Fn(A, B) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn answering_stays_small() {
+        let size = size(answer);
+        assert!(size <= MAX_ANSWERING, "answering takes {size} bytes: put what few requests need into a box");
     }
 }

@@ -60,7 +60,7 @@ pub(crate) async fn forward(connection: &Connection, mut request: Request<Incomi
     }
     let request = Request::from_parts(parts, Body::forwarded(body, None, None));
     match upgrade {
-        Some(upgrade) => upgrade.run(connection, &credentials, who, &targets, request).await,
+        Some(upgrade) => Box::pin(upgrade.run(connection, &credentials, who, &targets, request)).await,
         None => plainly(connection, &credentials, who, &targets, &situation, request).await,
     }
 }

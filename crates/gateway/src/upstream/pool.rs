@@ -115,7 +115,7 @@ impl Pool {
             let (mut sender, fresh) = match self.take_idle(target) {
                 Some(sender) => (sender, false),
                 None => (
-                    self.connect_1(target)
+                    Box::pin(self.connect_1(target))
                         .await
                         .map_err(|error| unsent(error, Some(std::mem::take(&mut request))))?,
                     true,
@@ -150,7 +150,7 @@ impl Pool {
         for _ in 0..3 {
             let shared = match self.share(target).await {
                 Ok(Some(shared)) => shared,
-                Ok(None) => return self.send_exclusive(target, request).await,
+                Ok(None) => return Box::pin(self.send_exclusive(target, request)).await,
                 Err(error) => return Err(unsent(error, Some(request))),
             };
             let stream = Stream::new(&shared.streams);
@@ -173,14 +173,18 @@ impl Pool {
 
     /// A connection with room for one more request; `None` when the server speaks no HTTP/2.
     async fn share(&self, target: SocketAddr) -> Result<Option<Shared>, UpstreamError> {
-        if let Some(shared) = self.shared_with_room(target) {
-            return Ok(Some(shared));
+        match self.shared_with_room(target) {
+            Some(shared) => Ok(Some(shared)),
+            None => Box::pin(self.connect_2(target)).await,
         }
+    }
+
+    async fn connect_2(&self, target: SocketAddr) -> Result<Option<Shared>, UpstreamError> {
         let _one = self.connecting.lock().await;
         if let Some(shared) = self.shared_with_room(target) {
             return Ok(Some(shared));
         }
-        let stream = Box::pin(connect(target, &self.http_2, &self.name)).await?;
+        let stream = connect(target, &self.http_2, &self.name).await?;
         if stream.inner().get_ref().1.alpn_protocol() != Some(b"h2") {
             return Ok(None);
         }
@@ -218,7 +222,7 @@ impl Pool {
     }
 
     async fn connect_1(&self, target: SocketAddr) -> Result<http1::SendRequest<Body>, UpstreamError> {
-        let stream = Box::pin(connect(target, &self.http_1, &self.name)).await?;
+        let stream = connect(target, &self.http_1, &self.name).await?;
         let (sender, connection) = http1::handshake(stream).await.map_err(speak)?;
         tokio::spawn(async move {
             // Whoever uses the connection learns of its failure by itself.
