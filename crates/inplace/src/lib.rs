@@ -12,6 +12,7 @@
 //! the next boot, so that taking everything back is opening the gate. Decisions ([`credentials`], [`ignition`],
 //! [`machine_config`], [`oci`], [`payload`], [`story`], [`gate`]) are free of I/O; [`world`] is the edge.
 
+mod archive;
 pub mod credentials;
 pub mod flavour;
 pub mod gate;

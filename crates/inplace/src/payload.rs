@@ -3,6 +3,8 @@
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 
+use crate::archive::{self, MAX_ABOUT, MAX_NAME};
+
 /// Scripts, playbooks and roles; packages come from the mirrors.
 pub const MAX_BYTES: u64 = 2 * 1024 * 1024 * 1024;
 const MAX_ENTRIES: usize = 200_000;
@@ -30,6 +32,10 @@ pub enum PayloadError {
     Escapes { path: String },
     #[error("the payload has `{path}`, which is neither a file, a folder nor a link")]
     Kind { path: String },
+    #[error("the payload has a name longer than {MAX_NAME} bytes: `{path}`…")]
+    LongName { path: String },
+    #[error("the payload has an entry with more than {MAX_ABOUT} bytes of names and attributes")]
+    LongNames,
     #[error("the payload is larger than {MAX_BYTES} bytes or {MAX_ENTRIES} files")]
     TooLarge,
 }
@@ -50,11 +56,21 @@ pub fn read(
     let mut plain = decompress(reader).map_err(PayloadError::Damaged)?;
     let mut contents = Contents { files: 0, bytes: 0, has_kube: false };
     let mut has_base = false;
-    let mut archive = tar::Archive::new(&mut plain);
-    for (number, entry) in archive.entries().map_err(PayloadError::Damaged)?.enumerate() {
-        let mut entry = entry.map_err(PayloadError::Damaged)?;
+    let (bounded, allowance) = archive::bounded(&mut plain);
+    let mut archive = tar::Archive::new(bounded);
+    let mut entries = archive.entries().map_err(PayloadError::Damaged)?;
+    for number in 0.. {
+        allowance.for_names();
+        let Some(entry) = entries.next() else { break };
+        let mut entry = entry.map_err(|error| {
+            if allowance.is_spent() { PayloadError::LongNames } else { PayloadError::Damaged(error) }
+        })?;
+        allowance.for_content();
         let path = entry.path().map_err(PayloadError::Damaged)?.into_owned();
-        let shown = || path.display().to_string();
+        let shown = || archive::shown(&path);
+        if !archive::is_short(&path) {
+            return Err(PayloadError::LongName { path: shown() });
+        }
         let path = inside(&path).ok_or_else(|| PayloadError::Escapes { path: shown() })?;
         let size = entry.size();
         contents.bytes = contents.bytes.saturating_add(size);
@@ -77,6 +93,9 @@ pub fn read(
             contents.has_kube |= path == Path::new(KUBE);
         } else if kind.is_symlink() {
             let to = entry.link_name().map_err(PayloadError::Damaged)?.unwrap_or_default().into_owned();
+            if !archive::is_short(&to) {
+                return Err(PayloadError::LongName { path: archive::shown(&to) });
+            }
             let folder = path.parent().unwrap_or(Path::new(""));
             if to.is_absolute() || !stays_inside(folder, &to) {
                 return Err(PayloadError::Escapes { path: shown() });
@@ -85,6 +104,7 @@ pub fn read(
         } else if !kind.is_pax_global_extensions() {
             return Err(PayloadError::Kind { path: shown() });
         }
+        io::copy(&mut entry, &mut io::sink()).map_err(PayloadError::Damaged)?;
     }
     // The archive's end may come before the file's: a damaged checksum behind it counts as well.
     io::copy(&mut plain.take(MAX_BYTES), &mut io::sink()).map_err(PayloadError::Damaged)?;
@@ -198,6 +218,45 @@ mod tests {
         }
         assert!(matches!(judged(&archive(&[("other", "x")])), Err(PayloadError::NoBase)));
         assert!(judged(b"<html>not found</html>").is_err());
+    }
+
+    /// The link, or file, that a GNU archiver would write with this name in front.
+    fn with_long(kind: tar::EntryType, name: &[u8]) -> Vec<u8> {
+        let mut builder = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_size(name.len() as u64);
+        header.set_cksum();
+        builder.append(&header, name).unwrap();
+        let mut bytes = builder.into_inner().unwrap();
+        // Without the end that the builder writes: more follows.
+        bytes.truncate(512 + name.len().next_multiple_of(512));
+        let mut link = tar::Builder::new(Vec::new());
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Symlink);
+        header.set_size(0);
+        header.set_cksum();
+        link.append_link(&mut header, "bootstrap/link", "more").unwrap();
+        bytes.extend(link.into_inner().unwrap());
+        bytes
+    }
+
+    #[test]
+    fn names_have_a_bound_of_their_own() {
+        use tar::EntryType;
+        for kind in [EntryType::GNULongName, EntryType::GNULongLink] {
+            // What fits is taken: it is the base that is missed.
+            let fits = judged(&with_long(kind, &vec![b'n'; MAX_NAME]));
+            assert!(matches!(fits, Err(PayloadError::NoBase)), "{fits:?}");
+            let long = judged(&with_long(kind, &vec![b'n'; MAX_NAME + 1])).unwrap_err();
+            assert!(matches!(long, PayloadError::LongName { .. }), "{long:?}");
+            assert!(long.to_string().len() < 256, "{long}");
+        }
+        let claims = usize::try_from(MAX_ABOUT).unwrap();
+        for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader] {
+            let bomb = judged(&gzip(&with_long(kind, &vec![b'n'; claims])));
+            assert!(matches!(bomb, Err(PayloadError::LongNames)), "{kind:?}: {bomb:?}");
+        }
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::io::{self, BufReader, Read};
 use std::path::{Component, Path, PathBuf};
 
+use crate::archive::{self, MAX_ABOUT, MAX_NAME};
+
 /// machine-config-daemon has some hundred megabytes.
 const MAX_FILE: u64 = 1024 * 1024 * 1024;
 /// Entries of the largest layers there are.
@@ -28,6 +30,10 @@ pub enum LayerError {
     Damaged(#[source] io::Error),
     #[error("`{path}` in the layer is a link")]
     Link { path: String },
+    #[error("the layer has a name longer than {MAX_NAME} bytes: `{path}`…")]
+    LongName { path: String },
+    #[error("the layer has an entry with more than {MAX_ABOUT} bytes of names and attributes")]
+    LongNames,
     #[error("the layer has a file of {bytes} bytes under this name, or too many files")]
     TooLarge { bytes: u64 },
 }
@@ -49,13 +55,24 @@ pub fn extract(layer: impl Read, kind: &str, path: &str) -> Result<Extracted, La
 
 fn search(reader: impl Read, wanted: &Path) -> Result<Extracted, LayerError> {
     let mut removed = false;
-    let mut archive = tar::Archive::new(reader);
-    for (number, entry) in archive.entries().map_err(LayerError::Damaged)?.enumerate() {
-        let mut entry = entry.map_err(LayerError::Damaged)?;
+    let (bounded, allowance) = archive::bounded(reader);
+    let mut archive = tar::Archive::new(bounded);
+    let mut entries = archive.entries().map_err(LayerError::Damaged)?;
+    for number in 0.. {
+        allowance.for_names();
+        let Some(entry) = entries.next() else { break };
+        let mut entry = entry.map_err(|error| {
+            if allowance.is_spent() { LayerError::LongNames } else { LayerError::Damaged(error) }
+        })?;
+        allowance.for_content();
         if number > MAX_ENTRIES {
             return Err(LayerError::TooLarge { bytes: 0 });
         }
-        let path = normal(&entry.path().map_err(LayerError::Damaged)?);
+        let path = entry.path().map_err(LayerError::Damaged)?;
+        if !archive::is_short(&path) {
+            return Err(LayerError::LongName { path: archive::shown(&path) });
+        }
+        let path = normal(&path);
         if path == wanted {
             if !entry.header().entry_type().is_file() {
                 return Err(LayerError::Link { path: wanted.display().to_string() });
@@ -72,6 +89,7 @@ fn search(reader: impl Read, wanted: &Path) -> Result<Extracted, LayerError> {
             return Ok(Extracted::File(content));
         }
         removed |= takes_away(&path, wanted);
+        io::copy(&mut entry, &mut io::sink()).map_err(LayerError::Damaged)?;
     }
     Ok(if removed { Extracted::Removed } else { Extracted::Absent })
 }
@@ -123,6 +141,23 @@ mod tests {
         // What an opaque folder gets in the same layer counts.
         let again = [("usr/bin/.wh..wh..opq", ""), ("usr/bin/mcd", "new")];
         assert_eq!(searched(&again), Extracted::File(b"new".to_vec()));
+    }
+
+    #[test]
+    fn names_have_a_bound_of_their_own() {
+        let found = |length: usize| {
+            let long = "d/".repeat(length / 2);
+            let files = [(&*format!("{long}x"), "x"), ("usr/bin/mcd", "content")];
+            search(archive(&files).as_slice(), Path::new("usr/bin/mcd"))
+        };
+        assert_eq!(found(MAX_NAME - 2).unwrap(), Extracted::File(b"content".to_vec()));
+        assert!(matches!(found(MAX_NAME), Err(LayerError::LongName { .. })));
+        let bomb = usize::try_from(MAX_ABOUT).unwrap();
+        assert!(matches!(found(bomb), Err(LayerError::LongNames)));
+        // What a file holds is no name, however long.
+        let large = "x".repeat(bomb * 2);
+        let files = [("large", large.as_str()), ("usr/bin/mcd", "content")];
+        assert_eq!(searched(&files), Extracted::File(b"content".to_vec()));
     }
 
     #[test]
