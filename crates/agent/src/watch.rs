@@ -26,6 +26,9 @@ const CHUNK: usize = 256 << 10;
 /// Entries of one turn; the rest waits for the next, so that a flood does not keep the verdict waiting.
 const MAX_ENTRIES: usize = 20_000;
 
+/// `/proc/stat` has a line for each processor and one for all interrupts.
+const MAX_STAT: u64 = 1 << 20;
+
 /// The program name under which we write to the journal ourselves: what we say about evidence is none.
 const OWN_NAME: &[u8] = b"landfall";
 
@@ -61,8 +64,7 @@ impl<'e> Watch<'e> {
     /// Follows this boot, from its beginning.
     pub fn new(engine: &'e Engine, host: Host) -> Self {
         let mut journal = Journal::open(JOURNALS.map(|path| host.root().join(path)));
-        let boot = host.identity().boot_id.and_then(|id| id.replace('-', "").parse::<Id128>().ok());
-        if let Some(boot) = boot {
+        if let Some(boot) = boot_to_follow(&host, &mut journal) {
             journal.set_filter(Filter::boot(boot));
         }
         let mut case = engine.open();
@@ -140,6 +142,28 @@ impl<'e> Watch<'e> {
     }
 }
 
+/// The running boot, as journald calls it.
+///
+/// A container may have a boot id of its own, and a unit whose `/proc/sys` is protected may see the kernel's instead: where
+/// the journal does not know that one, the last boot is meant, if it began since the kernel did.
+fn boot_to_follow(host: &Host, journal: &mut Journal) -> Option<Id128> {
+    let running = host.identity().boot_id?.replace('-', "").parse::<Id128>().ok()?;
+    let boots = journal.boots();
+    if boots.iter().any(|boot| boot.id == running) {
+        return Some(running);
+    }
+    let began = kernel_began(&host.read("/proc/stat", MAX_STAT).unwrap_or_default());
+    let last = boots.last().filter(|boot| began.is_some_and(|began| boot.first >= began));
+    Some(last.map_or(running, |boot| boot.id))
+}
+
+/// In microseconds, out of `/proc/stat`.
+fn kernel_began(stat: &[u8]) -> Option<u64> {
+    let stat = String::from_utf8_lossy(stat);
+    let seconds: u64 = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    seconds.checked_mul(1_000_000)
+}
+
 /// Hands whole lines to the engine; how many they were.
 fn scan(
     engine: &Engine,
@@ -198,5 +222,19 @@ impl Tail {
         });
         self.lines += scan(engine, case, *source, stream, self.lines, &chunk);
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_tells_when_it_began() {
+        assert_eq!(kernel_began(b"cpu 1 2\nbtime 1700000000\nprocesses 7\n"), Some(1_700_000_000_000_000));
+        for odd in [&b""[..], b"btime x\n", b"btime 99999999999999999999\n", b"btime 18446744073709551615\n"]
+        {
+            assert_eq!(kernel_began(odd), None);
+        }
     }
 }

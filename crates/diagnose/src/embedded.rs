@@ -9,6 +9,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("facts.toml", include_str!("../../../rules/facts.toml")),
     ("ignition.toml", include_str!("../../../rules/ignition.toml")),
     ("images.toml", include_str!("../../../rules/images.toml")),
+    ("in-place.toml", include_str!("../../../rules/in-place.toml")),
     ("k3s.toml", include_str!("../../../rules/k3s.toml")),
     ("kernel.toml", include_str!("../../../rules/kernel.toml")),
     ("kubeadm.toml", include_str!("../../../rules/kubeadm.toml")),

@@ -10,6 +10,8 @@ pub const RUN: &str = "node-in-place";
 pub const PROGRAM: &str = "/usr/local/bin/landfall-in-place";
 pub const UNITS: &str = "/etc/systemd/system";
 pub const LOGS: &str = "/var/log/landfall";
+/// The programs whose words are kept there, in the order they are run.
+pub const LOGGED: [&str; 3] = ["machine-config-daemon", "base", "kube"];
 /// What machine-config-daemon reads, and what it calls it when it is done.
 pub const MACHINE_CONFIG: &str = "/etc/ignition-machine-config-encapsulated.json";
 pub const MACHINE_CONFIG_DONE: &str = "/etc/ignition-machine-config-encapsulated.json.bak";

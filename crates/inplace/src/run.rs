@@ -1,6 +1,7 @@
 //! One process's part in an attempt: finds the ledger, runs the steps, tells what came of it.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use landfall_model::Secret;
@@ -15,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::credentials::{self, Credentials};
 use crate::flavour::{Flavour, RELEASE_FILES};
 use crate::gate::{self, Gate};
-use crate::places::{Folder, RUN, STATE};
+use crate::places::{Folder, LOGGED, RUN, STATE};
 use crate::preflight::{self, Report};
 use crate::progress::{Teller, Wake};
 use crate::request::{ClusterUse, LABEL, Request, SEED_LABEL};
@@ -26,6 +27,10 @@ use crate::world::{PUBLIC_DIR, World, make_dir, read};
 const MAX_RELEASE: u64 = 64 * 1024;
 /// Nobody insists more often on the same Secret.
 const MAX_ATTEMPTS: u32 = 100;
+/// Of a line, for people: more is in the file.
+const MAX_SHOWN: usize = 400;
+/// Of a log, where its last line is looked for.
+const MAX_END: usize = 8 * 1024;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -59,6 +64,13 @@ pub struct Attempt {
     pub request: Request,
     pub digest: String,
     pub given: Option<Arc<Given>>,
+}
+
+/// What a program of an attempt said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    pub path: PathBuf,
+    pub last_line: String,
 }
 
 // === impl Attempt ===
@@ -226,6 +238,32 @@ pub fn next_number<W: World>(
 /// Every attempt that left a record.
 pub fn records(world: &impl World) -> Result<Vec<RunRecord>, RunError> {
     read_all(&*world.disk(), &world.place(Path::new(STATE)), RUN).map_err(RunError::Ledger)
+}
+
+/// What the programs of an attempt said, the latest last. What cannot be read is left out.
+pub fn logs(world: &impl World, attempt: &str) -> Vec<Log> {
+    let logs = LOGGED.iter().filter_map(|program| {
+        let path = Folder::log(attempt, program);
+        let last_line = last_line(world.open(&path).ok()?).ok()?;
+        Some(Log { path, last_line })
+    });
+    logs.collect()
+}
+
+/// The last line with words in it, or as much of it as people read.
+fn last_line(mut reader: impl io::Read) -> io::Result<String> {
+    let (mut block, mut end) = (vec![0; 64 * 1024], Vec::new());
+    loop {
+        let count = reader.read(&mut block)?;
+        if count == 0 {
+            break;
+        }
+        end.extend_from_slice(&block[..count]);
+        end.drain(..end.len().saturating_sub(MAX_END));
+    }
+    let end = String::from_utf8_lossy(&end);
+    let line = end.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default();
+    Ok(line.chars().take(MAX_SHOWN).collect())
 }
 
 /// May the kubelet start now?

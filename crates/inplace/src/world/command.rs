@@ -43,10 +43,10 @@ pub(super) async fn run(command: &Command, log: &Path, redactor: &Redactor) -> R
         .spawn()
         .map_err(|error| failed(&format!("run `{}`", command.program.display()), error))?;
     let mut output = child.stdout.take().ok_or("a program without an output")?;
+    let mut stream = redactor.stream(Options::default());
+    let (mut clean, mut written, mut tail) = (Vec::new(), 0, Tail::default());
     let work = async {
-        let mut stream = redactor.stream(Options::default());
-        let (mut block, mut clean) = (vec![0; 16 * 1024], Vec::new());
-        let (mut written, mut tail) = (0, Tail::default());
+        let mut block = vec![0; 16 * 1024];
         loop {
             let count = output.read(&mut block).await.map_err(|error| failed("read what it says", error))?;
             if count == 0 {
@@ -57,18 +57,26 @@ pub(super) async fn run(command: &Command, log: &Path, redactor: &Redactor) -> R
             tail.take(&clean);
             clean.clear();
         }
-        stream.finish(&mut clean);
-        keep(&mut file, &clean, written);
-        tail.take(&clean);
         let status = child.wait().await.map_err(|error| failed("wait for its end", error))?;
-        // Losing lines of a log is no reason to fail what it tells of.
-        let _ = file.sync_all();
-        Ok(Ended { code: status.code(), tail: tail.text() })
+        Ok(status.code())
     };
     let limit = command.limit;
-    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-        Err(format!("`{}` did not come to an end within {limit:?}", command.program.display()))
-    })
+    let ended = tokio::time::timeout(limit, work).await;
+    stream.finish(&mut clean);
+    keep(&mut file, &clean, written);
+    tail.take(&clean);
+    // Losing lines of a log is no reason to fail what it tells of.
+    let _ = file.sync_all();
+    let tail = tail.text();
+    match ended {
+        Ok(code) => code.map(|code| Ended { code, tail }),
+        // It may have said for an hour why: machine-config-daemon does, and never gives up.
+        Err(_) => Err(format!(
+            "`{}` did not come to an end within {limit:?}; see `{}`: {tail}",
+            command.program.display(),
+            command.log.display()
+        )),
+    }
 }
 
 fn keep(file: &mut std::fs::File, bytes: &[u8], written: usize) -> usize {
@@ -110,5 +118,32 @@ impl Tail {
     fn text(mut self) -> String {
         self.close();
         Vec::from(self.lines).join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// machine-config-daemon tries for ever: what it said is the reason, not that time ran out.
+    #[tokio::test]
+    async fn a_program_that_never_ends_is_quoted() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let script = "echo 'no space left on /var'; echo 'Sleeping 1 minute for retry'; exec sleep infinity";
+        let command = Command {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".to_owned(), script.to_owned()],
+            folder: "/".into(),
+            environment: Vec::new(),
+            log: log.clone(),
+            limit: Duration::from_secs(10),
+        };
+        let redactor = Redactor::builder().build().unwrap();
+        let error = run(&command, &log, &redactor).await.unwrap_err();
+        assert!(error.contains("did not come to an end within 10s"), "{error}");
+        assert!(error.contains("no space left on /var\nSleeping 1 minute for retry"), "{error}");
     }
 }

@@ -26,6 +26,7 @@ mod node_fleet_lock;
 mod node_hook;
 mod node_in_place;
 mod node_in_place_fleet;
+mod node_in_place_logs;
 mod node_in_place_password;
 mod node_in_place_power;
 mod node_in_place_user;

@@ -335,7 +335,7 @@ pub(crate) fn wait_for_end(node: &Node) -> Value {
     .unwrap()
 }
 
-fn start(node: &Node, more: &[&str]) {
+pub(crate) fn start(node: &Node, more: &[&str]) {
     node.output(&["chmod", "+x", "/usr/local/bin/landfall"]).unwrap();
     let mut command = vec!["systemd-run", "--unit=begin", "/usr/local/bin/landfall", "node", "in-place"];
     command.extend([

@@ -3,7 +3,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use jiff::Timestamp;
+use landfall_inplace::gate::Gate;
 use landfall_inplace::places::RUN as IN_PLACE;
+use landfall_inplace::run::Log;
 use landfall_inplace::steps::{REPORT, REQUEST};
 use landfall_inplace::story;
 use landfall_inplace::world::ClusterAccess;
@@ -43,6 +45,15 @@ pub(crate) struct Status {
     root: PathBuf,
 }
 
+/// An attempt to re-bootstrap this machine, and what it means for the machine.
+struct InPlace {
+    record: RunRecord,
+    /// Of an attempt that is open.
+    gate: Option<Gate>,
+    /// What its programs said, the latest last.
+    logs: Vec<Log>,
+}
+
 // === impl Status ===
 
 impl Status {
@@ -50,13 +61,13 @@ impl Status {
         work::root_is_there(&self.root)?;
         let world = HostWorld::new(&self.root, None).context("prepare to look around")?;
         let document = status::status(&world).map_err(work::failure)?;
-        let in_place = last_in_place(&self.root)?.filter(|record| {
+        let in_place = last_in_place(&self.root)?.filter(|InPlace { record, .. }| {
             age(record.ended().is_none(), record.steps()) > age(document.ended.is_none(), &document.steps)
         });
         let text = match (self.output, &in_place) {
-            (Format::Json, Some(record)) => json(&in_place_document(record))?,
+            (Format::Json, Some(in_place)) => json(&in_place.document())?,
             (Format::Json, None) => json(&document)?,
-            (Format::Text, Some(record)) => in_place_text(record),
+            (Format::Text, Some(in_place)) => in_place.text(),
             (Format::Text, None) => text(&document),
         };
         output::print(&text)?;
@@ -68,11 +79,18 @@ impl Status {
 }
 
 /// The open attempt to re-bootstrap this machine, else the one that ended last.
-fn last_in_place(root: &Path) -> Result<Option<RunRecord>, Failure> {
+fn last_in_place(root: &Path) -> Result<Option<InPlace>, Failure> {
     let world = landfall_inplace::world::HostWorld::new(root, ClusterAccess::Kubelet, &[])
         .context("prepare to look around")?;
     let records = landfall_inplace::run::records(&world).map_err(in_place::failure)?;
-    Ok(records.into_iter().max_by_key(|record| age(record.ended().is_none(), record.steps())))
+    // Of a disk without its machine nobody knows which boot it is in.
+    let gate = landfall_inplace::run::look_at_gate(&world).ok();
+    let record = records.into_iter().max_by_key(|record| age(record.ended().is_none(), record.steps()));
+    Ok(record.map(|record| {
+        let gate = gate.filter(|_| record.ended().is_none());
+        let logs = landfall_inplace::run::logs(&world, record.attempt());
+        InPlace { record, gate, logs }
+    }))
 }
 
 /// What is open comes before what has ended, and the later before the earlier; what never began comes last.
@@ -82,25 +100,6 @@ fn age(open: bool, steps: &[StepRecord]) -> (bool, Option<Timestamp>) {
 
 pub(super) fn json(document: &impl Serialize) -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(document).context("write the status as JSON")? + "\n")
-}
-
-fn in_place_document(record: &RunRecord) -> serde_json::Value {
-    json!({
-        "format": 1,
-        "run": IN_PLACE,
-        "attempt": record.attempt(),
-        "state": story::state(record),
-        "ended": record.ended(),
-        "steps": record.steps(),
-        "request": record.get(&REQUEST).ok(),
-        "preflight": record.get(&REPORT).ok(),
-    })
-}
-
-fn in_place_text(record: &RunRecord) -> String {
-    let mut text = format!("{IN_PLACE} {}\n\n{}\n", record.attempt(), story::text(record));
-    push_steps(&mut text, record.steps());
-    text
 }
 
 fn annotate(
@@ -171,5 +170,44 @@ fn stands(document: &StatusDocument) -> String {
             format!("waits for {on}; `landfall node resume` asks again")
         }
         (None, _) => "not finished; `landfall node resume` goes on, unless a process is at work".to_owned(),
+    }
+}
+
+// === impl InPlace ===
+
+impl InPlace {
+    fn document(&self) -> serde_json::Value {
+        let record = &self.record;
+        let kubelet = self.gate.as_ref().map(|gate| match gate {
+            Gate::Open { why } => json!({"may_start": true, "why": why}),
+            Gate::Closed { why } => json!({"may_start": false, "why": why}),
+        });
+        let logs: Vec<_> =
+            self.logs.iter().map(|log| json!({"path": log.path, "last_line": log.last_line})).collect();
+        json!({
+            "format": 1,
+            "run": IN_PLACE,
+            "attempt": record.attempt(),
+            "state": story::state(record),
+            "kubelet": kubelet,
+            "logs": logs,
+            "ended": record.ended(),
+            "steps": record.steps(),
+            "request": record.get(&REQUEST).ok(),
+            "preflight": record.get(&REPORT).ok(),
+        })
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{IN_PLACE} {}\n\n{}", self.record.attempt(), story::text(&self.record));
+        if let Some(Gate::Closed { why }) = &self.gate {
+            text.push_str(&format!("The kubelet is held back: {why}.\n"));
+        }
+        for Log { path, last_line } in &self.logs {
+            text.push_str(&format!("`{}` ends with: {last_line}\n", path.display()));
+        }
+        text.push('\n');
+        push_steps(&mut text, self.record.steps());
+        text
     }
 }
