@@ -8,6 +8,9 @@ use kube::api::PostParams;
 
 use crate::{Cluster, Error, OwnLease};
 
+/// Another one may be set up to hold its lease longer than we do, though not many times as long.
+const MOST_PATIENCE: u32 = 3;
+
 /// One of several that want the same lease; the one who has it leads.
 ///
 /// How long another one has been silent is measured by our own clock, from when we last saw the lease change: clocks of
@@ -64,7 +67,7 @@ impl Election {
         if leader != *holder && !leader.is_empty() {
             let version = object.metadata.resource_version.clone().unwrap_or_default();
             let valid = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-            let valid = valid.map_or(*duration, Duration::from_secs);
+            let valid = patience(valid.map(Duration::from_secs), *duration);
             match &self.seen {
                 Some((seen, since)) if *seen == version => {
                     if since.elapsed() < valid {
@@ -114,11 +117,32 @@ impl Election {
     }
 }
 
+/// How long a silent holder is waited for. What the lease says of itself anybody may have written: never shorter than a
+/// holder of our own kind believes it leads, and never so long that a lease of one that is gone stops everything for good.
+fn patience(claimed: Option<Duration>, own: Duration) -> Duration {
+    claimed.unwrap_or(own).clamp(own, own * MOST_PATIENCE)
+}
+
 /// Who was quicker has it.
 fn won(written: Result<Lease, Error>, leading: Standing) -> Result<Standing, Error> {
     match written {
         Ok(_) => Ok(leading),
         Err(error) if error.is_conflict() => Ok(Standing::Following { leader: "somebody else".to_owned() }),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_lease_says_of_itself_is_believed_within_reason() {
+        let own = Duration::from_secs(30);
+        let seconds = |seconds| Some(Duration::from_secs(seconds));
+        assert_eq!(patience(None, own), own);
+        assert_eq!(patience(seconds(0), own), own, "its holder still believes it leads");
+        assert_eq!(patience(seconds(45), own), Duration::from_secs(45));
+        assert_eq!(patience(seconds(u64::from(u32::MAX)), own), Duration::from_secs(90));
     }
 }

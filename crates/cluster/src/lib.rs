@@ -33,7 +33,7 @@ pub use notes::NodeNotes;
 pub use objects::{Kind, Part};
 pub use placed::Place;
 pub use pods::{Eviction, PodFacts};
-pub use secret::SecretData;
+pub use secret::{SecretData, SecretFacts};
 pub use servers::ServerProbe;
 pub use signing::SigningRequest;
 pub use version::ServerVersion;

@@ -14,6 +14,14 @@ const PAGE: u32 = 500;
 /// One for each of more nodes than a cluster has.
 const MAX_SECRETS: usize = 20_000;
 
+/// A Secret as it is listed: without its data.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SecretFacts {
+    pub labels: BTreeMap<String, String>,
+    /// Another one when the object is another or was changed.
+    pub version: String,
+}
+
 /// The data of a Secret by key.
 pub type SecretData = BTreeMap<String, Secret<Vec<u8>>>;
 
@@ -27,11 +35,9 @@ impl Cluster {
             data.map(|(key, value)| (key, Secret::new(value.0))).collect()
         }))
     }
-    /// The Secrets of a namespace by name, with their labels and without their data.
-    pub async fn secrets(
-        &self,
-        namespace: &str,
-    ) -> Result<BTreeMap<String, BTreeMap<String, String>>, Error> {
+
+    /// The Secrets of a namespace by name, without their data.
+    pub async fn secrets(&self, namespace: &str) -> Result<BTreeMap<String, SecretFacts>, Error> {
         let secrets: Api<SecretObject> = Api::namespaced(self.client(), namespace);
         let mut parameters = ListParams::default().limit(PAGE);
         let mut all = BTreeMap::new();
@@ -39,10 +45,10 @@ impl Cluster {
             let asked = || format!("list the Secrets of {namespace}");
             let page = self.ask(asked, secrets.list_metadata(&parameters)).await?;
             for object in page.items {
-                all.insert(
-                    object.metadata.name.unwrap_or_default(),
-                    object.metadata.labels.unwrap_or_default(),
-                );
+                let ObjectMeta { name, labels, uid, resource_version, .. } = object.metadata;
+                let version = format!("{}/{}", uid.unwrap_or_default(), resource_version.unwrap_or_default());
+                let facts = SecretFacts { labels: labels.unwrap_or_default(), version };
+                all.insert(name.unwrap_or_default(), facts);
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) if all.len() < MAX_SECRETS => parameters = parameters.continue_token(&token),

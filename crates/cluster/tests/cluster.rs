@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use landfall_cluster::{Access, Cluster, LeaseQuery, Leases, OwnLease, TokenReview, User};
+use landfall_cluster::{
+    Access, Cluster, Election, LeaseQuery, Leases, OwnLease, Standing, TokenReview, User,
+};
 use landfall_model::Secret;
 use landfall_testkit::{ApiServer, have};
 use serde_json::json;
@@ -25,6 +27,7 @@ async fn a_cluster_answers() {
     access_is_what_rules_say(&server, &cluster).await;
     only_live_leases_count(&server, &cluster).await;
     a_lease_is_held_renewed_and_released(&cluster).await;
+    a_lease_of_one_that_is_gone_is_taken_over(&server, &cluster).await;
     nodes_are_written_on(&server, &cluster).await;
     every_server_tells_its_version(&cluster).await;
 }
@@ -154,6 +157,45 @@ async fn a_lease_is_held_renewed_and_released(cluster: &Cluster) {
     cluster.release_lease(&own).await.unwrap();
     cluster.release_lease(&own).await.unwrap();
     assert_eq!(cluster.live_leases(&query, now).await.unwrap(), 0);
+}
+
+/// Whatever its clock said, and for however long it claims the lease; one that is there keeps it.
+async fn a_lease_of_one_that_is_gone_is_taken_over(server: &ApiServer, cluster: &Cluster) {
+    let now = Timestamp::now();
+    let years = SignedDuration::from_hours(10 * 365 * 24);
+    for (name, renewed, seconds) in
+        [("ahead", now + years, i32::MAX), ("behind", now - years, 1), ("odd", now, 1)]
+    {
+        server
+            .apply(&json!({
+                "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+                "metadata": {"name": name, "namespace": "kube-system"},
+                "spec": {"holderIdentity": "gone", "leaseDurationSeconds": seconds, "renewTime": format!("{renewed:.6}")},
+            }))
+            .unwrap();
+        let candidate = |holder: &str| OwnLease {
+            namespace: "kube-system".to_owned(),
+            name: name.to_owned(),
+            holder: holder.to_owned(),
+            labels: [].into(),
+            duration: Duration::from_secs(2),
+        };
+        let mut one = Election::new(cluster.clone(), candidate("one"));
+        // Seen for the first time: nobody knows how long it has been silent.
+        let first = one.campaign().await.unwrap();
+        assert_eq!(first, Standing::Following { leader: "gone".to_owned() }, "{name}");
+        let deadline = std::time::Instant::now() + Duration::from_secs(120);
+        while !matches!(one.campaign().await.unwrap(), Standing::Leading { .. }) {
+            assert!(std::time::Instant::now() < deadline, "{name}: the lease of one that is gone stands");
+        }
+        // Of two that look at the same moment one is quicker, and the other one sees that.
+        let mut two = Election::new(cluster.clone(), candidate("two"));
+        for _ in 0..5 {
+            let (renewed, looked) = (one.campaign().await.unwrap(), two.campaign().await.unwrap());
+            assert!(matches!(renewed, Standing::Leading { .. }), "{name}");
+            assert_eq!(looked, Standing::Following { leader: "one".to_owned() }, "{name}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

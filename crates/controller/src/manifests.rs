@@ -51,6 +51,8 @@ pub fn runner(settings: &Settings, node: &str, secret: &str) -> Value {
         "in-place".to_owned(),
         "--root=/host".to_owned(),
         "--reboot=systemd".to_owned(),
+        // The label may be taken off while this pod is on its way.
+        "--if-labelled".to_owned(),
         format!("--secret-file={SECRET_FOLDER}/{SECRET_KEY}"),
     ];
     arguments.extend(settings.runner_arguments.iter().cloned());
@@ -154,7 +156,7 @@ pub fn crd() -> Value {
         "properties": {
             "phase": {"type": "string", "enum": phases},
             "reason": text, "message": text, "state": text, "attempt": text,
-            "bootBefore": text, "nodeBefore": text, "cordonedBefore": {"type": "boolean"},
+            "bootBefore": text, "nodeBefore": text, "source": text, "cordonedBefore": {"type": "boolean"},
             "since": time, "started": time, "handedOver": time, "finished": time,
             "saved": {"type": "object", "properties": {
                 "labels": texts, "annotations": texts, "taints": list,
@@ -167,7 +169,12 @@ pub fn crd() -> Value {
         "description": "The way of one node through an in-place bootstrap. Written by the controller; deleting it says that a \
             failure was looked after.",
         "properties": {
-            "spec": {"type": "object", "properties": {"nodeName": text}, "required": ["nodeName"]},
+            "spec": {
+                "type": "object", "properties": {"nodeName": text}, "required": ["nodeName"],
+                "x-kubernetes-validations": [
+                    {"rule": "self.nodeName == oldSelf.nodeName", "message": "it is about one node, for good"},
+                ],
+            },
             "status": status,
         },
     });

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use landfall_cluster::{Cluster, Error, PodFacts};
+use landfall_cluster::{Cluster, Error, PodFacts, SecretFacts};
 use landfall_model::in_place::secret_names;
 
 use crate::certificates::{CLIENT_SIGNER, SERVING_SIGNER};
@@ -34,7 +34,7 @@ pub async fn observe(
     let secrets = cluster.secrets(&settings.namespace).await?;
     let runners = cluster.pods(&settings.namespace, RUNNER_SELECTOR).await?;
     for (name, node) in &mut nodes {
-        node.secret = secret(&secrets, name);
+        (node.secret, node.source) = secret(&secrets, name, settings.template.as_deref());
         (node.runner, node.hindrance) = runner(&runners, name);
         let phase = records.get(name).map(|record| record.phase);
         if matches!(phase, Some(Phase::Draining | Phase::HandedOver)) {
@@ -53,14 +53,20 @@ pub async fn observe(
     Ok(Seen { world, version: fleet.version })
 }
 
-fn secret(secrets: &BTreeMap<String, BTreeMap<String, String>>, node: &str) -> SecretState {
+/// The Secret of a node, and what it is or will be made from.
+fn secret(
+    secrets: &BTreeMap<String, SecretFacts>,
+    node: &str,
+    template: Option<&str>,
+) -> (SecretState, String) {
     let found = secret_names(node).into_iter().find_map(|name| secrets.get_key_value(&name));
+    let template = template.and_then(|name| secrets.get(name)).map(|facts| facts.version.clone());
     match found {
-        None => SecretState::Missing,
-        Some((name, labels)) if labels.get(MANAGED_BY).is_some_and(|by| by == MANAGER) => {
-            SecretState::Own { name: name.clone() }
+        None => (SecretState::Missing, template.unwrap_or_default()),
+        Some((name, facts)) if facts.labels.get(MANAGED_BY).is_some_and(|by| by == MANAGER) => {
+            (SecretState::Own { name: name.clone() }, template.unwrap_or_default())
         }
-        Some((name, _)) => SecretState::Given { name: name.clone() },
+        Some((name, facts)) => (SecretState::Given { name: name.clone() }, facts.version.clone()),
     }
 }
 

@@ -2,14 +2,20 @@
 //! new life of a machine may delete and register again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use landfall_cluster::Kind;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 pub const KIND: Kind =
     Kind { group: "landfall.dev", version: "v1alpha1", kind: "NodeBootstrap", plural: "nodebootstraps" };
+
+/// Why a node waits that was asked for again with the Secret it has used.
+pub const SECRET_USED: &str = "SecretUsed";
+/// Clocks of two machines that lead by turns may be this far apart.
+const MAX_SKEW: Duration = Duration::from_mins(2);
 
 /// Where a node is on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -71,6 +77,9 @@ pub struct Record {
     pub node_before: String,
     #[serde(default)]
     pub cordoned_before: bool,
+    /// Which version of its Secret, or of the template, it was begun with.
+    #[serde(default)]
+    pub source: String,
     #[serde(default)]
     pub saved: Notes,
     /// Requests for certificates that were found to be this node's.
@@ -130,9 +139,43 @@ impl Record {
             boot_before: String::new(),
             node_before: String::new(),
             cordoned_before: false,
+            source: String::new(),
             saved: Notes::default(),
             approved: BTreeSet::new(),
         }
+    }
+
+    /// Whether the node has come to an end of its own with this Secret: it would only answer from its ledger. One that was
+    /// given up before its end would go on.
+    pub fn has_used(&self, source: &str) -> bool {
+        let is_over = match self.phase {
+            Phase::Done => true,
+            Phase::Failed => ["Failed", "RolledBack", "AlreadyDone", SECRET_USED].contains(&&*self.reason),
+            Phase::Waiting => self.reason == SECRET_USED,
+            _ => false,
+        };
+        is_over && !self.attempt.is_empty() && !source.is_empty() && self.source == source
+    }
+
+    /// The same with no moment later than now; nothing where there is none. A clock was wrong when it was written, and no
+    /// deadline that is counted from it would ever pass.
+    #[must_use]
+    pub fn without_future(&self, now: Timestamp) -> Option<Self> {
+        let is_future = |moment: Timestamp| {
+            SignedDuration::try_from(MAX_SKEW).is_ok_and(|skew| moment.duration_since(now) > skew)
+        };
+        let moments = [Some(self.since), self.started, self.handed_over, self.finished];
+        if !moments.into_iter().flatten().any(is_future) {
+            return None;
+        }
+        let clamped = |moment: Option<Timestamp>| moment.map(|moment| moment.min(now));
+        Some(Self {
+            since: self.since.min(now),
+            started: clamped(self.started),
+            handed_over: clamped(self.handed_over),
+            finished: clamped(self.finished),
+            ..self.clone()
+        })
     }
 
     /// The same node, one phase on.

@@ -1,6 +1,7 @@
 //! A fleet in memory, led by [`plan`](crate::plan::plan) alone: machines that reboot, fail, get lost and lose their Node
 //! object; budgets that refuse; and a controller that dies between any two writes.
 
+mod attacks;
 pub(crate) mod fleet;
 
 use landfall_model::in_place::{LABEL, State};

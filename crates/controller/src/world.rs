@@ -71,6 +71,8 @@ pub struct Node {
     /// What runs on it, where that matters.
     pub pods: Vec<PodFacts>,
     pub secret: SecretState,
+    /// Which version of the person's Secret, or of the template, that is; empty where nobody knows.
+    pub source: String,
     pub runner: Runner,
     /// Why that pod does not run.
     pub hindrance: Option<String>,
@@ -134,6 +136,7 @@ impl Node {
             condition: conditions.remove(CONDITION),
             pods: Vec::new(),
             secret: SecretState::Missing,
+            source: String::new(),
             runner: Runner::None,
             hindrance: None,
             taints: facts.taints.iter().cloned().collect(),

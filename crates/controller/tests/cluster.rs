@@ -69,6 +69,78 @@ async fn a_fleet_is_led() {
     nothing_more_is_allowed(&stage);
 }
 
+/// Somebody writes into what only the controller writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_others_write_into_records_is_put_right() {
+    if !have(ApiServer::NEEDS) {
+        return;
+    }
+    let _ = tracing_subscriber::fmt().with_test_writer().with_ansi(false).try_init();
+    let stage = Stage::set();
+    stage.node("w1", &[(LABEL, "requested")]);
+    stage.secret("ibm-ipb-w1");
+    stage.node("w9", &[]);
+    let led = Led::start(&stage, "one").await;
+    let is = |field: &str, value: &str| (stage.status("w1", field).as_deref() == Some(value)).then_some(());
+    let forge = |node: &str, status: &str| {
+        let status = format!("{{\"status\":{status}}}");
+        stage.kubectl(&[
+            "patch",
+            "nodebootstrap",
+            node,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            status.as_str(),
+        ]);
+    };
+    stage.wait("its turn", || is("phase", "HandedOver"));
+
+    // A node that never asked, called half done: the request of whoever did that is not granted.
+    stage.apply(&json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "NodeBootstrap",
+        "metadata": {"name": "w9"}, "spec": {"nodeName": "w9"}}));
+    forge(
+        "w9",
+        r#"{"phase":"Running","state":"Armed","since":"2026-01-02T03:04:05Z","handedOver":"2026-01-02T03:04:05Z"}"#,
+    );
+    stage.request("forged", "w9");
+    // It is about one node, for good.
+    let other = r#"{"spec":{"nodeName":"w9"}}"#;
+    assert!(stage.is_refused(&["patch", "nodebootstrap", "w1", "--type=merge", "-p", other]));
+
+    // Called done in the middle, while it is asked for: it is begun anew.
+    forge("w1", r#"{"phase":"Done"}"#);
+    stage.wait("it to be begun anew", || is("phase", "HandedOver"));
+    // A clock was wrong: a deadline that is counted from there would never pass.
+    forge("w1", r#"{"since":"2099-01-02T03:04:05Z","handedOver":"2099-01-02T03:04:05Z"}"#);
+    stage.wait("the moment to be put right", || {
+        let is_right = |field: &str| stage.status("w1", field).is_some_and(|time| !time.starts_with("2099"));
+        (is_right("since") && is_right("handedOver")).then_some(())
+    });
+
+    // The node is armed, and its record is called done: it keeps its cordon until it is back.
+    stage.annotate("w1", &told("armed"));
+    stage.kubectl(&["label", "node", "w1", &format!("{LABEL}-")]);
+    stage.wait("it to run", || is("phase", "Running"));
+    forge("w1", r#"{"phase":"Done"}"#);
+    stage.wait("the word to be shown", || {
+        let path = "{.status.conditions[?(@.type==\"LandfallInPlace\")].reason}";
+        (stage.get("node", "w1", path).as_deref() == Some("Done")).then_some(())
+    });
+    assert_eq!(stage.get("node", "w1", "{.spec.unschedulable}").as_deref(), Some("true"));
+    // Somebody deletes it altogether: the same.
+    stage.kubectl(&["delete", "nodebootstrap", "w1"]);
+    stage.boot("w1", "boot-1");
+    stage.annotate("w1", &told("done"));
+    stage.wait("the node to have its place back", || {
+        let is_free = stage.get("node", "w1", "{.spec.unschedulable}").is_none();
+        (is_free && !stage.exists("pod", NAMESPACE, "landfall-in-place-w1")).then_some(())
+    });
+    assert!(stage.exists("secret", NAMESPACE, "ibm-ipb-w1"), "a person's Secret stays");
+    assert_eq!(stage.get("csr", "forged", "{.status.conditions}"), None, "nothing is granted");
+    led.end().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_it_is_installed_from_is_taken_by_an_api_server() {
     if !have(ApiServer::NEEDS) {

@@ -117,7 +117,11 @@ pub enum Recordon {
 pub fn plan(policy: &Policy, world: &World) -> Vec<Action> {
     let mut actions = Vec::new();
     for (name, record) in &world.records {
-        actions.extend(turn::next(policy, world, name, record));
+        match record.without_future(world.now) {
+            // Written down first: what is counted from a moment that is put right at every look never passes.
+            Some(record) => actions.push(Action::Write { node: name.clone(), record: Box::new(record) }),
+            None => actions.extend(turn::next(policy, world, name, record)),
+        }
     }
     actions.extend(queue::next(policy, world));
     actions.extend(forgotten(world));
@@ -125,13 +129,16 @@ pub fn plan(policy: &Policy, world: &World) -> Vec<Action> {
     actions
 }
 
-/// Nodes whose record somebody deleted: what is ours there is taken away, and they get their place back, once nothing goes
-/// on there.
+/// Nodes whose record somebody deleted, or called done: what is ours there is taken away, and they get their place back, once
+/// nothing goes on there.
 fn forgotten(world: &World) -> Vec<Action> {
     let mut actions = Vec::new();
     for (name, node) in &world.nodes {
         let is_over = node.is_ready && node.told.as_ref().is_none_or(|told| turn::is_end(&told.detail));
-        if world.records.contains_key(name) || node.is_requested || !is_over {
+        // We write these two only when nothing of ours is left.
+        let record = world.records.get(name).map(|record| record.phase);
+        let is_let_go = matches!(record, None | Some(Phase::Done | Phase::Cancelled));
+        if !is_let_go || node.is_requested || !is_over {
             continue;
         }
         match (node.runner, &node.secret, node.cordon) {
@@ -171,6 +178,13 @@ fn shown(world: &World) -> Vec<Action> {
 /// Whether a node is away, or so near to it that nobody should count on it.
 fn is_unavailable(node: &Node, record: Option<&Record>) -> bool {
     record.is_some_and(|record| record.phase.is_active()) || node.cordon == Cordon::Own || !node.is_ready
+}
+
+/// Those whose Node object is gone: for a while in the middle, or for good.
+fn unseen(world: &World) -> impl Iterator<Item = &String> {
+    let is_away = |record: &Record| record.phase.is_active() || record.phase == Phase::Failed;
+    let away = world.records.iter().filter(move |(_, record)| is_away(record));
+    away.map(|(name, _)| name).filter(|name| !world.nodes.contains_key(*name))
 }
 
 /// Those that failed and that nobody has looked after since.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Action, failed, is_unavailable};
+use super::{Action, failed, is_unavailable, unseen};
 use crate::policy::{Policy, Secrets};
-use crate::record::{Phase, Record};
+use crate::record::{Phase, Record, SECRET_USED};
 use crate::world::{Cordon, Node, SecretState, World};
 
 /// Why a node waits: in one word, and for people.
@@ -19,12 +19,7 @@ struct Why {
 pub(super) fn next(policy: &Policy, world: &World) -> Vec<Action> {
     let mut actions = Vec::new();
     let away = world.nodes.iter().filter(|(name, node)| is_unavailable(node, world.records.get(*name)));
-    // Its Node object may be gone for a while in the middle.
-    let unseen = world
-        .records
-        .iter()
-        .filter(|(name, record)| record.phase.is_active() && !world.nodes.contains_key(*name));
-    let mut away = away.count() + unseen.count();
+    let mut away = away.count() + unseen(world).count();
     let active = |name: &str| world.records.get(name).is_some_and(|record| record.phase.is_active());
     let mut control_plane_away = world
         .nodes
@@ -35,7 +30,7 @@ pub(super) fn next(policy: &Policy, world: &World) -> Vec<Action> {
         let record = world.records.get(name);
         // One that was left cordoned is away already.
         let is_away = is_unavailable(node, record);
-        let own = reason_of_node(policy, node);
+        let own = reason_of_node(policy, node, record);
         let why = own.or_else(|| reason_of_wave(policy, world, name)).or_else(|| {
             if away - usize::from(is_away) >= limit {
                 let message = format!("{limit} may be away at once, and as many are");
@@ -62,8 +57,18 @@ pub(super) fn next(policy: &Policy, world: &World) -> Vec<Action> {
     actions
 }
 
-fn reason_of_node(policy: &Policy, node: &Node) -> Option<Why> {
+fn reason_of_node(policy: &Policy, node: &Node, record: Option<&Record>) -> Option<Why> {
     let why = |reason, message: &str| Some(Why { reason, message: message.to_owned() });
+    // Emptied and asked, it would say how it ended before; somebody who puts labels on again and again would empty it as often.
+    if let Some(record) = record.filter(|record| record.has_used(&node.source)) {
+        return match record.reason.as_str() {
+            SECRET_USED => why(SECRET_USED, &record.message),
+            _ => why(
+                SECRET_USED,
+                &format!("it is {} with this Secret: hand in a new one", record.phase.name().to_lowercase()),
+            ),
+        };
+    }
     if !node.is_ready {
         return why("NodeNotReady", "the node is not ready: nothing can be started on it");
     }
@@ -87,7 +92,7 @@ fn reason_of_wave(policy: &Policy, world: &World, name: &str) -> Option<Why> {
         return Some(Why { reason: "Window", message: "no window of time is open".to_owned() });
     }
     let ended = world.records.values().filter_map(|record| record.finished).max();
-    if ended.is_some_and(|ended| !has_passed(ended, policy.pause, world.now)) {
+    if !policy.pause.is_zero() && ended.is_some_and(|ended| !has_passed(ended, policy.pause, world.now)) {
         let message = format!("{} s lie between two nodes", policy.pause.as_secs());
         return Some(Why { reason: "Pause", message });
     }
@@ -100,11 +105,18 @@ fn wait(now: Timestamp, name: &str, record: Option<&Record>, why: &Why) -> Optio
         return None;
     }
     // How a node ended last stays to be seen until it is begun again.
-    if record.is_some_and(|record| record.phase == Phase::Failed) {
-        return None;
+    if let Some(failed) = record.filter(|record| record.phase == Phase::Failed) {
+        if why.reason != SECRET_USED || failed.reason == SECRET_USED {
+            return None;
+        }
+        let message = format!("{}; {}", failed.message, why.message);
+        let record = failed.enter(Phase::Failed, now, SECRET_USED, &message);
+        return Some(Action::Write { node: name.to_owned(), record: Box::new(record) });
     }
     let fresh = Record::new(Phase::Waiting, now);
-    let record = before.unwrap_or(&fresh).enter(Phase::Waiting, now, why.reason, &why.message);
+    // What it did with its Secret is remembered as long as it is asked for with the same.
+    let before = before.or(record.filter(|_| why.reason == SECRET_USED)).unwrap_or(&fresh);
+    let record = before.enter(Phase::Waiting, now, why.reason, &why.message);
     Some(Action::Write { node: name.to_owned(), record: Box::new(record) })
 }
 
@@ -114,6 +126,7 @@ fn begin(now: Timestamp, name: &str, node: &Node) -> Action {
         boot_before: node.boot_id.clone(),
         node_before: node.uid.clone(),
         cordoned_before: node.cordon == Cordon::Foreign,
+        source: node.source.clone(),
         saved: node.notes.clone(),
         message: "its turn has come".to_owned(),
         ..Record::new(Phase::Cordoning, now)

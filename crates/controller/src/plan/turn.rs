@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use landfall_model::in_place::{State, Told};
 
 use super::queue::has_passed;
-use super::{Action, Recordon, drain};
+use super::{Action, Recordon, drain, unseen};
 use crate::certificates::{Expected, claimed_node, prove};
 use crate::policy::{Approvals, Policy, Secrets};
 use crate::record::{Phase, Record};
@@ -61,11 +61,15 @@ pub(super) fn is_end(state: &State) -> bool {
 
 impl Turn<'_> {
     fn cordoning(&self, node: &Node) -> Vec<Action> {
+        // Its record was deleted on the way: the pod of before is at work, and what it says is of this attempt.
+        if node.runner == Runner::There && node.told.as_ref().is_some_and(|told| !is_end(&told.detail)) {
+            return self.told(node);
+        }
         if !node.is_requested {
             return self.cancel(node);
         }
         match (node.cordon, node.has_told) {
-            (Cordon::None, _) => vec![self.cordon(node)],
+            (Cordon::None, _) => self.cordon(node),
             (_, true) => {
                 vec![Action::ClearTold { node: self.name.to_owned(), version: node.version.clone() }]
             }
@@ -87,7 +91,7 @@ impl Turn<'_> {
         }
         // Somebody took the cordon away: new pods would come as fast as old ones go.
         if node.cordon == Cordon::None {
-            return vec![self.cordon(node)];
+            return self.cordon(node);
         }
         if left.is_empty() {
             let record = Record {
@@ -134,6 +138,9 @@ impl Turn<'_> {
         // Right before it goes: is it still empty?
         if node.cordon == Cordon::None || !drain::look(&node.pods, &self.policy.drain).is_empty() {
             return vec![self.enter(Phase::Draining, "", "its pods are asked to go once more")];
+        }
+        if !self.has_room(node) {
+            return self.hindered("MaxUnavailable", "as many others are away as may be");
         }
         let begin = match &node.secret {
             SecretState::Missing if self.policy.secrets == Secrets::Template => {
@@ -206,6 +213,9 @@ impl Turn<'_> {
         if self.has_not_returned() {
             return self.lost(node);
         }
+        if let Some(again) = self.runner_again(node, is_new_boot) {
+            return vec![again];
+        }
         let mut actions = self.approvals(Some(node));
         if actions.is_empty() {
             let record = with_told(self.record.clone(), node.told.as_ref());
@@ -214,6 +224,22 @@ impl Turn<'_> {
             }
         }
         actions
+    }
+
+    /// Somebody deleted the pod before the node was armed: another one goes on. Behind that the node needs none.
+    fn runner_again(&self, node: &Node, is_new_boot: bool) -> Option<Action> {
+        let told = node.told.as_ref()?;
+        let is_under_way = matches!(
+            told.detail,
+            State::Requested | State::Claimed | State::Preflight | State::Staged | State::Failed { .. }
+        );
+        let is_left = node.runner == Runner::None && node.is_requested && node.is_ready && !is_new_boot;
+        match &node.secret {
+            SecretState::Given { name } | SecretState::Own { name } if is_left && is_under_way => {
+                Some(Action::StartRunner { node: self.name.to_owned(), secret: name.clone() })
+            }
+            _ => None,
+        }
     }
 
     fn restoring(&self, node: &Node) -> Vec<Action> {
@@ -325,7 +351,11 @@ impl Turn<'_> {
         // What came next it may have told an object that was deleted before anybody looked.
         let staged = node.is_none() && self.record.state == "Staged";
         let armed = ["Armed", "Applying", "Rebooting", "Verifying", "Done"];
-        let armed = staged || armed.contains(&told.unwrap_or(&self.record.state));
+        // A node that is the same object as before speaks for itself; only of one that is new, or away, the record may speak.
+        let before = &self.record.node_before;
+        let is_same = node.is_some_and(|node| before.is_empty() || node.uid == *before);
+        let said = told.unwrap_or(if is_same { "" } else { &self.record.state });
+        let armed = staged || armed.contains(&said);
         let unknown = BTreeSet::new();
         let Some(from) = self.record.handed_over.filter(|_| armed) else { return Vec::new() };
         let limit = SignedDuration::try_from(self.policy.return_within).unwrap_or(SignedDuration::MAX);
@@ -364,8 +394,24 @@ impl Turn<'_> {
         has_passed(since, limit, self.world.now)
     }
 
-    fn cordon(&self, node: &Node) -> Action {
-        Action::Cordon { node: self.name.to_owned(), version: node.version.clone() }
+    fn cordon(&self, node: &Node) -> Vec<Action> {
+        if !self.has_room(node) {
+            return Vec::new();
+        }
+        vec![Action::Cordon { node: self.name.to_owned(), version: node.version.clone() }]
+    }
+
+    /// Whether this node may be away beside the others. Asked again before each step down, whatever its record says: others
+    /// may have gone since, and records can be written by hand. Of several that are about to go, the first by name goes.
+    fn has_room(&self, node: &Node) -> bool {
+        let is_away = |name: &String, node: &Node| {
+            let is_before = name.as_str() < self.name
+                && self.world.records.get(name).is_some_and(|record| record.phase.is_active());
+            node.cordon == Cordon::Own || !node.is_ready || is_before
+        };
+        let others = self.world.nodes.iter().filter(|(name, _)| *name != self.name);
+        let away = others.filter(|(name, node)| is_away(name, node)).count() + unseen(self.world).count();
+        !node.is_ready || away < self.policy.max_unavailable.of(self.world.nodes.len())
     }
 
     fn ended(&self, phase: Phase, reason: &str, message: &str) -> Action {

@@ -46,6 +46,8 @@ struct Machine {
     boot: u32,
     applied: u32,
     secret: SecretState,
+    /// The version of the Secret, where that matters.
+    source: String,
     runner: Runner,
     pods: Vec<PodFacts>,
     /// Nothing while its Node object is gone.
@@ -117,6 +119,7 @@ impl Fleet {
                 boot: 0,
                 applied: 0,
                 secret: SecretState::Missing,
+                source: String::new(),
                 runner: Runner::None,
                 pods,
                 node: Some(registered(&name, true)),
@@ -167,6 +170,42 @@ impl Fleet {
         self.label(name, LABEL);
     }
 
+    /// Somebody writes into a record.
+    pub(super) fn forge(&mut self, name: &str, forge: impl FnOnce(&mut Record)) {
+        if let Some(record) = self.records.get_mut(name) {
+            forge(record);
+        }
+    }
+
+    /// Somebody deletes the pod: its machine goes on only if it is armed.
+    pub(super) fn kill_runner(&mut self, name: &str) {
+        let machine = self.machines.get_mut(name).unwrap();
+        if machine.runner == Runner::There && !machine.was_down {
+            machine.runner = Runner::None;
+        }
+    }
+
+    /// The clock of the one that leads is put forward, or back.
+    pub(super) fn jump(&mut self, by: SignedDuration) {
+        self.now = self.now.checked_add(by).unwrap();
+    }
+
+    pub(super) fn source(&mut self, name: &str, source: &str) {
+        source.clone_into(&mut self.machines.get_mut(name).unwrap().source);
+    }
+
+    pub(super) fn is_here(&self, name: &str) -> bool {
+        self.machines[name].node.is_some()
+    }
+
+    pub(super) fn record(&self, name: &str) -> Option<&Record> {
+        self.records.get(name)
+    }
+
+    pub(super) fn applied(&self, name: &str) -> u32 {
+        self.machines[name].applied
+    }
+
     pub(super) fn has_told(&self, name: &str) -> bool {
         self.machines[name].step.is_some()
     }
@@ -197,6 +236,7 @@ impl Fleet {
         let nodes = self.machines.iter().filter_map(|(name, machine)| {
             let mut node = Node::new(machine.node.clone()?);
             node.secret = machine.secret.clone();
+            node.source.clone_from(&machine.source);
             node.runner = machine.runner;
             node.pods = machine.pods.clone();
             Some((name.clone(), node))
@@ -249,7 +289,7 @@ impl Fleet {
             }
             Action::DropSecret { node, .. } => {
                 let machine = self.machines.get_mut(node).unwrap();
-                assert!(matches!(machine.secret, SecretState::Own { .. }), "only our own");
+                assert!(!matches!(machine.secret, SecretState::Given { .. }), "only our own");
                 machine.secret = SecretState::Missing;
             }
             Action::StartRunner { node, .. } => {
@@ -259,7 +299,8 @@ impl Fleet {
                     .iter()
                     .filter(|pod| pod.name.starts_with("web") || pod.name.starts_with("db"));
                 assert_eq!(left.count(), 0, "nothing runs that was to be moved");
-                assert!(machine.node.as_ref().unwrap().facts.cordoned);
+                let is_cordoned = machine.node.as_ref().unwrap().facts.cordoned;
+                assert!(is_cordoned || !machine.is_labelled(), "nothing is begun on a node that is in use");
                 machine.runner = Runner::There;
             }
             Action::StopRunner { node } => {
@@ -298,7 +339,9 @@ impl Fleet {
             let works = machine.runner == Runner::There
                 || machine.was_down
                 || machine.step.is_some_and(|step| step < 7);
-            if works && machine.fate != Fate::Silent && !machine.has_ended() {
+            // A pod that comes late begins nothing where nobody asks any more.
+            let may_begin = machine.step.is_some() || machine.is_labelled();
+            if works && may_begin && machine.fate != Fate::Silent && !machine.has_ended() {
                 lively = true;
                 if !is_slow {
                     *version += 1;
@@ -307,7 +350,7 @@ impl Fleet {
             }
         }
         // Whatever has a deadline comes to it.
-        lively || self.records.values().any(|record| record.phase.is_active())
+        lively || self.records.values().any(|record| record.phase.is_active() || record.reason == "Pause")
     }
 
     /// What must hold at every moment.
@@ -399,6 +442,11 @@ impl Fleet {
 // === impl Machine ===
 
 impl Machine {
+    fn is_labelled(&self) -> bool {
+        let labels = self.node.as_ref().map(|node| &node.facts.labels);
+        labels.is_some_and(|labels| labels.contains_key(LABEL) || labels.contains_key(SEED_LABEL))
+    }
+
     fn has_ended(&self) -> bool {
         match self.fate {
             Fate::AnswersFromLedger | Fate::FailsEarly => self.step == Some(1),

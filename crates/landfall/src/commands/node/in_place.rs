@@ -69,6 +69,10 @@ pub(crate) struct InPlace {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
+    /// Begin only if the node is labelled for it, although the Secret is given as a file
+    #[arg(long, requires = "secret_file", conflicts_with = "no_cluster")]
+    if_labelled: bool,
+
     /// There is no cluster to ask or tell
     #[arg(long, requires = "secret_file", conflicts_with = "kubeconfig")]
     no_cluster: bool,
@@ -206,6 +210,9 @@ impl InPlace {
         let looking = Arc::new(self.world(access.clone(), &[])?);
         let raw = match &self.secret_file {
             Some(path) => {
+                if self.if_labelled {
+                    runtime.block_on(self.check_still_asked_for(&looking, &node))?;
+                }
                 let bytes =
                     HostDisk.read(path, MAX_BYTES).with_context(|| format!("read `{}`", path.display()));
                 let hint = "name a file with what the Secret holds under `bootstrap`, a JSON object";
@@ -254,17 +261,24 @@ impl InPlace {
         Ok(if report.ready { Exit::Done } else { Exit::Failed })
     }
 
-    /// The Secret of the node, if the node is labelled for it.
-    async fn secret_of_cluster(&self, node: &str) -> Result<Secret<Vec<u8>>, Failure> {
-        let unavailable = |error: landfall_cluster::Error| {
-            let hint = "give `--kubeconfig`, or the Secret itself with `--secret-file`";
-            Failure::new(error, hint).exit(Exit::Unavailable)
-        };
+    /// Who put us here may have been late: the label was taken off meanwhile. An attempt that is open took it off itself.
+    async fn check_still_asked_for(&self, world: &HostWorld, node: &str) -> Result<(), Failure> {
+        let records = run::records(world).map_err(failure)?;
+        if records.iter().any(|record| record.ended().is_none()) {
+            return Ok(());
+        }
+        self.check_label(&self.cluster().await?, node).await
+    }
+
+    async fn cluster(&self) -> Result<Cluster, Failure> {
         let cluster = match &self.kubeconfig {
             Some(path) => Cluster::from_kubeconfig(path).await,
             None => Cluster::infer().await,
         };
-        let cluster = cluster.map_err(unavailable)?;
+        cluster.map_err(unavailable)
+    }
+
+    async fn check_label(&self, cluster: &Cluster, node: &str) -> Result<(), Failure> {
         let facts = cluster.node_facts(node).await.map_err(unavailable)?;
         let Some(facts) = facts else {
             let error = anyhow!("the cluster has no node `{node}`");
@@ -277,6 +291,13 @@ impl InPlace {
             let hint = format!("label it: `kubectl label node {node} {LABEL}=requested`");
             return Err(Failure::new(error, hint).exit(Exit::NotPermitted));
         }
+        Ok(())
+    }
+
+    /// The Secret of the node, if the node is labelled for it.
+    async fn secret_of_cluster(&self, node: &str) -> Result<Secret<Vec<u8>>, Failure> {
+        let cluster = self.cluster().await?;
+        self.check_label(&cluster, node).await?;
         for name in secret_names(node) {
             let found = match cluster.secret(&self.namespace, &name).await {
                 // A pod that may read one of the two names gets no answer about the other.
@@ -372,6 +393,11 @@ impl InPlace {
         work::root_is_there(root)?;
         Ok(HostWorld::new(root, access, secrets).context("prepare to look around")?)
     }
+}
+
+fn unavailable(error: landfall_cluster::Error) -> Failure {
+    let hint = "give `--kubeconfig`, or the Secret itself with `--secret-file`";
+    Failure::new(error, hint).exit(Exit::Unavailable)
 }
 
 pub(super) fn failure(error: RunError) -> Failure {
