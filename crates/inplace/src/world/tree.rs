@@ -3,15 +3,16 @@
 use std::ffi::CString;
 use std::fs::{File, Metadata, Permissions};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags, fstat, open, openat, statat, statx,
-    unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, StatxAttributes, StatxFlags, fstat, open, openat, statat,
+    statx, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::path::Arg;
 
 /// Folders in folders, far beyond what a kubelet keeps.
 const MAX_DEPTH: usize = 64;
@@ -22,7 +23,11 @@ pub(super) fn move_by_copy(from: &Path, to: &Path) -> io::Result<()> {
     name.push(".draft");
     let draft = to.with_file_name(name);
     remove(&draft)?;
-    copy(from, &draft, MAX_DEPTH)?;
+    if let Err(error) = copy(from, &draft, MAX_DEPTH) {
+        // There may be keys in it.
+        remove(&draft)?;
+        return Err(error);
+    }
     std::fs::rename(&draft, to)?;
     if let Some(parent) = to.parent() {
         File::open(parent)?.sync_all()?;
@@ -56,7 +61,11 @@ pub(super) fn is_apart(path: &Path) -> io::Result<bool> {
 
 /// Kernels before 5.8 do not tell; by then only another device is seen.
 fn is_mount_root(folder: &OwnedFd) -> io::Result<bool> {
-    match statx(folder, "", AtFlags::EMPTY_PATH, StatxFlags::empty()) {
+    is_mounted(folder, "", AtFlags::EMPTY_PATH)
+}
+
+fn is_mounted(at: impl AsFd, path: impl Arg, flags: AtFlags) -> io::Result<bool> {
+    match statx(at, path, flags, StatxFlags::empty()) {
         Ok(found) => Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)),
         Err(Errno::NOSYS) => Ok(false),
         Err(error) => Err(error.into()),
@@ -114,9 +123,14 @@ fn remove_files(folder: &OwnedFd) -> io::Result<Option<CString>> {
     Ok(None)
 }
 
-/// Sockets and pipes are not copied: who made them makes them anew.
+/// Sockets and pipes are not copied: who made them makes them anew. What is mounted below is not ours to carry about, and
+/// could be any size.
 fn copy(from: &Path, to: &Path, depth: usize) -> io::Result<()> {
     let found = from.symlink_metadata()?;
+    if depth < MAX_DEPTH && is_mounted(CWD, from, AtFlags::SYMLINK_NOFOLLOW)? {
+        let text = format!("`{}` is a file system of its own", from.display());
+        return Err(io::Error::new(io::ErrorKind::ResourceBusy, text));
+    }
     if found.is_symlink() {
         symlink(std::fs::read_link(from)?, to)?;
         return lchown(to, Some(found.uid()), Some(found.gid()));
@@ -149,6 +163,9 @@ fn grant(path: &Path, like: &Metadata) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use landfall_testkit::have;
+    use landfall_testkit::isolated::{self, in_network, shell};
+
     use super::*;
 
     #[test]
@@ -194,6 +211,54 @@ mod tests {
         assert!(!top.exists());
         assert_eq!(std::fs::read_to_string(&outside).unwrap(), "kept", "no link was followed");
         remove(&top).unwrap();
+    }
+
+    /// Volumes of pods are mounted below these folders, also from the same disk: their content is nobody's old state.
+    #[test]
+    fn removal_does_not_enter_mounts() {
+        if have(isolated::NEEDS) {
+            in_network("world::tree::tests::removal_does_not_enter_mounts", mounts_stay);
+        }
+    }
+
+    fn mounts_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let outside = folder.path().join("outside");
+        std::fs::create_dir(&outside).unwrap();
+        std::fs::write(outside.join("data"), "kept").unwrap();
+        let (from, file) = (outside.display(), outside.join("data"));
+        let mounts = [
+            ("another file system", "mount -t tmpfs none $at && echo kept > $at/data".to_owned(), true),
+            ("the same file system", format!("mount --bind {from} $at"), true),
+            ("a single file", format!("mount --bind {} $at", file.display()), false),
+        ];
+        for (what, mount, is_folder) in mounts {
+            let top = folder.path().join("kubelet");
+            let at = top.join("pods/volume");
+            std::fs::create_dir_all(at.parent().unwrap()).unwrap();
+            if is_folder {
+                std::fs::create_dir(&at).unwrap();
+            } else {
+                std::fs::write(&at, "").unwrap();
+            }
+            shell(&format!("at={}; {mount}", at.display()));
+            let error = remove(&top).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ResourceBusy, "{what}: {error}");
+            assert!(!is_folder || error.to_string().contains("`volume`"), "{what}: {error}");
+            // Nor is it carried elsewhere.
+            let error = move_by_copy(&top, &folder.path().join("aside")).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::ResourceBusy, "{what}: {error}");
+            assert!(error.to_string().contains("pods/volume"), "{what}: {error}");
+            for left in ["aside", "aside.draft"] {
+                assert!(!folder.path().join(left).exists(), "{what}: {left}");
+            }
+            let data = if is_folder { at.join("data") } else { at.clone() };
+            assert_eq!(std::fs::read_to_string(data).unwrap().trim(), "kept", "{what}");
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept", "{what}");
+            shell(&format!("umount {}", at.display()));
+            remove(&top).unwrap();
+            assert!(!top.exists(), "{what}");
+        }
     }
 
     #[test]
