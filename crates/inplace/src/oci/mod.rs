@@ -26,7 +26,7 @@ pub use auth::{AuthFile, Challenge, MAX_BYTES as MAX_AUTH_BYTES};
 pub use layer::{Extracted, LayerError, extract};
 pub use manifest::{Layer, Manifest, ManifestError};
 pub use reference::{Reference, ReferenceError};
-pub use registries::{Place, RegistriesError, places};
+pub use registries::{Place, RegistriesError, mirrored, places};
 
 use crate::world::{Trust, World};
 

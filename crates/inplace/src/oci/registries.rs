@@ -94,6 +94,35 @@ pub fn places(settings: Option<&str>, image: &Reference) -> Result<Vec<Place>, R
     Ok(places)
 }
 
+/// For everything that has mirrors, the hosts it may come from, the first to be asked first.
+pub fn mirrored(settings: Option<&str>) -> Result<Vec<Vec<String>>, RegistriesError> {
+    let file: File = match settings {
+        Some(text) => toml::from_str(text).map_err(|error| RegistriesError::Toml(Box::new(error)))?,
+        None => File::default(),
+    };
+    let mut all = Vec::new();
+    for registry in file.registry.iter().filter(|registry| !registry.mirror.is_empty()) {
+        let own = registry.prefix.as_deref().filter(|_| registry.location.is_empty());
+        let own = own.unwrap_or(&registry.location);
+        let mirrors = registry.mirror.iter().map(|mirror| mirror.location.as_str());
+        // A prefix with a star stands for no host.
+        let own =
+            [own].into_iter().filter(|own| !registry.blocked && !own.is_empty() && !own.starts_with('*'));
+        let mut hosts: Vec<String> = Vec::new();
+        for location in mirrors.chain(own).take(MAX_PLACES) {
+            let host = location.split('/').next().unwrap_or_default();
+            if !is_path(host, ".:-[]") {
+                return Err(RegistriesError::Location { location: location.chars().take(128).collect() });
+            }
+            if !hosts.iter().any(|known| known == host) {
+                hosts.push(host.to_owned());
+            }
+        }
+        all.push(hosts);
+    }
+    Ok(all)
+}
+
 /// What of the name stands behind the prefix, if it is one.
 fn matched<'a>(prefix: &str, name: &'a str) -> Option<&'a str> {
     if let Some(domain) = prefix.strip_prefix("*.") {
@@ -162,6 +191,33 @@ insecure = true
         assert_eq!(found(""), ["quay.io/openshift/mco"]);
         assert_eq!(found("[[registry]]\nlocation = \"quay.io/open\"\n"), ["quay.io/openshift/mco"]);
         assert_eq!(found("[[registry]]\nprefix = \"*.io\"\n"), ["quay.io/openshift/mco"]);
+    }
+
+    #[test]
+    fn what_has_mirrors_is_known_with_all_its_hosts() {
+        let settings = r#"
+[[registry]]
+location = "docker.io"
+[[registry]]
+location = "quay.io/openshift"
+[[registry.mirror]]
+location = "m.corp:5000/a"
+[[registry.mirror]]
+location = "m.corp:5000/b"
+[[registry]]
+prefix = "*.redhat.io"
+blocked = true
+[[registry.mirror]]
+location = "n.corp"
+"#;
+        assert_eq!(
+            mirrored(Some(settings)).unwrap(),
+            [vec!["m.corp:5000".to_owned(), "quay.io".to_owned()], vec!["n.corp".to_owned()]]
+        );
+        assert!(mirrored(None).unwrap().is_empty());
+        assert!(mirrored(Some("not toml")).is_err());
+        let odd = "[[registry]]\nlocation = \"quay.io\"\n[[registry.mirror]]\nlocation = \"a b\"\n";
+        assert!(mirrored(Some(odd)).is_err());
     }
 
     #[test]

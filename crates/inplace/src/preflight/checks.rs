@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -7,13 +8,13 @@ use landfall_fetch::{Exchange, Method};
 use landfall_model::chain;
 use serde_json::Value;
 
-use super::{Check, Outcome};
+use super::{Check, Outcome, registries};
 use crate::credentials::{Credentials, CredentialsError, HubEndpoint, ProgressEndpoint};
 use crate::flavour::Flavour;
 use crate::ignition::{self, Ignition};
 use crate::machine_config::{self, Host};
 use crate::mirrors::{self, Variables};
-use crate::oci::{AuthFile, Registry};
+use crate::oci::{AuthFile, Registry, mirrored};
 use crate::payload;
 use crate::places::{CURRENT_CONFIG, Folder};
 use crate::request::{ClusterUse, Request};
@@ -31,6 +32,8 @@ const MAX_ANSWER: u64 = 8 * 1024 * 1024;
 const MAX_CONFIG: u64 = 32 * 1024 * 1024;
 /// Where the room is needed.
 const ROOM: [&str; 2] = ["/var/lib", "/"];
+/// More registries than any pull secret has; each that is silent costs its time.
+const MAX_REGISTRIES: usize = 64;
 /// More repositories than any machine has.
 const MAX_REPOSITORIES: usize = 64;
 
@@ -210,21 +213,29 @@ impl<'a, W: World> Checks<'a, W> {
         self.payload_registry().await;
     }
 
-    /// A package-based machine pulls from where its `registries.conf` and pull secret say; each of them must answer.
+    /// A package-based machine pulls from where its `registries.conf` and its pull secret say.
     async fn payload_registry(&mut self) {
-        let auth = read(self.world, Path::new(stage::HOST_AUTH), crate::oci::MAX_AUTH_BYTES);
-        let auth = auth.ok().flatten().map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-        let hosts = auth.as_deref().map(AuthFile::parse).map(|file| file.hosts()).unwrap_or_default();
-        if hosts.is_empty() {
-            return self.say("registry", Outcome::Warned, "this machine names no registry yet");
-        }
-        for host in hosts {
-            let folder = Path::new("/etc/containers/certs.d").join(&host);
-            let trust = Trust::Registry { folder };
-            match self.status(&trust, &format!("https://{host}/v2/")).await {
-                Ok(status) => self.say("registry", Outcome::Passed, format!("{host} answers ({status})")),
-                Err(error) => self.say("registry", Outcome::FailedForNow, format!("{host}: {error}")),
+        let text = |path: &str, limit| {
+            let bytes = read(self.world, Path::new(path), limit).ok().flatten();
+            bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let settings = text(ignition::REGISTRIES, stage::MAX_SETTINGS);
+        let auth = text(stage::HOST_AUTH, crate::oci::MAX_AUTH_BYTES);
+        let known = auth.as_deref().map(AuthFile::parse).map(|file| file.hosts()).unwrap_or_default();
+        let mirrored = match mirrored(settings.as_deref()) {
+            Ok(mirrored) => mirrored,
+            Err(error) => return self.say("registry", Outcome::FailedForNow, chain(&error).to_string()),
+        };
+        let mut answers = BTreeMap::new();
+        for host in mirrored.iter().flatten().chain(&known).take(MAX_REGISTRIES) {
+            if !answers.contains_key(host) {
+                let trust = Trust::Registry { folder: Path::new("/etc/containers/certs.d").join(host) };
+                let answer = self.status(&trust, &format!("https://{host}/v2/")).await;
+                answers.insert(host.clone(), answer);
             }
+        }
+        for (outcome, says) in registries::judge(&mirrored, &answers) {
+            self.say("registry", outcome, says);
         }
     }
 

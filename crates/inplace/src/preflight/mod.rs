@@ -2,6 +2,7 @@
 //! downloads, into the attempt's own folder.
 
 mod checks;
+mod registries;
 
 use std::fmt::Write as _;
 

@@ -18,7 +18,7 @@ const LIMIT: Duration = Duration::from_hours(2);
 const DAEMON_IN_IMAGE: &str = "usr/bin/machine-config-daemon";
 /// Access to registries, as the kubelet has it.
 pub(crate) const HOST_AUTH: &str = "/var/lib/kubelet/config.json";
-const MAX_SETTINGS: u64 = 1024 * 1024;
+pub(crate) const MAX_SETTINGS: u64 = 1024 * 1024;
 const EXECUTABLE: Access = Access { mode: 0o700, owner: None };
 
 /// Brings everything to the machine that will be needed once its kubelet is down.

@@ -2,10 +2,11 @@
 
 use std::io::{BufRead as _, BufReader};
 
-use landfall_testkit::FileServer;
+use landfall_testkit::{FileServer, Serve, free_port};
 use serde_json::{Value, json};
 
 use crate::command::Bench;
+use crate::node_in_place::archive;
 
 const LOOK: [&str; 7] = [
     "node",
@@ -96,6 +97,55 @@ fn a_wrong_secret_is_named_before_anything_is_asked() {
     let run = bench.run(&LOOK);
     assert!(run.stdout.contains("the Secret is not JSON: line 2, column 21"), "{run:?}");
     assert!(!run.stdout.contains("s3cret") && !run.stderr.contains("s3cret"), "{run:?}");
+}
+
+/// A pull secret names registries that this machine never pulls from; a mirror was set up because it does.
+#[test]
+fn a_silent_registry_stops_only_what_comes_from_it() {
+    let bench = bench();
+    let server = FileServer::start().unwrap();
+    let script = ("bootstrap/bootstrap_base_openshift_4.sh", "true\n");
+    let value = "password".to_owned();
+    let payload = Serve::Guarded { header: "x-one-time-password", value, bytes: archive(&[script]) };
+    server.serve("/boot?workerid=w&clusterid=c", payload);
+    server.file("/v2/", "{}");
+    let url = server.url("");
+    let host = url.trim_start_matches("https://").trim_end_matches('/');
+    // Nobody listens there.
+    let silent = format!("127.0.0.1:{}", free_port().unwrap());
+    bench.file("root/etc/redhat-release", "Red Hat Enterprise Linux release 8.6 (Ootpa)\n");
+    bench.file(&format!("root/etc/containers/certs.d/{host}/ca.crt"), server.authority());
+    let auth = json!({"auths": {host: {"auth": "dTpw"}, silent.as_str(): {"auth": "dTpw"}}});
+    bench.file("root/var/lib/kubelet/config.json", auth.to_string());
+    let secret = json!({"bootstrap_url": server.url("/boot"), "bootstrap_secret": "password", "workerid": "w",
+        "clusterid": "c", "region": "r", "ca_cert": server.authority()});
+    bench.file("secret.json", secret.to_string());
+    let registries = || -> Vec<(String, String)> {
+        let report = bench.run(&[&LOOK[..], &["--output=json"]].concat()).report();
+        let text = |check: &Value, name: &str| check[name].as_str().unwrap().to_owned();
+        let checks = report["checks"].as_array().unwrap().iter();
+        let checks = checks.filter(|check| check["name"] == "registry");
+        checks.map(|check| (text(check, "outcome"), text(check, "says"))).collect()
+    };
+    let found = registries();
+    let of = |host: &str| found.iter().find(|(_, says)| says.starts_with(host)).unwrap().0.as_str();
+    assert_eq!((of(host), of(&silent)), ("passed", "warned"), "{found:?}");
+    assert_eq!(found.len(), 2, "{found:?}");
+
+    let mirror = |location: &str| {
+        let text = format!(
+            "[[registry]]\nlocation = \"quay.io\"\nblocked = true\n[[registry.mirror]]\nlocation = \"{location}/ocp\"\n"
+        );
+        bench.file("root/etc/containers/registries.conf", text);
+    };
+    mirror(&silent);
+    let found = registries();
+    let stops = |found: &[(String, String)]| found.iter().any(|(outcome, _)| outcome == "failed-for-now");
+    assert!(stops(&found), "{found:?}");
+    assert!(found[0].1.contains(&silent) && found[0].1.contains("is needed"), "{found:?}");
+    mirror(host);
+    let found = registries();
+    assert!(!stops(&found), "{found:?}");
 }
 
 /// Behind a link the keys of the old life would outlive it.
