@@ -247,6 +247,25 @@ fn a_socket_left_over_is_replaced_one_in_use_is_not_and_a_bad_one_is_an_error() 
     drop(server);
 }
 
+/// A name that was mistaken costs nobody a file.
+#[test]
+fn only_a_socket_is_replaced() {
+    let bed = Bed::new().unwrap();
+    let bind = |path: PathBuf| {
+        let config = ServerConfig { frontend: at(path), ..plain(&bed) };
+        bed.runtime.block_on(Server::bind(config, None))
+    };
+    let (file, link) = (bed.file("file"), bed.file("link"));
+    std::fs::write(&file, "somebody's").unwrap();
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    for path in [&file, &link] {
+        let error = bind(path.clone()).unwrap_err().to_string();
+        assert!(error.ends_with("is there and is no socket"), "{error}");
+    }
+    assert_eq!(std::fs::read_to_string(&link).unwrap(), "somebody's");
+    assert!(std::fs::symlink_metadata(&link).unwrap().is_symlink());
+}
+
 /// An address of this machine that the frontend's client asks for in another spelling reaches the agent that has it.
 #[test]
 fn an_agent_is_found_by_address_however_it_is_written() {

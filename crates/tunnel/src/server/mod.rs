@@ -21,7 +21,7 @@ pub(crate) use agent_link::granted;
 use std::io;
 use std::mem::Discriminant;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -107,6 +107,8 @@ pub enum ServerError {
     ListenUnix { path: PathBuf, source: io::Error },
     #[error("`{path}` is in use by another server")]
     InUse { path: PathBuf },
+    #[error("`{path}` is there and is no socket")]
+    NotASocket { path: PathBuf },
     #[error("cannot use the certificates of the agent port")]
     AgentTls(#[source] TlsError),
     #[error("cannot use the certificates of the frontend")]
@@ -379,18 +381,26 @@ async fn serve_frontend<S: Peer>(shared: Arc<Shared>, mode: Mode, socket: S) {
     }
 }
 
-/// A socket for those who may use it. One that is left over is removed, one in use is not.
+/// A socket for those who may use it. One that is left over is removed; one in use, or a file of any other kind, is not.
 async fn bind_unix(
     path: &Path,
     delete_existing: bool,
     permissions: u32,
 ) -> Result<UnixListener, ServerError> {
     let failed = |source| ServerError::ListenUnix { path: path.to_owned(), source };
-    if delete_existing && path.exists() {
-        if UnixStream::connect(path).await.is_ok() {
-            return Err(ServerError::InUse { path: path.to_owned() });
+    match std::fs::symlink_metadata(path) {
+        // Whatever else is there is somebody's, and the name a mistake.
+        Ok(there) if !there.file_type().is_socket() => {
+            return Err(ServerError::NotASocket { path: path.to_owned() });
         }
-        std::fs::remove_file(path).map_err(failed)?;
+        Ok(_) if delete_existing => {
+            if UnixStream::connect(path).await.is_ok() {
+                return Err(ServerError::InUse { path: path.to_owned() });
+            }
+            std::fs::remove_file(path).map_err(failed)?;
+        }
+        // Binding says what is wrong.
+        Ok(_) | Err(_) => {}
     }
     let listener = UnixListener::bind(path).map_err(failed)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(permissions)).map_err(failed)?;

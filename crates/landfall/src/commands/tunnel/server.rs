@@ -364,6 +364,7 @@ fn unable(error: ServerError) -> Failure {
         }
         ServerError::ListenUnix { .. } => "the folder of `--uds-name` has to exist, and to be ours to write",
         ServerError::InUse { .. } => "stop the other server first",
+        ServerError::NotASocket { .. } => "choose another place with `--uds-name`: only a socket is replaced",
         ServerError::AgentTls(_) => {
             "check `--cluster-cert`, `--cluster-key`, `--cluster-ca-cert`, `--cipher-suites`"
         }
