@@ -69,10 +69,7 @@ pub(crate) async fn admit(
             connection.gateway.audit.admitted(&event, &admitted);
             Ok(admitted)
         }
-        Err(reason) => {
-            let refusal = Refusal::new(StatusCode::FORBIDDEN, reason);
-            Err(deny(connection, &event, Some(&user.name), &refusal))
-        }
+        Err(refusal) => Err(deny(connection, &event, Some(&user.name), &refusal)),
     }
 }
 
@@ -110,6 +107,7 @@ async fn identify(connection: &Connection, headers: &HeaderMap) -> Result<Identi
     match connection.gateway.reviewer.token(token).await {
         Ok(TokenReview::Valid { user, .. }) => Ok(Identity::User(user)),
         Ok(TokenReview::Invalid { reason }) => Err(unauthorized(&reason)),
+        Err(ReviewError::Busy) => Err(too_many()),
         Err(error) => {
             tracing::debug!(error = %chain(&error), "a token was not reviewed");
             let reason = "no API server can be asked whose token this is: \
@@ -119,16 +117,23 @@ async fn identify(connection: &Connection, headers: &HeaderMap) -> Result<Identi
     }
 }
 
+/// Not a no: who comes again may be let in.
+fn too_many() -> Refusal {
+    Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many requests are being reviewed")
+}
+
 /// The cluster decides while it can be asked; else the few who are trusted without it.
-async fn authorize(connection: &Connection, user: &User, path: &str) -> Result<&'static str, String> {
+async fn authorize(connection: &Connection, user: &User, path: &str) -> Result<&'static str, Refusal> {
+    let forbidden = |reason: String| {
+        let message = format!("User \"{}\" cannot get path \"{path}\"{reason}", user.name);
+        Refusal::new(StatusCode::FORBIDDEN, message)
+    };
     let gateway = &connection.gateway;
     if gateway.outlook.now().has_route() {
         match gateway.reviewer.access(user, path).await {
             Ok(Access::Allowed) => return Ok("the cluster"),
-            Ok(Access::Denied { reason }) => {
-                return Err(format!("User \"{}\" cannot get path \"{path}\": {reason}", user.name));
-            }
-            Err(ReviewError::Busy) => return Err("too many requests are being reviewed".to_owned()),
+            Ok(Access::Denied { reason }) => return Err(forbidden(format!(": {reason}"))),
+            Err(ReviewError::Busy) => return Err(too_many()),
             Err(error) => tracing::warn!(error = %chain(&error), "access is decided without the cluster"),
         }
     }
@@ -138,6 +143,6 @@ async fn authorize(connection: &Connection, user: &User, path: &str) -> Result<&
     } else if listed.users.contains(&user.name) {
         Ok("user")
     } else {
-        Err(format!("User \"{}\" cannot get path \"{path}\" while no API server can be asked", user.name))
+        Err(forbidden(" while no API server can be asked".to_owned()))
     }
 }

@@ -64,6 +64,13 @@ impl Gauge {
         Held(Arc::clone(self))
     }
 
+    /// The same, unless so many are held already.
+    pub(crate) fn hold_one_of(self: &Arc<Self>, most: u64) -> Option<Held> {
+        let more = |held: u64| (held < most).then_some(held + 1);
+        let held = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        held.is_ok().then(|| Held(Arc::clone(self)))
+    }
+
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
@@ -156,5 +163,15 @@ mod tests {
         }
         drop(held);
         assert_eq!(metrics.connections.get(), 0);
+    }
+
+    #[test]
+    fn no_more_are_held_than_may_be() {
+        let gauge = Arc::new(Gauge::default());
+        let held: Vec<_> = (0..5).filter_map(|_| gauge.hold_one_of(2)).collect();
+        assert_eq!((held.len(), gauge.get()), (2, 2));
+        drop(held);
+        assert!(gauge.hold_one_of(2).is_some());
+        assert!(gauge.hold_one_of(0).is_none());
     }
 }

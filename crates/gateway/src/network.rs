@@ -17,7 +17,8 @@ pub struct Network {
 #[error("`{0}` is no network; hint: write it like `10.0.0.0/8` or `fd00::/8`")]
 pub struct NetworkError(String);
 
-/// Whether a tunnel may ever lead there: not to ourselves, not to a cloud's metadata, not to everybody.
+/// Whether a tunnel may ever lead there: not to what listens for this machine alone, not to a cloud's metadata, not to
+/// everybody.
 pub(crate) fn is_ordinary(address: IpAddr) -> bool {
     let local = match address {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast() || address.octets()[0] == 0,

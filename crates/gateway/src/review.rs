@@ -5,18 +5,21 @@ use std::time::Duration;
 
 use landfall_cluster::{Access, Cluster, TokenReview, User};
 use landfall_model::{Secret, chain};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
-/// Patience with an API server that may be dying.
+/// Patience with an API server that may be dying, and before that with those whose turn it is.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Questions at once: anybody who reaches the port can make us ask.
+/// Questions of one kind at once.
 const AT_ONCE: usize = 8;
 
 /// Whom to ask.
 pub(crate) struct Reviewer {
     kubeconfig: Option<PathBuf>,
     client: Mutex<Option<Client>>,
-    turns: Semaphore,
+    /// Anybody who reaches the port can come with a token.
+    strangers: Semaphore,
+    /// What somebody may is asked about those only who are known: no stranger keeps them waiting.
+    known: Semaphore,
 }
 
 struct Client {
@@ -36,16 +39,25 @@ pub(crate) enum ReviewError {
     Unanswered(#[source] landfall_cluster::Error),
 }
 
+/// Those who wait are no more than the connections and their streams.
+async fn turn(turns: &Semaphore) -> Result<SemaphorePermit<'_>, ReviewError> {
+    match tokio::time::timeout(DEADLINE, turns.acquire()).await {
+        Ok(Ok(turn)) => Ok(turn),
+        _ => Err(ReviewError::Busy),
+    }
+}
+
 // === impl Reviewer ===
 
 impl Reviewer {
     pub(crate) fn new(kubeconfig: Option<PathBuf>) -> Self {
-        Self { kubeconfig, client: Mutex::new(None), turns: Semaphore::new(AT_ONCE) }
+        let turns = || Semaphore::new(AT_ONCE);
+        Self { kubeconfig, client: Mutex::new(None), strangers: turns(), known: turns() }
     }
 
     /// Whose token is it?
     pub(crate) async fn token(&self, token: &str) -> Result<TokenReview, ReviewError> {
-        let _turn = self.turns.try_acquire().map_err(|_| ReviewError::Busy)?;
+        let _turn = turn(&self.strangers).await?;
         let cluster = self.cluster().await.ok_or(ReviewError::NobodyToAsk)?;
         let token = Secret::new(token.to_owned());
         cluster.review_token(&token, &[]).await.map_err(ReviewError::Unanswered)
@@ -53,7 +65,7 @@ impl Reviewer {
 
     /// May they?
     pub(crate) async fn access(&self, user: &User, path: &str) -> Result<Access, ReviewError> {
-        let _turn = self.turns.try_acquire().map_err(|_| ReviewError::Busy)?;
+        let _turn = turn(&self.known).await?;
         let cluster = self.cluster().await.ok_or(ReviewError::NobodyToAsk)?;
         cluster.review_path_access(user, "get", path).await.map_err(ReviewError::Unanswered)
     }
@@ -83,5 +95,37 @@ impl Reviewer {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::pin::pin;
+
+    use futures_util::poll;
+
+    use super::*;
+
+    fn user() -> User {
+        User { name: "admin".to_owned(), uid: None, groups: Vec::new(), extra: BTreeMap::default() }
+    }
+
+    #[tokio::test]
+    async fn strangers_with_tokens_keep_nobody_waiting_who_is_known() {
+        let reviewer = Reviewer::new(None);
+        let _all: Vec<_> = (0..AT_ONCE).map(|_| reviewer.strangers.try_acquire().unwrap()).collect();
+        assert!(matches!(reviewer.access(&user(), "/bootstrap").await, Err(ReviewError::NobodyToAsk)));
+    }
+
+    #[tokio::test]
+    async fn whose_turn_it_is_not_waits_for_it() {
+        let reviewer = Reviewer::new(None);
+        let all: Vec<_> = (0..AT_ONCE).map(|_| reviewer.known.try_acquire().unwrap()).collect();
+        let user = user();
+        let mut asking = pin!(reviewer.access(&user, "/bootstrap"));
+        assert!(poll!(&mut asking).is_pending());
+        drop(all);
+        assert!(matches!(asking.await, Err(ReviewError::NobodyToAsk)));
     }
 }

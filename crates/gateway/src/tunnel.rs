@@ -21,6 +21,7 @@ use crate::audit::Event;
 use crate::body::Body;
 use crate::connection::{Connection, dial};
 use crate::headers::asks_for_upgrade;
+use crate::metrics::Held;
 use crate::own::TUNNEL;
 use crate::websocket;
 
@@ -34,6 +35,14 @@ const BUFFER: usize = 16 * 1024;
 struct Destination {
     host: String,
     port: u16,
+}
+
+/// A node that was reached for somebody who may.
+struct Opened {
+    admitted: Admitted,
+    node: TcpStream,
+    /// One of the tunnels that may be open, from before the node was dialled.
+    held: Held,
 }
 
 /// How bytes stand on the client's side.
@@ -52,8 +61,8 @@ pub(crate) async fn connect(connection: &Connection, mut request: Request<Incomi
     };
     let upgrade = hyper::upgrade::on(&mut request);
     match open(connection, "CONNECT", request.headers(), &destination).await {
-        Ok((admitted, node)) => {
-            join(connection, admitted, &destination, upgrade, node, Framing::None);
+        Ok(opened) => {
+            join(connection, opened, &destination, upgrade, Framing::None);
             Response::new(Body::empty())
         }
         Err(refusal) => refusal.into(),
@@ -79,11 +88,11 @@ pub(crate) async fn websocket(connection: &Connection, mut request: Request<Inco
         return failure(StatusCode::BAD_REQUEST, usage);
     };
     let upgrade = hyper::upgrade::on(&mut request);
-    let (admitted, node) = match open(connection, "GET", request.headers(), &destination).await {
+    let opened = match open(connection, "GET", request.headers(), &destination).await {
         Ok(opened) => opened,
         Err(refusal) => return refusal.into(),
     };
-    join(connection, admitted, &destination, upgrade, node, Framing::WebSocket);
+    join(connection, opened, &destination, upgrade, Framing::WebSocket);
     let mut answer = Response::new(Body::empty());
     *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     let headers = answer.headers_mut();
@@ -120,13 +129,13 @@ async fn open(
     method: &str,
     headers: &hyper::HeaderMap,
     destination: &Destination,
-) -> Result<(Admitted, TcpStream), Refusal> {
+) -> Result<Opened, Refusal> {
     let path = format!("{TUNNEL}?host={}&port={}", destination.host, destination.port);
     let admitted = admit(connection, method, &path, headers, Need::Path(TUNNEL)).await?;
     let gateway = &connection.gateway;
-    if gateway.metrics.tunnels.get() >= gateway.config.tunnel.max_tunnels as u64 {
+    let Some(held) = gateway.metrics.tunnels.hold_one_of(gateway.config.tunnel.max_tunnels as u64) else {
         return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many tunnels are open"));
-    }
+    };
     let addresses = destination.resolve().await;
     if addresses.is_empty() {
         return Err(Refusal::new(StatusCode::BAD_GATEWAY, "the node's name is not known here"));
@@ -139,7 +148,7 @@ async fn open(
     for address in allowed {
         tried = true;
         if let Some(node) = dial(SocketAddr::new(*address, destination.port)).await {
-            return Ok((admitted, node));
+            return Ok(Opened { admitted, node, held });
         }
     }
     if tried {
@@ -154,16 +163,15 @@ async fn open(
 /// Carries bytes once the client's side is a plain stream.
 fn join(
     connection: &Connection,
-    admitted: Admitted,
+    opened: Opened,
     destination: &Destination,
     client: OnUpgrade,
-    mut node: TcpStream,
     framing: Framing,
 ) {
+    let Opened { admitted, mut node, held } = opened;
     let gateway = Arc::clone(&connection.gateway);
     let event =
         Event::new(connection.client, "CONNECT", &format!("{}:{}", destination.host, destination.port));
-    let held = gateway.metrics.tunnels.hold();
     let drain = gateway.drain.clone();
     drain.spawn(async move {
         let _held = held;
