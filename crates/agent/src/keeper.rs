@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use landfall_model::Secret;
-use landfall_model::envelope::{Envelope, FORMAT, ReportId, Signature, signed_bytes};
+use landfall_model::envelope::{Envelope, FORMAT, ReportId, Signature, signed_bytes, written};
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::Report;
 use landfall_pki::{PkiError, SigningKey};
@@ -108,10 +108,10 @@ impl<'d> Keeper<'d> {
         let value = serde_json::to_value(&envelope).map_err(KeepError::Envelope)?;
         let value = hexadecimal(&self.key.sign(&signed_bytes(&value)));
         envelope.signature = Some(Signature { key: hexadecimal(&self.key.public_key()), value });
-        let bytes = serde_json::to_vec(&envelope).map_err(KeepError::Envelope)?;
+        let bytes = written(&envelope).map_err(KeepError::Envelope)?;
         // A reboot must not take with it what the boot before had come to.
         if let Some(previous) = self.last.as_ref().filter(|last| last.node.boot_id != envelope.node.boot_id) {
-            self.write(PREVIOUS, &serde_json::to_vec(previous).map_err(KeepError::Envelope)?)?;
+            self.write(PREVIOUS, &written(previous).map_err(KeepError::Envelope)?)?;
         }
         self.write(REPORT, &bytes)?;
         Ok(self.last.insert(envelope))

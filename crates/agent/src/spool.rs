@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use landfall_model::envelope::{Envelope, ReportId};
+use landfall_model::envelope::{Envelope, ReportId, written};
 use landfall_steps::durable::{self, Access, Disk};
 
 /// Reports that wait. When there are more, the oldest goes: the newest says where the machine stands now.
@@ -42,7 +42,7 @@ impl<'d> Spool<'d> {
 
     /// Adds a report; one that is there already is not added twice.
     pub fn add(&self, envelope: &Envelope) -> Result<(), SpoolError> {
-        let bytes = serde_json::to_vec(envelope).map_err(SpoolError::Envelope)?;
+        let bytes = written(envelope).map_err(SpoolError::Envelope)?;
         durable::write(self.disk, &self.path(envelope.id), &bytes, Access::PRIVATE)
             .map_err(SpoolError::Write)?;
         let waiting = self.waiting()?;

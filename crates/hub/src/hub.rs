@@ -167,10 +167,11 @@ impl Hub {
         &self,
         caller: &Caller,
         packing: Packing,
-        body: &[u8],
+        body: Bytes,
     ) -> Result<Receipt, Problem> {
-        let body = unpack(packing, body, receive::MAX_REPORT)?;
-        let arrival = admit(caller, &body).inspect_err(|_| self.count_refused())?;
+        let admitted = |body: Bytes| admit(caller, &unpack(packing, &body, receive::MAX_REPORT)?);
+        // The body is gone before the disk is waited for: many wait at once.
+        let arrival = admitted(body).inspect_err(|_| self.count_refused())?;
         let id = arrival.id;
         let outcome = self.store.accept(vec![arrival]).await?.pop();
         let outcome = outcome.ok_or_else(|| Problem::new(500, "Defect", "the store gave no answer"))?;

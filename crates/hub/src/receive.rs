@@ -52,8 +52,9 @@ struct Incoming<'a> {
     time: Timestamp,
     #[serde(borrow)]
     report: &'a RawValue,
-    #[serde(default)]
-    signature: Option<Signature>,
+    /// Left as it is written too, so that it can be cut out.
+    #[serde(borrow, default)]
+    signature: Option<&'a RawValue>,
 }
 
 /// Reads one report. Whether its sender may say so is another question.
@@ -72,7 +73,7 @@ pub(crate) fn report(body: &[u8], received: Timestamp) -> Result<Arrival, Report
         return Err(ReportError::Sequence);
     }
     bounded(&incoming.node, &report)?;
-    let key = incoming.signature.as_ref().map(|signature| check_signature(body, signature)).transpose()?;
+    let key = incoming.signature.map(|signature| check_signature(body, signature)).transpose()?;
     Ok(Arrival {
         id: incoming.id,
         node,
@@ -105,13 +106,29 @@ fn bounded(node: &NodeIdentity, report: &Report) -> Result<(), ReportError> {
     if report.verdict.title.len() > MAX_TITLE { Err(ReportError::TooLong { what: "title" }) } else { Ok(()) }
 }
 
-fn check_signature(body: &[u8], signature: &Signature) -> Result<Vec<u8>, ReportError> {
+/// Whose signature it is, if it is good.
+fn check_signature(body: &[u8], written: &RawValue) -> Result<Vec<u8>, ReportError> {
+    let signature: Signature = serde_json::from_str(written.get()).map_err(ReportError::Json)?;
     let key = hexadecimal(&signature.key).filter(|key| key.len() == 32).ok_or(ReportError::SignatureForm)?;
     let value =
         hexadecimal(&signature.value).filter(|value| value.len() == 64).ok_or(ReportError::SignatureForm)?;
+    // What an agent sends is spelled as it was signed; to spell it anew costs as much as all the rest of reading it.
+    let as_sent = without_signature(body, written);
+    if as_sent.is_some_and(|message| landfall_pki::verify_signature(&key, &message, &value)) {
+        return Ok(key);
+    }
     let envelope: serde_json::Value = serde_json::from_slice(body).map_err(ReportError::Json)?;
     let message = signed_bytes(&envelope);
     if landfall_pki::verify_signature(&key, &message, &value) { Ok(key) } else { Err(ReportError::Signature) }
+}
+
+/// The envelope's bytes without its member `signature`, when that is written plainly.
+fn without_signature(body: &[u8], written: &RawValue) -> Option<Vec<u8>> {
+    const NAME: &[u8] = b",\"signature\":";
+    // The value is a part of the body, not a copy.
+    let start = written.get().as_ptr().addr().checked_sub(body.as_ptr().addr())?;
+    let (before, after) = (body.get(..start)?, body.get(start + written.get().len()..)?);
+    Some([before.strip_suffix(NAME)?, after].concat())
 }
 
 fn hexadecimal(text: &str) -> Option<Vec<u8>> {
@@ -121,7 +138,7 @@ fn hexadecimal(text: &str) -> Option<Vec<u8>> {
 }
 
 /// What a person would search for: the verdict, and the lines that prove it.
-fn words(report: &Report) -> String {
+pub(crate) fn words(report: &Report) -> String {
     let mut text = report.verdict.title.clone();
     for finding in &report.findings {
         for part in [finding.cause.as_str(), &finding.title].into_iter().chain(
@@ -135,4 +152,69 @@ fn words(report: &Report) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_pki::SigningKey;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn signed() -> Value {
+        let (key, _) = SigningKey::generate().unwrap();
+        let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let mut envelope = json!({
+            "format": 1, "id": "01890a5d-ac96-774b-bcce-b302099a8057", "node": {"hostname": "n1"}, "sequence": 7,
+            "time": "2026-01-02T03:04:05Z", "later": {"signature": [1, 2.50]},
+            "report": {
+                "format": 1, "findings": [], "timeline": [], "sources": [], "nextSteps": [],
+                "verdict": {"state": "running", "title": "\u{e9} \"quoted\"", "confidence": 0.97}
+            }
+        });
+        let value = key.sign(&signed_bytes(&envelope));
+        envelope["signature"] = json!({"key": hexadecimal(&key.public_key()), "value": hexadecimal(&value)});
+        envelope
+    }
+
+    fn read(body: &str) -> Result<Arrival, ReportError> {
+        report(body.as_bytes(), Timestamp::UNIX_EPOCH)
+    }
+
+    #[test]
+    fn a_signature_holds_however_the_envelope_is_laid_out() {
+        let envelope = signed();
+        // As agents send it, and with the signature at its end: nothing is spelled anew.
+        let sent = envelope.to_string();
+        let mut bare = envelope.clone();
+        let signature = bare.as_object_mut().unwrap().remove("signature").unwrap();
+        let mut last = bare.to_string();
+        last.insert_str(last.len() - 1, &format!(",\"signature\":{signature}"));
+        for body in [&sent, &last] {
+            let incoming: Incoming<'_> = serde_json::from_str(body).unwrap();
+            let cut = without_signature(body.as_bytes(), incoming.signature.unwrap()).unwrap();
+            assert_eq!(cut, signed_bytes(&envelope));
+        }
+        let first = format!("{{\"signature\":{signature},{}", &bare.to_string()[1..]);
+        for body in [sent, last, first, serde_json::to_string_pretty(&envelope).unwrap()] {
+            assert!(read(&body).unwrap().key.is_some(), "{body}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_signed_is_refused() {
+        let sent = signed().to_string();
+        for (from, to) in [
+            ("\"sequence\":7", "\"sequence\":8"),
+            ("\"sequence\":7", "\"sequence\":7,\"new\":1"),
+            ("\"n1\"", "\"n2\""),
+            ("0.97", "0.98"),
+        ] {
+            let changed = sent.replace(from, to);
+            assert_ne!(changed, sent);
+            assert!(matches!(read(&changed), Err(ReportError::Signature)), "{changed}");
+        }
+        let twice = sent.replace("\"sequence\":7", "\"sequence\":7,\"sequence\":7");
+        assert!(matches!(read(&twice), Err(ReportError::Json(_))));
+    }
 }

@@ -1,5 +1,6 @@
 //! Bodies of requests, packed or not, never larger than allowed.
 
+use std::borrow::Cow;
 use std::io::{self, Read};
 
 use flate2::read::MultiGzDecoder;
@@ -25,15 +26,15 @@ pub(crate) enum UnpackError {
     Damaged(#[source] io::Error),
 }
 
-pub(crate) fn unpack(packing: Packing, body: &[u8], limit: usize) -> Result<Vec<u8>, UnpackError> {
+pub(crate) fn unpack(packing: Packing, body: &[u8], limit: usize) -> Result<Cow<'_, [u8]>, UnpackError> {
     match packing {
         Packing::None if body.len() > limit => Err(UnpackError::TooLarge { limit }),
-        Packing::None => Ok(body.to_vec()),
-        Packing::Gzip => read(MultiGzDecoder::new(body), limit),
+        Packing::None => Ok(Cow::Borrowed(body)),
+        Packing::Gzip => read(MultiGzDecoder::new(body), limit).map(Cow::Owned),
         Packing::Zstd => {
             let mut decoder = zstd::Decoder::with_buffer(body).map_err(UnpackError::Damaged)?;
             decoder.window_log_max(MAX_WINDOW_LOG).map_err(UnpackError::Damaged)?;
-            read(decoder, limit)
+            read(decoder, limit).map(Cow::Owned)
         }
     }
 }

@@ -74,6 +74,14 @@ pub fn signed_bytes(envelope: &Value) -> Vec<u8> {
     bytes
 }
 
+/// An envelope as it should travel: spelled as it was signed, so that a receiver which cuts the signature out has the very
+/// bytes that were signed.
+pub fn written(envelope: &Envelope) -> serde_json::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    canonical(&serde_json::to_value(envelope)?, false, &mut bytes);
+    Ok(bytes)
+}
+
 fn canonical(value: &Value, outermost: bool, bytes: &mut Vec<u8>) {
     match value {
         Value::Object(fields) => {
@@ -86,7 +94,7 @@ fn canonical(value: &Value, outermost: bool, bytes: &mut Vec<u8>) {
                 if number > 0 {
                     bytes.push(b',');
                 }
-                bytes.extend(Value::from(name.as_str()).to_string().as_bytes());
+                spell(name, bytes);
                 bytes.push(b':');
                 canonical(&fields[name], false, bytes);
             }
@@ -102,8 +110,13 @@ fn canonical(value: &Value, outermost: bool, bytes: &mut Vec<u8>) {
             }
             bytes.push(b']');
         }
-        plain => bytes.extend(plain.to_string().as_bytes()),
+        plain => spell(plain, bytes),
     }
+}
+
+/// Writes what holds nothing else. Neither a text nor a number can fail to be written, nor can memory.
+fn spell(plain: &(impl Serialize + ?Sized), bytes: &mut Vec<u8>) {
+    let _ = serde_json::to_writer(bytes, plain);
 }
 
 // === impl ReportId ===

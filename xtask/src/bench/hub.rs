@@ -60,6 +60,7 @@ struct Seen {
     late: u64,
     accept_p50_ms: f64,
     accept_p99_ms: f64,
+    first_p99_ms: f64,
     accept_max_ms: f64,
     page_p50_ms: f64,
     page_max_ms: f64,
@@ -239,9 +240,10 @@ impl Seen {
             stored.acknowledged, stored.missing, stored.stored
         );
         eprintln!(
-            "accept: median {:.1} ms, p99 {:.1} ms, longest {:.1} ms; page: median {:.1} ms, longest {:.1} ms of {}",
+            "accept: median {:.1} ms, p99 {:.1} ms (first reports of nodes: {:.1}), longest {:.1} ms; page: median {:.1} ms, longest {:.1} ms of {}",
             self.accept_p50_ms,
             self.accept_p99_ms,
+            self.first_p99_ms,
             self.accept_max_ms,
             self.page_p50_ms,
             self.page_max_ms,

@@ -36,6 +36,8 @@ pub(crate) struct Node {
 pub(crate) struct Report {
     pub(crate) id: ReportId,
     pub(crate) json: Vec<u8>,
+    /// Nothing was heard of its node before.
+    pub(crate) first: bool,
 }
 
 // === impl Bodies ===
@@ -125,7 +127,7 @@ impl Node {
         json.pop();
         let key = &self.public_key;
         json.push_str(&format!(",\"signature\":{{\"key\":\"{key}\",\"value\":\"{signature}\"}}}}"));
-        Ok(Report { id, json: json.into_bytes() })
+        Ok(Report { id, json: json.into_bytes(), first: self.sequence == 1 })
     }
 
     fn body(&self) -> &str {

@@ -169,7 +169,7 @@ async fn reports(
         }
         "application/json" | "application/cloudevents+json" | "" => {
             let content = body::whole(content, crate::receive::MAX_REPORT).await?;
-            Ok(Json(served.hub.report(&caller, packing, &content).await?).into_response())
+            Ok(Json(served.hub.report(&caller, packing, content).await?).into_response())
         }
         _ => Err(Problem::new(
             415,

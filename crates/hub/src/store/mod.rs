@@ -305,6 +305,19 @@ impl StoreError {
     }
 }
 
+// === impl FleetQuery ===
+
+impl FleetQuery {
+    /// How many nodes it finds, when the counts of states tell.
+    fn counted_by(&self, states: &[StateCount]) -> Option<u64> {
+        if self.cause.is_some() || self.phase.is_some() || !self.text.is_empty() {
+            return None;
+        }
+        let wanted = states.iter().filter(|count| self.state.is_none_or(|state| state == count.state));
+        Some(wanted.map(|count| count.nodes).sum())
+    }
+}
+
 // === impl Group ===
 
 impl Group {

@@ -279,6 +279,30 @@ async fn a_store_opened_again_knows_everything() {
     assert!(SqliteStore::open(&folder.path().join("odd.db")).is_err());
 }
 
+/// Words are added to the index later than a report is acknowledged; a crash in between must not lose them.
+#[tokio::test]
+async fn what_was_acknowledged_before_a_crash_is_found_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("hub.db");
+    let store = SqliteStore::open(&path).unwrap();
+    assert_eq!(accept(&store, &arrival("n1", "a", 1, no_dns())).await, Ok(Outcome::Stored));
+    // What a crash leaves: the files as they are at this moment.
+    let left = folder.path().join("left.db");
+    for end in ["", "-wal"] {
+        let name = |path: &std::path::Path| format!("{}{end}", path.display());
+        std::fs::copy(name(&path), name(&left)).unwrap();
+    }
+    let again = SqliteStore::open(&left).unwrap();
+    assert_eq!(again.search(vec!["10.0.0.2".to_owned()], 5).await.unwrap().len(), 1);
+    // Numbers of what is forgotten are given again, to other words.
+    assert!(again.forget(name("n1")).await.unwrap().is_some());
+    let full = failed("disk-full", "The disk is full", "write: no space left on device");
+    assert_eq!(accept(&again, &arrival("n2", "a", 1, full)).await, Ok(Outcome::Stored));
+    for (word, found) in [("10.0.0.2", 0), ("space", 1)] {
+        assert_eq!(again.search(vec![word.to_owned()], 5).await.unwrap().len(), found, "{word}");
+    }
+}
+
 /// Many writers at once: everything that is acknowledged is there.
 async fn many(store: Arc<dyn Store>) {
     let mut writers = tokio::task::JoinSet::new();

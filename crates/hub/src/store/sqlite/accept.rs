@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::super::{Arrival, BundleRecord, Outcome, Refusal};
 use super::row::{self, Shown, micros};
+use super::words::Words;
 
 /// Boots remembered of one node. A machine that reboots more often between two prunings is in a loop, and its oldest boots
 /// tell nothing the newer ones do not.
@@ -22,68 +23,79 @@ struct Known {
     id: i64,
     body: i64,
     turn: i64,
-    digest: Vec<u8>,
-    key: Option<Vec<u8>>,
     boot: i64,
     sequence: i64,
-    shown: Shown,
+    /// The boot the report names, and its floor; nothing when it is heard of for the first time.
+    named_boot: Option<(i64, i64)>,
+    /// Whether the report is signed as those before it were.
+    key_fits: bool,
+    /// What it says now; nothing when the report says the same.
+    shown: Option<Shown>,
 }
 
-/// Stores a report, inside the transaction of its group. `changed` is set when a board would show it.
+/// What else comes of the reports of a group.
+#[derive(Default)]
+pub(super) struct Effects {
+    /// A board would show something else.
+    pub(super) changed: bool,
+    /// To be found by search.
+    pub(super) words: Vec<Words>,
+}
+
+/// Stores a report, inside the transaction of its group.
 pub(super) fn report(
     connection: &Connection,
     arrival: &Arrival,
-    changed: &mut bool,
+    effects: &mut Effects,
 ) -> rusqlite::Result<Result<Outcome, Refusal>> {
     let known = known(connection, arrival)?;
+    // Nearly all reports say what the one before them said.
+    if let Some(known) = known.as_ref().filter(|known| known.goes_on_with(arrival))
+        && log(connection, arrival, known.id, known.boot, known.body)?
+    {
+        beat(connection, arrival, known.id, known.boot)?;
+        return Ok(Ok(Outcome::Stored));
+    }
     if let Some(same) = seen(connection, arrival, known.as_ref())? {
         return Ok(if same { Ok(Outcome::Duplicate) } else { Err(Refusal::IdTaken) });
     }
     let Some(known) = known else {
-        first(connection, arrival)?;
-        *changed = true;
+        first(connection, arrival, effects)?;
         return Ok(Ok(Outcome::Stored));
     };
-    if known.key.is_some() && known.key != arrival.key {
+    if !known.key_fits {
         return Ok(Err(Refusal::WrongKey));
     }
-    let boot_name = arrival.identity.boot_id.as_deref().unwrap_or_default();
-    let boot: Option<(i64, i64)> = connection
-        .prepare_cached("SELECT id, floor FROM boots WHERE node = ?1 AND name = ?2")?
-        .query_row(params![known.id, boot_name], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()?;
     let sequence = arrival.sequence.cast_signed();
-    match boot {
+    match known.named_boot {
         Some((boot, floor)) if boot != known.boot || sequence <= known.sequence => {
             if sequence <= floor {
                 return Ok(Err(Refusal::Replay));
             }
-            let body = if known.digest == arrival.digest {
-                known.body
-            } else {
-                add_body(connection, known.id, arrival, Kind::Late)?
+            let body = match known.shown {
+                None => known.body,
+                Some(_) => add_body(connection, known.id, arrival, Kind::Late, effects)?,
             };
             log(connection, arrival, known.id, boot, body)?;
             return Ok(Ok(Outcome::Late));
         }
         _ => {}
     }
-    let boot = match boot {
-        Some((boot, _)) => boot,
-        None => add_boot(connection, known.id, boot_name)?,
+    let boot = if let Some((boot, _)) = known.named_boot {
+        boot
+    } else {
+        let boot = add_boot(connection, known.id, boot_name(arrival))?;
+        forget_boots(connection, known.id)?;
+        boot
     };
     let mut body = known.body;
-    if known.digest != arrival.digest {
-        let kind = if same(&known.shown, arrival) { Kind::SameVerdict } else { Kind::Turn };
-        body = add_body(connection, known.id, arrival, kind)?;
+    if let Some(shown) = &known.shown {
+        let kind = if same(shown, arrival) { Kind::SameVerdict } else { Kind::Turn };
+        body = add_body(connection, known.id, arrival, kind, effects)?;
         present(connection, &known, arrival, body, kind)?;
-        *changed = true;
+        effects.changed = true;
     }
-    connection
-        .prepare_cached(
-            "UPDATE pulses SET last_seen = ?2, time = ?3, boot = ?4, sequence = ?5, reports = reports + 1 WHERE node = ?1",
-        )?
-        .execute(params![known.id, micros(arrival.received), micros(arrival.time), boot, sequence])?;
+    beat(connection, arrival, known.id, boot)?;
     log(connection, arrival, known.id, boot, body)?;
     Ok(Ok(Outcome::Stored))
 }
@@ -106,19 +118,23 @@ pub(super) fn bundle(connection: &Connection, bundle: &BundleRecord) -> rusqlite
 fn known(connection: &Connection, arrival: &Arrival) -> rusqlite::Result<Option<Known>> {
     connection
         .prepare_cached(
-            "SELECT n.id, n.body, n.turn, n.digest, n.key, p.boot, p.sequence, n.state, n.cause, n.title, n.phase, \
-             n.confidence FROM nodes n JOIN pulses p ON p.node = n.id WHERE n.name = ?1",
+            "SELECT n.id, n.body, n.turn, n.digest, n.key, p.boot, p.sequence, b.id, b.floor, n.state, n.cause, n.title, \
+             n.phase, n.confidence FROM nodes n JOIN pulses p ON p.node = n.id \
+             LEFT JOIN boots b ON b.node = n.id AND b.name = ?2 WHERE n.name = ?1",
         )?
-        .query_row([arrival.node.as_str()], |row| {
+        .query_row([arrival.node.as_str(), boot_name(arrival)], |row| {
+            let key = row.get_ref(4)?.as_blob_or_null()?;
+            let same_body = row.get_ref(3)?.as_blob()? == arrival.digest;
+            let named_boot: Option<i64> = row.get(7)?;
             Ok(Known {
                 id: row.get(0)?,
                 body: row.get(1)?,
                 turn: row.get(2)?,
-                digest: row.get(3)?,
-                key: row.get(4)?,
                 boot: row.get(5)?,
                 sequence: row.get(6)?,
-                shown: Shown::read(row, 7)?,
+                named_boot: named_boot.map(|boot| Ok::<_, rusqlite::Error>((boot, row.get(8)?))).transpose()?,
+                key_fits: key.is_none() || key == arrival.key.as_deref(),
+                shown: if same_body { None } else { Some(Shown::read(row, 9)?) },
             })
         })
         .optional()
@@ -141,7 +157,8 @@ fn seen(connection: &Connection, arrival: &Arrival, known: Option<&Known>) -> ru
     }))
 }
 
-fn first(connection: &Connection, arrival: &Arrival) -> rusqlite::Result<()> {
+fn first(connection: &Connection, arrival: &Arrival, effects: &mut Effects) -> rusqlite::Result<()> {
+    effects.changed = true;
     let verdict = &arrival.verdict;
     connection
         .prepare_cached(
@@ -163,11 +180,11 @@ fn first(connection: &Connection, arrival: &Arrival) -> rusqlite::Result<()> {
             arrival.key,
         ])?;
     let node = connection.last_insert_rowid();
-    let body = add_body(connection, node, arrival, Kind::Turn)?;
+    let body = add_body(connection, node, arrival, Kind::Turn, effects)?;
     connection
         .prepare_cached("UPDATE nodes SET body = ?2, turn = ?2 WHERE id = ?1")?
         .execute([node, body])?;
-    let boot = add_boot(connection, node, arrival.identity.boot_id.as_deref().unwrap_or_default())?;
+    let boot = add_boot(connection, node, boot_name(arrival))?;
     connection.prepare_cached("INSERT INTO pulses VALUES (?1, ?2, ?3, ?4, ?5, 1)")?.execute(params![
         node,
         micros(arrival.received),
@@ -175,7 +192,7 @@ fn first(connection: &Connection, arrival: &Arrival) -> rusqlite::Result<()> {
         boot,
         arrival.sequence.cast_signed()
     ])?;
-    log(connection, arrival, node, boot, body)
+    log(connection, arrival, node, boot, body).map(drop)
 }
 
 /// Makes the report what the node says now.
@@ -213,7 +230,13 @@ fn present(
         .map(drop)
 }
 
-fn add_body(connection: &Connection, node: i64, arrival: &Arrival, kind: Kind) -> rusqlite::Result<i64> {
+fn add_body(
+    connection: &Connection,
+    node: i64,
+    arrival: &Arrival,
+    kind: Kind,
+    effects: &mut Effects,
+) -> rusqlite::Result<i64> {
     let verdict = &arrival.verdict;
     connection
         .prepare_cached(
@@ -234,9 +257,7 @@ fn add_body(connection: &Connection, node: i64, arrival: &Arrival, kind: Kind) -
             row::pack(&arrival.report)?,
         ])?;
     let body = connection.last_insert_rowid();
-    connection
-        .prepare_cached("INSERT INTO words (rowid, text) VALUES (?1, ?2)")?
-        .execute(params![body, arrival.words])?;
+    effects.words.push((body, arrival.words.clone()));
     Ok(body)
 }
 
@@ -244,19 +265,30 @@ fn add_boot(connection: &Connection, node: i64, name: &str) -> rusqlite::Result<
     connection
         .prepare_cached("INSERT INTO boots (node, name) VALUES (?1, ?2)")?
         .execute(params![node, name])?;
-    let boot = connection.last_insert_rowid();
+    Ok(connection.last_insert_rowid())
+}
+
+fn forget_boots(connection: &Connection, node: i64) -> rusqlite::Result<()> {
     connection
         .prepare_cached(
             "DELETE FROM boots WHERE id IN (SELECT id FROM boots WHERE node = ?1 ORDER BY id DESC LIMIT -1 OFFSET ?2)",
         )?
-        .execute([node, MAX_BOOTS])?;
-    Ok(boot)
+        .execute([node, MAX_BOOTS])
+        .map(drop)
 }
 
-fn log(connection: &Connection, arrival: &Arrival, node: i64, boot: i64, body: i64) -> rusqlite::Result<()> {
-    connection
+/// Adds a report to the log of all; says whether it is the first with its id.
+fn log(
+    connection: &Connection,
+    arrival: &Arrival,
+    node: i64,
+    boot: i64,
+    body: i64,
+) -> rusqlite::Result<bool> {
+    let added = connection
         .prepare_cached(
-            "INSERT INTO reports (id, node, boot, sequence, time, received, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            "INSERT INTO reports (id, node, boot, sequence, time, received, body) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) \
+             ON CONFLICT (id) DO NOTHING",
         )?
         .execute(params![
             arrival.id.as_bytes(),
@@ -266,8 +298,28 @@ fn log(connection: &Connection, arrival: &Arrival, node: i64, boot: i64, body: i
             micros(arrival.time),
             micros(arrival.received),
             body
+        ])?;
+    Ok(added > 0)
+}
+
+/// The node was heard.
+fn beat(connection: &Connection, arrival: &Arrival, node: i64, boot: i64) -> rusqlite::Result<()> {
+    connection
+        .prepare_cached(
+            "UPDATE pulses SET last_seen = ?2, time = ?3, boot = ?4, sequence = ?5, reports = reports + 1 WHERE node = ?1",
+        )?
+        .execute(params![
+            node,
+            micros(arrival.received),
+            micros(arrival.time),
+            boot,
+            arrival.sequence.cast_signed()
         ])
         .map(drop)
+}
+
+fn boot_name(arrival: &Arrival) -> &str {
+    arrival.identity.boot_id.as_deref().unwrap_or_default()
 }
 
 fn same(shown: &Shown, arrival: &Arrival) -> bool {
@@ -281,4 +333,16 @@ fn same(shown: &Shown, arrival: &Arrival) -> bool {
 fn identity(arrival: &Arrival) -> rusqlite::Result<String> {
     serde_json::to_string(&arrival.identity)
         .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Whether the report is the next of the present boot and says what the last one said.
+    fn goes_on_with(&self, arrival: &Arrival) -> bool {
+        self.key_fits
+            && self.shown.is_none()
+            && self.named_boot.is_some_and(|(boot, _)| boot == self.boot)
+            && arrival.sequence.cast_signed() > self.sequence
+    }
 }

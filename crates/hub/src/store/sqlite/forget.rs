@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::super::Pruned;
-use super::progress;
 use super::row::micros;
+use super::{progress, words};
 use crate::name::NodeName;
 
 /// Rows forgotten in one transaction: some milliseconds of work.
@@ -47,6 +47,7 @@ pub(super) fn old(
     for body in &bodies {
         remove_body(connection, *body)?;
     }
+    words::forgotten(connection)?;
     pruned.turns = bodies.len() as u64;
     progress::prune(connection, limit, PORTION)?;
     pruned.bundles = connection
@@ -69,6 +70,7 @@ pub(super) fn node(connection: &Connection, name: &NodeName) -> rusqlite::Result
     for body in bodies {
         remove_body(connection, body)?;
     }
+    words::forgotten(connection)?;
     for table in ["reports", "boots", "pulses"] {
         connection.execute(&format!("DELETE FROM {table} WHERE node = ?1"), [id])?;
     }

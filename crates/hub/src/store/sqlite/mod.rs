@@ -4,10 +4,12 @@
 //! more is coming in, the cheaper each report gets. Readers never wait for it (write-ahead log).
 
 mod accept;
+mod carry;
 mod forget;
 mod progress;
 mod read;
 mod row;
+mod words;
 mod writer;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +19,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_model::in_place::Progress;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use tokio::sync::Semaphore;
 
@@ -31,6 +34,12 @@ use crate::name::NodeName;
 const FORMAT: i64 = 1;
 /// More readers than cores do not read faster.
 const READERS: usize = 4;
+/// Statements kept ready by each connection: all there are.
+const STATEMENTS: usize = 64;
+/// Pages kept in memory, in KiB (a negative number means these): what reports change again and again, the indexes of ten
+/// thousands of nodes. A reader has to read pages anew whenever something was written, so that more is of no use to it.
+const WRITER_CACHE: i64 = -16_384;
+const READER_CACHE: i64 = -2048;
 /// How long a statement waits for a lock somebody else holds, such as an operator's `sqlite3`.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -48,6 +57,14 @@ struct Readers {
     idle: Mutex<Vec<Connection>>,
 }
 
+/// What holds for every connection.
+fn prepared(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(LOCK_PATIENCE)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    // Else a statement is planned anew for every value it is given.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
+}
+
 // === impl SqliteStore ===
 
 impl SqliteStore {
@@ -56,11 +73,11 @@ impl SqliteStore {
         let place = || path.display().to_string();
         let failed = |source: rusqlite::Error| StoreError::Open { place: place(), source: Box::new(source) };
         let connection = Connection::open(path).map_err(failed)?;
-        connection.busy_timeout(LOCK_PATIENCE).map_err(failed)?;
+        prepared(&connection).map_err(failed)?;
         connection.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
         // An acknowledged report survives the power cut, not only the end of the process.
         connection.pragma_update(None, "synchronous", "full").map_err(failed)?;
-        connection.pragma_update(None, "cache_size", -16_384).map_err(failed)?;
+        connection.pragma_update(None, "cache_size", WRITER_CACHE).map_err(failed)?;
         let found: i64 =
             connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(failed)?;
         match found {
@@ -74,7 +91,9 @@ impl SqliteStore {
             FORMAT => {}
             _ => return Err(StoreError::Newer { place: place(), found, known: FORMAT }),
         }
-        connection.execute_batch(include_str!("progress.sql")).map_err(failed)?;
+        connection.execute_batch(include_str!("later.sql")).map_err(failed)?;
+        let catching_up = connection.unchecked_transaction().map_err(failed)?;
+        words::catch_up(&catching_up).and_then(|()| catching_up.commit()).map_err(failed)?;
         let readers = Readers {
             path: path.to_owned(),
             permits: Semaphore::new(READERS),
@@ -132,7 +151,10 @@ impl Store for SqliteStore {
     }
 
     fn search(&self, words: Vec<String>, limit: u32) -> Answer<'_, Vec<Hit>> {
-        self.read("search evidence", move |connection| read::search(connection, &words, limit))
+        Box::pin(async move {
+            self.writer.settle().await?;
+            self.read("search evidence", move |connection| read::search(connection, &words, limit)).await
+        })
     }
 
     fn add_bundle(&self, bundle: BundleRecord) -> Answer<'_, ()> {
@@ -184,8 +206,8 @@ impl Readers {
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(&self.path, flags)?;
-        connection.busy_timeout(LOCK_PATIENCE)?;
-        connection.pragma_update(None, "cache_size", -8_192)?;
+        prepared(&connection)?;
+        connection.pragma_update(None, "cache_size", READER_CACHE)?;
         Ok(connection)
     }
 

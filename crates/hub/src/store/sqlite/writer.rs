@@ -4,21 +4,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use landfall_model::chain;
 use rusqlite::{Connection, TransactionBehavior};
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::{Arrival, Outcome, Refusal, StoreError};
-use super::accept;
+use super::accept::{self, Effects};
+use super::carry::Carrier;
+use super::words::Backlog;
 
 /// Batches of reports that may wait. At the rate one machine writes this is less than a second of work; who comes beyond
 /// is told to try again, which costs less than letting everybody wait.
 const QUEUE: usize = 4096;
+/// The pause from one transaction with reports to the next. On a fast disk there would be thousands of small ones a second,
+/// each of which writes its pages anew; so what comes meanwhile goes into one. A report that comes after a pause does not wait.
+const PACE: Duration = Duration::from_millis(5);
 /// Reports in one transaction: enough to make the disk's delay small for each, few enough to be done in some milliseconds.
 const MAX_GROUP: usize = 1024;
-/// The write-ahead log is carried over into the file from this length on (pages of 4 KiB).
-const LOG_PAGES: i64 = 4096;
 
 type Task = Box<dyn FnOnce(&mut Connection, &AtomicU64) + Send>;
 /// Where the answer goes.
@@ -33,8 +37,23 @@ pub(super) struct Writer {
 }
 
 enum Job {
-    Accept { arrivals: Vec<Arrival>, done: Done },
+    Accept {
+        arrivals: Vec<Arrival>,
+        done: Done,
+    },
+    /// Words that wait are added to the index.
+    Settle {
+        done: oneshot::Sender<()>,
+    },
     Other(Task),
+}
+
+/// What the thread has.
+struct Desk {
+    connection: Connection,
+    backlog: Backlog,
+    carrier: Carrier,
+    version: Arc<AtomicU64>,
 }
 
 // === impl Writer ===
@@ -46,11 +65,16 @@ impl Writer {
         // Begins with the time, so that it grows across restarts as well.
         let start = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
         let version = Arc::new(AtomicU64::new(start));
-        let shown = Arc::clone(&version);
         connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(|source| opened(Box::new(source)))?;
+        let desk = Desk {
+            connection,
+            backlog: Backlog::default(),
+            carrier: Carrier::start(path)?,
+            version: Arc::clone(&version),
+        };
         thread::Builder::new()
             .name("store-writer".to_owned())
-            .spawn(move || write(connection, jobs, &shown))
+            .spawn(move || desk.write(jobs))
             .map_err(|source| opened(Box::new(source)))?;
         Ok(Self { queue, version })
     }
@@ -89,77 +113,118 @@ impl Writer {
         self.queue.send(Job::Other(task)).await.map_err(|_| StoreError::Closed)?;
         result.await.map_err(|_| StoreError::Closed)?
     }
+
+    /// Has every report that was acknowledged found by search.
+    pub(super) async fn settle(&self) -> Result<(), StoreError> {
+        let (done, settled) = oneshot::channel();
+        self.queue.send(Job::Settle { done }).await.map_err(|_| StoreError::Closed)?;
+        settled.await.map_err(|_| StoreError::Closed)
+    }
 }
 
-fn write(mut connection: Connection, mut jobs: mpsc::Receiver<Job>, version: &AtomicU64) {
-    let mut next = None;
-    while let Some(job) = next.take().or_else(|| jobs.blocking_recv()) {
-        match job {
-            Job::Other(task) => task(&mut connection, version),
-            Job::Accept { arrivals, done } => {
-                let mut count = arrivals.len();
-                let mut group = vec![(arrivals, done)];
-                while count < MAX_GROUP {
-                    match jobs.try_recv() {
-                        Ok(Job::Accept { arrivals, done }) => {
-                            count += arrivals.len();
-                            group.push((arrivals, done));
-                        }
-                        Ok(other) => {
-                            next = Some(other);
-                            break;
-                        }
-                        Err(_) => break,
-                    }
+// === impl Desk ===
+
+impl Desk {
+    fn write(mut self, mut jobs: mpsc::Receiver<Job>) {
+        let mut next = None;
+        let mut last: Option<Instant> = None;
+        while let Some(job) = next.take().or_else(|| jobs.blocking_recv()) {
+            match job {
+                Job::Other(task) => {
+                    // It may forget bodies whose words wait.
+                    self.settle();
+                    task(&mut self.connection, &self.version);
                 }
-                accept_group(&mut connection, group, version);
+                Job::Settle { done } => {
+                    self.settle();
+                    let _ = done.send(());
+                }
+                Job::Accept { arrivals, done } => {
+                    if let Some(rest) = last.and_then(|last| PACE.checked_sub(last.elapsed())) {
+                        // Nobody wakes it; if somebody did, the group would be smaller.
+                        thread::park_timeout(rest);
+                    }
+                    last = Some(Instant::now());
+                    let mut count = arrivals.len();
+                    let mut group = vec![(arrivals, done)];
+                    while count < MAX_GROUP {
+                        match jobs.try_recv() {
+                            Ok(Job::Accept { arrivals, done }) => {
+                                count += arrivals.len();
+                                group.push((arrivals, done));
+                            }
+                            Ok(other) => {
+                                next = Some(other);
+                                break;
+                            }
+                            Err(_) => break,
+                        }
+                    }
+                    self.accept(group);
+                }
             }
+            self.carrier.look(&self.connection);
         }
-        carry_over(&connection);
+        self.settle();
     }
-}
 
-fn accept_group(connection: &mut Connection, group: Vec<(Vec<Arrival>, Done)>, version: &AtomicU64) {
-    let mut changed = false;
-    let mut write = || -> rusqlite::Result<Vec<Verdicts>> {
-        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let mut all = Vec::with_capacity(group.len());
-        for (arrivals, _) in &group {
-            let taken = arrivals.iter().map(|arrival| accept::report(&transaction, arrival, &mut changed));
-            all.push(taken.collect::<rusqlite::Result<Verdicts>>()?);
-        }
-        transaction.commit()?;
-        Ok(all)
-    };
-    match write() {
-        Ok(all) => {
-            // Before anybody is told: who asks after the answer sees the change.
-            if changed {
-                version.fetch_add(1, Ordering::AcqRel);
+    fn accept(&mut self, group: Vec<(Vec<Arrival>, Done)>) {
+        let mut effects = Effects::default();
+        let settles = self.backlog.is_enough();
+        let mut write = || -> rusqlite::Result<Vec<Verdicts>> {
+            let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let mut all = Vec::with_capacity(group.len());
+            for (arrivals, _) in &group {
+                let taken =
+                    arrivals.iter().map(|arrival| accept::report(&transaction, arrival, &mut effects));
+                all.push(taken.collect::<rusqlite::Result<Verdicts>>()?);
             }
-            for ((_, done), verdicts) in group.into_iter().zip(all) {
-                // A sender that went away will send again and be told that it is a duplicate.
-                let _ = done.send(Ok(verdicts));
+            if settles {
+                self.backlog.write(&transaction)?;
             }
+            transaction.commit()?;
+            Ok(all)
+        };
+        let written = write();
+        if settles {
+            self.backlog.end(written.is_ok());
         }
-        Err(error) => {
-            tracing::error!(error = %chain(&error), "Reports could not be stored.");
-            let text = error.to_string();
-            for (_, done) in group {
-                let source = std::io::Error::other(text.clone());
-                let _ = done.send(Err(StoreError::failed("store reports")(source)));
+        match written {
+            Ok(all) => {
+                // Before anybody is told: who asks after the answer sees the change.
+                if effects.changed {
+                    self.version.fetch_add(1, Ordering::AcqRel);
+                }
+                self.backlog.add(effects.words);
+                for ((_, done), verdicts) in group.into_iter().zip(all) {
+                    // A sender that went away will send again and be told that it is a duplicate.
+                    let _ = done.send(Ok(verdicts));
+                }
+            }
+            Err(error) => {
+                tracing::error!(error = %chain(&error), "Reports could not be stored.");
+                let text = error.to_string();
+                for (_, done) in group {
+                    let source = std::io::Error::other(text.clone());
+                    let _ = done.send(Err(StoreError::failed("store reports")(source)));
+                }
             }
         }
     }
-}
 
-/// Carries a long write-ahead log over into the file, so that it can be used from its beginning again.
-fn carry_over(connection: &Connection) {
-    let pages = connection.query_row("PRAGMA wal_checkpoint(NOOP)", [], |row| row.get::<_, i64>(1));
-    if pages.is_ok_and(|pages| pages > LOG_PAGES) {
-        let done = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-        if let Err(error) = done {
-            tracing::warn!(error = %chain(&error), "The write-ahead log could not be carried over; it grows.");
+    fn settle(&mut self) {
+        if self.backlog.is_empty() {
+            return;
         }
+        let written = self.connection.transaction_with_behavior(TransactionBehavior::Immediate).and_then(
+            |transaction| {
+                self.backlog.write(&transaction)?;
+                transaction.commit()
+            },
+        );
+        if let Err(error) = &written {
+            tracing::error!(error = %chain(error), "Words could not be stored.");
+        }
+        self.backlog.end(written.is_ok());
     }
 }

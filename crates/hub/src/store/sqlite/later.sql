@@ -17,3 +17,6 @@ CREATE TABLE IF NOT EXISTS progress (
     data TEXT NOT NULL,
     PRIMARY KEY (attempt, sequence)
 ) STRICT, WITHOUT ROWID;
+
+-- One row: bodies with a higher number are not in `words` yet.
+CREATE TABLE IF NOT EXISTS indexed (body INTEGER NOT NULL) STRICT;
