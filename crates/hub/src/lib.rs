@@ -8,6 +8,7 @@ mod access;
 mod bundles;
 mod client;
 mod config;
+mod converse;
 mod http;
 mod hub;
 mod machine;

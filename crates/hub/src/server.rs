@@ -6,21 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use hyper::body::Incoming;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
 use jiff::Timestamp;
 use landfall_model::{Secret, chain};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
-use tower_service::Service as _;
 
 use crate::access::Access;
 use crate::bundles::BundleLimits;
 use crate::config::{Config, ConfigError, ObjectPlace, StorePlace};
+use crate::converse::converse;
 use crate::http::{self, Connection, Events};
 use crate::hub::Hub;
 use crate::objects::{ObjectError, Objects};
@@ -30,15 +25,12 @@ use crate::store::{PostgresStore, SqliteStore, Store, StoreError};
 use crate::tls::{Tls, TlsError};
 use crate::token::{TokenError, TokenKey};
 
-/// Connections at once. Each idle one costs some ten kilobytes.
+/// Connections at once. One that rests costs about a kilobyte, one that is answered some twenty.
 const MAX_CONNECTIONS: usize = 20_000;
-/// How long a client may take for its TLS handshake, and for the head of a request.
+/// How long a client may take for its TLS handshake.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
-const HEAD_PATIENCE: Duration = Duration::from_secs(30);
 /// How long requests that are under way may take once the hub is told to end.
 const DRAIN: Duration = Duration::from_secs(10);
-/// What is read from a connection at once; heads are bounded by it too.
-const READ_BUFFER: usize = 16 << 10;
 /// How often old things are forgotten, and the pause between two portions.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 const PRUNE_PAUSE: Duration = Duration::from_millis(50);
@@ -145,14 +137,15 @@ impl Server {
                 }
             )
         };
-        let drain = GracefulShutdown::new();
+        let ending = watch::Sender::new(());
         tokio::select! {
-            () = accept(&self.listener, self.tls.as_ref(), &router, &drain) => {}
+            () = accept(&self.listener, self.tls.as_ref(), &router, &ending) => {}
             _ = side => {}
             () = ended => {}
         }
         drop(self.listener);
-        if tokio::time::timeout(DRAIN, drain.shutdown()).await.is_err() {
+        ending.send_replace(());
+        if tokio::time::timeout(DRAIN, ending.closed()).await.is_err() {
             tracing::warn!("Some requests did not end in time and were dropped.");
         }
     }
@@ -163,7 +156,7 @@ fn read_key(path: &std::path::Path) -> Result<TokenKey, HubError> {
     TokenKey::new(Secret::new(key)).map_err(HubError::Key)
 }
 
-async fn accept(listener: &TcpListener, tls: Option<&Arc<Tls>>, router: &Router, drain: &GracefulShutdown) {
+async fn accept(listener: &TcpListener, tls: Option<&Arc<Tls>>, router: &Router, ending: &watch::Sender<()>) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         // Beyond the bound connections wait in the kernel's queue.
@@ -178,20 +171,24 @@ async fn accept(listener: &TcpListener, tls: Option<&Arc<Tls>>, router: &Router,
         };
         // Answers are small and waited for.
         let _ = stream.set_nodelay(true);
-        let (router, watcher) = (router.clone(), drain.watcher());
+        let (router, ended) = (router.clone(), ending.subscribe());
         let tls = tls.map(|tls| TlsAcceptor::from(tls.config()));
         tokio::spawn(async move {
             let _place = place;
             match tls {
                 None => {
                     let connection = Connection { peer: peer.ip(), certificate: None };
-                    converse(stream, connection, router, watcher).await;
+                    converse(stream, connection, router, ended).await;
                 }
+                // In a box, so that a connection without TLS does not pay for it.
                 Some(acceptor) => {
-                    if let Some((stream, certificate)) = handshake(acceptor, stream).await {
-                        let connection = Connection { peer: peer.ip(), certificate };
-                        converse(stream, connection, router, watcher).await;
-                    }
+                    Box::pin(async move {
+                        if let Some((stream, certificate)) = handshake(acceptor, stream).await {
+                            let connection = Connection { peer: peer.ip(), certificate };
+                            converse(stream, connection, router, ended).await;
+                        }
+                    })
+                    .await;
                 }
             }
         });
@@ -212,30 +209,6 @@ async fn handshake(acceptor: TlsAcceptor, stream: TcpStream) -> Option<(Encrypte
             None
         }
         Err(_) => None,
-    }
-}
-
-async fn converse(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    connection: Connection,
-    router: Router,
-    watcher: hyper_util::server::graceful::Watcher,
-) {
-    let service = hyper::service::service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(connection.clone());
-        router.clone().call(request)
-    });
-    let mut builder = Builder::new(TokioExecutor::new());
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(HEAD_PATIENCE).max_buf_size(READ_BUFFER);
-    builder
-        .http2()
-        .timer(TokioTimer::new())
-        .keep_alive_interval(HEAD_PATIENCE)
-        .max_concurrent_streams(100)
-        .max_header_list_size(16 << 10);
-    let serving = watcher.watch(builder.serve_connection(TokioIo::new(stream), service).into_owned());
-    if let Err(error) = serving.await {
-        tracing::debug!(error = %error, "A connection ended badly.");
     }
 }
 

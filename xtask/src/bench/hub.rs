@@ -13,6 +13,7 @@ use landfall_testkit::{Durability, Postgres, Process, free_port};
 use serde::Deserialize;
 use tempfile::TempDir;
 
+use super::share::Share;
 use super::{Bench, Better};
 use crate::shell;
 
@@ -22,7 +23,10 @@ pub(super) const SECONDS: u32 = 300;
 const EVERY_MS: u32 = 5000;
 const START: Duration = Duration::from_secs(60);
 /// Connections of the load that asks for as much as there is, its nodes and its reports.
-const FLOOD: [&str; 3] = ["64", "2000", "20000"];
+const FLOOD: [&str; 3] = ["64", "2000", "12000"];
+/// What of a core each of the hubs that are compared gets, in hundredths. Two of them with their database and the load need
+/// less than two cores then, so that the hub is what there is too little of, as it is where each has a machine of its own.
+const SHARE: u32 = 15;
 /// The same for a store with many nodes: each reports once.
 const LARGE: [&str; 3] = ["64", "100000", "100000"];
 /// How often each page is asked for.
@@ -159,26 +163,34 @@ fn large(bench: &Bench, bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// As many reports as one hub takes, and as two take. All share the machine's cores with the database and the load, so what
-/// each costs is told too.
+/// As many reports as one hub takes, and as two take. They share the machine's cores with the database and the load, so each
+/// hub is held to a part of a core; what each report costs is told too.
 fn replicas(bench: &Bench, bed: &Bed, postgres: &Postgres) -> Result<()> {
     let flood = |replicas: usize| -> Result<f64> {
         let store = postgres.database()?;
+        // Before the hubs, so that they are removed after them.
+        let shares = (0..replicas).map(|number| Share::of_a_core(&format!("hub-{number}"), SHARE));
+        let shares = shares.collect::<Result<Vec<_>>>();
+        let shares = shares.context("hold hubs to a part of a core; it takes root and control groups")?;
         let hubs = (0..replicas).map(|number| bed.hub(&format!("replica-{number}"), &store));
         let hubs = hubs.collect::<Result<Vec<_>>>()?;
+        for (hub, share) in hubs.iter().zip(&shares) {
+            share.take_in(hub.process.id())?;
+        }
         let addresses = hubs.iter().map(|hub| hub.address.as_str()).collect::<Vec<_>>().join(",");
         let database = postgres.id().context("a database that runs")?;
         let before = cpu_seconds(database)?;
+        let begun: f64 = hubs.iter().map(|hub| cpu_seconds(hub.process.id())).sum::<Result<f64>>()?;
         let [connections, nodes, reports] = FLOOD;
         let list = bed.path("flood");
         let seen: Seen = bed.ask(&["flood", &addresses, connections, nodes, reports, &list])?;
         let each = count(seen.acknowledged).max(1.0) / 1e6;
-        let own = hubs.iter().map(|hub| cpu_seconds(hub.process.id())).sum::<Result<f64>>()?;
+        let own = hubs.iter().map(|hub| cpu_seconds(hub.process.id())).sum::<Result<f64>>()? - begun;
         let stored: Kept = bed.ask(&["missing", &store, &list])?;
         ensure!(stored.missing == 0 && seen.refused == 0, "{} reports are missing", stored.missing);
         let rate = count(seen.acknowledged) / seen.seconds;
         eprintln!(
-            "{replicas} hubs: {rate:.0} reports a second; processor time a report: hubs {:.0} µs, database {:.0} µs",
+            "{replicas} hubs, {SHARE} % of a core each: {rate:.0} reports a second; processor time a report: hubs {:.0} µs, database {:.0} µs",
             own / each,
             (cpu_seconds(database)? - before) / each
         );

@@ -9,6 +9,7 @@ mod hub;
 mod journal;
 mod measure;
 mod redact;
+mod share;
 mod tunnel;
 
 use anyhow::Result;

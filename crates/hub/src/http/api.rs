@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::io::ReaderStream;
 
 use super::asking::Asking;
-use super::{Answer, Operation, Served, body, events, progress};
+use super::{Answer, Operation, Rests, Served, body, events, progress};
 use crate::access::Wish;
 use crate::bundles::{LogFile, LogPage, LogQuery};
 use crate::hub::{BatchItem, CauseTrend, Found, MAX_BATCH, NewToken, NodeView};
@@ -169,7 +169,11 @@ async fn reports(
         }
         "application/json" | "application/cloudevents+json" | "" => {
             let content = body::whole(content, crate::receive::MAX_REPORT).await?;
-            Ok(Json(served.hub.report(&caller, packing, content).await?).into_response())
+            let receipt = served.hub.report(&caller, packing, content).await?;
+            let mut answer = Json(receipt).into_response();
+            // Nodes report every now and then; the connection rests meanwhile.
+            answer.extensions_mut().insert(Rests);
+            Ok(answer)
         }
         _ => Err(Problem::new(
             415,

@@ -38,6 +38,11 @@ pub(crate) struct Served {
     pub(crate) events: Events,
 }
 
+/// Goes with an answer after which nothing of the request is left unread and little is left to send: the connection may rest
+/// until the next request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rests;
+
 /// All routes of the hub.
 pub(crate) fn router(hub: Arc<Hub>, events: Events) -> Router {
     let mut router = Router::new();

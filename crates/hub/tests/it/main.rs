@@ -4,6 +4,7 @@
 mod access;
 mod api;
 mod bed;
+mod connections;
 mod hostile;
 mod page;
 mod progress;

@@ -1,0 +1,277 @@
+//! One connection, from its first byte to its end.
+//!
+//! What the HTTP library keeps for a connection (two buffers of 8 KB and its own state) is given back while nothing is being
+//! asked: ten thousand nodes that report every few seconds over connections they keep are idle nearly always. Between two
+//! reports there is only the socket and a few bytes for what comes next.
+
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, Response, Version, header};
+use bytes::{Buf as _, Bytes};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::sync::watch;
+use tower_service::Service as _;
+
+use crate::http::{Connection, Rests};
+
+/// How long a connection may say nothing, and how long a client may take for the head of a request.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// What is read from a connection at once; heads are bounded by it too.
+const READ_BUFFER: usize = 16 << 10;
+/// What of a request is read before the HTTP library is called for it.
+const FIRST: usize = 64;
+/// How every HTTP/2 connection begins, and no request of HTTP/1 does.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// Streams of one HTTP/2 connection, and the bytes of their heads.
+const MAX_STREAMS: u32 = 100;
+const MAX_HEADERS: u32 = 16 << 10;
+
+/// Told when the hub ends: what was begun is finished, and nothing new is begun.
+pub(crate) type Ended = watch::Receiver<()>;
+
+/// A stream and what was read from it already.
+struct Rewound<S> {
+    begun: Bytes,
+    stream: S,
+    mood: Arc<Mood>,
+}
+
+/// What is seen of a conversation from outside of the HTTP library.
+#[derive(Debug, Default)]
+struct Mood {
+    /// A request is being answered.
+    busy: AtomicBool,
+    /// The last answer says that the connection may rest.
+    rests: AtomicBool,
+    /// The client does not take what is sent to it.
+    stuck: AtomicBool,
+}
+
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, std::convert::Infallible>> + Send>>;
+
+/// Serves a connection until its end.
+pub(crate) async fn converse<S>(mut stream: S, connection: Connection, router: Router, mut ended: Ended)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mut begun = Bytes::new();
+    loop {
+        if begun.is_empty() {
+            let first = tokio::select! {
+                first = tokio::time::timeout(PATIENCE, first_bytes(&mut stream)) => first,
+                _ = ended.changed() => return,
+            };
+            match first {
+                Ok(Ok(first)) if !first.is_empty() => begun = first,
+                // It ended, broke, or said nothing for too long.
+                _ => return,
+            }
+        }
+        let (router, connection, ended) = (router.clone(), connection.clone(), ended.clone());
+        // In a box: what waits between two requests must be small.
+        if begun.starts_with(PREFACE) {
+            return Box::pin(streams(begun, stream, connection, router, ended)).await;
+        }
+        let rested = Box::pin(requests(begun, stream, connection, router, ended)).await;
+        let Some(rest) = rested else { return };
+        (begun, stream) = rest;
+    }
+}
+
+/// The first bytes of what comes next: as many as tell HTTP/2 from HTTP/1. None at the end of the connection.
+async fn first_bytes(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes> {
+    let mut first = [0; FIRST];
+    let mut length = 0;
+    loop {
+        let read = stream.read(&mut first[length..]).await?;
+        length += read;
+        let undecided = length < PREFACE.len() && PREFACE.starts_with(&first[..length]);
+        if read == 0 || !undecided {
+            return Ok(Bytes::copy_from_slice(&first[..length]));
+        }
+    }
+}
+
+/// HTTP/2, until the end of the connection.
+async fn streams<S>(begun: Bytes, stream: S, connection: Connection, router: Router, mut ended: Ended)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mood = Arc::new(Mood::default());
+    let service = hyper::service::service_fn(move |request| answer(request, &connection, &router));
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PATIENCE)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEADERS);
+    let mut serving = pin!(builder.serve_connection(TokioIo::new(Rewound { begun, stream, mood }), service));
+    let done = tokio::select! {
+        done = serving.as_mut() => done,
+        _ = ended.changed() => {
+            serving.as_mut().graceful_shutdown();
+            serving.await
+        }
+    };
+    tell(done);
+}
+
+/// HTTP/1, until the connection ends, or rests: then the stream comes back with what was read of the next request.
+async fn requests<S>(
+    begun: Bytes,
+    stream: S,
+    connection: Connection,
+    router: Router,
+    mut ended: Ended,
+) -> Option<(Bytes, S)>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let mood = Arc::new(Mood::default());
+    let seen = Arc::clone(&mood);
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| -> Answering {
+        let mood = Arc::clone(&seen);
+        mood.busy.store(true, Ordering::Relaxed);
+        let may_rest =
+            request.version() == Version::HTTP_11 && !request.headers().contains_key(header::CONNECTION);
+        let answering = answer(request, &connection, &router);
+        Box::pin(async move {
+            let answered = answering.await;
+            let rests = answered.as_ref().is_ok_and(|answer| answer.extensions().get::<Rests>().is_some());
+            mood.rests.store(may_rest && rests, Ordering::Relaxed);
+            mood.busy.store(false, Ordering::Relaxed);
+            answered
+        })
+    });
+    let mut builder = http1::Builder::new();
+    builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(READ_BUFFER);
+    let io = TokioIo::new(Rewound { begun, stream, mood: Arc::clone(&mood) });
+    let mut serving = builder.serve_connection(io, service);
+    let mut ending = pin!(ended.changed());
+    let mut told = false;
+    let done = std::future::poll_fn(|context| {
+        if !told && ending.as_mut().poll(context).is_ready() {
+            told = true;
+            Pin::new(&mut serving).graceful_shutdown();
+        }
+        if let Poll::Ready(done) = serving.poll_without_shutdown(context) {
+            return Poll::Ready(done.map(|()| false));
+        }
+        if !told && mood.may_rest() {
+            // Between two requests this ends it at once and says nothing to the client; only then is it taken up again. In
+            // any other state it is a connection that ends after this answer.
+            told = true;
+            Pin::new(&mut serving).graceful_shutdown();
+            return serving.poll_without_shutdown(context).map_ok(|()| true);
+        }
+        Poll::Pending
+    });
+    match done.await {
+        Ok(true) => {
+            let parts = serving.into_parts();
+            let Rewound { begun, stream, .. } = parts.io.into_inner();
+            let next =
+                if begun.is_empty() { parts.read_buf } else { [parts.read_buf, begun].concat().into() };
+            Some((next, stream))
+        }
+        Ok(false) => {
+            // It is closed anyway.
+            let mut stream = serving.into_parts().io.into_inner().stream;
+            let _ = tokio::time::timeout(PATIENCE, stream.shutdown()).await;
+            None
+        }
+        Err(error) => {
+            tell(Err(error));
+            None
+        }
+    }
+}
+
+fn answer(
+    mut request: Request<Incoming>,
+    connection: &Connection,
+    router: &Router,
+) -> impl Future<Output = Result<Response<Body>, std::convert::Infallible>> + Send + use<> {
+    request.extensions_mut().insert(connection.clone());
+    router.clone().call(request)
+}
+
+fn tell(done: hyper::Result<()>) {
+    if let Err(error) = done {
+        tracing::debug!(error = %error, "A connection ended badly.");
+    }
+}
+
+// === impl Mood ===
+
+impl Mood {
+    fn may_rest(&self) -> bool {
+        self.rests.load(Ordering::Relaxed)
+            && !self.busy.load(Ordering::Relaxed)
+            && !self.stuck.load(Ordering::Relaxed)
+    }
+}
+
+// === impl Rewound ===
+
+impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.begun.is_empty() {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        let length = self.begun.len().min(buffer.remaining());
+        buffer.put_slice(&self.begun[..length]);
+        self.begun.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Rewound<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.mood.stuck.store(written.is_pending(), Ordering::Relaxed);
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
+        self.mood.stuck.store(written.is_pending(), Ordering::Relaxed);
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        self.mood.stuck.store(flushed.is_pending(), Ordering::Relaxed);
+        flushed
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
