@@ -1,40 +1,30 @@
 //! A machine in memory: disk, systemd, cluster, registry and daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
-use jiff::Timestamp;
-use landfall_cluster::NodeFacts;
-use landfall_fetch::{Algorithm, Answer, Body, Digest, Exchange, FetchError, Saved};
 use landfall_model::Secret;
 use landfall_model::step::Outcome;
 use landfall_steps::durable::simulated::{Aftermath, Data, Moment, Names, SimulatedDisk};
-use landfall_steps::durable::{self, Access, Disk};
-use landfall_steps::{BootId, BootIdError};
-use serde_json::{Value, json};
+use landfall_steps::durable::{self, Access, Disk as _};
+use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use super::kubelet::Life;
 use crate::flavour::Flavour;
-use crate::places::{MACHINE_CONFIG, MACHINE_CONFIG_DONE};
 use crate::request::{ClusterUse, Request, SEED_LABEL};
 use crate::run::{self, Attempt, RunError};
 use crate::units;
-use crate::world::{Command, Ended, NoAnswer, Tied, Trust, World};
+use crate::world::World as _;
 
 const MAX_STARTS: usize = 60;
-const NODE: &str = "n1";
+pub(super) const NODE: &str = "n1";
 const TOKEN: &str = "Bearer a-token-of-some-length";
-const PASSWORD: &str = "a-password-spent-once";
-const NEW_KUBECONFIG: &str = "/etc/kubernetes/kubeconfig";
+pub(super) const PASSWORD: &str = "a-password-spent-once";
+pub(super) const NEW_KUBECONFIG: &str = "/etc/kubernetes/kubeconfig";
 const OLD_STATE: &str = "/var/lib/kubelet";
-
-/// How long the progress endpoint takes to answer.
-const ANSWER: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -65,28 +55,28 @@ pub(super) struct End {
 #[derive(Clone, Debug)]
 pub(super) struct Machine {
     flavour: Flavour,
-    fault: Fault,
-    disk: SimulatedDisk,
+    pub(super) fault: Fault,
+    pub(super) disk: SimulatedDisk,
     rest: Arc<Mutex<Rest>>,
 }
 
 /// What is not on the disk, or too large for it.
 #[derive(Clone, Debug)]
-struct Rest {
-    boots: u32,
-    labels: BTreeMap<String, String>,
+pub(super) struct Rest {
+    pub(super) boots: u32,
+    pub(super) labels: BTreeMap<String, String>,
     /// The boot the kubelet runs in.
-    kubelet: Option<u32>,
+    pub(super) kubelet: Option<u32>,
     /// Folders and links.
-    trees: BTreeSet<PathBuf>,
-    applied: u32,
-    downloads: u32,
-    halves: Vec<(String, u32)>,
+    pub(super) trees: BTreeSet<PathBuf>,
+    pub(super) applied: u32,
+    pub(super) downloads: u32,
+    pub(super) halves: Vec<(String, u32)>,
     /// States the cluster was shown.
-    shown: Vec<String>,
+    pub(super) shown: Vec<String>,
     /// Whether the progress endpoint answers, and the numbers of the events it took.
-    endpoint: bool,
-    progress: Vec<u64>,
+    pub(super) endpoint: bool,
+    pub(super) progress: Vec<u64>,
 }
 
 // === impl Crash ===
@@ -313,7 +303,7 @@ impl Machine {
         End { outcome, applied, new_life: self.life() == Life::New, labelled: self.is_labelled() }
     }
 
-    fn files(&self, dir: &Path) -> Vec<PathBuf> {
+    pub(super) fn files(&self, dir: &Path) -> Vec<PathBuf> {
         let mut found = Vec::new();
         for name in self.disk.names(dir).unwrap_or_default() {
             let path = dir.join(name);
@@ -330,7 +320,7 @@ impl Machine {
         self.disk.peek(Path::new(path)).map(|bytes| String::from_utf8(bytes).unwrap())
     }
 
-    fn rest(&self) -> MutexGuard<'_, Rest> {
+    pub(super) fn rest(&self) -> MutexGuard<'_, Rest> {
         self.rest.lock().unwrap()
     }
 
@@ -357,288 +347,4 @@ impl Machine {
         };
         Secret::new(secret.to_string().into_bytes())
     }
-
-    fn answer(url: &str) -> Answer {
-        let body = match url {
-            "https://ignition/broken" => b"{}".to_vec(),
-            "https://ignition/" => ignition(),
-            _ if url.starts_with("https://bootstrap/?") => payload(),
-            _ if url.contains("/manifests/") => manifest(),
-            _ if url.contains("/blobs/") => layer(),
-            _ => Vec::new(),
-        };
-        Answer { status: 200, headers: Vec::new(), body }
-    }
-
-    /// The daemon, as far as its contract goes: input, `.bak`, reboot.
-    fn daemon(&self) -> io::Result<Ended> {
-        if self.fault == Fault::Apply {
-            return Ok(Ended { code: Some(1), tail: "it does not fit".to_owned() });
-        }
-        let config = self.disk.read(Path::new(MACHINE_CONFIG), 1 << 20)?;
-        let config: Value = serde_json::from_slice(&config).unwrap();
-        let files = config["spec"]["config"]["storage"]["files"].as_array().unwrap();
-        assert_eq!(files.len(), 2, "the two files were added");
-        let write = |path: &str| {
-            durable::write(&self.disk, Path::new(path), b"new", Access::PRIVATE).map_err(|error| error.source)
-        };
-        write("/etc/machine-config-daemon/node-annotations.json")?;
-        if self.fault == Fault::DaemonDiesWithMachine {
-            // As a power cut, but without one: the process ends with the machine.
-            return Err(io::ErrorKind::Interrupted.into());
-        }
-        write(NEW_KUBECONFIG)?;
-        durable::publish(&self.disk, Path::new(MACHINE_CONFIG), Path::new(MACHINE_CONFIG_DONE))
-            .map_err(|error| error.source)?;
-        self.rest().applied += 1;
-        Ok(Ended { code: Some(0), tail: String::new() })
-    }
-
-    fn half(&self, name: &str) -> io::Result<Ended> {
-        if self.fault == Fault::Apply {
-            return Ok(Ended { code: Some(2), tail: "a task failed".to_owned() });
-        }
-        let boots = self.boots();
-        if name == "kube" {
-            durable::create_dir(&self.disk, Path::new("/etc/kubernetes"), Access::PRIVATE_DIR)
-                .map_err(|error| error.source)?;
-            durable::write(&self.disk, Path::new(NEW_KUBECONFIG), b"new", Access::PRIVATE)
-                .map_err(|error| error.source)?;
-        }
-        self.disk.effect(name, || {
-            let mut rest = self.rest();
-            assert!(
-                name != "kube" || rest.halves.iter().any(|(half, boot)| half == "base" && *boot < boots),
-                "the second half ran without a reboot after the first"
-            );
-            rest.halves.push((name.to_owned(), boots));
-            // Scripts that were cut off are run again, from their beginning; what counts is that they ended well once.
-            rest.applied = u32::from(rest.halves.iter().any(|(half, _)| half == "kube"));
-        })?;
-        Ok(Ended { code: Some(0), tail: String::new() })
-    }
-}
-
-impl World for Machine {
-    fn disk(&self) -> Arc<dyn Disk> {
-        Arc::new(self.disk.clone())
-    }
-
-    fn place(&self, path: &Path) -> PathBuf {
-        path.to_owned()
-    }
-
-    fn boot(&self) -> Result<BootId, BootIdError> {
-        BootId::parse(&format!("b-{:x}", self.rest().boots))
-    }
-
-    fn now(&self) -> Timestamp {
-        "2026-01-02T03:04:05Z".parse().unwrap()
-    }
-
-    fn uptime(&self) -> Duration {
-        Duration::from_secs(60)
-    }
-
-    async fn exchange(&self, _: &Trust, question: &Exchange) -> Result<Answer, FetchError> {
-        if question.url.ends_with("/upiworker")
-            && let Some(Body::Bytes(body)) = &question.body
-        {
-            if !self.rest().endpoint {
-                return Ok(Answer { status: 503, headers: Vec::new(), body: Vec::new() });
-            }
-            let told: Value = serde_json::from_slice(body).unwrap();
-            self.rest().progress.push(told["sequence"].as_u64().unwrap());
-            // Taken long before the answer is there; the work goes on meanwhile.
-            tokio::time::sleep(ANSWER).await;
-        }
-        Ok(Self::answer(&question.url))
-    }
-
-    async fn download(&self, trust: &Trust, question: &Exchange, file: &Path) -> Result<Saved, FetchError> {
-        let answer = Self::answer(&question.url);
-        if !question.url.contains("/blobs/") {
-            assert!(matches!(trust, Trust::Only(_)), "I1: only the given authorities count");
-            self.rest().downloads += 1;
-        }
-        let digest = Digest::of(Algorithm::Sha256, &answer.body);
-        let length = answer.body.len() as u64;
-        durable::write(&self.disk, file, &answer.body, Access::PRIVATE)
-            .map_err(|source| FetchError::Publish { path: file.to_owned(), source })?;
-        Ok(Saved { answer, file: Some((digest, length)) })
-    }
-
-    fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
-        Ok(Box::new(io::Cursor::new(self.disk.read(path, 1 << 24)?)))
-    }
-
-    fn free_bytes(&self, _: &Path) -> io::Result<u64> {
-        Ok(1 << 40)
-    }
-
-    fn exists(&self, path: &Path) -> io::Result<bool> {
-        if self.disk.is_off() {
-            return Err(io::ErrorKind::Other.into());
-        }
-        let has_files = !self.files(path).is_empty();
-        Ok(has_files || self.disk.peek(path).is_some() || self.rest().trees.contains(path))
-    }
-
-    fn tied(&self, _: &Path) -> io::Result<Option<Tied>> {
-        Ok(None)
-    }
-
-    fn set_aside(&self, from: &Path, to: &Path) -> io::Result<()> {
-        if self.disk.peek(from).is_some() {
-            return durable::publish(&self.disk, from, to).map_err(|error| error.source);
-        }
-        for file in self.files(from) {
-            let target = to.join(file.strip_prefix(from).unwrap());
-            durable::create_dir(&self.disk, target.parent().unwrap(), Access::PRIVATE_DIR)
-                .map_err(|error| error.source)?;
-            let bytes = self.disk.read(&file, 1 << 20)?;
-            // A folder of one file, so that moving it is one operation.
-            durable::write(&self.disk, &target, &bytes, Access::PRIVATE).map_err(|error| error.source)?;
-            durable::remove(&self.disk, &file).map_err(|error| error.source)?;
-        }
-        self.disk.effect(&format!("move {}", from.display()), || {
-            let mut rest = self.rest();
-            if rest.trees.remove(from) {
-                rest.trees.insert(to.to_owned());
-            }
-        })
-    }
-
-    fn remove_all(&self, path: &Path) -> io::Result<()> {
-        for file in self.files(path).into_iter().chain(self.disk.peek(path).map(|_| path.to_owned())) {
-            durable::remove(&self.disk, &file).map_err(|error| error.source)?;
-        }
-        self.disk.effect(&format!("remove {}", path.display()), || {
-            self.rest().trees.remove(path);
-        })
-    }
-
-    fn set_link(&self, path: &Path, _: &Path) -> io::Result<()> {
-        self.disk.effect("link", || {
-            self.rest().trees.insert(path.to_owned());
-        })
-    }
-
-    async fn unpack(&self, _: &Path, folder: &Path) -> Result<(), String> {
-        let done = self.disk.effect("unpack", || {
-            let mut rest = self.rest();
-            rest.trees.insert(folder.to_owned());
-            rest.trees.insert(folder.join(crate::payload::KUBE));
-        });
-        done.map_err(|error| error.to_string())
-    }
-
-    fn program(&self) -> io::Result<Vec<u8>> {
-        Ok(b"this program".to_vec())
-    }
-
-    async fn reload_units(&self) -> Result<(), String> {
-        Ok(())
-    }
-
-    async fn unit_state(&self, _: &str) -> Result<String, String> {
-        self.try_kubelet();
-        Ok(if self.kubelet_runs() { "active" } else { "inactive" }.to_owned())
-    }
-
-    async fn start_unit(&self, _: &str) -> Result<(), String> {
-        self.try_kubelet();
-        Ok(())
-    }
-
-    async fn run(&self, command: &Command) -> Result<Ended, String> {
-        let ended = match command.arguments.last().map(String::as_str) {
-            Some("firstboot-complete-machineconfig") => self.daemon(),
-            Some(half) => self.half(half),
-            None => panic!("{command:?}"),
-        };
-        match ended {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {
-                let number = self.disk.count();
-                self.disk.cut_power_at(number, Moment::Before);
-                let _ = self.disk.effect("the machine dies", || ());
-                self.disk.power_on(Aftermath { data: Data::Kept, names: Names::Kept });
-                self.rest().boots += 1;
-                std::future::pending().await
-            }
-            ended => ended.map_err(|error| error.to_string()),
-        }
-    }
-
-    async fn node(&self, name: &str) -> Result<Option<NodeFacts>, NoAnswer> {
-        assert_eq!(name, NODE);
-        let rest = self.rest();
-        let boot_id = rest.kubelet.map(|boot| format!("b-{boot:x}")).unwrap_or_default();
-        Ok(Some(NodeFacts {
-            ready: true,
-            boot_id,
-            cordoned: true,
-            labels: rest.labels.clone(),
-            ..NodeFacts::default()
-        }))
-    }
-
-    async fn remove_label(&self, _: &str, label: &str) -> Result<(), NoAnswer> {
-        // After the first boot only the kubelet's own access is left, which may not touch this label.
-        let removed = self.disk.effect("remove the label", || self.rest().labels.remove(label));
-        removed.map(drop).map_err(|error| NoAnswer { reason: error.to_string() })
-    }
-
-    async fn annotate(&self, _: &str, _: &str, value: &str) -> Result<(), NoAnswer> {
-        assert!(!value.contains(PASSWORD) && !value.contains("a-token-of"), "{value}");
-        let told: Value = serde_json::from_str(value).unwrap();
-        self.rest().shown.push(told["state"].as_str().unwrap().to_owned());
-        Ok(())
-    }
-}
-
-fn data(text: &str) -> String {
-    format!("data:,{}", text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>())
-}
-
-fn ignition() -> Vec<u8> {
-    let config = json!({"kind": "MachineConfig", "metadata": {"name": "rendered-worker-2"},
-        "spec": {"config": {"ignition": {"version": "3.2.0"}}}});
-    let digest = Digest::of(Algorithm::Sha256, &manifest());
-    let file = |path: &str, text: &str| json!({"path": path, "contents": {"source": data(text)}});
-    json!({"ignition": {"version": "3.2.0"}, "storage": {"files": [
-        file("/etc/mcs-machine-config-content.json", &config.to_string()),
-        file("/etc/kubernetes/kubeconfig", "new"),
-        file("/etc/machine-config-daemon/node-annotations.json", "new"),
-        file("/etc/sysconfig/machineconfigdaemonsha",
-            &format!("MACHINE_CONFIG_DAEMON_SHA=quay.io/mco@sha256:{}", digest.hex())),
-    ]}})
-    .to_string()
-    .into_bytes()
-}
-
-fn manifest() -> Vec<u8> {
-    let layer = layer();
-    json!({"layers": [{"mediaType": "application/vnd.oci.image.layer.v1.tar", "size": layer.len(),
-        "digest": format!("sha256:{}", Digest::of(Algorithm::Sha256, &layer).hex())}]})
-    .to_string()
-    .into_bytes()
-}
-
-fn archive(path: &str) -> Vec<u8> {
-    let mut builder = tar::Builder::new(Vec::new());
-    let mut header = tar::Header::new_gnu();
-    header.set_size(3);
-    header.set_mode(0o755);
-    header.set_cksum();
-    builder.append_data(&mut header, path, &b"mcd"[..]).unwrap();
-    builder.into_inner().unwrap()
-}
-
-fn layer() -> Vec<u8> {
-    archive("usr/bin/machine-config-daemon")
-}
-
-fn payload() -> Vec<u8> {
-    archive(crate::payload::BASE)
 }

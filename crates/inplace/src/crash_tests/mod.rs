@@ -3,6 +3,8 @@
 mod kubelet;
 mod machine;
 mod named;
+mod served;
+mod world;
 
 use landfall_model::step::Outcome;
 use tokio::runtime::{Builder, Runtime};
