@@ -48,6 +48,12 @@ pub enum Eviction {
     Refused { reason: String },
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Trial {
+    Yes,
+    No,
+}
+
 impl Cluster {
     pub async fn pods_on(&self, node: &str) -> Result<Vec<PodFacts>, Error> {
         let pods: Api<Pod> = Api::all(self.client());
@@ -67,6 +73,20 @@ impl Cluster {
 
     /// Asks for a pod to go, within the budgets of those who own it.
     pub async fn evict(&self, pod: &PodFacts, grace: Option<Duration>) -> Result<Eviction, Error> {
+        self.ask_eviction(pod, grace, Trial::No).await
+    }
+
+    /// Whether a pod would be allowed to go now. Nothing is evicted.
+    pub async fn would_evict(&self, pod: &PodFacts) -> Result<Eviction, Error> {
+        self.ask_eviction(pod, None, Trial::Yes).await
+    }
+
+    async fn ask_eviction(
+        &self,
+        pod: &PodFacts,
+        grace: Option<Duration>,
+        trial: Trial,
+    ) -> Result<Eviction, Error> {
         // A budget's refusal is "too many requests".
         let pods: Api<Pod> = Api::namespaced(self.client_once()?, &pod.namespace);
         // By hand: the library's own call writes the options under a name that the API server does not know.
@@ -75,10 +95,12 @@ impl Cluster {
             delete_options: Some(DeleteOptions {
                 grace_period_seconds: grace.map(|grace| i64::try_from(grace.as_secs()).unwrap_or(i64::MAX)),
                 preconditions: Some(Preconditions { uid: Some(pod.uid.clone()), resource_version: None }),
+                // In both places that are asked: in one alone, a server that reads the other would evict it.
+                dry_run: (trial == Trial::Yes).then(|| vec!["All".to_owned()]),
                 ..DeleteOptions::default()
             }),
         };
-        let parameters = PostParams::default();
+        let parameters = PostParams { dry_run: trial == Trial::Yes, ..PostParams::default() };
         let asked = || format!("evict pod {}/{}", pod.namespace, pod.name);
         let answer = pods.create_subresource::<_, Value>("eviction", &pod.name, &parameters, &eviction);
         match self.ask(asked, answer).await {

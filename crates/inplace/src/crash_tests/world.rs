@@ -237,6 +237,10 @@ impl World for Machine {
         }))
     }
 
+    async fn in_the_way(&self, _: &str) -> Result<Vec<String>, NoAnswer> {
+        Ok(Vec::new())
+    }
+
     async fn remove_label(&self, _: &str, label: &str) -> Result<(), NoAnswer> {
         // After the first boot only the kubelet's own access is left, which may not touch this label.
         let removed = self.disk.effect("remove the label", || self.rest().labels.remove(label));

@@ -34,6 +34,8 @@ const MAX_CONFIG: u64 = 32 * 1024 * 1024;
 const ROOM: [&str; 2] = ["/var/lib", "/"];
 /// More registries than any pull secret has; each that is silent costs its time.
 const MAX_REGISTRIES: usize = 64;
+/// How many pods are named to people.
+const MAX_NAMED: usize = 5;
 /// More repositories than any machine has.
 const MAX_REPOSITORIES: usize = 64;
 
@@ -339,6 +341,24 @@ impl<'a, W: World> Checks<'a, W> {
         }
     }
 
+    /// Whoever empties the node is told what will hold it up; the machine itself could go down all the same.
+    async fn drain(&mut self) {
+        match self.world.in_the_way(&self.request.node).await {
+            Ok(pods) if pods.is_empty() => {
+                self.say("drain", Outcome::Passed, "nothing on the node would refuse to go");
+            }
+            Ok(mut pods) => {
+                let more = pods.len().saturating_sub(MAX_NAMED);
+                pods.truncate(MAX_NAMED);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let says = format!("would not go now: {}{more}", pods.join(", "));
+                self.say("drain", Outcome::Warned, says);
+            }
+            // The pod's own account may not see other pods.
+            Err(error) => self.say("drain", Outcome::Skipped, error.reason),
+        }
+    }
+
     async fn node(&mut self) {
         if self.request.cluster == ClusterUse::None {
             return self.say("node", Outcome::Passed, "no cluster is concerned");
@@ -347,8 +367,12 @@ impl<'a, W: World> Checks<'a, W> {
             Ok(Some(facts)) if !facts.cordoned => {
                 let says = "it is not cordoned: what runs on it goes down with it";
                 self.say("node", Outcome::Warned, says);
+                self.drain().await;
             }
-            Ok(Some(_)) => self.say("node", Outcome::Passed, "cordoned"),
+            Ok(Some(_)) => {
+                self.say("node", Outcome::Passed, "cordoned");
+                self.drain().await;
+            }
             Ok(None) => {
                 let says = format!("the cluster has no node `{}`", self.request.node);
                 self.say("node", Outcome::Failed, says);

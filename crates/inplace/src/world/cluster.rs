@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use landfall_cluster::{Cluster, Error};
+use landfall_cluster::{Cluster, Error, Eviction, PodFacts};
 use landfall_model::chain;
 
 use super::NoAnswer;
@@ -10,6 +10,9 @@ use super::NoAnswer;
 /// Where kubelets keep their access, the lasting one first.
 const KUBELET: [&str; 3] =
     ["/var/lib/kubelet/kubeconfig", "/etc/kubernetes/kubelet.conf", "/etc/kubernetes/kubeconfig"];
+
+/// As many pods as a kubelet runs, and some.
+const MAX_ASKED: usize = 300;
 
 /// How the cluster is reached.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +46,27 @@ impl ClusterAccess {
         };
         cluster.map_err(|error| no_answer(&error))
     }
+}
+
+/// Pods that must go before a node does, and would not: as an eviction asked for now would be answered.
+pub(super) async fn in_the_way(cluster: &Cluster, node: &str) -> Result<Vec<String>, Error> {
+    let mut found = Vec::new();
+    for pod in cluster.pods_on(node).await?.iter().filter(|pod| must_go(pod)).take(MAX_ASKED) {
+        let name = format!("{}/{}", pod.namespace, pod.name);
+        if pod.controller.is_none() {
+            found.push(format!("{name} (nothing would make it again)"));
+        } else if let Eviction::Refused { reason } = cluster.would_evict(pod).await? {
+            found.push(format!("{name} ({reason})"));
+        }
+    }
+    Ok(found)
+}
+
+/// Those of DaemonSets and static ones belong to the node, and so do we.
+fn must_go(pod: &PodFacts) -> bool {
+    let is_ours = pod.name.starts_with("landfall-in-place-");
+    let is_over = pod.has_finished || pod.is_going;
+    !is_ours && !is_over && !pod.is_mirror && pod.controller.as_deref() != Some("DaemonSet")
 }
 
 pub(super) fn no_answer(error: &Error) -> NoAnswer {

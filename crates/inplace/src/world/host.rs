@@ -16,7 +16,7 @@ use landfall_redact::{BuildError, Kind, Redactor};
 use landfall_steps::durable::{Disk, HostDisk};
 use landfall_steps::{BootId, BootIdError};
 
-use super::cluster::no_answer;
+use super::cluster::{in_the_way, no_answer};
 use super::systemd::Systemd;
 use super::{Command, Ended, NoAnswer, Tied, Trust, World, command, tree};
 use crate::payload::{self, Piece};
@@ -269,6 +269,11 @@ impl World for HostWorld {
     async fn node(&self, name: &str) -> Result<Option<NodeFacts>, NoAnswer> {
         let cluster = self.access.connect(|path| self.place(path)).await?;
         cluster.node_facts(name).await.map_err(|error| no_answer(&error))
+    }
+
+    async fn in_the_way(&self, node: &str) -> Result<Vec<String>, NoAnswer> {
+        let cluster = self.access.connect(|path| self.place(path)).await?;
+        in_the_way(&cluster, node).await.map_err(|error| no_answer(&error))
     }
 
     async fn remove_label(&self, node: &str, label: &str) -> Result<(), NoAnswer> {

@@ -144,6 +144,9 @@ pub trait World: Send + Sync + 'static {
     /// What the cluster knows of the node; nothing when it has no such node.
     fn node(&self, name: &str) -> impl Future<Output = Result<Option<NodeFacts>, NoAnswer>> + Send;
 
+    /// What would hold up emptying the node: pods, each with the reason. Nothing is asked to go.
+    fn in_the_way(&self, node: &str) -> impl Future<Output = Result<Vec<String>, NoAnswer>> + Send;
+
     fn remove_label(&self, node: &str, label: &str) -> impl Future<Output = Result<(), NoAnswer>> + Send;
 
     fn annotate(

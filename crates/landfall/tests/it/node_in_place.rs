@@ -249,9 +249,17 @@ fn a_labelled_node_is_armed_once_and_its_label_is_off() {
     let run = site.run(&[&kubeconfig]);
     assert_eq!(run.code, 77, "{run:?}");
     // But people look before they ask, and what they downloaded is what is used.
-    let run = site.run(&[&kubeconfig, "--preflight-only"]);
+    place_pods(&api);
+    let run = site.run(&[&kubeconfig, "--preflight-only", "--output=json"]);
     assert_quiet(&run);
     assert_eq!(run.code, 0, "{run:?}");
+    let report = run.report();
+    let (outcome, says) = check(&report, "drain");
+    assert_eq!(outcome, "warned", "{says}");
+    assert!(says.contains("default/alone (nothing would make it again)"), "{says}");
+    assert!(says.contains("default/guarded (") && !says.contains("default/free"), "{says}");
+    let pods = api.kubectl(&["get", "pods", "-n", "default", "-o", "name"]).unwrap();
+    assert_eq!(pods.lines().count(), 3, "none was asked to go: {pods}");
     api.kubectl(&["label", "node", "n1", "--overwrite", &format!("{label}=true")]).unwrap();
     let run = site.run(&[&kubeconfig]);
     assert_quiet(&run);
@@ -301,6 +309,29 @@ fn a_labelled_node_is_armed_once_and_its_label_is_off() {
         assert_eq!(found, mode, "{name}");
     }
     assert_eq!(std::fs::read_to_string(folder.join("machine-config-daemon")).unwrap(), DAEMON);
+}
+
+/// One that may go, one whose budget forbids it, and one that nothing would make again.
+fn place_pods(api: &ApiServer) {
+    api.kubectl(&["create", "serviceaccount", "-n", "default", "default"]).unwrap();
+    for name in ["free", "guarded", "alone"] {
+        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": "1", "controller": true});
+        let owners = if name == "alone" { json!([]) } else { json!([owner]) };
+        let metadata =
+            json!({"name": name, "namespace": "default", "labels": {"app": name}, "ownerReferences": owners});
+        api.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+            "spec": {"nodeName": "n1", "containers": [{"name": "x", "image": "x"}]}}))
+            .unwrap();
+        // Pods that nothing runs are pending, and budgets do not count those.
+        let running = r#"{"status":{"phase":"Running"}}"#;
+        let patch =
+            ["patch", "pod", name, "-n", "default", "--subresource=status", "--type=merge", "-p", running];
+        api.kubectl(&patch).unwrap();
+    }
+    api.apply(&json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget",
+        "metadata": {"name": "guarded", "namespace": "default"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "guarded"}}}}))
+        .unwrap();
 }
 
 /// Every event from the first on, each once.
