@@ -92,7 +92,8 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
 /// A few lines of cloud-init that wait for nobody and that nobody waits for: the download happens in the unit.
 fn first_boot(settings: &Settings) -> Result<Plan, RenderError> {
     let Some(download) = &settings.download else { return Err(missing_download()) };
-    let options: String = settings.words().iter().map(|word| format!(" {}", shell_word(word))).collect();
+    let options: String =
+        settings.words().iter().map(|word| format!(" {}", names::shell_word(word))).collect();
     let command = format!(
         "systemd-run --no-block -u {NAME} -p DefaultDependencies=no -p Restart=always -p RestartSec=5 -p Nice=10 \
          -p StateDirectory=landfall sh -ec '{};exec $p agent{options}'||:",
@@ -206,12 +207,6 @@ fn pod(settings: &Settings) -> Value {
         spec["automountServiceAccountToken"] = json!(false);
     }
     spec
-}
-
-/// Nothing in it ends double quotes; see [`names`].
-fn shell_word(word: &str) -> String {
-    let harmless = word.chars().all(|c| c.is_ascii_alphanumeric() || "-._:/@+,=%".contains(c));
-    if harmless { word.to_owned() } else { format!("\"{word}\"") }
 }
 
 fn missing_download() -> RenderError {

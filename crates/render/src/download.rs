@@ -21,10 +21,10 @@ impl Download {
 
     /// A line of shell that is done when the program is there, and fails when it is not what it must be.
     pub(crate) fn command(&self) -> String {
-        let Self { url, sha256 } = self;
+        let (url, sha256) = (names::shell_word(&self.url), &self.sha256);
         format!(
             "p={PROGRAM}; c(){{ echo {sha256} $1|sha256sum -c --status; }}; \
-             c $p||{{ curl -fsSLo $p.new {url}&&c $p.new&&chmod 755 $p.new&&mv $p.new $p; }}"
+             c $p||{{ curl -fgsSLo $p.new {url}&&c $p.new&&chmod 755 $p.new&&mv $p.new $p; }}"
         )
     }
 }

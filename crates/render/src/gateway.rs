@@ -18,6 +18,8 @@ const GUARD: &str = "/etc/landfall/gateway-guard.nft";
 /// A table of its own; the gateway's own one comes and goes with its redirection.
 const GUARD_TABLE: &str = "landfall_gateway_guard";
 const TOKEN: &str = "/etc/landfall/gather-token";
+/// Those whom nobody knows. The gateway answers none of them, whatever rights they are given.
+const EVERYBODY: &str = "system:unauthenticated";
 const ROLE: &str = "landfall-bootstrap-gatherer";
 
 #[expect(missing_debug_implementations, reason = "holds a token")]
@@ -150,12 +152,11 @@ impl Settings {
             let ports = format!("{}, {}", self.port(), self.redirect.unwrap_or(0));
             return Err(RenderError::Ports { ports });
         }
-        if self
-            .gatherers
-            .as_ref()
-            .is_some_and(|group| group.is_empty() || group.chars().any(char::is_control))
-        {
-            return Err(RenderError::Group);
+        if let Some(group) = &self.gatherers {
+            let named = !group.trim().is_empty() && !group.chars().any(char::is_control);
+            if !named || group == EVERYBODY {
+                return Err(RenderError::Group { group: group.clone() });
+            }
         }
         self.download.as_ref().map_or(Ok(()), Download::check)
     }

@@ -102,8 +102,8 @@ pub enum RenderError {
     IgnitionOfCapi,
     #[error("Cluster API puts no files into images")]
     ImageOfCapi,
-    #[error("the name of the group is empty")]
-    Group,
+    #[error("`{group}` is no group whose members could gather")]
+    Group { group: String },
     #[error("`{way}` cannot be rendered as `{format}`")]
     Combination { way: &'static str, format: &'static str },
     #[error("{what} is missing")]
@@ -115,7 +115,7 @@ pub enum RenderError {
     Snippet { bytes: usize },
     #[error("certificates cannot live {days} days")]
     Days { days: u32 },
-    #[error("the ports {ports} of the tunnel server are not all different")]
+    #[error("the ports {ports} cannot be used together")]
     Ports { ports: String },
     #[error("the certificate authority in `{folder}` has expired")]
     Expired { folder: PathBuf },

@@ -9,6 +9,9 @@ const MAX_LABEL: usize = 63;
 /// A name of an object, and of DNS.
 const MAX_NAME: usize = 253;
 const SHA256_DIGITS: usize = 64;
+/// As registries have it.
+const MAX_IMAGE: usize = 255;
+const MAX_TAG: usize = 128;
 
 pub(crate) fn namespace(text: &str) -> Result<(), RenderError> {
     is_label(text).then_some(()).ok_or_else(|| RenderError::Namespace { namespace: text.to_owned() })
@@ -21,14 +24,45 @@ pub(crate) fn own_namespace(text: &str) -> Result<(), RenderError> {
     if shared { Err(RenderError::SharedNamespace { namespace: text.to_owned() }) } else { Ok(()) }
 }
 
+/// `[REGISTRY/]NAME[:TAG][@sha256:HASH]`.
 pub(crate) fn image(text: &str) -> Result<(), RenderError> {
-    let good = !text.is_empty() && text.chars().all(|c| c.is_ascii_graphic());
-    good.then_some(()).ok_or_else(|| RenderError::Image { image: text.to_owned() })
+    let good = || {
+        let (text, hash) = text.split_once('@').map_or((text, None), |(text, hash)| (text, Some(hash)));
+        let (folder, last) =
+            text.rsplit_once('/').map_or((None, text), |(folder, last)| (Some(folder), last));
+        let (name, tag) = last.split_once(':').map_or((last, None), |(name, tag)| (name, Some(tag)));
+        let part = |part: &str| {
+            part.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit())
+                && part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c))
+        };
+        let registry = |place: &str| {
+            let (host, port) = split_port(place).map_or((place, None), |(host, port)| (host, Some(port)));
+            // What stands before the first slash may as well be a folder of the usual registry.
+            (is_host(&host.to_ascii_lowercase()) || port.is_none() && part(host))
+                && port.is_none_or(|port| port.parse::<u16>().is_ok())
+        };
+        let folders = folder.is_none_or(|folder| {
+            let mut parts = folder.split('/');
+            parts.next().is_some_and(registry) && parts.all(part)
+        });
+        let tag = tag.is_none_or(|tag| {
+            tag.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+                && tag.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+                && tag.len() <= MAX_TAG
+        });
+        let hash =
+            hash.is_none_or(|hash| hash.strip_prefix("sha256:").is_some_and(|hash| sha256(hash).is_ok()));
+        text.len() <= MAX_IMAGE && folders && part(name) && tag && hash
+    };
+    good().then_some(()).ok_or_else(|| RenderError::Image { image: text.to_owned() })
 }
 
-/// An address or a name.
+/// An address or a name at which a server can be.
 pub(crate) fn host(text: &str) -> Result<(), RenderError> {
-    let good = text.parse::<IpAddr>().is_ok() || is_name(text);
+    let good = match text.parse::<IpAddr>() {
+        Ok(address) => !address.is_unspecified() && !address.is_multicast(),
+        Err(_) => is_host_name(text),
+    };
     good.then_some(()).ok_or_else(|| RenderError::Address { address: text.to_owned() })
 }
 
@@ -58,6 +92,10 @@ pub(crate) fn network(text: &str) -> Result<IpAddr, RenderError> {
     let invalid = || RenderError::Network { network: text.to_owned() };
     let (address, length) = text.split_once('/').ok_or_else(invalid)?;
     let address: IpAddr = address.parse().map_err(|_| invalid())?;
+    // `nft` knows no other way to write a number, and sees no IPv4 within IPv6.
+    if address.to_canonical() != address || length.len() > 1 && length.starts_with(['0', '+']) {
+        return Err(invalid());
+    }
     let length: u32 = length.parse().map_err(|_| invalid())?;
     let (bits, width): (u128, u32) = match address {
         IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
@@ -68,10 +106,16 @@ pub(crate) fn network(text: &str) -> Result<IpAddr, RenderError> {
     if bits & rest != 0 { Err(invalid()) } else { Ok(address) }
 }
 
-/// `http://` or `https://` and nothing a unit or YAML would read as something else.
+/// `http://` or `https://`, a server without a login, and nothing a unit or YAML would read as something else.
 pub(crate) fn url(text: &str) -> Result<(), RenderError> {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let good = rest.is_some_and(|rest| !rest.is_empty() && is_plain(rest) && !rest.starts_with('/'));
+    let good = rest.is_some_and(|rest| {
+        let place = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let (host, port) = split_port(place).map_or((place, None), |(host, port)| (host, Some(port)));
+        is_plain(rest)
+            && is_host(&host.to_ascii_lowercase())
+            && port.is_none_or(|port| port.parse::<u16>().is_ok())
+    });
     good.then_some(()).ok_or_else(|| RenderError::Url { url: text.to_owned() })
 }
 
@@ -135,6 +179,12 @@ pub(crate) fn sha256(text: &str) -> Result<(), RenderError> {
     good.then_some(()).ok_or_else(|| RenderError::Hash { hash: text.to_owned() })
 }
 
+/// A plain word as a shell takes it for one: nothing in it ends double quotes.
+pub(crate) fn shell_word(word: &str) -> String {
+    let harmless = word.chars().all(|c| c.is_ascii_alphanumeric() || "-._:/@+,=%".contains(c));
+    if harmless { word.to_owned() } else { format!("\"{word}\"") }
+}
+
 /// A word for a unit, for YAML and, in double quotes, for a shell.
 fn is_plain(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || "-._~:/?#[]@!&+,;=%".contains(c))
@@ -150,8 +200,18 @@ fn is_host(text: &str) -> bool {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     match bare {
         Some(address) => address.parse::<Ipv6Addr>().is_ok(),
-        None => text.parse::<Ipv4Addr>().is_ok() || is_name(text),
+        None => text.parse::<Ipv4Addr>().is_ok() || is_host_name(text),
     }
+}
+
+/// A name, and no attempt at an address: `10.0.0.256`, `127.1` and `0x7f000001` are nobody's, or somebody else's.
+fn is_host_name(text: &str) -> bool {
+    let last = text.rsplit('.').next().unwrap_or_default();
+    let number = match last.strip_prefix("0x") {
+        Some(digits) => digits.chars().all(|c| c.is_ascii_hexdigit()),
+        None => last.chars().all(|c| c.is_ascii_digit()),
+    };
+    is_name(text) && !number
 }
 
 fn is_name(text: &str) -> bool {
@@ -179,6 +239,92 @@ mod tests {
         for bad in ["10.0.0.0", "10.0.0.1/8", "10.0.0.0/33", "fd00::1/8", "a/8", "10.0.0.0/", "/8", "::/129"]
         {
             assert!(network(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn networks_are_written_as_nft_reads_them() {
+        for bad in ["10.0.0.0/08", "10.0.0.0/+8", "::ffff:10.0.0.0/104"] {
+            assert!(network(bad).is_err(), "{bad}");
+        }
+        assert!(network("0.0.0.0/0").is_ok());
+    }
+
+    #[test]
+    fn what_is_nearly_an_address_is_no_server() {
+        for good in ["10.0.0.5", "fd00::5", "api.corp", "1.example", "node-1", "127.0.0.1"] {
+            assert!(host(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "10.0.0.256",
+            "127.1",
+            "010.0.0.1",
+            "2130706433",
+            "0x7f000001",
+            "0.0.0.0",
+            "::",
+            "224.0.0.1",
+            "ff02::1",
+        ] {
+            assert!(host(bad).is_err(), "{bad}");
+        }
+        // Nodes may be called as they like.
+        assert!(node("10.0.0.256", "").is_ok());
+    }
+
+    #[test]
+    fn images_are_what_a_registry_would_know() {
+        let hashed = format!("registry.example/landfall@sha256:{}", "a".repeat(64));
+        for good in [
+            "landfall",
+            "landfall:0.1.0",
+            "team/landfall",
+            "localhost/landfall:dev",
+            "Registry.example:5000/a/b_c/landfall:V1_2-x",
+            "10.0.0.5:5000/landfall",
+            "[fd00::5]:5000/landfall",
+            &hashed,
+        ] {
+            assert!(image(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "",
+            "a b",
+            "a\"b",
+            "$HOME",
+            "%n",
+            "a/B",
+            "Landfall",
+            "x:y:z",
+            "x:",
+            "/x",
+            "x/",
+            "a//b",
+            "r:99999/x",
+            "r/l@sha256:abc",
+            "r/l@",
+            "{{x}}",
+            &"n".repeat(300),
+        ] {
+            assert!(image(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_address_names_a_server_and_holds_no_login() {
+        for good in ["https://Hub.corp:8700/a?b&c", "https://[fd00::1]:1/x", "https://10.0.0.5"] {
+            assert!(url(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "https://hub:99999",
+            "https://hub:x",
+            "https://-",
+            "https://user:secret@hub",
+            "https://[::1",
+            "https://?x",
+            "https://10.0.0.256/x",
+        ] {
+            assert!(url(bad).is_err(), "{bad}");
         }
     }
 

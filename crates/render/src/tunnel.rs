@@ -19,6 +19,9 @@ pub(crate) const UNIT: &str = "landfall-tunnel-server.service";
 pub(crate) const STATIC_POD: &str = "/etc/kubernetes/manifests/landfall-tunnel-server.yaml";
 pub(crate) const K3S_DROP_IN: &str = "/etc/rancher/k3s/config.yaml.d/90-landfall-tunnel.yaml";
 const NAME: &str = "landfall-tunnel-agent";
+/// What else listens on a bootstrap host: the API server and the gateway before it.
+const API_PORT: u16 = 6443;
+const GATEWAY_PORT: u16 = 6444;
 const SOCKET: &str = "server.sock";
 const EGRESS_FILE: &str = "egress-selector.yaml";
 const AGENT_FOLDER: &str = "/etc/landfall/tunnel";
@@ -384,9 +387,9 @@ impl Settings {
         names::own_namespace(&self.namespace)?;
         names::image(&self.image)?;
         names::host(&self.server)?;
-        let mut ports = [self.agent_port, self.health_port, self.admin_port];
+        let mut ports = [self.agent_port, self.health_port, self.admin_port, API_PORT, GATEWAY_PORT];
         ports.sort_unstable();
-        if ports[0] == 0 || ports[0] == ports[1] || ports[1] == ports[2] {
+        if ports[0] == 0 || ports.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(RenderError::Ports { ports: ports.map(|port| port.to_string()).join(", ") });
         }
         Ok(())

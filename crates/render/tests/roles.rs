@@ -250,14 +250,16 @@ fn a_first_boot_runs_what_has_the_right_hash_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let files = FileServer::start().unwrap();
     let program = "#!/bin/sh\necho \"started with $*\"\n";
-    files.file("/landfall", program);
+    // As stores sign addresses: more than a word to a shell, and with what curl would take for a range.
+    let place = "/landfall?expires=1&signature=a;b&list[0]=c";
+    files.file(place, program);
     // Whoever serves it: the hash decides.
     fs::write(folder.path().join(".curlrc"), "insecure\n").unwrap();
     fs::write(folder.path().join("program"), program).unwrap();
     let sum = Command::new("sha256sum").arg(folder.path().join("program")).output().unwrap();
     let right = String::from_utf8(sum.stdout).unwrap()[..64].to_owned();
     for (sha256, runs) in [(right, true), ("0".repeat(64), false)] {
-        let download = Some(Download { url: files.url("/landfall"), sha256 });
+        let download = Some(Download { url: files.url(place), sha256 });
         let mut settings = agent::Settings { download, ..agent(Target::Kubeadm, Way::FirstBoot) };
         // What would be more than a word to a shell stays one.
         let url = "s3://fleet?region=r1&endpoint=https://[fd00::1]:9000".to_owned();
@@ -307,8 +309,13 @@ fn what_cannot_be_meant_is_refused() {
     }
     let of_capi = agent::plan(&agent(Target::Capi, Way::Image), Format::Yaml);
     assert!(matches!(refused(of_capi), RenderError::ImageOfCapi));
-    let nameless = gateway::Settings { gatherers: Some(String::new()), ..gateway(target) };
-    assert!(matches!(refused(gateway::plan(&nameless, Format::Yaml)), RenderError::Group));
+    for group in ["", " ", "a\nb", "system:unauthenticated"] {
+        let nobody = gateway::Settings { gatherers: Some(group.to_owned()), ..gateway(target) };
+        assert!(
+            matches!(refused(gateway::plan(&nobody, Format::Yaml)), RenderError::Group { .. }),
+            "{group:?}"
+        );
+    }
     let bare = agent::Settings { download: None, ..agent(target, Way::FirstBoot) };
     assert!(matches!(refused(agent::plan(&bare, Format::Yaml)), RenderError::Missing { .. }));
     let bare = agent::Settings { image: None, ..agent(target, Way::Pod) };

@@ -127,14 +127,16 @@ fn what_cannot_be_meant_is_refused() {
         let error = refused(Settings { namespace: namespace.to_owned(), ..good.clone() });
         assert!(matches!(error, RenderError::SharedNamespace { .. }), "{error}");
     }
-    for server in ["", "10.0.0.0/24", "a b", "https://x"] {
+    for server in ["", "10.0.0.0/24", "a b", "https://x", "10.0.0.256", "0.0.0.0"] {
         let error = refused(Settings { server: server.to_owned(), ..good.clone() });
         assert!(matches!(error, RenderError::Address { .. }), "{error}");
     }
     let error = refused(Settings { image: "a b".to_owned(), ..good.clone() });
     assert!(matches!(error, RenderError::Image { .. }));
-    let error = refused(Settings { health_port: good.agent_port, ..good });
-    assert!(matches!(error, RenderError::Ports { .. }));
+    for port in [0, 6443, 6444, good.health_port, good.admin_port] {
+        let error = refused(Settings { agent_port: port, ..good.clone() });
+        assert!(matches!(error, RenderError::Ports { .. }), "{port}: {error}");
+    }
 }
 
 /// The installer's own library does more than this; what our scripts call of it is here.

@@ -51,7 +51,7 @@ fn what_cannot_be_meant_is_refused_in_one_line() {
         (&["--complete-when", "marker"], 64, "tells no end of a bootstrap"),
         (&["--server", "10.0.0.0/24"], 64, "is no address or name"),
         (&["--days", "0"], 64, "cannot live 0 days"),
-        (&["--agent-port", "8092"], 64, "not all different"),
+        (&["--agent-port", "8092"], 64, "cannot be used together"),
         (&["--ca", "nowhere"], 1, "cannot read"),
         (&["-o", "file"], 1, "cannot make the folder"),
     ] {
@@ -78,7 +78,11 @@ fn what_no_role_can_be_is_refused_in_one_line() {
     let image = "registry.example/landfall:1";
     for (words, code, error) in [
         (&["gateway", "--for", "kubeadm", "--allow", "10.0.0.1/8"][..], 64, "is no network"),
-        (&["gateway", "--for", "kubeadm", "--redirect", "6444"], 64, "not all different"),
+        (
+            &["gateway", "--for", "kubeadm", "--redirect", "6444"],
+            64,
+            "the ports 6444, 6444 cannot be used together",
+        ),
         (&["gateway", "--for", "capi", "--format", "ignition"], 64, "Ignition file of its own"),
         (&["gateway", "--for", "k3s", "--format", "installer"], 64, "cannot be rendered as `installer`"),
         (&["agent", "--for", "kubeadm", "--by", "pod"], 64, "the image is missing"),
@@ -130,7 +134,7 @@ fn what_no_role_can_be_is_refused_in_one_line() {
         ),
         (&["in-place", "--for", "k3s", "--image", image, "--node", &long], 64, "is no name of a node"),
         (&["agent", "--for", "capi", "--by", "image"], 64, "puts no files into images"),
-        (&["gateway", "--for", "kubeadm", "--gatherers", ""], 64, "the name of the group is empty"),
+        (&["gateway", "--for", "kubeadm", "--gatherers", ""], 64, "`` is no group"),
         (&["pki", "--server", ""], 64, "is no address or name"),
         (&["pki", "--server", "10.0.0.0/8"], 64, "is no address or name"),
         (&["pki", "--server", "a", "--ca", "expired"], 1, "has expired"),

@@ -106,7 +106,7 @@ enum Kind {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum RunAs {
-    /// A static pod
+    /// A pod: a static one for the tunnel, one of a StatefulSet for the hub
     Pod,
     /// A unit of systemd
     Unit,
@@ -206,12 +206,13 @@ fn explain(error: RenderError) -> Failure {
         ),
         RenderError::Image { .. } => Failure::usage(error, "such as `registry.example/landfall:0.1.0`"),
         RenderError::Address { .. } => {
-            Failure::usage(error, "an address such as `10.0.0.5`, or a name in lower case")
+            Failure::usage(error, "an address others can reach, such as `10.0.0.5`, or a name in lower case")
         }
         RenderError::Days { .. } => Failure::usage(error, "choose 1 to 365 with `--days`"),
-        RenderError::Ports { .. } => {
-            Failure::usage(error, "choose another port; 8092 and 8095 are the tunnel's, 6444 the gateway's")
-        }
+        RenderError::Ports { .. } => Failure::usage(
+            error,
+            "choose another port; 6443 is the API server's, 6444 the gateway's (6445 beside k3s), 8092 and 8095 are the tunnel's",
+        ),
         RenderError::Node { .. } => {
             Failure::usage(error, "as `kubectl get nodes` shows it, at most 235 letters")
         }
@@ -219,7 +220,7 @@ fn explain(error: RenderError) -> Failure {
             Failure::usage(error, "such as `10.0.0.0/8`: nothing may be set behind the length")
         }
         RenderError::Url { .. } => {
-            Failure::usage(error, "such as `https://HOST/PATH`, without blanks and quotes")
+            Failure::usage(error, "such as `https://HOST/PATH`, without blanks, quotes and logins")
         }
         RenderError::InTheClear { .. } => {
             Failure::usage(error, "use `https://`; `http://` only to the machine itself")
@@ -250,7 +251,9 @@ fn explain(error: RenderError) -> Failure {
             error,
             "build the image with `--for kubeadm`; for images you do not build there is `--by first-boot`",
         ),
-        RenderError::Group => Failure::usage(error, "such as `--gatherers support`"),
+        RenderError::Group { .. } => {
+            Failure::usage(error, "a group that the cluster knows, such as `--gatherers support`")
+        }
         RenderError::Combination { .. } => Failure::usage(
             error,
             "docs/guides/render.md says what goes together; leave out `--format` for what always does",
