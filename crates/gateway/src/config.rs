@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use hyper::header::HeaderName;
 use landfall_wire::Pair;
 use serde::Deserialize;
 
@@ -26,6 +27,8 @@ pub enum ConfigError {
     Merged { path: PathBuf, source: toml::de::Error },
     #[error("{0}")]
     Incomplete(String),
+    #[error("{0}")]
+    Impossible(String),
 }
 
 /// What stands in the settings. Everything may be absent: what is not told is found (`layout`) or has a default.
@@ -158,7 +161,7 @@ pub struct AccessSettings {
 pub struct TunnelSettings {
     /// Where tunnels may go; none: the control plane nodes the cluster names.
     pub networks: Vec<Network>,
-    /// Ports tunnels may go to; 22 unless told.
+    /// Ports tunnels may go to; 22 and 8710 unless told.
     pub ports: Vec<u16>,
     /// Tunnels open at the same time; 16 unless told.
     pub max_tunnels: Option<usize>,
@@ -287,6 +290,50 @@ fn merge(into: &mut toml::Table, from: toml::Table) {
     }
 }
 
+// === impl Settings ===
+
+impl Settings {
+    /// Refuses what is understood and cannot be meant.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let front = &self.front_proxy;
+        let ports = self.listen.iter().flatten().map(SocketAddr::port);
+        let wrong = if self.listen.as_ref().is_some_and(Vec::is_empty) {
+            "`listen` names no address"
+        } else if self.redirect == Some(0) || self.tunnel.ports.contains(&0) {
+            "`redirect` and `tunnel.ports` take ports from 1 on"
+        } else if self.redirect.is_some_and(|redirect| ports.clone().any(|port| port == redirect)) {
+            "`redirect` is a port of `listen`"
+        } else if self.max_connections == Some(0) {
+            "`max_connections` lets nobody in"
+        } else if front.certificate.is_some() != front.key.is_some() {
+            "`front_proxy` has only one of `certificate` and `key`"
+        } else if ![&front.username_headers, &front.group_headers, &front.extra_header_prefixes]
+            .into_iter()
+            .flatten()
+            .all(|name| HeaderName::from_bytes(name.as_bytes()).is_ok())
+        {
+            // An empty prefix would be every header's.
+            "`front_proxy` names what can be no header"
+        } else {
+            return front.missing().map_or(Ok(()), |path| {
+                let path = path.display();
+                Err(ConfigError::Impossible(format!("`front_proxy` names `{path}`, which is no file")))
+            });
+        };
+        Err(ConfigError::Impossible(wrong.to_owned()))
+    }
+}
+
+// === impl FrontProxySettings ===
+
+impl FrontProxySettings {
+    /// A file that is named and not there: going on without it would be another mode than was meant.
+    fn missing(&self) -> Option<&Path> {
+        let named = [&self.certificate, &self.key, &self.authority].into_iter().flatten();
+        named.map(PathBuf::as_path).find(|path| !path.is_file())
+    }
+}
+
 // === impl Patience ===
 
 impl Default for Patience {
@@ -338,6 +385,39 @@ mod tests {
             (settings.access.users, settings.access.groups),
             (vec!["b".to_owned()], vec!["g".to_owned()])
         );
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("gateway.toml");
+        let there = file.display();
+        let pair = format!("[front_proxy]\ncertificate = \"{there}\"\nkey = \"{there}\"\n");
+        let checked = |text: &str| {
+            std::fs::write(&file, text).unwrap();
+            read(Some(&file)).unwrap().check().map_err(|error| error.to_string())
+        };
+        for (text, expected) in [
+            ("listen = []", "`listen`"),
+            ("redirect = 0", "ports from 1 on"),
+            ("listen = [\"[::]:6443\"]\nredirect = 6443", "a port of `listen`"),
+            ("max_connections = 0", "`max_connections`"),
+            ("[tunnel]\nports = [22, 0]", "ports from 1 on"),
+            (&format!("[front_proxy]\ncertificate = \"{there}\""), "only one of"),
+            (
+                "[front_proxy]\ncertificate = \"/none.crt\"\nkey = \"/none.key\"",
+                "`/none.crt`, which is no file",
+            ),
+            ("[front_proxy]\nauthority = \"/none.crt\"", "`/none.crt`, which is no file"),
+            ("[front_proxy]\nusername_headers = [\"X User\"]", "no header"),
+            ("[front_proxy]\nextra_header_prefixes = [\"\"]", "no header"),
+        ] {
+            let error = checked(text).unwrap_err();
+            assert!(error.contains(expected), "{text}: {error}");
+        }
+        for good in ["", "listen = [\"[::]:6444\"]\nredirect = 6443", "[tunnel]\nmax_tunnels = 0", &pair] {
+            assert_eq!(checked(good), Ok(()), "{good}");
+        }
     }
 
     #[test]

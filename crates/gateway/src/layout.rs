@@ -94,6 +94,7 @@ const LAYOUTS: [Layout; 3] = [
 
 /// Completes the settings from what the machine has. `program` is what a collector is started with.
 pub fn choose(settings: Settings, program: PathBuf) -> Result<Chosen, ConfigError> {
+    settings.check()?;
     let root = settings.root.unwrap_or_else(|| PathBuf::from("/"));
     let layout = LAYOUTS.iter().find(|layout| root.join(layout.sign).is_file());
     let mut reasons = vec![match layout {
@@ -294,6 +295,8 @@ mod tests {
         let Chosen { config, reasons } = chosen(root.path()).unwrap();
         assert_eq!(config.mode, Mode::Splice);
         assert!(reasons.iter().any(|reason| reason.contains("splice")), "{reasons:?}");
+        // What was found is no certificate.
+        assert!(matches!(crate::check(&config), Err(crate::GatewayError::Credentials(_))));
         let told = Settings {
             root: Some(root.path().to_owned()),
             mode: Some(Mode::Intercept),

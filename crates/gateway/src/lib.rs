@@ -104,6 +104,11 @@ pub struct Bound {
     collector: Option<collector::Started>,
 }
 
+/// Whether certificates, keys and tokens are there and fit, as far as can be seen without listening.
+pub fn check(config: &Config) -> Result<(), GatewayError> {
+    credentials::load(config).map(drop).map_err(GatewayError::Credentials)
+}
+
 /// Loads everything and listens. Nothing listens before everything is valid.
 pub fn bind(config: Config) -> Result<Bound, GatewayError> {
     let credentials = credentials::load(&config).map_err(GatewayError::Credentials)?;

@@ -70,7 +70,7 @@ pub(crate) struct Gateway {
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
 
-    /// Say what would be chosen and why, and end
+    /// Say what would be chosen and why, look whether the files named fit, and end
     #[arg(long)]
     check: bool,
 }
@@ -108,6 +108,7 @@ impl Gateway {
             let _ = writeln!(std::io::stderr(), "{reason}");
         }
         if check {
+            landfall_gateway::check(&config).map_err(explain)?;
             return Ok(Exit::Done);
         }
         // Connections are served on threads of their own; this is for everything else.
@@ -154,7 +155,7 @@ fn explain_settings(error: ConfigError) -> Failure {
 fn explain(error: GatewayError) -> Failure {
     let hint = match &error {
         GatewayError::Credentials(_) => "run as root, and check the files named above",
-        GatewayError::Listen { .. } => "choose another address with `--listen`",
+        GatewayError::Listen { .. } => "choose another address with `--listen` or `--admin`",
         GatewayError::Redirect(_) => {
             "run as root with the package `nftables` installed, or leave out `--redirect`"
         }

@@ -107,6 +107,18 @@ fn a_bundle_comes_from_a_machine_without_an_api_server() {
 }
 
 #[test]
+fn a_check_loads_what_it_names() {
+    let bench = Bench::new();
+    kubeadm(&bench);
+    let check = ["gateway", "--root", "root", "--check"];
+    let good = bench.run(&check);
+    assert_eq!(good.code, 0, "{good:?}");
+    let key = std::fs::read(bench.path().join("admin.key")).unwrap();
+    bench.file("root/etc/kubernetes/pki/apiserver.key", key);
+    bench.run(&check).assert_refused_after_words(1, "load certificates and keys");
+}
+
+#[test]
 fn a_collector_ends_with_its_gateway() {
     let bench = Bench::new();
     kubeadm(&bench);
