@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -73,6 +73,10 @@ impl Carrier for Console {
 
 /// Never waits for a line that nobody reads, never becomes the terminal's own process.
 fn write(path: &Path, text: &str) -> io::Result<()> {
+    // A mistaken name must not cost a file system.
+    if std::fs::metadata(path)?.file_type().is_block_device() {
+        return Err(io::Error::other("it is a disk and no console"));
+    }
     let flags = OFlags::NOCTTY | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
     options.append(true).custom_flags(flags.bits().cast_signed());

@@ -129,6 +129,23 @@ fn a_console_nobody_reads_is_not_waited_for() {
     assert!(matches!(brought, Err(CarryError::Later(_))), "{brought:?}");
 }
 
+/// Of a device that no driver has: who opens it is told something else.
+#[test]
+fn a_disk_is_no_console() {
+    if !have(&[landfall_testkit::Need::Root]) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let device = folder.path().join("sda");
+    let kind = rustix::fs::FileType::BlockDevice;
+    rustix::fs::mknodat(rustix::fs::CWD, &device, kind, rustix::fs::Mode::RWXU, 0).unwrap();
+    let (_keeper, envelope) = kept();
+    let brought = Console::new(device).carry(envelope.id, &serde_json::to_vec(&envelope).unwrap());
+    let Err(CarryError::Later(error)) = brought else { panic!("{brought:?}") };
+    let said = landfall_model::chain(&*error).to_string();
+    assert!(said.contains("it is a disk and no console"), "{said}");
+}
+
 #[test]
 fn an_object_store_honours_the_contract() {
     if !have(landfall_testkit::ObjectStore::NEEDS) {
