@@ -22,11 +22,12 @@ pub(super) const SECONDS: u32 = 300;
 /// How often a node reports.
 const EVERY_MS: u32 = 5000;
 const START: Duration = Duration::from_secs(60);
-/// Connections of the load that asks for as much as there is, its nodes and its reports.
-const FLOOD: [&str; 3] = ["64", "2000", "12000"];
+/// Connections of the load that asks for as much as there is, its nodes and its reports; for each hub, because a hub that has
+/// fewer of them takes smaller groups.
+const FLOOD: [usize; 3] = [64, 2000, 12_000];
 /// What of a core each of the hubs that are compared gets, in hundredths. Two of them with their database and the load need
 /// less than two cores then, so that the hub is what there is too little of, as it is where each has a machine of its own.
-const SHARE: u32 = 15;
+const SHARE: u32 = 10;
 /// The same for a store with many nodes: each reports once.
 const LARGE: [&str; 3] = ["64", "100000", "100000"];
 /// How often each page is asked for.
@@ -181,9 +182,9 @@ fn replicas(bench: &Bench, bed: &Bed, postgres: &Postgres) -> Result<()> {
         let database = postgres.id().context("a database that runs")?;
         let before = cpu_seconds(database)?;
         let begun: f64 = hubs.iter().map(|hub| cpu_seconds(hub.process.id())).sum::<Result<f64>>()?;
-        let [connections, nodes, reports] = FLOOD;
+        let [connections, nodes, reports] = FLOOD.map(|each| (each * replicas).to_string());
         let list = bed.path("flood");
-        let seen: Seen = bed.ask(&["flood", &addresses, connections, nodes, reports, &list])?;
+        let seen: Seen = bed.ask(&["flood", &addresses, &connections, &nodes, &reports, &list])?;
         let each = count(seen.acknowledged).max(1.0) / 1e6;
         let own = hubs.iter().map(|hub| cpu_seconds(hub.process.id())).sum::<Result<f64>>()? - begun;
         let stored: Kept = bed.ask(&["missing", &store, &list])?;

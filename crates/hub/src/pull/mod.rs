@@ -34,6 +34,9 @@ pub(crate) const MAX_AGENTS: usize = 10_000;
 const AT_ONCE: usize = 32;
 /// Of these, how many may bring a bundle, which takes a while.
 const BUNDLES_AT_ONCE: usize = 2;
+/// How long an agent may take to tell what others left with it: one that answers each question just in time would keep its
+/// place for a quarter of an hour.
+const NEIGHBOURS_PATIENCE: Duration = Duration::from_secs(60);
 /// How often it is looked who is due.
 const LOOK: Duration = Duration::from_millis(250);
 /// How often the list and the certificates are read again.
@@ -115,6 +118,8 @@ struct Told {
 enum PullError {
     #[error("cannot ask the agent")]
     Talk(#[source] TalkError),
+    #[error("it took longer than {} s to tell what others left with it", NEIGHBOURS_PATIENCE.as_secs())]
+    Long,
     #[error("its report was not taken: {0}")]
     Refused(String),
     #[error("its bundle was not taken: {0}")]
@@ -283,6 +288,12 @@ impl Question {
         if self.neighbours == Neighbours::LeftAlone {
             return Ok(());
         }
+        let told = tokio::time::timeout(NEIGHBOURS_PATIENCE, self.neighbours(hub, &mut line)).await;
+        told.unwrap_or(Err(PullError::Long))
+    }
+
+    /// What others left with the agent.
+    async fn neighbours(&mut self, hub: &Hub, line: &mut Line) -> Result<(), PullError> {
         let mut all = Ok(());
         for name in line.neighbours().await.map_err(PullError::Talk)? {
             let report = line.report(&format!("/neighbours/{name}/report")).await.map_err(PullError::Talk)?;
