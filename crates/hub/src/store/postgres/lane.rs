@@ -10,7 +10,7 @@ use super::super::{Arrival, Outcome, Refusal, StoreError};
 use super::{Tries, Trouble, accept, connection, tell};
 
 /// Transactions under way at once: one is judged and sent while the other is being written.
-const LANES: usize = 2;
+pub(super) const LANES: usize = 2;
 /// Batches of reports that may wait in a lane. Who comes beyond is told to try again, which costs less than letting
 /// everybody wait.
 const QUEUE: usize = 4096;

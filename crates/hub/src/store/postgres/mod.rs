@@ -16,13 +16,15 @@ mod row;
 
 use std::time::{Duration, Instant};
 
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    Hook, HookError, Manager, ManagerConfig, Object, Pool, PoolError, RecyclingMethod, Runtime,
+};
 use jiff::Timestamp;
 use landfall_model::chain;
 use landfall_model::in_place::Progress;
 use tokio_postgres::error::SqlState;
 
-use self::lane::Lanes;
+use self::lane::{LANES, Lanes};
 use super::{
     Answer, Arrival, BundleRecord, Fleet, FleetQuery, Heard, Hit, NodeRecord, Outcome, ProgressEvent,
     ProgressLine, Pruned, Refusal, Store, StoreError, TrendPoint, Turn,
@@ -38,6 +40,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Pauses between tries grow from the first to the longest; each is taken at random from the upper half.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Writers name every row by its key. A plan that was made while the tables were nearly empty reads them from their beginning,
+/// and would go on doing so until the database looks at them again.
+const BY_KEY: &str = "SET enable_seqscan = off";
 
 #[derive(Debug)]
 pub struct PostgresStore {
@@ -73,20 +79,29 @@ impl PostgresStore {
     /// Connects, and makes or changes the tables when they are not those of this version. A database that does not answer
     /// is waited for.
     pub async fn open(place: &Place) -> Result<Self, StoreError> {
-        let (config, tls) = place.open()?;
-        let manager =
-            Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
-        let pool = Pool::builder(manager)
-            .max_size(MAX_CONNECTIONS)
-            .runtime(Runtime::Tokio1)
-            .wait_timeout(Some(PATIENCE))
-            .create_timeout(Some(PATIENCE))
-            .build()
-            .map_err(|error| StoreError::Open { place: place.shown(), source: Box::new(error) })?;
+        let pool = pool(place, MAX_CONNECTIONS - LANES, None)?;
         migrate::run(&pool, place).await?;
         let slot = lane::slot();
-        Ok(Self { lanes: Lanes::start(&pool), pool, slot })
+        Ok(Self { lanes: Lanes::start(&self::pool(place, LANES, Some(BY_KEY))?), pool, slot })
     }
+}
+
+/// Connections that say this first.
+fn pool(place: &Place, size: usize, first: Option<&'static str>) -> Result<Pool, StoreError> {
+    let (config, tls) = place.open()?;
+    let manager =
+        Manager::from_config(config, tls, ManagerConfig { recycling_method: RecyclingMethod::Fast });
+    let mut builder = Pool::builder(manager)
+        .max_size(size)
+        .runtime(Runtime::Tokio1)
+        .wait_timeout(Some(PATIENCE))
+        .create_timeout(Some(PATIENCE));
+    if let Some(first) = first {
+        builder = builder.post_create(Hook::async_fn(move |client, _| {
+            Box::pin(async move { client.batch_execute(first).await.map_err(HookError::Backend) })
+        }));
+    }
+    builder.build().map_err(|error| StoreError::Open { place: place.shown(), source: Box::new(error) })
 }
 
 /// Does something with a connection, again when the database went away meanwhile. What is done must bear to be done twice.
