@@ -108,6 +108,29 @@ fn report(node: u64, sequence: u64, number: u64) -> String {
 }
 
 #[test]
+fn a_connection_that_rests_between_reports_is_the_same_over_tls() {
+    let bench = Bench::new();
+    let (_hub, port) = start_guarded(&bench, &Authority::new("test CA", 1).unwrap());
+    let header = format!("authorization: Bearer {}", token(&bench, "node", "n1"));
+    let url = format!("https://127.0.0.1:{port}/api/v1/reports");
+    let mut curl = Command::new("curl");
+    curl.current_dir(bench.path());
+    for number in 1..=4 {
+        if number > 1 {
+            curl.arg("--next");
+        }
+        curl.args(["-sS", "--http1.1", "--noproxy", "*", "-m", "60", "--cacert", "hub-ca.crt"]);
+        curl.args(["-H", &header, "-H", "content-type: application/json"]);
+        curl.args(["--data", &report(1, number, number), "-o", "/dev/null"]);
+        curl.args(["-w", "%{http_code} by %{num_connects} new\n", &url]);
+    }
+    let output = curl.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    let later = "200 by 0 new\n";
+    assert_eq!(told, format!("200 by 1 new\n{later}{later}{later}"), "{output:?}");
+}
+
+#[test]
 fn what_a_killed_hub_acknowledged_is_there_when_it_comes_back() {
     kill_again_and_again("sqlite:hub.db");
 }

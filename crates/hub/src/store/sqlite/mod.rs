@@ -20,7 +20,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use landfall_model::in_place::Progress;
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tokio::sync::Semaphore;
 
 use self::writer::Writer;
@@ -92,7 +92,9 @@ impl SqliteStore {
             _ => return Err(StoreError::Newer { place: place(), found, known: FORMAT }),
         }
         connection.execute_batch(include_str!("later.sql")).map_err(failed)?;
-        let catching_up = connection.unchecked_transaction().map_err(failed)?;
+        // It writes what it read: one that only reads at first is turned away when another hub, which is ending, writes meanwhile.
+        let catching_up =
+            Transaction::new_unchecked(&connection, TransactionBehavior::Immediate).map_err(failed)?;
         words::catch_up(&catching_up).and_then(|()| catching_up.commit()).map_err(failed)?;
         let readers = Readers {
             path: path.to_owned(),
