@@ -3,12 +3,10 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, NodeCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, WatchParams};
 use serde_json::{Value, json};
 
+use crate::narrow::{self, Node, NodeCondition};
 use crate::node::facts;
 use crate::{Cluster, Error, NodeFacts};
 
@@ -60,7 +58,7 @@ pub struct NodeChange {
 impl Cluster {
     /// The nodes with these labels, as `kubectl -l` takes it; all for an empty selector.
     pub async fn fleet(&self, selector: &str) -> Result<Fleet, Error> {
-        let nodes: Api<Node> = Api::all(self.client());
+        let nodes = narrow::nodes(self.client());
         let mut fleet = Fleet::default();
         let mut parameters = ListParams::default().labels(selector).limit(PAGE);
         loop {
@@ -78,7 +76,7 @@ impl Cluster {
 
     /// Comes back as soon as one of these nodes changes, and after this time anyway.
     pub async fn wait_for_nodes(&self, selector: &str, version: &str, within: Duration) {
-        let nodes: Api<Node> = Api::all(self.client());
+        let nodes = narrow::nodes(self.client());
         let seconds = u32::try_from(within.as_secs()).unwrap_or(u32::MAX).max(1);
         let parameters = WatchParams::default().labels(selector).timeout(seconds);
         let change = async {
@@ -106,7 +104,7 @@ impl Cluster {
         version: Option<&str>,
         change: &NodeChange,
     ) -> Result<(), Error> {
-        let nodes: Api<Node> = Api::all(self.client());
+        let nodes = narrow::nodes(self.client());
         let patch = patch(version, change);
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(&patch));
         self.ask(|| format!("change node {name}"), nodes.patch_metadata(name, &parameters, &patch))
@@ -122,15 +120,17 @@ impl Cluster {
         condition: &Condition,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let nodes: Api<Node> = Api::all(self.client());
-        let condition = NodeCondition {
-            type_: kind.to_owned(),
-            status: if condition.status { "True" } else { "False" }.to_owned(),
-            reason: Some(condition.reason.clone()),
-            message: Some(condition.message.clone()),
-            last_heartbeat_time: Some(Time(now)),
-            last_transition_time: Some(Time(now)),
-        };
+        let nodes = narrow::nodes(self.client());
+        // To the second, as Kubernetes tells times.
+        let now = now.strftime("%FT%TZ").to_string();
+        let condition = json!({
+            "type": kind,
+            "status": if condition.status { "True" } else { "False" },
+            "reason": condition.reason,
+            "message": condition.message,
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        });
         let patch = json!({"status": {"conditions": [condition]}});
         let (parameters, patch) = (PatchParams::default(), Patch::Strategic(&patch));
         let asked = || format!("set condition {kind} of node {name}");
@@ -153,9 +153,9 @@ fn fleet_node(node: Node) -> FleetNode {
 }
 
 fn condition(condition: NodeCondition) -> (String, Condition) {
-    let NodeCondition { type_, status, reason, message, .. } = condition;
+    let NodeCondition { kind, status, reason, message } = condition;
     let reason = reason.unwrap_or_default();
-    (type_, Condition { status: status == "True", reason, message: message.unwrap_or_default() })
+    (kind, Condition { status: status == "True", reason, message: message.unwrap_or_default() })
 }
 
 fn patch(version: Option<&str>, change: &NodeChange) -> Value {

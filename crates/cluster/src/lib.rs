@@ -10,6 +10,7 @@ mod error;
 mod event;
 mod fleet;
 mod lease;
+mod narrow;
 mod node;
 mod notes;
 mod objects;

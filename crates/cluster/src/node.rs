@@ -1,10 +1,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::Node;
-use kube::Api;
 use kube::api::ListParams;
 
+use crate::narrow::{self, Node};
 use crate::{Cluster, Error};
 
 /// What nodes of the control plane are labelled with, today and before.
@@ -31,14 +30,14 @@ pub struct NodeFacts {
 impl Cluster {
     /// What the cluster knows of a node; `None` when it has no such node.
     pub async fn node_facts(&self, name: &str) -> Result<Option<NodeFacts>, Error> {
-        let nodes: Api<Node> = Api::all(self.client());
+        let nodes = narrow::nodes(self.client());
         let found = self.ask(|| format!("read node {name}"), nodes.get_opt(name)).await?;
         Ok(found.map(facts))
     }
 
     /// The addresses of the nodes that carry the control plane.
     pub async fn control_plane_addresses(&self) -> Result<Vec<IpAddr>, Error> {
-        let nodes: Api<Node> = Api::all(self.client());
+        let nodes = narrow::nodes(self.client());
         let mut addresses = Vec::new();
         for role in ROLES {
             let parameters = ListParams::default().labels(role).limit(MAX_NODES);
@@ -54,12 +53,12 @@ impl Cluster {
 }
 
 pub(crate) fn facts(node: Node) -> NodeFacts {
-    let (spec, status) = (node.spec.unwrap_or_default(), node.status.unwrap_or_default());
-    let info = status.node_info.unwrap_or_default();
+    let (spec, status) = (node.spec, node.status.unwrap_or_default());
+    let info = status.info.unwrap_or_default();
     let conditions = status.conditions.unwrap_or_default();
     let taints = spec.taints.unwrap_or_default().into_iter();
     NodeFacts {
-        ready: conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"),
+        ready: conditions.iter().any(|condition| condition.kind == "Ready" && condition.status == "True"),
         boot_id: info.boot_id,
         kubelet_version: info.kubelet_version,
         cordoned: spec.unschedulable == Some(true),
@@ -73,31 +72,28 @@ pub(crate) fn facts(node: Node) -> NodeFacts {
 
 fn internal_addresses(node: &Node) -> Vec<IpAddr> {
     let told = node.status.as_ref().and_then(|status| status.addresses.as_ref());
-    let internal = told.into_iter().flatten().filter(|address| address.type_ == "InternalIP");
+    let internal = told.into_iter().flatten().filter(|address| address.kind == "InternalIP");
     internal.filter_map(|address| address.address.parse().ok()).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::{NodeAddress, NodeStatus};
+    use serde_json::json;
 
     use super::*;
 
     #[test]
     fn only_internal_addresses_count() {
-        let address =
-            |kind: &str, address: &str| NodeAddress { type_: kind.to_owned(), address: address.to_owned() };
-        let status = NodeStatus {
-            addresses: Some(vec![
-                address("Hostname", "192.0.2.1"),
-                address("InternalIP", "192.0.2.2"),
-                address("InternalIP", "not an address"),
-                address("ExternalIP", "192.0.2.3"),
-            ]),
-            ..NodeStatus::default()
+        let node = |status| -> Node {
+            serde_json::from_value(json!({"metadata": {"name": "n1"}, "spec": {}, "status": status})).unwrap()
         };
-        let node = Node { status: Some(status), ..Node::default() };
-        assert_eq!(internal_addresses(&node), ["192.0.2.2".parse::<IpAddr>().unwrap()]);
-        assert_eq!(internal_addresses(&Node::default()), [] as [IpAddr; 0]);
+        let told = node(json!({"addresses": [
+            {"type": "Hostname", "address": "192.0.2.1"},
+            {"type": "InternalIP", "address": "192.0.2.2"},
+            {"type": "InternalIP", "address": "not an address"},
+            {"type": "ExternalIP", "address": "192.0.2.3"},
+        ]}));
+        assert_eq!(internal_addresses(&told), ["192.0.2.2".parse::<IpAddr>().unwrap()]);
+        assert_eq!(internal_addresses(&node(json!({"addresses": null}))), [] as [IpAddr; 0]);
     }
 }

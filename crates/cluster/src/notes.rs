@@ -1,11 +1,9 @@
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::Node;
-use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 
-use crate::{Cluster, Error};
+use crate::{Cluster, Error, narrow};
 
 /// What is written on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +15,7 @@ pub struct NodeNotes {
 impl Cluster {
     /// What is written on a node; `None` when the cluster has no such node.
     pub async fn node_notes(&self, name: &str) -> Result<Option<NodeNotes>, Error> {
-        let nodes: Api<Node> = Api::all(self.client());
+        let nodes = narrow::nodes(self.client());
         let found = self.ask(|| format!("read node {name}"), nodes.get_opt(name)).await?;
         Ok(found.map(|node| NodeNotes {
             labels: node.metadata.labels.unwrap_or_default(),
@@ -36,7 +34,7 @@ impl Cluster {
     }
 
     async fn patch_node(&self, name: &str, patch: &serde_json::Value, key: &str) -> Result<(), Error> {
-        let nodes: Api<Node> = Api::all(self.client());
+        let nodes = narrow::nodes(self.client());
         let (parameters, patch) = (PatchParams::default(), Patch::Merge(patch));
         let asked = || format!("write {key} on node {name}");
         self.ask(asked, nodes.patch_metadata(name, &parameters, &patch)).await.map(drop)

@@ -1,12 +1,13 @@
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::policy::v1::Eviction as EvictionObject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, PostParams};
 use serde_json::Value;
 
+use crate::narrow::{self, Pod, PodStatus};
 use crate::{Cluster, Error};
 
 /// What the kubelet marks the API's copy of a static pod with.
@@ -56,7 +57,7 @@ enum Trial {
 
 impl Cluster {
     pub async fn pods_on(&self, node: &str) -> Result<Vec<PodFacts>, Error> {
-        let pods: Api<Pod> = Api::all(self.client());
+        let pods = narrow::pods(self.client(), None);
         let parameters = ListParams::default().fields(&format!("spec.nodeName={node}")).limit(MAX_PODS);
         let found = self.ask(|| format!("list the pods on node {node}"), pods.list(&parameters)).await?;
         Ok(found.items.into_iter().map(pod_facts).collect())
@@ -64,7 +65,7 @@ impl Cluster {
 
     /// The pods of a namespace with these labels.
     pub async fn pods(&self, namespace: &str, selector: &str) -> Result<Vec<PodFacts>, Error> {
-        let pods: Api<Pod> = Api::namespaced(self.client(), namespace);
+        let pods = narrow::pods(self.client(), Some(namespace));
         let parameters = ListParams::default().labels(selector).limit(MAX_PODS);
         let asked = || format!("list pods {selector} in {namespace}");
         let found = self.ask(asked, pods.list(&parameters)).await?;
@@ -88,7 +89,7 @@ impl Cluster {
         trial: Trial,
     ) -> Result<Eviction, Error> {
         // A budget's refusal is "too many requests".
-        let pods: Api<Pod> = Api::namespaced(self.client_once()?, &pod.namespace);
+        let pods = narrow::pods(self.client_once()?, Some(&pod.namespace));
         // By hand: the library's own call writes the options under a name that the API server does not know.
         let eviction = EvictionObject {
             metadata: ObjectMeta { name: Some(pod.name.clone()), ..ObjectMeta::default() },
@@ -118,8 +119,9 @@ impl Cluster {
 
     /// Creates a pod from its manifest; one that is there already stays.
     pub async fn create_pod(&self, namespace: &str, manifest: Value) -> Result<(), Error> {
-        let pods: Api<Pod> = Api::namespaced(self.client(), namespace);
-        let pod: Pod =
+        let resource = ApiResource::erase::<core::Pod>(&());
+        let pods = Api::namespaced_with(self.client(), namespace, &resource);
+        let pod: DynamicObject =
             serde_json::from_value(manifest).map_err(|source| Error::Manifest { kind: "Pod", source })?;
         let parameters = PostParams::default();
         match self.ask(|| format!("create a pod in {namespace}"), pods.create(&parameters, &pod)).await {
@@ -130,7 +132,7 @@ impl Cluster {
 
     /// Deletes a pod; one that is gone is no failure.
     pub async fn delete_pod(&self, namespace: &str, name: &str) -> Result<(), Error> {
-        let pods: Api<Pod> = Api::namespaced(self.client(), namespace);
+        let pods = narrow::pods(self.client(), Some(namespace));
         let parameters = DeleteParams::default();
         let asked = || format!("delete pod {namespace}/{name}");
         match self.ask(asked, pods.delete(name, &parameters)).await {
@@ -141,8 +143,7 @@ impl Cluster {
 }
 
 fn pod_facts(pod: Pod) -> PodFacts {
-    let (spec, status, metadata) =
-        (pod.spec.unwrap_or_default(), pod.status.unwrap_or_default(), pod.metadata);
+    let (spec, status, metadata) = (pod.spec, pod.status.unwrap_or_default(), pod.metadata);
     let owners = metadata.owner_references.unwrap_or_default();
     let controller = owners.into_iter().find(|owner| owner.controller == Some(true));
     PodFacts {
@@ -168,7 +169,7 @@ fn hindrance(status: &PodStatus) -> Option<String> {
         let text: String = parts.join(": ").chars().take(MAX_HINDRANCE).collect();
         (!text.is_empty()).then_some(text)
     };
-    let containers = status.container_statuses.as_deref().unwrap_or_default();
+    let containers = status.containers.as_deref().unwrap_or_default();
     if status.phase.as_deref() == Some("Failed") && containers.is_empty() {
         return told(status.reason.as_deref(), status.message.as_deref());
     }
