@@ -10,7 +10,6 @@ use landfall_pki::{Authority, Leaf, Purpose};
 use landfall_testkit::{eventually, free_port};
 
 use super::{Bench, Better, redact};
-use crate::shell;
 
 const MEMORY_BAR_MIB: f64 = 15.0;
 const CORE_BAR_PERCENT: f64 = 1.0;
@@ -28,9 +27,9 @@ const TICKS_PER_SECOND: f64 = 100.0;
 struct Running(Child);
 
 pub(super) fn run(bench: &Bench) -> Result<()> {
-    shell::run(shell::cargo().args(["build", "--release", "--locked", "--quiet", "--package", "landfall"]))?;
+    let program = bench.program()?;
     let folder = tempfile::tempdir().context("make a folder for the bench")?;
-    let agent = start(folder.path())?;
+    let agent = start(&program, folder.path())?;
     let report = folder.path().join("state/report.json");
     eventually("the verdict", START_LIMIT, || {
         fs::read_to_string(&report).ok()?.contains("dns-resolution-failure").then_some(())
@@ -45,7 +44,7 @@ pub(super) fn run(bench: &Bench) -> Result<()> {
 }
 
 /// With a port and a folder to bring reports to, on a machine whose log is full.
-fn start(folder: &Path) -> Result<Running> {
+fn start(program: &Path, folder: &Path) -> Result<Running> {
     let log = folder.join("machine/var/log");
     fs::create_dir_all(&log)?;
     fs::create_dir_all(folder.join("machine/etc"))?;
@@ -61,7 +60,7 @@ fn start(folder: &Path) -> Result<Running> {
     fs::write(folder.join("ca.crt"), authority.certificate())?;
     fs::write(folder.join("tls.crt"), &pair.certificate)?;
     fs::write(folder.join("tls.key"), pair.key.expose())?;
-    let mut command = Command::new(shell::root().join("target/release/landfall"));
+    let mut command = Command::new(program);
     command.current_dir(folder).args(["agent", "--root", "machine", "--state", "state"]);
     command.args(["--report-folder", "reports", "--serve", &format!("127.0.0.1:{}", free_port()?)]);
     command.args(["--serve-cert", "tls.crt", "--serve-key", "tls.key", "--serve-client-ca", "ca.crt"]);

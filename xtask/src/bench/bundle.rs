@@ -8,7 +8,6 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use super::{Bench, Better, measure, redact};
-use crate::shell;
 
 /// Files of one node: as long as a bundle takes of each container.
 const FILE: usize = 4 << 20;
@@ -24,8 +23,7 @@ const PATIENT: &str = "[[item]]\nid = \"container-logs\"\nto = \"bootstrap/conta
                        source.files = { paths = [\"/var/log/containers/*.log\"], lines = \"plain\" }\n";
 
 pub(super) fn run(bench: &Bench) -> Result<()> {
-    shell::run(shell::cargo().args(["build", "--release", "--locked", "--quiet", "--package", "landfall"]))?;
-    let binary = shell::root().join("target/release/landfall");
+    let binary = bench.program()?;
     let folder = landfall_testkit::cache_dir()?.join("bench");
     let logs = redact::ordinary_logs(&folder)?;
     let bundle = |root: &Path, format: &str| {

@@ -9,7 +9,6 @@ use anyhow::{Context, Result};
 use landfall_diagnose::RuleSet;
 
 use super::{Bench, Better, measure};
-use crate::shell;
 
 const SIZE: u64 = 1 << 30;
 /// Not slower than the fastest search tool of the field, which does nothing but count.
@@ -17,8 +16,7 @@ const SPEED_GOAL: f64 = 1.0;
 const MEMORY_BAR_MIB: f64 = 256.0;
 
 pub(super) fn run(bench: &Bench) -> Result<()> {
-    shell::run(shell::cargo().args(["build", "--release", "--locked", "--quiet", "--package", "landfall"]))?;
-    let binary = shell::root().join("target/release/landfall");
+    let binary = bench.program()?;
     let folder = landfall_testkit::cache_dir()?.join("bench");
     let logs = mixed_logs(&folder)?;
     let literals = folder.join("literals.txt");

@@ -31,6 +31,7 @@ const TOKEN: &str = "a-token-for-measurements";
 /// Everything that runs, in one folder.
 struct Bed {
     folder: TempDir,
+    program: PathBuf,
     load: PathBuf,
     backend: u16,
     _backend: Process,
@@ -43,10 +44,11 @@ struct Proxy {
 }
 
 pub(super) fn run(bench: &Bench) -> Result<()> {
-    // In one go: what both need is then built once.
-    let build = ["build", "--release", "--locked", "--quiet", "--package", "landfall", "--bin", "landfall"];
-    shell::run(shell::cargo().args(build).args(["--package", "landfall-gateway", "--example", "load"]))?;
-    let bed = Bed::new()?;
+    let program = bench.program()?;
+    let build =
+        ["build", "--release", "--locked", "--quiet", "--package", "landfall-gateway", "--example", "load"];
+    shell::run(shell::cargo().args(build))?;
+    let bed = Bed::new(program)?;
     splice(bench, &bed)?;
     intercept(bench, &bed)?;
     first_byte(bench, &bed)
@@ -209,7 +211,7 @@ collector = \"FOLDER/none.sock\"\nadmin = \"127.0.0.1:ADMIN\"\n\
 // === impl Bed ===
 
 impl Bed {
-    fn new() -> Result<Self> {
+    fn new(program: PathBuf) -> Result<Self> {
         let folder = tempfile::tempdir().context("make a folder")?;
         let authority = Authority::new("bench", 2)?;
         fs::write(folder.path().join("ca.crt"), authority.certificate())?;
@@ -238,7 +240,7 @@ impl Bed {
         process.wait_until("the backend to listen", START, || {
             std::net::TcpStream::connect(("127.0.0.1", backend)).ok()
         })?;
-        Ok(Self { folder, load, backend, _backend: process })
+        Ok(Self { folder, program, load, backend, _backend: process })
     }
 
     fn path(&self, name: &str) -> String {
@@ -274,9 +276,8 @@ impl Bed {
         }
         let text = text.replace("MODE", if mode == "splice" { "splice" } else { "intercept" });
         let settings = self.settings(&format!("gateway-{mode}.toml"), &text, port)?;
-        let program = shell::root().join("target/release/landfall");
         let mut proxy =
-            self.start(&format!("gateway-{mode}"), &program, port, &["gateway", "--config", &settings])?;
+            self.start(&format!("gateway-{mode}"), &self.program, port, &["gateway", "--config", &settings])?;
         proxy.process.wait_until("the gateway to see its backend", START, || {
             let metrics = Command::new("curl")
                 .args(["-s", &format!("http://127.0.0.1:{admin}/metrics")])

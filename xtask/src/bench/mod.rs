@@ -12,9 +12,13 @@ mod redact;
 mod share;
 mod tunnel;
 
-use anyhow::Result;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, Result};
 use clap::ValueEnum;
 use serde::Serialize;
+
+use crate::shell;
 
 /// Fewer rounds say nothing on a machine with noise.
 const MIN_ROUNDS: usize = 3;
@@ -29,6 +33,9 @@ pub(crate) struct Arguments {
     /// Rounds per measurement; three at least
     #[arg(long, default_value_t = MIN_ROUNDS)]
     rounds: usize,
+    /// `agent`, `bundle`, `diagnose` and `gateway`: this program instead of a release build made for it
+    #[arg(long)]
+    program: Option<PathBuf>,
     /// `hub` only: how many nodes report
     #[arg(long, default_value_t = hub::NODES)]
     nodes: u32,
@@ -92,10 +99,16 @@ pub(crate) struct Bench {
     name: &'static str,
     output: Output,
     pub(crate) rounds: usize,
+    program: Option<PathBuf>,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let bench = |name| Bench { name, output: arguments.output, rounds: arguments.rounds.max(MIN_ROUNDS) };
+    let bench = |name| Bench {
+        name,
+        output: arguments.output,
+        rounds: arguments.rounds.max(MIN_ROUNDS),
+        program: arguments.program.clone(),
+    };
     match arguments.name {
         Name::Agent => agent::run(&bench("agent")),
         Name::Bundle => bundle::run(&bench("bundle")),
@@ -122,6 +135,17 @@ impl Output {
 // === impl Bench ===
 
 impl Bench {
+    /// What is measured.
+    fn program(&self) -> Result<PathBuf> {
+        if let Some(program) = &self.program {
+            return program.canonicalize().with_context(|| format!("find `{}`", program.display()));
+        }
+        let build =
+            ["build", "--release", "--locked", "--quiet", "--package", "landfall", "--bin", "landfall"];
+        shell::run(shell::cargo().args(build))?;
+        Ok(shell::target().join("release/landfall"))
+    }
+
     /// Measures ours and the peer in turns and prints the comparison of their medians.
     #[expect(
         clippy::too_many_arguments,
