@@ -43,7 +43,7 @@ const MAX_REPORTS: usize = 16;
 /// A report is below 100 KiB.
 const MAX_UNPACKED: u64 = 4 << 20;
 /// Small input: more effort buys nothing and costs memory.
-const LEVEL: i32 = 6;
+const LEVEL: i32 = 3;
 
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
