@@ -2,10 +2,10 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
-use crate::Error;
+use crate::{Error, kubeconfig};
 
 /// How long one question may take. Longer than an API server's own slow answers (etcd electing a leader), shorter than
 /// any caller's patience.
@@ -28,16 +28,16 @@ impl Cluster {
     /// The cluster of one kubeconfig file, at its current context.
     pub async fn from_kubeconfig(path: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Kubeconfig { path: path.to_owned(), source };
-        let kubeconfig = Kubeconfig::read_from(path).map_err(failed)?;
-        let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-            .await
-            .map_err(failed)?;
-        Self::from_config(config)
+        Self::from_config(at_current_context(kubeconfig::read(path)).await.map_err(failed)?)
     }
 
     /// The cluster everybody's tools would find from here: `KUBECONFIG`, `~/.kube/config`, else the pod's own account.
     pub async fn infer() -> Result<Self, Error> {
-        Self::from_config(Config::infer().await.map_err(|source| Error::NoCluster { source })?)
+        let config = match at_current_context(kubeconfig::of_kubectl()).await {
+            Ok(config) => config,
+            Err(source) => Config::incluster().map_err(|pod| Error::NoCluster { pod, source })?,
+        };
+        Self::from_config(config)
     }
 
     /// The same cluster, asked with another patience.
@@ -102,4 +102,8 @@ impl Cluster {
             Err(_) => Err(Error::Late { asked: asked(), seconds: self.deadline.as_secs() }),
         }
     }
+}
+
+async fn at_current_context(read: Result<Kubeconfig, KubeconfigError>) -> Result<Config, KubeconfigError> {
+    Config::from_custom_kubeconfig(read?, &KubeConfigOptions::default()).await
 }

@@ -2,11 +2,11 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
-use kube::config::{AuthInfo, Cluster as NamedCluster, Kubeconfig};
+use kube::config::{AuthInfo, Cluster as NamedCluster};
 use landfall_model::Secret;
 use secrecy::ExposeSecret;
 
-use crate::Error;
+use crate::{Error, kubeconfig};
 
 /// What a kubeconfig's current context says about reaching an API server: for those who speak to the endpoint
 /// themselves, before there is an API server behind it.
@@ -39,8 +39,8 @@ impl Credentials {
         let shown = || path.map_or_else(|| "that kubectl would use".into(), Path::to_owned);
         let failed = |source| Error::Kubeconfig { path: shown(), source };
         let kubeconfig = match path {
-            Some(path) => Kubeconfig::read_from(path),
-            None => Kubeconfig::read(),
+            Some(path) => kubeconfig::read(path),
+            None => kubeconfig::of_kubectl(),
         };
         let kubeconfig = kubeconfig.map_err(failed)?;
         let unusable = |what: &'static str| Error::Context { path: shown(), what };

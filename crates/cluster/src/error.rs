@@ -11,8 +11,10 @@ pub enum Error {
     CredentialFile { path: PathBuf, source: std::io::Error },
     #[error("use the kubeconfig: {what}")]
     CredentialData { what: &'static str },
-    #[error("find a cluster: neither KUBECONFIG, nor ~/.kube/config, nor a pod's service account works here")]
-    NoCluster { source: kube::config::InferConfigError },
+    #[error(
+        "find a cluster: neither KUBECONFIG, nor ~/.kube/config, nor a pod's service account ({pod}) works here"
+    )]
+    NoCluster { pod: kube::config::InClusterError, source: kube::config::KubeconfigError },
     #[error("make a client for the cluster")]
     Client { source: kube::Error },
     #[error("use the address {address} of an API server")]

@@ -9,6 +9,7 @@ mod election;
 mod error;
 mod event;
 mod fleet;
+mod kubeconfig;
 mod lease;
 mod narrow;
 mod node;
