@@ -522,7 +522,7 @@ fn admit(caller: &Caller, body: &[u8]) -> Result<Arrival, Problem> {
 }
 
 fn parse(report: &str) -> Result<Report, Problem> {
-    serde_json::from_str(report).map_err(|error| {
+    receive::written(report).map_err(|error| {
         tracing::error!(error = %error, "A stored report cannot be read.");
         Problem::new(500, "Defect", "a stored report cannot be read")
     })

@@ -57,6 +57,12 @@ struct Incoming<'a> {
     signature: Option<&'a RawValue>,
 }
 
+/// A report as it is written. From bytes, as everybody else reads reports: a reader of text would be a second one of each type
+/// in the program.
+pub(crate) fn written(text: &str) -> serde_json::Result<Report> {
+    serde_json::from_slice(text.as_bytes())
+}
+
 /// Reads one report. Whether its sender may say so is another question.
 pub(crate) fn report(body: &[u8], received: Timestamp) -> Result<Arrival, ReportError> {
     let incoming: Incoming<'_> = serde_json::from_slice(body).map_err(ReportError::Json)?;
@@ -64,7 +70,7 @@ pub(crate) fn report(body: &[u8], received: Timestamp) -> Result<Arrival, Report
         return Err(ReportError::Format { what: "envelope", found: incoming.format, known: FORMAT });
     }
     let text = incoming.report.get();
-    let report: Report = serde_json::from_str(text).map_err(ReportError::Json)?;
+    let report = written(text).map_err(ReportError::Json)?;
     if report.format != report::FORMAT {
         return Err(ReportError::Format { what: "report", found: report.format, known: report::FORMAT });
     }

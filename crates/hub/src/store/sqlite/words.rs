@@ -80,7 +80,7 @@ pub(super) fn catch_up(connection: &Connection) -> rusqlite::Result<()> {
     while let Some(row) = rows.next()? {
         let (body, report) = (row.get(0)?, row::unpack(row, 1)?);
         last = body;
-        match serde_json::from_str(&report) {
+        match receive::written(&report) {
             Ok(report) => add(connection, body, &receive::words(&report))?,
             Err(error) => tracing::warn!(error = %chain(&error), "A stored report cannot be searched."),
         }
