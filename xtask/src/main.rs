@@ -4,6 +4,7 @@
 mod bench;
 mod check;
 mod dist;
+mod first_boot;
 mod generated;
 mod layers;
 mod licences;
@@ -47,7 +48,11 @@ enum Task {
         output: bench::Output,
     },
     /// Static binary, packages, list of parts, container file, units, completions, manual pages, checksums
-    Dist,
+    Dist {
+        /// The order of an earlier release's functions instead of one that is learned
+        #[arg(long)]
+        order: Option<std::path::PathBuf>,
+    },
 }
 
 fn main() -> anyhow::Result<()> {
@@ -58,6 +63,6 @@ fn main() -> anyhow::Result<()> {
         Task::Gen => generated::write(),
         Task::Bench(arguments) => bench::run(&arguments),
         Task::Score { directory, output } => score::run(&directory, output.is_json()),
-        Task::Dist => dist::run(),
+        Task::Dist { order } => dist::run(order.as_deref()),
     }
 }

@@ -20,6 +20,8 @@ use serde::Serialize;
 
 use crate::shell;
 
+pub(crate) use self::redact::ordinary_logs;
+
 /// Fewer rounds say nothing on a machine with noise.
 const MIN_ROUNDS: usize = 3;
 

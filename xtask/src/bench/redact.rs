@@ -173,7 +173,7 @@ fn peer_patterns(rules: &str) -> String {
 
 /// Logs of a node that joins: kubelet, containerd, systemd, etcd, kernel, cloud-init, and a token in one of two thousand
 /// lines. Made once; the same bytes every time.
-pub(super) fn ordinary_logs(folder: &Path) -> Result<PathBuf> {
+pub(crate) fn ordinary_logs(folder: &Path) -> Result<PathBuf> {
     let path = folder.join("redact-1.log");
     if fs::metadata(&path).is_ok_and(|file| file.len() >= SIZE as u64) {
         return Ok(path);

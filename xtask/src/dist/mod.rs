@@ -1,6 +1,7 @@
 //! `cargo xtask dist`: what a release holds, below `target/dist/`.
 
 mod deb;
+mod order;
 mod package;
 mod rpm;
 mod sbom;
@@ -24,7 +25,7 @@ const MAX_BINARY: u64 = 30_000_000;
 /// How the program is built; see `Cargo.toml`.
 const PROFILE: &str = "shipped";
 
-pub(crate) fn run() -> Result<()> {
+pub(crate) fn run(order: Option<&Path>) -> Result<()> {
     let root = shell::root();
     let dist = shell::target().join("dist");
     if dist.exists() {
@@ -32,18 +33,8 @@ pub(crate) fn run() -> Result<()> {
     }
     fs::create_dir_all(dist.join("completions")).context("make the folder of the release")?;
 
-    eprintln!("dist: static binary");
-    // A target of its own keeps the flags away from build scripts and procedural macros, which cannot be static.
-    shell::run(
-        shell::cargo()
-            .args(["build", "--profile", PROFILE, "--locked", "--package", "landfall", "--target", TARGET])
-            .env("CARGO_ENCODED_RUSTFLAGS", flags(&root).join("\x1f")),
-    )?;
     let binary = dist.join("landfall");
-    fs::copy(shell::target().join(TARGET).join(PROFILE).join("landfall"), &binary)
-        .context("take the binary")?;
-    // With a map of it written, the linker leaves the symbols in.
-    shell::run(std::process::Command::new("strip").arg(&binary))?;
+    build(&root, order, &dist.join("landfall.order"), &binary)?;
     ensure!(is_static(&fs::read(&binary)?), "the binary needs a dynamic loader; it must be static");
 
     let landfall = || std::process::Command::new(&binary);
@@ -67,13 +58,46 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
+/// Leaves the binary, and the order of its functions, with which the same one can be built again.
+fn build(root: &Path, given: Option<&Path>, order: &Path, binary: &Path) -> Result<()> {
+    let linked = shell::target().join(TARGET).join(PROFILE).join("landfall");
+    // Where the linker reads it: a name that is the same in every build.
+    let followed = shell::target().join("landfall.order");
+    let flags = flags(root, &followed);
+    // A target of its own keeps the flags away from build scripts and procedural macros, which cannot be static.
+    let arguments = ["--profile", PROFILE, "--locked", "--package", "landfall", "--target", TARGET];
+    let compile = |order: &str| {
+        fs::write(&followed, order).context("write the order of functions")?;
+        // Cargo does not know that the linker reads it.
+        shell::run(shell::cargo().arg("clean").args(arguments))?;
+        shell::run(shell::cargo().arg("build").args(arguments).env("CARGO_ENCODED_RUSTFLAGS", &flags))
+    };
+    let learned = if let Some(given) = given {
+        fs::read_to_string(given).with_context(|| format!("read `{}`", given.display()))?
+    } else {
+        eprintln!("dist: static binary, to see what an agent runs");
+        compile("")?;
+        order::learn(&linked)?
+    };
+    eprintln!("dist: static binary");
+    compile(&learned)?;
+    fs::write(order, learned).context("keep the order of functions")?;
+    fs::copy(linked, binary).context("take the binary")?;
+    shell::run(std::process::Command::new("strip").arg(binary))
+}
+
 /// How the compiler is called: one file that needs nothing, is small, and tells nothing of the machine that built it.
-fn flags(root: &Path) -> Vec<String> {
+fn flags(root: &Path, order: &Path) -> String {
     let map = shell::target().join("landfall.map");
     let mut flags = vec![
         "-Ctarget-feature=+crt-static".to_owned(),
         // A program that may be loaded anywhere lists every pointer in it: a bit for each instead of 24 bytes.
         "-Clink-arg=-Wl,-z,pack-relative-relocs".to_owned(),
+        format!("-Clink-arg=-Wl,--symbol-ordering-file={}", order.display()),
+        // It names functions of the C library's, too, that another machine's may not have.
+        "-Clink-arg=-Wl,--no-warn-symbol-ordering".to_owned(),
+        // For whoever watches it; they are taken out of what is shipped.
+        "-Cstrip=none".to_owned(),
         // What the program is made of, symbol by symbol, for whoever wants it smaller.
         format!("-Clink-arg=-Wl,-Map={}", map.display()),
         format!("--remap-path-prefix={}=/landfall", root.display()),
@@ -84,7 +108,7 @@ fn flags(root: &Path) -> Vec<String> {
     if let Some(home) = home {
         flags.push(format!("--remap-path-prefix={}=/cargo", home.display()));
     }
-    flags
+    flags.join("\x1f")
 }
 
 /// Packages and the list of parts, made from what lies in the folder already.
