@@ -1,5 +1,7 @@
 use landfall_model::Secret;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _,
+};
 use time::{Duration, OffsetDateTime};
 
 use crate::{KeyedCertificate, Leaf, PkiError};
@@ -40,10 +42,25 @@ impl Authority {
         Self::from_pem(&certificate, Secret::new(key.serialize_pem()))
     }
 
-    /// An authority that exists already.
+    /// An authority that exists already. One that cannot sign, or with a key that is not its own, would make certificates
+    /// that nobody believes.
     pub fn from_pem(certificate: &str, key: Secret<String>) -> Result<Self, PkiError> {
         let pair = KeyPair::from_pem(key.expose()).map_err(PkiError::ReadKey)?;
+        let public = pair.subject_public_key_info();
         let issuer = Issuer::from_ca_cert_pem(certificate, pair).map_err(PkiError::ReadAuthority)?;
+        let (_, pem) =
+            x509_parser::pem::parse_x509_pem(certificate.as_bytes()).map_err(|_| PkiError::Certificate)?;
+        let parsed = pem.parse_x509().map_err(|_| PkiError::Certificate)?;
+        let signs = match parsed.key_usage() {
+            Ok(usage) => usage.is_none_or(|usage| usage.value.key_cert_sign()),
+            Err(_) => return Err(PkiError::Certificate),
+        };
+        if !parsed.is_ca() || !signs {
+            return Err(PkiError::NoAuthority);
+        }
+        if parsed.public_key().raw != public {
+            return Err(PkiError::ForeignKey);
+        }
         Ok(Self { certificate: certificate.to_owned(), key, issuer })
     }
 
@@ -61,6 +78,11 @@ impl Authority {
 
     pub fn has_expired(&self) -> Result<bool, PkiError> {
         Ok(self.expires()? <= OffsetDateTime::now_utc())
+    }
+
+    /// How many whole days it is still believed.
+    pub fn days_left(&self) -> Result<i64, PkiError> {
+        Ok((self.expires()? - OffsetDateTime::now_utc()).whole_days())
     }
 
     /// The authority's own key. It stays where certificates are issued; only a program that signs, such as
@@ -155,5 +177,17 @@ mod tests {
             Authority::from_pem("nonsense", Secret::new("nonsense".into())),
             Err(PkiError::ReadKey(_))
         ));
+    }
+
+    #[test]
+    fn an_authority_signs_and_has_its_own_key() {
+        let authority = Authority::new("test CA", 30).unwrap();
+        let leaf = authority.issue(&Leaf::new("x", Purpose::Serve)).unwrap();
+        let read = |certificate: &str, key: &Secret<String>| {
+            Authority::from_pem(certificate, Secret::new(key.expose().clone())).err()
+        };
+        assert!(matches!(read(authority.certificate(), &leaf.key), Some(PkiError::ForeignKey)));
+        assert!(matches!(read(&leaf.certificate, &leaf.key), Some(PkiError::NoAuthority)));
+        assert!(read(authority.certificate(), authority.key()).is_none());
     }
 }

@@ -33,6 +33,10 @@ pub enum PkiError {
     ReadAuthority(#[source] rcgen::Error),
     #[error("the certificate authority's certificate is no certificate")]
     Certificate,
+    #[error("the certificate is none of an authority: nobody would believe what it signs")]
+    NoAuthority,
+    #[error("the private key is not that of the authority's certificate")]
+    ForeignKey,
     #[error("cannot read the certificate authority's private key")]
     ReadKey(#[source] rcgen::Error),
     #[error("a lifetime of {days} days leaves the calendar")]

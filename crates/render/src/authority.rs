@@ -37,6 +37,11 @@ pub fn authority(folder: Option<&Path>, days: u32) -> Result<Authority, RenderEr
     if authority.has_expired()? {
         return Err(RenderError::Expired { folder: folder.to_owned() });
     }
+    // A certificate ends with its authority, whatever it says itself.
+    let left = authority.days_left()?;
+    if left < i64::from(days) {
+        return Err(RenderError::Outlives { folder: folder.to_owned(), left, days });
+    }
     Ok(authority)
 }
 
@@ -85,6 +90,17 @@ mod tests {
         fs::write(folder.path().join("ca.crt"), expired.certificate()).unwrap();
         fs::write(folder.path().join("ca.key"), expired.key().expose()).unwrap();
         assert!(matches!(authority(Some(folder.path()), 7), Err(RenderError::Expired { .. })));
+    }
+
+    #[test]
+    fn no_certificate_outlives_its_authority() {
+        let folder = tempfile::tempdir().unwrap();
+        let near = Authority::new("near its end", 5).unwrap();
+        fs::write(folder.path().join("ca.crt"), near.certificate()).unwrap();
+        fs::write(folder.path().join("ca.key"), near.key().expose()).unwrap();
+        let error = authority(Some(folder.path()), 7).err().unwrap();
+        assert!(matches!(error, RenderError::Outlives { left: 4, days: 7, .. }), "{error}");
+        assert!(authority(Some(folder.path()), 4).is_ok());
     }
 
     #[test]

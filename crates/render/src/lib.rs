@@ -119,6 +119,8 @@ pub enum RenderError {
     Ports { ports: String },
     #[error("the certificate authority in `{folder}` has expired")]
     Expired { folder: PathBuf },
+    #[error("the certificate authority in `{folder}` ends in {left} days, before certificates of {days}")]
+    Outlives { folder: PathBuf, left: i64, days: u32 },
     #[error("cannot read `{path}`")]
     Read { path: PathBuf, source: std::io::Error },
     #[error("cannot make certificates")]

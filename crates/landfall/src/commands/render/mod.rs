@@ -266,6 +266,9 @@ fn explain(error: RenderError) -> Failure {
             "shorten `--binary-url`, and leave authorities (`--…-ca`) and further ways to the image or to `--format ignition`",
         ),
         RenderError::Expired { .. } => Failure::new(error, "leave out `--ca` to have a new authority made"),
+        RenderError::Outlives { .. } => {
+            Failure::usage(error, "choose fewer `--days`, or leave out `--ca` to have a new authority made")
+        }
         RenderError::Read { .. } => {
             Failure::new(error, "`--ca` needs a folder with `ca.crt` and `ca.key` that you may read")
         }
