@@ -219,6 +219,10 @@ fn objects(settings: &Settings, credentials: &Credentials, storage: &str) -> Vec
 impl Settings {
     fn check(&self) -> Result<(), RenderError> {
         names::namespace(&self.namespace)?;
+        // Many machines are made from what Cluster API is told, and a hub is one.
+        if self.run_as == RunAs::Unit && self.target == Target::Capi {
+            return Err(RenderError::HubOfCapi);
+        }
         self.names.iter().try_for_each(|name| names::host(name))?;
         self.download.as_ref().map_or(Ok(()), Download::check)?;
         match (&self.image, self.run_as) {

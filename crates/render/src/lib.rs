@@ -25,6 +25,7 @@ mod yaml;
 pub use authority::{Credentials, authority, credentials, pki};
 pub use completion::Completion;
 pub use download::Download;
+pub use names::{object_name, secure_url, selector};
 pub use package::Format;
 pub use plan::{Content, File, Plan};
 pub use target::Target;
@@ -70,6 +71,10 @@ pub enum RenderError {
     Namespace { namespace: String },
     #[error("the namespace `{namespace}` is not the tunnel's alone, and is deleted with it")]
     SharedNamespace { namespace: String },
+    #[error("`{name}` is no name of an object")]
+    Object { name: String },
+    #[error("`{selector}` selects no labels")]
+    Selector { selector: String },
     #[error("`{text}` tells no end of a bootstrap here")]
     Completion { text: String },
     #[error("`{image}` is no name of an image")]
@@ -102,6 +107,8 @@ pub enum RenderError {
     IgnitionOfCapi,
     #[error("Cluster API puts no files into images")]
     ImageOfCapi,
+    #[error("a hub is one machine, and Cluster API would put it on all of them")]
+    HubOfCapi,
     #[error("`{group}` is no group whose members could gather")]
     Group { group: String },
     #[error("`{way}` cannot be rendered as `{format}`")]

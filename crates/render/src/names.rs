@@ -20,8 +20,12 @@ pub(crate) fn namespace(text: &str) -> Result<(), RenderError> {
 /// A namespace that may be deleted when its only tenant goes.
 pub(crate) fn own_namespace(text: &str) -> Result<(), RenderError> {
     namespace(text)?;
-    let shared = text == "default" || text.starts_with("kube-") || text.starts_with("openshift-");
-    if shared { Err(RenderError::SharedNamespace { namespace: text.to_owned() }) } else { Ok(()) }
+    if is_shared(text) { Err(RenderError::SharedNamespace { namespace: text.to_owned() }) } else { Ok(()) }
+}
+
+/// A namespace that others made and use.
+pub(crate) fn is_shared(namespace: &str) -> bool {
+    namespace == "default" || namespace.starts_with("kube-") || namespace.starts_with("openshift-")
 }
 
 /// `[REGISTRY/]NAME[:TAG][@sha256:HASH]`.
@@ -72,6 +76,50 @@ pub(crate) fn node(text: &str, prefix: &str) -> Result<(), RenderError> {
     good.then_some(()).ok_or_else(|| RenderError::Node { node: text.to_owned() })
 }
 
+/// A name of an object.
+pub fn object_name(text: &str) -> Result<(), RenderError> {
+    is_name(text).then_some(()).ok_or_else(|| RenderError::Object { name: text.to_owned() })
+}
+
+/// Labels as `kubectl -l` takes them: `a`, `!a`, `a=b`, `a==b`, `a!=b`, `a in (b, c)`, `a notin (b, c)`, with commas between.
+pub fn selector(text: &str) -> Result<(), RenderError> {
+    let mut depth = 0_i32;
+    let apart = |c: char| {
+        depth += i32::from(c == '(') - i32::from(c == ')');
+        c == ',' && depth == 0
+    };
+    let good = text.is_empty() || text.split(apart).all(|part| is_requirement(part.trim()));
+    good.then_some(()).ok_or_else(|| RenderError::Selector { selector: text.to_owned() })
+}
+
+fn is_requirement(text: &str) -> bool {
+    let listed = [" in ", " notin "].into_iter().find_map(|word| text.split_once(word));
+    if let Some((key, list)) = listed {
+        let list = list.trim().strip_prefix('(').and_then(|list| list.strip_suffix(')'));
+        return is_label_key(key.trim())
+            && list.is_some_and(|list| list.split(',').all(|value| is_label_value(value.trim())));
+    }
+    let equal = ["!=", "==", "="].into_iter().find_map(|sign| text.split_once(sign));
+    match equal {
+        Some((key, value)) => is_label_key(key.trim()) && is_label_value(value.trim()),
+        None => is_label_key(text.strip_prefix('!').unwrap_or(text)),
+    }
+}
+
+/// `[PREFIX/]NAME`.
+fn is_label_key(text: &str) -> bool {
+    let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
+    prefix.is_none_or(is_name) && !name.is_empty() && is_label_value(name)
+}
+
+fn is_label_value(text: &str) -> bool {
+    let ends = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
+    text.len() <= MAX_LABEL
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c))
+        && ends(text.chars().next())
+        && ends(text.chars().next_back())
+}
+
 /// An object's namespace and name.
 pub(crate) fn object(namespace: &str, name: &str) -> bool {
     is_label(namespace) && is_name(name)
@@ -120,7 +168,7 @@ pub(crate) fn url(text: &str) -> Result<(), RenderError> {
 }
 
 /// The same, where secrets go along: encrypted, or to the machine itself.
-pub(crate) fn secure_url(text: &str) -> Result<(), RenderError> {
+pub fn secure_url(text: &str) -> Result<(), RenderError> {
     url(text)?;
     let local = |rest: &str| {
         let place = rest.split(['/', '?', '#']).next().unwrap_or_default();
@@ -248,6 +296,27 @@ mod tests {
             assert!(network(bad).is_err(), "{bad}");
         }
         assert!(network("0.0.0.0/0").is_ok());
+    }
+
+    #[test]
+    fn selectors_are_what_kubectl_takes() {
+        for good in [
+            "",
+            "pool",
+            "!pool",
+            "pool=edge",
+            "pool==edge,zone!=a",
+            "example.org/pool in (a, b),x",
+            "a notin (b)",
+            "a=",
+        ] {
+            assert!(selector(good).is_ok(), "{good}");
+        }
+        for bad in
+            ["a b", "=a", ",", "a,", "a=b=c", "a in b", "a in (b", "ü=a", "$(id)", "a='b'", "-a=b", "A/b=c"]
+        {
+            assert!(selector(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

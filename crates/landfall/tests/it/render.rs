@@ -75,6 +75,11 @@ fn what_no_role_can_be_is_refused_in_one_line() {
     let expired = Authority::new("old", 0).unwrap();
     bench.file("expired/ca.crt", expired.certificate());
     bench.file("expired/ca.key", expired.key().expose());
+    let near = Authority::new("near its end", 5).unwrap();
+    bench.file("near/ca.crt", near.certificate());
+    bench.file("near/ca.key", near.key().expose());
+    bench.file("mixed/ca.crt", near.certificate());
+    bench.file("mixed/ca.key", expired.key().expose());
     let image = "registry.example/landfall:1";
     for (words, code, error) in [
         (&["gateway", "--for", "kubeadm", "--allow", "10.0.0.1/8"][..], 64, "is no network"),
@@ -145,6 +150,21 @@ fn what_no_role_can_be_is_refused_in_one_line() {
             64,
             "unexpected argument '--bogus'",
         ),
+        (&["pki", "--server", "a", "--ca", "near"], 64, "ends in 4 days, before certificates of 7"),
+        (&["pki", "--server", "a", "--ca", "mixed"], 1, "is not that of the authority's certificate"),
+        (&["controller", "--image", image, "--selector", "a b"], 64, "`a b` selects no labels"),
+        (&["controller", "--image", image, "--secret-template", "A"], 64, "`A` is no name of an object"),
+        (
+            &["controller", "--for", "capi", "--image", image, "--hub", "http://hub.corp"],
+            64,
+            "would be sent secrets in the clear",
+        ),
+        (
+            &["controller", "--for", "capi", "--image", image, "--hub", "https://h", "--hub-secret", "a b"],
+            64,
+            "is no name of an object",
+        ),
+        (&["hub", "--for", "capi", "--server", "a"], 64, "a hub is one machine"),
         (&["controller", "--image", image, "--namespace", "Not"], 64, "is no name of a namespace"),
         (&["controller", "--image", image, "--format", "ignition"], 64, "cannot be rendered as `ignition`"),
         (&["hub", "--for", "kubeadm", "--server", "a b"], 64, "is no address or name"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use landfall_controller::capi;
 use landfall_controller::manifests::{Rights, Settings, install};
-use landfall_render::{Described, chart};
+use landfall_render::{Described, chart, object_name, secure_url, selector};
 use serde_json::Value;
 
 use super::{Folder, Format, explain};
@@ -142,6 +142,8 @@ impl Controller {
             let error = anyhow::anyhow!("some of these flags are for in-place bootstraps");
             return Err(Failure::usage(error, "leave them out, or leave out `--for capi`"));
         }
+        self.hub.as_deref().map_or(Ok(()), secure_url).map_err(explain)?;
+        self.hub_secret.as_deref().map_or(Ok(()), object_name).map_err(explain)?;
         let (namespace, image) = self.namespace_and_image();
         let settings = capi::manifests::Settings {
             namespace: self.namespace.clone(),
@@ -170,6 +172,8 @@ impl Controller {
             let error = anyhow::anyhow!("some of these flags are for Cluster API");
             return Err(Failure::usage(error, "add `--for capi`"));
         }
+        selector(&self.selector).map_err(explain)?;
+        self.secret_template.as_deref().map_or(Ok(()), object_name).map_err(explain)?;
         let (namespace, image) = self.namespace_and_image();
         let settings = Settings {
             namespace: self.namespace.clone(),

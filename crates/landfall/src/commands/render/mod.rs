@@ -200,6 +200,16 @@ fn explain(error: RenderError) -> Failure {
         RenderError::SharedNamespace { .. } => {
             Failure::usage(error, "give the agents a namespace of their own with `--namespace`")
         }
+        RenderError::Object { .. } => {
+            Failure::usage(error, "at most 253 lower case letters, digits, `-` and `.` inside")
+        }
+        RenderError::Selector { .. } => {
+            Failure::usage(error, "as `kubectl get nodes -l` takes it, such as `pool=edge,!spare`")
+        }
+        RenderError::HubOfCapi => Failure::usage(
+            error,
+            "choose `--run-as pod` for the management cluster, or `--for kubeadm` for a machine of its own",
+        ),
         RenderError::Completion { .. } => Failure::usage(
             error,
             "`config-map`, `event` or `marker`, with `=NAMESPACE/NAME` or `=PATH`; a marker has no usual place with kubeadm and k3s",
