@@ -19,6 +19,21 @@ impl Download {
         names::sha256(&self.sha256)
     }
 
+    /// The same as a script for people and units, which says so when it fails.
+    pub(crate) fn script(&self) -> String {
+        format!(
+            "#!/bin/sh\n\
+             # Fetches the program, and keeps only what has the hash. May be run again at any time.\n\
+             set -eu\n\
+             {}||{{\n  \
+               rm -f $p.new\n  \
+               echo \"the program with this hash could not be had: $p is as it was\" >&2\n  \
+               exit 1\n\
+             }}\n",
+            self.command()
+        )
+    }
+
     /// A line of shell that is done when the program is there, and fails when it is not what it must be.
     pub(crate) fn command(&self) -> String {
         let (url, sha256) = (names::shell_word(&self.url), &self.sha256);

@@ -7,12 +7,14 @@ use serde_json::{Value, json};
 
 use crate::chart::{self, Values};
 use crate::download::{Download, PROGRAM};
-use crate::{Content, File, Plan, RenderError, Target, yaml};
+use crate::{Content, File, Plan, RenderError, Target, names, teardown, yaml};
 
 /// Where cluster-bootstrap looks for what it applies.
 const OPENSHIFT_MANIFESTS: &str = "/opt/openshift/manifests";
 /// What a bootstrap machine is made of, in the installer's source.
 const INSTALLER: &str = "data/data/bootstrap";
+/// What fetches the program there.
+const INSTALL: &str = "/usr/local/bin/landfall-install.sh";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -112,7 +114,8 @@ impl Package {
         }
     }
 
-    pub(crate) fn plan(self, format: Format) -> Result<Plan, RenderError> {
+    pub(crate) fn plan(mut self, format: Format) -> Result<Plan, RenderError> {
+        self.leave_shared_namespaces();
         let manifests = self.manifests()?;
         let mut plan = Plan::default();
         match (format, self.target) {
@@ -132,7 +135,7 @@ impl Package {
                     plan.add(format!("host/etc/systemd/system/{}", unit.name), 0o644, unit.text);
                 }
                 if let Some(download) = self.download {
-                    plan.add("install.sh", 0o755, format!("#!/bin/sh\nset -eu\n{}\n", download.command()));
+                    plan.add("install.sh", 0o755, download.script());
                 }
             }
         }
@@ -158,6 +161,17 @@ impl Package {
             plan.add("manifests/kustomization.yaml", 0o644, yaml::documents(&[base])?);
         }
         Ok(plan)
+    }
+
+    /// A namespace that others use is there already, and what pods may do in it is not ours to say.
+    fn leave_shared_namespaces(&mut self) {
+        // A chart has a mark in the place of the name.
+        let told = self.values.namespace.clone();
+        let shared = |object: &Value| {
+            let name = told.as_deref().or(object["metadata"]["name"].as_str());
+            object["kind"] == "Namespace" && name.is_some_and(names::is_shared)
+        };
+        self.objects.retain(|(_, object)| !shared(object));
     }
 
     /// Numbered, because they are applied in this order.
@@ -217,19 +231,36 @@ impl Package {
         plan
     }
 
-    /// Where `openshift-install` takes what a bootstrap machine gets; units there are switched on by a drop-in.
-    fn installer(self, manifests: Vec<HostFile>) -> Plan {
+    /// Where `openshift-install` takes what a bootstrap machine gets. Drop-ins are plain files there: beside a unit's own
+    /// file the installer would make a second unit of the same name of them, which Ignition refuses. Units are switched
+    /// on by bootkube, because the installer knows its own by a list.
+    fn installer(mut self, manifests: Vec<HostFile>) -> Plan {
+        let drop_in = |unit: &str, name: &str, text: String| {
+            HostFile::open(format!("/etc/systemd/system/{unit}.d/{name}.conf"), text)
+        };
+        if let Some(download) = &self.download {
+            self.files.push(HostFile::program(INSTALL, download.script()));
+            for unit in &self.units {
+                // With all rights: the unit itself may not write there.
+                let text = format!("[Service]\nExecStartPre=+{INSTALL}\n");
+                self.files.push(drop_in(unit.name, "05-program", text));
+            }
+        }
+        // It wants the teardown wherever it runs, by the tunnel's own drop-in.
+        let units: Vec<&str> =
+            self.units.iter().map(|unit| unit.name).filter(|name| *name != teardown::SERVICE).collect();
+        if !units.is_empty() {
+            let text = format!("[Unit]\nWants={}\n", units.join(" "));
+            self.files.push(drop_in("bootkube.service", &format!("20-{}", self.name), text));
+        }
         let mut plan = Plan::default();
         for file in manifests {
             let path = format!("{INSTALLER}/files{OPENSHIFT_MANIFESTS}/{}", file.path).into();
             plan.files.push(File { path, mode: file.mode, content: file.content });
         }
         for file in self.files {
-            let path = match file.path.strip_prefix("/etc/systemd/system/") {
-                Some(unit) => format!("{INSTALLER}/systemd/common/units/{unit}"),
-                None => format!("{INSTALLER}/files{}", file.path),
-            };
-            plan.files.push(File { path: path.into(), mode: file.mode, content: file.content });
+            let path = format!("{INSTALLER}/files{}", file.path).into();
+            plan.files.push(File { path, mode: file.mode, content: file.content });
         }
         for unit in self.units {
             plan.add(format!("{INSTALLER}/systemd/common/units/{}", unit.name), 0o644, unit.text);

@@ -154,6 +154,35 @@ fn every_role_is_rendered_as_reviewed() {
     insta::assert_snapshot!("in-place-Openshift", plan.show());
 }
 
+/// What is rendered must not tell others what their pods may do.
+#[test]
+fn namespaces_of_others_are_used_as_they_are() {
+    for format in [Format::Yaml, Format::Helm] {
+        for (namespace, made) in [("kube-system", false), ("default", false), ("fleet", true)] {
+            let namespace = namespace.to_owned();
+            let agent =
+                agent::Settings { namespace: namespace.clone(), ..agent(Target::Kubeadm, Way::DaemonSet) };
+            let hub = hub::Settings { namespace: namespace.clone(), ..hub(Target::Kubeadm, RunAs::Pod) };
+            for plan in
+                [agent::plan(&agent, format).unwrap(), hub::plan(&hub, &hub_credentials(), format).unwrap()]
+            {
+                assert_eq!(plan.show().contains("kind: Namespace"), made, "{namespace} {format:?}");
+            }
+        }
+    }
+}
+
+/// The installer switches on its own units only, and has no other way for the program to come.
+#[test]
+fn the_installers_bootstrap_starts_the_gateway_and_fetches_it() {
+    let plan = gateway::plan(&gateway(Target::Openshift), Format::Installer).unwrap();
+    let text = plan.show();
+    assert!(text.contains("bootkube.service.d/20-landfall-gateway.conf"), "{text}");
+    assert!(text.contains("\nWants=landfall-gateway.service\n"), "{text}");
+    assert!(text.contains("\nExecStartPre=+/usr/local/bin/landfall-install.sh\n"), "{text}");
+    assert!(text.contains("0755 data/data/bootstrap/files/usr/local/bin/landfall-install.sh"), "{text}");
+}
+
 #[test]
 fn no_secret_is_shown() {
     for target in Target::ALL {
@@ -288,6 +317,20 @@ fn a_first_boot_runs_what_has_the_right_hash_and_nothing_else() {
                       --objects-credentials /etc/landfall/bucket\n";
         assert_eq!(run.status.success(), runs, "{}", String::from_utf8_lossy(&run.stderr));
         assert_eq!(said, if runs { wanted } else { "" });
+        let by_hand = gateway::Settings { download: settings.download.clone(), ..gateway(Target::Kubeadm) };
+        gateway::plan(&by_hand, Format::Yaml).unwrap().write(folder.path(), true).unwrap();
+        let command = format!(
+            "mount -t tmpfs none /usr/local/bin; {}/install.sh; ls /usr/local/bin",
+            folder.path().display()
+        );
+        let run = Command::new("unshare")
+            .args(["--mount", "sh", "-c", &command])
+            .env("CURL_HOME", folder.path())
+            .output()
+            .unwrap();
+        assert_eq!(String::from_utf8_lossy(&run.stdout), if runs { "landfall\n" } else { "" });
+        let complaint = String::from_utf8_lossy(&run.stderr).contains("with this hash could not be had");
+        assert_eq!(complaint, !runs, "{run:?}");
     }
 }
 
