@@ -71,10 +71,7 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
                 "metadata": objects::metadata(NAME, "kube-system"),
                 "spec": pod(settings),
             });
-            let folder = match settings.target {
-                Target::K3s => "/var/lib/rancher/k3s/agent/pod-manifests",
-                _ => "/etc/kubernetes/manifests",
-            };
+            let folder = settings.target.static_pods();
             package.files.push(HostFile::open(format!("{folder}/{NAME}.yaml"), yaml::documents(&[pod])?));
             settings.quiet_preflight(&mut package)?;
         }

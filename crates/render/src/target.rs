@@ -15,4 +15,12 @@ pub enum Target {
 
 impl Target {
     pub const ALL: [Self; 4] = [Self::Openshift, Self::Kubeadm, Self::K3s, Self::Capi];
+
+    /// Where the kubelet looks for static pods.
+    pub(crate) fn static_pods(self) -> &'static str {
+        match self {
+            Self::K3s => "/var/lib/rancher/k3s/agent/pod-manifests",
+            Self::Openshift | Self::Kubeadm | Self::Capi => "/etc/kubernetes/manifests",
+        }
+    }
 }

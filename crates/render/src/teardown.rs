@@ -1,7 +1,7 @@
 //! Taking the tunnel away again. The order matters: as long as an API server is told to use the tunnel, it has to work.
 
 use crate::package::{HostFile, Unit as HostUnit};
-use crate::tunnel::{EGRESS_FOLDER, HOST_FOLDER, K3S_DROP_IN, STATIC_POD, Settings, UNIT};
+use crate::tunnel::{EGRESS_FOLDER, HOST_FOLDER, K3S_DROP_IN, Settings, UNIT, static_pod_file};
 use crate::{Target, installer};
 
 /// A question to the API server that ends by itself.
@@ -28,6 +28,7 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
     let namespace = &settings.namespace;
     let delete = |what: &str| format!("kubectl delete {what} --ignore-not-found --timeout={DELETE_LIMIT}");
     let agent = format!("landfall-tunnel-agent --namespace={namespace}");
+    let pod = static_pod_file(settings.target);
     let files = [EGRESS_FOLDER, HOST_FOLDER, settings.target.socket_folder()].join(" ");
     let wait = settings.completion.as_ref().map(|completion| Step {
         name: "wait",
@@ -64,7 +65,7 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
             what: "the server",
             why: "no agent is left to call it",
             commands: vec![
-                format!("rm -f {STATIC_POD}"),
+                format!("rm -f {pod}"),
                 format!("if systemctl cat {UNIT} >/dev/null 2>&1; then systemctl disable --now {UNIT}; fi"),
                 format!("rm -f /etc/systemd/system/{UNIT}"),
             ],
@@ -81,7 +82,7 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
             why: "what was not seen to be gone is not gone",
             commands: vec![
                 format!("left=$({GET} namespace {namespace} --ignore-not-found -o name)"),
-                format!("for path in {STATIC_POD} /etc/systemd/system/{UNIT} {files}; do"),
+                format!("for path in {pod} /etc/systemd/system/{UNIT} {files}; do"),
                 "  [ ! -e \"$path\" ] || left=\"$left $path\"".to_owned(),
                 "done".to_owned(),
                 "[ -z \"$left\" ] || { echo \"still there: $left\" >&2; exit 1; }".to_owned(),
@@ -151,7 +152,9 @@ fn egress_commands(target: Target) -> Vec<String> {
         Target::Openshift => vec![
             "for i in $(seq 240); do [ -e /etc/kubernetes/manifests/kube-apiserver-pod.yaml ] || break; sleep 5; done"
                 .to_owned(),
-            "[ ! -e /etc/kubernetes/manifests/kube-apiserver-pod.yaml ]".to_owned(),
+            "[ ! -e /etc/kubernetes/manifests/kube-apiserver-pod.yaml ] || {\n  \
+             echo 'the bootstrap API server is still there' >&2\n  exit 1\n}"
+                .to_owned(),
             "rm -f /opt/openshift/landfall-tunnel-config-override.yaml".to_owned(),
         ],
         Target::Kubeadm | Target::Capi => [
@@ -170,10 +173,15 @@ fn egress_commands(target: Target) -> Vec<String> {
         .chain(forget_in_kubeadm())
         .collect(),
         Target::K3s => {
-            [format!("if [ -e {K3S_DROP_IN} ]; then rm -f {K3S_DROP_IN}; systemctl restart k3s; fi")]
-                .into_iter()
-                .chain(wait_for_api())
-                .collect()
+            // k3s reads no other file than `.yaml`. What was set aside tells the next run that k3s has not heard of it yet.
+            let aside = format!("{K3S_DROP_IN}.removed");
+            [
+                format!("[ ! -e {K3S_DROP_IN} ] || mv {K3S_DROP_IN} {aside}"),
+                format!("if [ -e {aside} ]; then systemctl restart k3s; rm -f {aside}; fi"),
+            ]
+            .into_iter()
+            .chain(wait_for_api())
+            .collect()
         }
     }
 }

@@ -16,7 +16,6 @@ pub(crate) const HOST_FOLDER: &str = "/etc/landfall/tunnel";
 /// A folder of its own: kube-apiserver sees it, and has no business with the server's key.
 pub(crate) const EGRESS_FOLDER: &str = "/etc/landfall/egress";
 pub(crate) const UNIT: &str = "landfall-tunnel-server.service";
-pub(crate) const STATIC_POD: &str = "/etc/kubernetes/manifests/landfall-tunnel-server.yaml";
 pub(crate) const K3S_DROP_IN: &str = "/etc/rancher/k3s/config.yaml.d/90-landfall-tunnel.yaml";
 const NAME: &str = "landfall-tunnel-agent";
 /// What else listens on a bootstrap host: the API server and the gateway before it.
@@ -136,7 +135,9 @@ fn package(settings: &Settings, credentials: &Credentials) -> Result<Package, Re
     }
     match settings.run_as {
         RunAs::Pod => {
-            package.files.push(HostFile::open(STATIC_POD, yaml::documents(&[static_pod(settings)])?));
+            package
+                .files
+                .push(HostFile::open(static_pod_file(target), yaml::documents(&[static_pod(settings)])?));
         }
         RunAs::Unit => package.units.push(Unit { name: UNIT, text: unit(settings) }),
     }
@@ -206,6 +207,11 @@ fn kubeadm_api_server(target: Target) -> Value {
     })
 }
 
+/// The server's file for the kubelet.
+pub(crate) fn static_pod_file(target: Target) -> String {
+    format!("{}/landfall-tunnel-server.yaml", target.static_pods())
+}
+
 fn static_pod(settings: &Settings) -> Value {
     let security = match settings.target {
         // SELinux lets no other container make a socket below /etc/kubernetes.
@@ -222,6 +228,7 @@ fn static_pod(settings: &Settings) -> Value {
         "spec": {
             "hostNetwork": true,
             "priorityClassName": "system-node-critical",
+            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [{
                 "name": "server",
                 "image": settings.image,
@@ -247,6 +254,11 @@ fn static_pod(settings: &Settings) -> Value {
 fn unit(settings: &Settings) -> String {
     let folder = settings.target.socket_folder();
     let arguments = server_arguments(settings).join(" \\\n  ");
+    // OpenShift's socket lies below /etc, which the unit sees as read-only; its folder is there with the egress configuration.
+    let writable = match settings.target {
+        Target::Openshift => format!("ReadWritePaths={folder}\n"),
+        _ => String::new(),
+    };
     format!(
         "[Unit]\n\
          Description=Landfall tunnel server: the API server's way into the cluster\n\
@@ -265,6 +277,7 @@ fn unit(settings: &Settings) -> String {
          NoNewPrivileges=yes\n\
          CapabilityBoundingSet=CAP_DAC_OVERRIDE\n\
          ProtectSystem=full\n\
+         {writable}\
          ProtectHome=yes\n\
          PrivateTmp=yes\n\
          ProtectKernelTunables=yes\n\

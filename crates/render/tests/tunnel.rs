@@ -70,12 +70,43 @@ fn the_api_server_takes_every_manifest() {
         let folder = tempfile::tempdir().unwrap();
         let settings = Settings { run_as: RunAs::Pod, ..settings(target) };
         tunnel::plan(&settings, &real(), Format::Kustomize).unwrap().write(folder.path(), false).unwrap();
-        let pod = folder.path().join("host/etc/kubernetes/manifests/landfall-tunnel-server.yaml");
+        let manifests = match target {
+            Target::K3s => "host/var/lib/rancher/k3s/agent/pod-manifests",
+            _ => "host/etc/kubernetes/manifests",
+        };
+        let pod = folder.path().join(manifests).join("landfall-tunnel-server.yaml");
         let taken = cluster::take(&api_server, "-f", &pod);
         assert!(taken.contains("landfall-tunnel-server created"), "{taken}");
         let taken = cluster::take(&api_server, "-k", &folder.path().join("manifests"));
         assert!(taken.contains("daemonset.apps/landfall-tunnel-agent created"), "{taken}");
         assert!(taken.contains("secret/landfall-tunnel-agent created"), "{taken}");
+    }
+}
+
+#[test]
+fn static_pods_lie_where_the_kubelet_looks_and_go_from_there() {
+    for (target, folder) in [
+        (Target::K3s, "/var/lib/rancher/k3s/agent/pod-manifests"),
+        (Target::Kubeadm, "/etc/kubernetes/manifests"),
+    ] {
+        let settings = Settings { run_as: RunAs::Pod, ..settings(target) };
+        let plan = tunnel::plan(&settings, &fixed(), Format::Yaml).unwrap();
+        let pod = format!("{folder}/landfall-tunnel-server.yaml");
+        assert!(plan.files.iter().any(|file| file.path == Path::new(&format!("host{pod}"))), "{target:?}");
+        assert!(script(&settings).contains(&format!("rm -f {pod}\n")), "{target:?}");
+    }
+}
+
+/// Below /etc a unit may write only where it is told.
+#[test]
+fn the_servers_unit_may_make_its_socket() {
+    for target in HOSTS {
+        let settings = Settings { run_as: RunAs::Unit, ..settings(target) };
+        let text = tunnel::plan(&settings, &fixed(), Format::Yaml).unwrap().show();
+        let socket = text.split("--uds-name=").nth(1).unwrap().split_whitespace().next().unwrap();
+        let folder = Path::new(socket).parent().unwrap().display().to_string();
+        let told = text.contains(&format!("\nReadWritePaths={folder}\n"));
+        assert_eq!(told, folder.starts_with("/etc/"), "{target:?}: {folder}");
     }
 }
 
@@ -165,6 +196,8 @@ fn the_installers_bootkube_learns_of_the_tunnel_once() {
     let plan = tunnel::plan(&settings(Target::Openshift), &fixed(), Format::Installer).unwrap();
     let names: Vec<String> = plan.files.iter().map(|file| file.path.display().to_string()).collect();
     insta::assert_snapshot!("files-Installer", names.join("\n"));
+    // A folder of drop-ins beside a unit makes two units of one name, which Ignition refuses.
+    assert!(names.iter().all(|name| !(name.contains("/units/") && name.ends_with(".conf"))), "{names:?}");
     plan.write(folder.path(), false).unwrap();
     let script = folder.path().join("bootkube.sh");
     let before = "bootkube_podman_run \\\n    \"${IMAGE}\" \\\n    /usr/bin/cluster-kube-apiserver-operator render \\\n      --asset-input-dir=/assets/tls \\\n      --config-output-file=x\n";
@@ -181,6 +214,30 @@ fn the_installers_bootkube_learns_of_the_tunnel_once() {
     let run = run_script(folder.path(), "landfall-tunnel-egress.sh");
     assert_eq!(run.status.code(), Some(1));
     assert_eq!(fs::read_to_string(&script).unwrap(), "something else\n");
+}
+
+/// k3s could not be restarted: the next run must not believe that it was.
+#[test]
+fn a_restart_of_k3s_that_failed_is_tried_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let drop_in = folder.path().join("90-landfall-tunnel.yaml");
+    fs::write(&drop_in, "").unwrap();
+    let step = steps(&settings(Target::K3s)).into_iter().find(|step| step.name == "egress").unwrap();
+    let commands: Vec<&str> =
+        step.commands.iter().take_while(|line| !line.contains("pgrep")).map(String::as_str).collect();
+    let text =
+        commands.join("\n").replace("/etc/rancher/k3s/config.yaml.d", &folder.path().display().to_string());
+    let run = |systemctl: &str| {
+        let text = format!("set -eu\nsystemctl(){{ echo \"$@\"; {systemctl}; }}\n{text}\n");
+        Command::new("sh").args(["-c", &text]).output().unwrap()
+    };
+    for (systemctl, said) in [("false", "restart k3s\n"), ("true", "restart k3s\n"), ("true", "")] {
+        let run = run(systemctl);
+        assert_eq!(run.status.success(), systemctl == "true", "{run:?}");
+        assert_eq!(String::from_utf8_lossy(&run.stdout), said, "{run:?}");
+        assert!(!drop_in.exists());
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
 }
 
 /// Every step is done already: nothing is left to do, and nothing is asked of any cluster.
