@@ -197,7 +197,7 @@ fn the_installers_bootkube_learns_of_the_tunnel_once() {
     let names: Vec<String> = plan.files.iter().map(|file| file.path.display().to_string()).collect();
     insta::assert_snapshot!("files-Installer", names.join("\n"));
     // A folder of drop-ins beside a unit makes two units of one name, which Ignition refuses.
-    assert!(names.iter().all(|name| !(name.contains("/units/") && name.ends_with(".conf"))), "{names:?}");
+    assert!(names.iter().all(|name| !(name.contains("/units/") && name.contains(".d/"))), "{names:?}");
     plan.write(folder.path(), false).unwrap();
     let script = folder.path().join("bootkube.sh");
     let before = "bootkube_podman_run \\\n    \"${IMAGE}\" \\\n    /usr/bin/cluster-kube-apiserver-operator render \\\n      --asset-input-dir=/assets/tls \\\n      --config-output-file=x\n";
