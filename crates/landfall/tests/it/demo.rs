@@ -53,10 +53,16 @@ fn the_whole_story_is_told_and_nothing_is_left() {
 /// Interrupted, it takes everything along; killed, at least the processes.
 #[test]
 fn whoever_ends_it_ends_its_roles() {
-    for (signal, code) in [(Signal::INT, Some(0)), (Signal::KILL, None)] {
+    for (words, signal, code) in [
+        (&["demo"][..], Signal::INT, Some(0)),
+        (&["demo"], Signal::HUP, Some(0)),
+        // A script is told that it did not hear the end.
+        (&["demo", "--once"], Signal::TERM, Some(1)),
+        (&["demo"], Signal::KILL, None),
+    ] {
         let bench = Bench::new();
         let mut child = bench
-            .command(&["demo"])
+            .command(words)
             .env("TMPDIR", bench.path())
             .current_dir("/")
             .stdout(Stdio::null())
@@ -68,7 +74,7 @@ fn whoever_ends_it_ends_its_roles() {
         assert_eq!(child.wait().unwrap().code(), code);
         eventually("the end of its roles", LIMIT, || (processes_in(bench.path()) == 0).then_some(()))
             .unwrap();
-        assert_eq!(is_empty(bench.path()), signal == Signal::INT);
+        assert_eq!(is_empty(bench.path()), signal != Signal::KILL);
     }
 }
 

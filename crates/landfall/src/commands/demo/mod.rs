@@ -79,10 +79,13 @@ impl Demo {
     async fn play(&self) -> Result<Exit, Failure> {
         let mut terminate = signal(SignalKind::terminate()).context("listen for signals")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
+        // Somebody closes the window.
+        let mut hang_up = signal(SignalKind::hangup()).context("listen for signals")?;
         let told = async {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
+                _ = hang_up.recv() => {}
             }
         };
         let mut cast = Cast::new().map_err(|error| {
@@ -99,7 +102,8 @@ impl Demo {
             };
             tokio::select! {
                 outcome = story => outcome,
-                () = told => Ok(()),
+                // Whoever watches has seen enough; a script has not heard the end.
+                () = told => if self.once { Err(anyhow!("the story was interrupted")) } else { Ok(()) },
             }
         };
         let gone = cast.leave().await;
