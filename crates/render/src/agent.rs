@@ -155,7 +155,11 @@ fn pod(settings: &Settings) -> Value {
         json!({"name": "state", "mountPath": "/var/lib/landfall"}),
     ];
     let mut volumes = vec![
-        json!({"name": "host", "hostPath": {"path": "/", "type": "Directory"}}),
+        json!({
+            "name": "host",
+            "# hostPath": "Logs, settings and processes are all over the machine. It writes none of them.",
+            "hostPath": {"path": "/", "type": "Directory"},
+        }),
         json!({"name": "state", "hostPath": {"path": "/var/lib/landfall", "type": "DirectoryOrCreate"}}),
     ];
     let carriers = &settings.carriers;
@@ -167,19 +171,23 @@ fn pod(settings: &Settings) -> Value {
         volumes.push(json!({"name": "authorities", "configMap": {"name": NAME}}));
     }
     let security = match settings.target {
-        // SELinux lets no other container read the host.
-        Target::Openshift => json!({"privileged": true, "readOnlyRootFilesystem": true}),
+        Target::Openshift => json!({
+            "# privileged": "SELinux lets no other container read the host.",
+            "privileged": true,
+            "readOnlyRootFilesystem": true,
+        }),
         _ => json!({
             "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "runAsUser": 0,
-            // It reads what only root may read, and writes its own folder.
+            "# capabilities": "It reads what only root may read, and writes its own folder.",
             "capabilities": {"drop": ["ALL"], "add": ["DAC_READ_SEARCH", "DAC_OVERRIDE"]},
         }),
     };
     let mut spec = json!({
-        // A node whose network does not come up is what it is for.
+        "# hostNetwork": "A node whose network does not come up is what it is for.",
         "hostNetwork": true,
         "dnsPolicy": "Default",
         "priorityClassName": "system-node-critical",
+        "# tolerations": "Nodes that are not ready are those it is for.",
         "tolerations": [{"operator": "Exists"}],
         "terminationGracePeriodSeconds": 5,
         "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
@@ -196,11 +204,12 @@ fn pod(settings: &Settings) -> Value {
         "volumes": volumes,
     });
     if let Some(port) = carriers.port() {
-        // On the host's network: told so that no two pods of a node want the same.
+        spec["containers"][0]["# ports"] = json!("Told so that no two pods of a node want the same.");
         spec["containers"][0]["ports"] = json!([{"name": "serve", "containerPort": port, "hostPort": port}]);
     }
     if settings.way == Way::DaemonSet {
         spec["serviceAccountName"] = json!(NAME);
+        spec["# automountServiceAccountToken"] = json!("It asks the API nothing.");
         spec["automountServiceAccountToken"] = json!(false);
     }
     spec
@@ -273,7 +282,10 @@ impl Settings {
 
     /// kubeadm refuses to join where a static pod is waiting already, unless it is told that this is meant.
     fn quiet_preflight(&self, package: &mut Package) -> Result<(), RenderError> {
-        let ignored = json!({"ignorePreflightErrors": ["DirAvailable--etc-kubernetes-manifests"]});
+        let ignored = json!({
+            "# ignorePreflightErrors": "The agent's static pod lies there already.",
+            "ignorePreflightErrors": ["DirAvailable--etc-kubernetes-manifests"],
+        });
         match self.target {
             Target::Capi => package.kubeadm = json!({"joinConfiguration": {"nodeRegistration": ignored}}),
             Target::Kubeadm => {

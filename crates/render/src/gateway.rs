@@ -56,6 +56,7 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRole",
             "metadata": {"name": ROLE, "labels": objects::labels(ROLE)},
+            "# rules": "The gateway asks the API server whether a caller may `get` these.",
             "rules": [{"nonResourceURLs": ["/bootstrap", "/bootstrap/*"], "verbs": ["get"]}],
         }),
     ));

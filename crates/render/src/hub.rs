@@ -116,9 +116,12 @@ fn objects(settings: &Settings, credentials: &Credentials, storage: &str) -> Vec
     let namespace = settings.namespace.as_str();
     let metadata = || objects::metadata(NAME, namespace);
     let selector = json!({"app.kubernetes.io/name": NAME});
-    // OpenShift chooses users itself, from the namespace's range.
     let user = match settings.target {
-        Target::Openshift => json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}),
+        Target::Openshift => json!({
+            "# runAsNonRoot": objects::CHOSEN_USER,
+            "runAsNonRoot": true,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }),
         _ => json!({
             "runAsNonRoot": true, "runAsUser": NOBODY, "runAsGroup": NOBODY, "fsGroup": NOBODY,
             "seccompProfile": {"type": "RuntimeDefault"},
@@ -159,7 +162,7 @@ fn objects(settings: &Settings, credentials: &Credentials, storage: &str) -> Vec
                 "metadata": metadata(),
                 "spec": {
                     "serviceName": NAME,
-                    // One writer: its store is a file.
+                    "# replicas": "One writer: its store is a file.",
                     "replicas": 1,
                     "selector": {"matchLabels": selector},
                     "template": {
@@ -199,7 +202,9 @@ fn objects(settings: &Settings, credentials: &Credentials, storage: &str) -> Vec
                                 ],
                             }],
                             "volumes": [
-                                {"name": "keys", "secret": {"secretName": NAME, "defaultMode": 0o440}},
+                                {"name": "keys", "secret": {
+                                    "secretName": NAME, "# defaultMode": objects::READ_BY_GROUP, "defaultMode": 0o440,
+                                }},
                                 {"name": "tmp", "emptyDir": {}},
                             ],
                         },

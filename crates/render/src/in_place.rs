@@ -50,7 +50,11 @@ fn objects(settings: &Settings) -> Vec<(&'static str, Value)> {
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "Role",
                 "metadata": metadata,
-                "rules": [{"apiGroups": [""], "resources": ["secrets"], "resourceNames": secrets, "verbs": ["get"]}],
+                "rules": [{
+                    "apiGroups": [""], "resources": ["secrets"], "verbs": ["get"],
+                    "# resourceNames": "One Secret of a node, by each of the names it may have.",
+                    "resourceNames": secrets,
+                }],
             }),
         ),
         ("role-binding", objects::binding("RoleBinding", NAME, NAMESPACE, "Role", NAME)),
@@ -84,7 +88,7 @@ fn daemon_set(settings: &Settings) -> Value {
     let term = |node: &String, (key, value): (&str, &str)| {
         json!({
             "matchExpressions": [{"key": key, "operator": "In", "values": [value]}],
-            // Where it has no rights it has no business.
+            "# matchFields": "Where it has no rights it has no business.",
             "matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}],
         })
     };
@@ -97,7 +101,7 @@ fn daemon_set(settings: &Settings) -> Value {
         "metadata": objects::metadata(NAME, NAMESPACE),
         "spec": {
             "selector": {"matchLabels": {"app.kubernetes.io/name": NAME}},
-            // A pod that works on its node is not to be replaced under it.
+            "# updateStrategy": "A pod that works on its node is not to be replaced under it.",
             "updateStrategy": {"type": "OnDelete"},
             "template": {
                 "metadata": {"labels": objects::labels(NAME)},
@@ -111,7 +115,7 @@ fn daemon_set(settings: &Settings) -> Value {
                     "priorityClassName": "system-node-critical",
                     "serviceAccountName": NAME,
                     "automountServiceAccountToken": true,
-                    // The node is cordoned.
+                    "# tolerations": "The node is cordoned.",
                     "tolerations": [{"operator": "Exists"}],
                     "containers": [{
                         "name": "in-place",
@@ -121,6 +125,7 @@ fn daemon_set(settings: &Settings) -> Value {
                         "args": ["node", "in-place", "--root=/host", "--reboot=systemd", "--stay"],
                         "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
                         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
+                        "# securityContext": "It does on the host what its administrator would: packages, units, a reboot.",
                         "securityContext": {"privileged": true},
                         "volumeMounts": [{"name": "host", "mountPath": "/host", "mountPropagation": "HostToContainer"}],
                     }],

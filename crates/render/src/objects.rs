@@ -5,6 +5,10 @@ use serde_json::{Value, json};
 /// What nobody owns, for processes that need no rights on their node.
 pub(crate) const NOBODY: u32 = 65_534;
 
+/// Reasons several roles have; how they become comments is said in [`crate::yaml`].
+pub(crate) const READ_BY_GROUP: &str = "0440: for the group of the pod";
+pub(crate) const CHOSEN_USER: &str = "OpenShift chooses the user, from the namespace's range.";
+
 pub(crate) fn labels(name: &str) -> Value {
     json!({"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "landfall"})
 }
@@ -20,6 +24,7 @@ pub(crate) fn privileged_namespace(name: &str) -> Value {
         "kind": "Namespace",
         "metadata": {"name": name, "labels": {
             "app.kubernetes.io/part-of": "landfall",
+            "# pod-security.kubernetes.io/enforce": "Its pods are on their host's network, which no stricter level allows.",
             "pod-security.kubernetes.io/enforce": "privileged",
         }},
     })
@@ -29,6 +34,7 @@ pub(crate) fn privileged_namespace(name: &str) -> Value {
 pub(crate) fn service_account(name: &str, namespace: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(name, namespace),
+        "# automountServiceAccountToken": "Pods that need a token ask for it.",
         "automountServiceAccountToken": false,
     })
 }

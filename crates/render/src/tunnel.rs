@@ -102,6 +102,7 @@ pub fn egress(target: Target) -> Value {
     json!({
         "apiVersion": "apiserver.k8s.io/v1beta1",
         "kind": "EgressSelectorConfiguration",
+        "# egressSelections": "What is not named here (etcd, controlplane) is dialled directly, as before.",
         "egressSelections": [{
             "name": "cluster",
             "connection": {
@@ -155,12 +156,12 @@ fn package(settings: &Settings, credentials: &Credentials) -> Result<Package, Re
 fn api_server_settings(target: Target) -> (String, Value) {
     let file = format!("{}/{EGRESS_FILE}", target.egress_folder());
     match target {
-        // `KubeAPIServerConfig` has no field for the egress configuration itself: it would be dropped in silence.
         Target::Openshift => (
             OVERRIDE.to_owned(),
             json!({
                 "apiVersion": "kubecontrolplane.config.openshift.io/v1",
                 "kind": "KubeAPIServerConfig",
+                "# apiServerArguments": "The flag: the configuration itself has no field here, and would be dropped in silence.",
                 "apiServerArguments": {
                     "egress-selector-config-file":
                         [format!("{}/{EGRESS_FILE}", target.socket_folder_of_api_server())],
@@ -187,7 +188,7 @@ fn kubeadm_api_server(target: Target) -> Value {
     let file = format!("{}/{EGRESS_FILE}", target.egress_folder());
     json!({
         "extraArgs": [{"name": "egress-selector-config-file", "value": file}],
-        // Folders that are made when they are missing: the mounts may outlive the tunnel.
+        "# extraVolumes": "Made when they are missing: the mounts may outlive the tunnel.",
         "extraVolumes": [
             {
                 "name": "landfall-egress",
@@ -214,8 +215,11 @@ pub(crate) fn static_pod_file(target: Target) -> String {
 
 fn static_pod(settings: &Settings) -> Value {
     let security = match settings.target {
-        // SELinux lets no other container make a socket below /etc/kubernetes.
-        Target::Openshift => json!({"privileged": true, "readOnlyRootFilesystem": true}),
+        Target::Openshift => json!({
+            "# privileged": "SELinux lets no other container make a socket below /etc/kubernetes.",
+            "privileged": true,
+            "readOnlyRootFilesystem": true,
+        }),
         _ => json!({
             "allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true, "capabilities": {"drop": ["ALL"]},
         }),
@@ -226,6 +230,7 @@ fn static_pod(settings: &Settings) -> Value {
         "kind": "Pod",
         "metadata": {"name": name, "namespace": "kube-system", "labels": objects::labels(name)},
         "spec": {
+            "# hostNetwork": "Nodes call this host; there is no other network yet.",
             "hostNetwork": true,
             "priorityClassName": "system-node-critical",
             "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
@@ -253,10 +258,11 @@ fn static_pod(settings: &Settings) -> Value {
 
 fn unit(settings: &Settings) -> String {
     let folder = settings.target.socket_folder();
-    let arguments = server_arguments(settings).join(" \\\n  ");
-    // OpenShift's socket lies below /etc, which the unit sees as read-only; its folder is there with the egress configuration.
+    let arguments = server_arguments(settings).join(" \\\n  ").replacen(" \\\n  ", " ", 1);
     let writable = match settings.target {
-        Target::Openshift => format!("ReadWritePaths={folder}\n"),
+        Target::Openshift => format!(
+            "# The socket's folder lies below /etc, and is there with the egress configuration.\nReadWritePaths={folder}\n"
+        ),
         _ => String::new(),
     };
     format!(
@@ -273,18 +279,27 @@ fn unit(settings: &Settings) -> String {
          ExecStart=/usr/local/bin/landfall {arguments}\n\
          Restart=always\n\
          RestartSec=2\n\
-         LimitNOFILE=1048576\n\
-         NoNewPrivileges=yes\n\
+         LimitNOFILE=1048576\n\n\
+         # It reads its key, makes one socket and moves bytes. Nothing else.\n\
          CapabilityBoundingSet=CAP_DAC_OVERRIDE\n\
+         NoNewPrivileges=yes\n\
          ProtectSystem=full\n\
          {writable}\
          ProtectHome=yes\n\
          PrivateTmp=yes\n\
          ProtectKernelTunables=yes\n\
          ProtectKernelModules=yes\n\
+         ProtectControlGroups=yes\n\
+         ProtectClock=yes\n\
+         LockPersonality=yes\n\
          MemoryDenyWriteExecute=yes\n\
+         RestrictRealtime=yes\n\
+         RestrictSUIDSGID=yes\n\
+         RestrictNamespaces=yes\n\
          RestrictAddressFamilies=AF_INET AF_INET6 AF_UNIX\n\
-         SystemCallArchitectures=native\n\n\
+         SystemCallArchitectures=native\n\
+         SystemCallFilter=@system-service\n\
+         SystemCallErrorNumber=EPERM\n\n\
          [Install]\n\
          WantedBy=multi-user.target\n"
     )
@@ -323,9 +338,12 @@ fn objects(settings: &Settings, credentials: &Credentials) -> Vec<(&'static str,
 }
 
 fn daemon_set(settings: &Settings, metadata: &Value) -> Value {
-    // OpenShift chooses users itself, from the namespace's range.
     let user = match settings.target {
-        Target::Openshift => json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}),
+        Target::Openshift => json!({
+            "# runAsNonRoot": objects::CHOSEN_USER,
+            "runAsNonRoot": true,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }),
         _ => json!({
             "runAsNonRoot": true, "runAsUser": NOBODY, "runAsGroup": NOBODY, "fsGroup": NOBODY,
             "seccompProfile": {"type": "RuntimeDefault"},
@@ -337,16 +355,19 @@ fn daemon_set(settings: &Settings, metadata: &Value) -> Value {
         "metadata": metadata,
         "spec": {
             "selector": {"matchLabels": {"app.kubernetes.io/name": NAME}},
+            "# updateStrategy": "All at once: a bootstrap does not wait for one node after another.",
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "100%"}},
             "template": {
                 "metadata": {"labels": objects::labels(NAME)},
                 "spec": {
-                    // It must run before the cluster's network does, and reach services as the node does.
+                    "# hostNetwork": "It runs before the cluster's network does, and reaches services as the node does.",
                     "hostNetwork": true,
                     "dnsPolicy": "Default",
                     "priorityClassName": "system-node-critical",
                     "serviceAccountName": NAME,
+                    "# automountServiceAccountToken": "It asks the API nothing: its certificate is all it has.",
                     "automountServiceAccountToken": false,
+                    "# tolerations": "Nodes that are not ready yet are those it is for.",
                     "tolerations": [{"operator": "Exists"}],
                     "terminationGracePeriodSeconds": 30,
                     "securityContext": user,
@@ -367,7 +388,9 @@ fn daemon_set(settings: &Settings, metadata: &Value) -> Value {
                         },
                         "volumeMounts": [{"name": "pki", "mountPath": AGENT_FOLDER, "readOnly": true}],
                     }],
-                    "volumes": [{"name": "pki", "secret": {"secretName": NAME, "defaultMode": 0o440}}],
+                    "volumes": [{"name": "pki", "secret": {
+                        "secretName": NAME, "# defaultMode": objects::READ_BY_GROUP, "defaultMode": 0o440,
+                    }}],
                 },
             },
         },

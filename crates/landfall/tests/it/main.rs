@@ -38,5 +38,6 @@ mod render;
 mod render_chart;
 mod render_teardown;
 mod render_tunnel;
+mod render_units;
 mod tunnel;
 mod usage;
