@@ -76,6 +76,7 @@ pub fn runner(settings: &Settings, node: &str, secret: &str) -> Value {
             "containers": [{
                 "name": "in-place",
                 "image": settings.image,
+                "command": ["/landfall"],
                 "args": arguments,
                 "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
                 "securityContext": {"privileged": true, "runAsUser": 0},
@@ -362,6 +363,7 @@ pub(crate) fn deployment_of(name: &str, namespace: &str, image: &str, arguments:
                     "containers": [{
                         "name": "controller",
                         "image": image,
+                        "command": ["/landfall"],
                         "args": arguments,
                         "ports": [{"name": "metrics", "containerPort": 9464}],
                         "livenessProbe": probe("/livez"),

@@ -6,6 +6,8 @@ use crate::package::Package;
 use crate::{Format, Plan, RenderError, Target, chart, names, objects};
 
 const NAME: &str = "landfall-in-place";
+/// The controller's pods have a role without names, guarded by a policy; both may be in one cluster.
+const CLUSTER_ROLE: &str = "landfall-in-place-by-name";
 /// Where the Secrets of nodes lie, and where the pods may read them.
 const NAMESPACE: &str = "kube-system";
 /// What Secrets are called, before the node's name.
@@ -42,6 +44,9 @@ fn objects(settings: &Settings) -> Vec<(&'static str, Value)> {
     let metadata = objects::metadata(NAME, NAMESPACE);
     let secrets: Vec<String> =
         settings.nodes.iter().flat_map(|node| SECRETS.map(|prefix| format!("{prefix}{node}"))).collect();
+    let mut cluster_role_binding =
+        objects::binding("ClusterRoleBinding", NAME, NAMESPACE, "ClusterRole", CLUSTER_ROLE);
+    cluster_role_binding["metadata"]["name"] = json!(CLUSTER_ROLE);
     let mut all = vec![
         ("service-account", objects::service_account(NAME, NAMESPACE)),
         (
@@ -63,17 +68,14 @@ fn objects(settings: &Settings) -> Vec<(&'static str, Value)> {
             json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "ClusterRole",
-                "metadata": {"name": NAME, "labels": objects::labels(NAME)},
+                "metadata": {"name": CLUSTER_ROLE, "labels": objects::labels(NAME)},
                 "rules": [{
                     "apiGroups": [""], "resources": ["nodes"], "resourceNames": settings.nodes,
                     "verbs": ["get", "patch"],
                 }],
             }),
         ),
-        (
-            "cluster-role-binding",
-            objects::binding("ClusterRoleBinding", NAME, NAMESPACE, "ClusterRole", NAME),
-        ),
+        ("cluster-role-binding", cluster_role_binding),
     ];
     if settings.target == Target::Openshift {
         let mut binding = objects::security_context_binding(NAME, NAMESPACE, "privileged");

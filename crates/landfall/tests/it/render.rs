@@ -187,3 +187,32 @@ fn secrets_are_new_each_time_and_written_for_their_owner() {
     assert_ne!(token("one"), token("other"));
     bench.run(&["render", "gateway", "--for", "kubeadm", "-o", "one"]).assert_refused(1, "is there already");
 }
+
+/// What is applied for one role must not take another's rights away.
+#[test]
+fn no_two_roles_have_an_object_of_the_same_name() {
+    let bench = Bench::new();
+    let image = "registry.example/landfall:1";
+    let mut seen = std::collections::BTreeMap::new();
+    for words in [
+        &["tunnel", "--for", "openshift", "--server", "a", "--image", image][..],
+        &["gateway", "--for", "openshift", "--gatherers", "support"],
+        &["agent", "--for", "openshift", "--by", "daemon-set", "--image", image],
+        &["hub", "--for", "openshift", "--run-as", "pod", "--server", "a", "--image", image],
+        &["in-place", "--for", "openshift", "--node", "n", "--image", image],
+        &["controller", "--image", image, "--approve-certificates", "--namespace", "one"],
+        &["controller", "--for", "capi", "--image", image, "--namespace", "other"],
+    ] {
+        let shown = bench.run(&[&["render"], words, &["--dry-run"]].concat());
+        for object in shown.stdout.split("\n==> manifests/").skip(1) {
+            let value =
+                |key: &str| object.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
+            let (kind, name) = (value("kind: "), value("  name: "));
+            let place = (kind.to_owned(), value("  namespace: ").to_owned(), name.to_owned());
+            assert!(!kind.is_empty() && !name.is_empty(), "{object}");
+            let other = seen.insert(place.clone(), words[0]);
+            assert!(other.is_none(), "{place:?} is of {words:?} and of {other:?}");
+        }
+    }
+    assert!(seen.len() > 30, "{seen:?}");
+}
