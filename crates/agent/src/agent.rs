@@ -11,6 +11,7 @@ use landfall_diagnose::{Engine, RuleError, RuleSet};
 use landfall_evidence::collect::Host;
 use landfall_evidence::read::ReadError;
 use landfall_model::chain;
+use landfall_model::envelope::Envelope;
 use landfall_model::report::State;
 use landfall_steps::durable::{self, Access, HostDisk};
 
@@ -27,6 +28,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const LOOK_WHEN_DONE: Duration = Duration::from_secs(5);
 /// Reasoning takes milliseconds; a chatty journal must not make it take a core.
 const BETWEEN_REPORTS: Duration = Duration::from_millis(500);
+/// How often it is tried again to write what the disk did not take.
+const WRITE_AGAIN: Duration = Duration::from_secs(5);
 /// Told once is enough: the spool holds the rest.
 const QUEUED_NEWS: usize = 1;
 /// Ends of programs nobody has looked at yet; those beyond are not told.
@@ -93,8 +96,6 @@ enum TurnError {
     Clean(#[source] ReadError),
     #[error("cannot keep the report")]
     Keep(#[source] KeepError),
-    #[error("cannot spool the report")]
-    Spool(#[source] SpoolError),
 }
 
 // === impl Agent ===
@@ -118,11 +119,12 @@ impl Agent {
             let spool = Spool::open(&DISK, &spools.join(name)).map_err(failed)?;
             // It was kept before it was spooled, and the power may have gone in between.
             if let Some(last) = keeper.last() {
-                spool.add(last).map_err(failed)?;
+                add(&spool, last);
             }
             carriers.push((carrier, spool));
         }
-        let port = config.serve.map(|serve| Port::open(serve, &config.root, &config.state));
+        let port =
+            config.serve.map(|serve| Port::open(serve, &config.root, &config.state, keeper.unwritten()));
         let port = port.transpose().map_err(AgentError::Serve)?;
         Ok(Self { engine, host, keeper, carriers, port })
     }
@@ -159,6 +161,7 @@ impl Agent {
             let mut unsaid = true;
             let mut made = Instant::now().checked_sub(BETWEEN_REPORTS).unwrap_or_else(Instant::now);
             let mut look = LOOK;
+            let mut tried = None;
             loop {
                 unsaid |= watch.read();
                 for ended in ends.try_iter() {
@@ -175,6 +178,7 @@ impl Agent {
                         Err(error) => tracing::error!(error = %chain(&error), "No report was made."),
                     }
                 }
+                settle(&mut keeper, &mut tried);
                 if let Err(error) = watch.wait(if unsaid { BETWEEN_REPORTS } else { look }) {
                     tracing::warn!(error = %error, "Cannot wait for the journal.");
                     thread::park_timeout(look);
@@ -200,11 +204,37 @@ fn turn(
     let verdict = &envelope.report.verdict;
     tracing::info!(report = %envelope.id, state = ?verdict.state, title = verdict.title, "A new report.");
     for (spool, tell) in spools {
-        spool.add(envelope).map_err(TurnError::Spool)?;
+        add(spool, envelope);
         // A full queue means that it is told already.
         let _ = tell.try_send(());
     }
     Ok(state)
+}
+
+/// Hands a report to a carrier. A disk that is full, which may be what the report is about, does not keep it from going out.
+fn add(spool: &Spool<'_>, envelope: &Envelope) {
+    if let Err(error) = spool.add(envelope) {
+        tracing::warn!(report = %envelope.id, error = %chain(&error), "A report waits in memory only.");
+    }
+}
+
+/// Writes what the disk did not take, every now and then, and says so once.
+fn settle(keeper: &mut Keeper<'_>, tried: &mut Option<Instant>) {
+    if !keeper.is_behind() || tried.is_some_and(|tried| tried.elapsed() < WRITE_AGAIN) {
+        return;
+    }
+    match keeper.settle() {
+        Ok(()) => {
+            tracing::info!("The last report is on the disk again.");
+            *tried = None;
+        }
+        Err(error) => {
+            if tried.is_none() {
+                tracing::error!(error = %chain(&error), "The last report is not on the disk: it is sent, but a crash would lose it.");
+            }
+            *tried = Some(Instant::now());
+        }
+    }
 }
 
 /// The folder and those above it that do not exist, outermost first.

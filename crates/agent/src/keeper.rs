@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use landfall_model::Secret;
@@ -21,6 +22,10 @@ const KEY: &str = "signing.key";
 const MAX_REPORT: u64 = 4 << 20;
 const MAX_KEY: u64 = 4096;
 
+/// The last report while the disk does not have it: one that is full is no reason to say nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Unwritten(Arc<Mutex<Option<Vec<u8>>>>);
+
 /// Puts reports into envelopes and keeps the last one.
 #[expect(missing_debug_implementations, reason = "holds a private key")]
 pub struct Keeper<'d> {
@@ -28,6 +33,9 @@ pub struct Keeper<'d> {
     folder: PathBuf,
     key: SigningKey,
     last: Option<Envelope>,
+    /// What the boot before had come to, until it is on the disk under its own name.
+    before: Option<Vec<u8>>,
+    unwritten: Unwritten,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -65,7 +73,8 @@ impl<'d> Keeper<'d> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(source) => return Err(KeepError::Read { path, source }),
         };
-        Ok(Self { disk, folder: folder.to_owned(), key, last })
+        let folder = folder.to_owned();
+        Ok(Self { disk, folder, key, last, before: None, unwritten: Unwritten::default() })
     }
 
     pub fn last(&self) -> Option<&Envelope> {
@@ -85,7 +94,13 @@ impl<'d> Keeper<'d> {
         })
     }
 
-    /// Signs the report and writes it to the disk. When this returns, no crash loses it.
+    /// Where the last report is while the disk does not have it.
+    pub fn unwritten(&self) -> Unwritten {
+        self.unwritten.clone()
+    }
+
+    /// Signs the report and writes it to the disk: no crash loses it then. What the disk does not take is kept all the same,
+    /// and [`Keeper::settle`] says why.
     pub fn keep(
         &mut self,
         node: NodeIdentity,
@@ -96,30 +111,65 @@ impl<'d> Keeper<'d> {
         getrandom::fill(&mut random).map_err(KeepError::Random)?;
         let same_boot = self.last.as_ref().filter(|last| last.node.boot_id == node.boot_id);
         let sequence = same_boot.map_or(1, |last| last.sequence + 1);
-        let mut envelope = Envelope {
-            format: FORMAT,
-            id: ReportId::new(now, random),
-            node,
-            sequence,
-            time: now,
-            report,
-            signature: None,
-        };
-        let value = serde_json::to_value(&envelope).map_err(KeepError::Envelope)?;
-        let value = hexadecimal(&self.key.sign(&signed_bytes(&value)));
-        envelope.signature = Some(Signature { key: hexadecimal(&self.key.public_key()), value });
-        let bytes = written(&envelope).map_err(KeepError::Envelope)?;
+        let id = ReportId::new(now, random);
+        let mut envelope =
+            Envelope { format: FORMAT, id, node, sequence, time: now, report, signature: None };
+        let bytes = self.sign(&mut envelope)?;
         // A reboot must not take with it what the boot before had come to.
         if let Some(previous) = self.last.as_ref().filter(|last| last.node.boot_id != envelope.node.boot_id) {
-            self.write(PREVIOUS, &written(previous).map_err(KeepError::Envelope)?)?;
+            self.before = Some(written(previous).map_err(KeepError::Envelope)?);
+        }
+        *self.unwritten.lock() = Some(bytes);
+        if self.settle().is_err() {
+            // A successor would not know this number and use it again. By the clock it will not.
+            envelope.sequence = envelope.sequence.max(u64::try_from(now.as_second()).unwrap_or(0));
+            let bytes = self.sign(&mut envelope)?;
+            *self.unwritten.lock() = Some(bytes);
+        }
+        Ok(self.last.insert(envelope))
+    }
+
+    /// Whether the disk lacks something.
+    pub fn is_behind(&self) -> bool {
+        self.unwritten.lock().is_some()
+    }
+
+    /// Writes what the disk did not take before.
+    pub fn settle(&mut self) -> Result<(), KeepError> {
+        let Some(bytes) = self.unwritten.lock().clone() else { return Ok(()) };
+        if let Some(before) = &self.before {
+            self.write(PREVIOUS, before)?;
+            self.before = None;
         }
         self.write(REPORT, &bytes)?;
-        Ok(self.last.insert(envelope))
+        *self.unwritten.lock() = None;
+        Ok(())
+    }
+
+    /// Signs it anew, and gives it as it is written.
+    fn sign(&self, envelope: &mut Envelope) -> Result<Vec<u8>, KeepError> {
+        envelope.signature = None;
+        let value = serde_json::to_value(&*envelope).map_err(KeepError::Envelope)?;
+        let value = hexadecimal(&self.key.sign(&signed_bytes(&value)));
+        envelope.signature = Some(Signature { key: hexadecimal(&self.key.public_key()), value });
+        written(envelope).map_err(KeepError::Envelope)
     }
 
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), KeepError> {
         durable::write(self.disk, &self.folder.join(name), bytes, Access::PRIVATE)
             .map_err(|source| KeepError::Write { folder: self.folder.clone(), source })
+    }
+}
+
+// === impl Unwritten ===
+
+impl Unwritten {
+    pub fn bytes(&self) -> Option<Vec<u8>> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -9,13 +9,16 @@
 //!
 //! - **Incremental.** Every line is read and matched once. The engine holds of each kind of line the first and the last,
 //!   so memory does not grow with the logs.
-//! - **Nothing acknowledged is lost.** A report is on the disk before anybody hears of it, and stays in a carrier's spool
+//! - **Nothing acknowledged is lost.** A report is on the disk before anybody hears of it (unless the disk is full: then it
+//!   goes out from memory), and stays in a carrier's spool
 //!   until the other side has said that it has it. The other side knows a report by its id, so sending twice is harmless.
 //! - **Never in the way.** Nothing waits for the agent; whatever fails is logged and tried again later.
 
 pub mod carrier;
 
 mod agent;
+#[cfg(test)]
+mod full_disk_tests;
 mod keeper;
 mod neighbours;
 mod processes;
@@ -24,7 +27,7 @@ mod spool;
 mod watch;
 
 pub use agent::{Agent, AgentError, Config};
-pub use keeper::{KeepError, Keeper, REPORT};
+pub use keeper::{KeepError, Keeper, REPORT, Unwritten};
 pub use landfall_wire::{Pair, every_address};
 pub use serve::{Serve, ServeError};
 pub use spool::{Spool, SpoolError};

@@ -32,7 +32,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use crate::keeper::REPORT;
+use crate::keeper::{REPORT, Unwritten};
 use crate::neighbours::{MAX_REPORT as MAX_NEIGHBOUR_REPORT, NeighbourError, Neighbours};
 
 /// Who may read: those the hub lets in, and the cluster's own administrators.
@@ -99,6 +99,7 @@ pub(crate) struct Port {
 struct Desk {
     root: PathBuf,
     report: PathBuf,
+    unwritten: Unwritten,
     neighbours: Arc<Neighbours>,
     /// One bundle at a time: collecting is work for a machine that may be in trouble.
     bundling: Arc<Semaphore>,
@@ -115,7 +116,12 @@ enum Caller {
 // === impl Port ===
 
 impl Port {
-    pub(crate) fn open(serve: Serve, root: &Path, state: &Path) -> Result<Self, ServeError> {
+    pub(crate) fn open(
+        serve: Serve,
+        root: &Path,
+        state: &Path,
+        unwritten: Unwritten,
+    ) -> Result<Self, ServeError> {
         let Serve { address, certificate, client_authority } = serve;
         let paths = vec![certificate.certificate.clone(), certificate.key.clone(), client_authority.clone()];
         let tls = Live::load(paths, move |files| server(files, &certificate, &client_authority));
@@ -132,6 +138,7 @@ impl Port {
         let desk = Arc::new(Desk {
             root: root.to_owned(),
             report: state.join(REPORT),
+            unwritten,
             neighbours: Arc::new(Neighbours::open(state).map_err(ServeError::Neighbours)?),
             bundling: Arc::new(Semaphore::new(1)),
         });
@@ -293,8 +300,11 @@ impl Desk {
         }
     }
 
-    /// The last report, as it lies on the disk.
+    /// The last report, as it lies on the disk, or would.
     async fn report(&self) -> Answer {
+        if let Some(bytes) = self.unwritten.bytes() {
+            return respond(StatusCode::OK, "application/json", bytes);
+        }
         let path = self.report.clone();
         let read = tokio::task::spawn_blocking(move || {
             let mut bytes = Vec::new();
@@ -400,6 +410,7 @@ mod tests {
         let desk = Desk {
             root,
             report: state.join(REPORT),
+            unwritten: Unwritten::default(),
             neighbours: Arc::new(Neighbours::open(&state).unwrap()),
             bundling: Arc::new(Semaphore::new(1)),
         };

@@ -1,6 +1,8 @@
 //! What a carrier has yet to bring: one file per report, in the order they were made.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use landfall_model::envelope::{Envelope, ReportId, written};
 use landfall_steps::durable::{self, Access, Disk};
@@ -10,12 +12,23 @@ const MAX_REPORTS: usize = 64;
 /// A report is below 100 KiB.
 const MAX_REPORT: u64 = 4 << 20;
 const SUFFIX: &str = ".json";
+/// Reports that wait in memory when the disk does not take them.
+const MAX_UNWRITTEN: usize = 8;
 
 /// The folder of one carrier.
 #[derive(Clone, Debug)]
 pub struct Spool<'d> {
     disk: &'d dyn Disk,
     folder: PathBuf,
+    aside: Arc<Mutex<Aside>>,
+}
+
+/// Where the disk and what is so differ: it is full, or may only be read.
+#[derive(Debug, Default)]
+struct Aside {
+    unwritten: BTreeMap<ReportId, Vec<u8>>,
+    /// Brought, and still there.
+    brought: BTreeSet<ReportId>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -37,14 +50,24 @@ pub enum SpoolError {
 impl<'d> Spool<'d> {
     pub fn open(disk: &'d dyn Disk, folder: &Path) -> Result<Self, SpoolError> {
         durable::create_dir(disk, folder, Access::PRIVATE_DIR).map_err(SpoolError::Write)?;
-        Ok(Self { disk, folder: folder.to_owned() })
+        Ok(Self { disk, folder: folder.to_owned(), aside: Arc::default() })
     }
 
-    /// Adds a report; one that is there already is not added twice.
+    /// Adds a report; one that is there already is not added twice. One that the disk does not take waits in memory, and the
+    /// error says why.
     pub fn add(&self, envelope: &Envelope) -> Result<(), SpoolError> {
         let bytes = written(envelope).map_err(SpoolError::Envelope)?;
-        durable::write(self.disk, &self.path(envelope.id), &bytes, Access::PRIVATE)
-            .map_err(SpoolError::Write)?;
+        if self.disk.read(&self.path(envelope.id), MAX_REPORT).is_ok_and(|known| known == bytes) {
+            return Ok(());
+        }
+        if let Err(error) = durable::write(self.disk, &self.path(envelope.id), &bytes, Access::PRIVATE) {
+            let mut aside = self.aside();
+            aside.unwritten.insert(envelope.id, bytes);
+            while aside.unwritten.len() > MAX_UNWRITTEN {
+                aside.unwritten.pop_first();
+            }
+            return Err(SpoolError::Write(error));
+        }
         let waiting = self.waiting()?;
         for id in &waiting[..waiting.len().saturating_sub(MAX_REPORTS)] {
             self.remove(*id)?;
@@ -57,20 +80,32 @@ impl<'d> Spool<'d> {
         let listed = self.disk.names(&self.folder);
         let names = listed.map_err(|source| SpoolError::List { folder: self.folder.clone(), source })?;
         let id = |name: &std::ffi::OsString| name.to_str()?.strip_suffix(SUFFIX)?.parse().ok();
-        let mut ids: Vec<ReportId> = names.iter().filter_map(id).collect();
+        let aside = self.aside();
         // Ids made later sort later.
-        ids.sort_unstable();
-        Ok(ids)
+        let mut ids: BTreeSet<ReportId> = names.iter().filter_map(id).collect();
+        ids.extend(aside.unwritten.keys());
+        Ok(ids.difference(&aside.brought).copied().collect())
     }
 
     /// The report as it was written; nothing when it is gone or cannot be read.
     pub fn read(&self, id: ReportId) -> Option<Vec<u8>> {
-        self.disk.read(&self.path(id), MAX_REPORT).ok()
+        let unwritten = self.aside().unwritten.get(&id).cloned();
+        unwritten.or_else(|| self.disk.read(&self.path(id), MAX_REPORT).ok())
     }
 
-    /// Forgets a report that was brought.
+    /// Forgets a report that was brought. One that the disk keeps is not brought again by this process.
     pub fn remove(&self, id: ReportId) -> Result<(), SpoolError> {
-        durable::remove(self.disk, &self.path(id)).map_err(SpoolError::Write)
+        if self.aside().unwritten.remove(&id).is_some() {
+            return Ok(());
+        }
+        durable::remove(self.disk, &self.path(id)).map_err(|error| {
+            self.aside().brought.insert(id);
+            SpoolError::Write(error)
+        })
+    }
+
+    fn aside(&self) -> MutexGuard<'_, Aside> {
+        self.aside.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn path(&self, id: ReportId) -> PathBuf {

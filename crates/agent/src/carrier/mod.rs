@@ -115,7 +115,7 @@ pub(crate) fn carry(carrier: &mut dyn Carrier, spool: &Spool<'_>, news: &Receive
 }
 
 #[derive(Debug, thiserror::Error)]
-enum DeliverError {
+pub(crate) enum DeliverError {
     #[error("cannot bring the last report again")]
     Idle(#[source] CarryError),
     #[error("cannot use the spool")]
@@ -129,7 +129,7 @@ enum DeliverError {
 }
 
 /// Brings what waits, oldest first.
-fn deliver(carrier: &mut dyn Carrier, spool: &Spool<'_>) -> Result<(), DeliverError> {
+pub(crate) fn deliver(carrier: &mut dyn Carrier, spool: &Spool<'_>) -> Result<(), DeliverError> {
     for id in spool.waiting().map_err(DeliverError::Spool)? {
         let Some(envelope) = spool.read(id) else { continue };
         match carrier.carry(id, &envelope) {
@@ -139,7 +139,10 @@ fn deliver(carrier: &mut dyn Carrier, spool: &Spool<'_>) -> Result<(), DeliverEr
             }
             Err(source) => return Err(DeliverError::Carry { id, source }),
         }
-        spool.remove(id).map_err(DeliverError::Spool)?;
+        // It is not brought again, and what comes after it does not wait for the disk.
+        if let Err(error) = spool.remove(id) {
+            tracing::warn!(carrier = carrier.name(), report = %id, error = %chain(&error), "A report that was brought stays in the spool.");
+        }
     }
     Ok(())
 }
