@@ -25,7 +25,7 @@ use crate::store::{PostgresStore, SqliteStore, Store, StoreError};
 use crate::tls::{Tls, TlsError};
 use crate::token::{TokenError, TokenKey};
 
-/// Connections at once. One that rests costs about a kilobyte, one that is answered some twenty.
+/// Connections at once. One costs about 15 KB with what the allocator keeps for it (docs/scale.md), even when it rests.
 const MAX_CONNECTIONS: usize = 20_000;
 /// How long a client may take for its TLS handshake.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);

@@ -6,6 +6,8 @@
 //! the names of its certificate.
 
 mod agent;
+#[cfg(test)]
+mod patience_tests;
 mod talk;
 
 use std::collections::HashMap;
@@ -288,12 +290,16 @@ impl Question {
         if self.neighbours == Neighbours::LeftAlone {
             return Ok(());
         }
-        let told = tokio::time::timeout(NEIGHBOURS_PATIENCE, self.neighbours(hub, &mut line)).await;
+        self.neighbours(hub, &mut line).await
+    }
+
+    /// What others left with the agent, as much of it as comes in time.
+    async fn neighbours(&mut self, hub: &Hub, line: &mut Line) -> Result<(), PullError> {
+        let told = tokio::time::timeout(NEIGHBOURS_PATIENCE, self.each_neighbour(hub, line)).await;
         told.unwrap_or(Err(PullError::Long))
     }
 
-    /// What others left with the agent.
-    async fn neighbours(&mut self, hub: &Hub, line: &mut Line) -> Result<(), PullError> {
+    async fn each_neighbour(&mut self, hub: &Hub, line: &mut Line) -> Result<(), PullError> {
         let mut all = Ok(());
         for name in line.neighbours().await.map_err(PullError::Talk)? {
             let report = line.report(&format!("/neighbours/{name}/report")).await.map_err(PullError::Talk)?;

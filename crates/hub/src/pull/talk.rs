@@ -14,6 +14,7 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -25,6 +26,8 @@ use crate::receive::MAX_REPORT;
 const PATIENCE: Duration = Duration::from_secs(15);
 /// A bundle is collected while it is sent, on a machine in trouble.
 const BUNDLE_PATIENCE: Duration = Duration::from_secs(1800);
+/// How long it may pause: a node that is gone without a word would keep its place until then.
+pub(super) const BUNDLE_PAUSE: Duration = Duration::from_secs(60);
 /// As many as an agent keeps.
 pub(super) const MAX_NEIGHBOURS: usize = 64;
 /// What is told of a refusal.
@@ -47,6 +50,8 @@ pub(super) enum TalkError {
     Refused { status: u16, reason: String },
     #[error("it did not answer within {} s", PATIENCE.as_secs())]
     Late,
+    #[error("nothing came for {} s", BUNDLE_PAUSE.as_secs())]
+    Silent,
     #[error("its list of neighbours cannot be read")]
     Neighbours(#[source] serde_json::Error),
 }
@@ -69,10 +74,19 @@ impl Line {
         let stream = stream.map_err(TalkError::Reach)?;
         let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let certificate = certificate.map(|certificate| certificate.to_vec()).unwrap_or_default();
+        Self::over(stream, agent.place(), certificate).await
+    }
+
+    /// Over a stream that is open.
+    pub(super) async fn over(
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        host: String,
+        certificate: Vec<u8>,
+    ) -> Result<Self, TalkError> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
         // It ends with the sender; what it has to say, the sender says too.
         tokio::spawn(connection);
-        Ok(Self { host: agent.place(), certificate, sender })
+        Ok(Self { host, certificate, sender })
     }
 
     /// The certificate the agent came with, checked.
@@ -104,25 +118,27 @@ impl Line {
     /// A new bundle, as it comes.
     pub(super) async fn bundle(
         mut self,
-    ) -> Result<impl Stream<Item = Result<Bytes, hyper::Error>> + Unpin, TalkError> {
-        let answer = tokio::time::timeout(PATIENCE, self.send("/bundle")).await;
-        let answer = answer.map_err(|_| TalkError::Late)??;
-        let status = answer.status();
-        if !status.is_success() {
-            return Err(TalkError::Refused { status: status.as_u16(), reason: String::new() });
-        }
+    ) -> Result<impl Stream<Item = Result<Bytes, TalkError>> + Unpin, TalkError> {
+        let asking = async {
+            let answer = self.send("/bundle").await?;
+            if answer.status().is_success() { Ok(answer) } else { Err(refused(answer).await?) }
+        };
+        let answer = tokio::time::timeout(PATIENCE, asking).await.map_err(|_| TalkError::Late)??;
         let pieces = BodyStream::new(answer.into_body());
         Ok(Box::pin(futures_util::stream::unfold((pieces, self), |(mut pieces, line)| async move {
             use futures_util::StreamExt as _;
             loop {
-                match pieces.next().await? {
+                let Ok(piece) = tokio::time::timeout(BUNDLE_PAUSE, pieces.next()).await else {
+                    return Some((Err(TalkError::Silent), (pieces, line)));
+                };
+                match piece? {
                     Ok(frame) => {
                         // Trailers tell nothing.
                         if let Ok(data) = frame.into_data() {
                             return Some((Ok(data), (pieces, line)));
                         }
                     }
-                    Err(error) => return Some((Err(error), (pieces, line))),
+                    Err(error) => return Some((Err(http(error)), (pieces, line))),
                 }
             }
         })))
@@ -131,15 +147,7 @@ impl Line {
     async fn get(&mut self, path: &str) -> Result<Bytes, TalkError> {
         let asking = async {
             let answer = self.send(path).await?;
-            let status = answer.status();
-            let body = Limited::new(answer.into_body(), MAX_REPORT).collect().await;
-            let body = body.map_err(TalkError::Http)?.to_bytes();
-            if status == StatusCode::OK {
-                return Ok(body);
-            }
-            let reason = String::from_utf8_lossy(&body);
-            let reason = reason.trim().chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
-            Err(TalkError::Refused { status: status.as_u16(), reason })
+            if answer.status() == StatusCode::OK { whole(answer).await } else { Err(refused(answer).await?) }
         };
         tokio::time::timeout(PATIENCE, asking).await.map_err(|_| TalkError::Late)?
     }
@@ -150,6 +158,20 @@ impl Line {
         self.sender.ready().await.map_err(http)?;
         self.sender.send_request(request).await.map_err(http)
     }
+}
+
+async fn whole(answer: Response<Incoming>) -> Result<Bytes, TalkError> {
+    let body = Limited::new(answer.into_body(), MAX_REPORT).collect().await;
+    Ok(body.map_err(TalkError::Http)?.to_bytes())
+}
+
+/// What an answer that is none says, on one line.
+async fn refused(answer: Response<Incoming>) -> Result<TalkError, TalkError> {
+    let status = answer.status().as_u16();
+    let body = whole(answer).await?;
+    let reason = String::from_utf8_lossy(&body);
+    let reason = reason.trim().chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
+    Ok(TalkError::Refused { status, reason })
 }
 
 fn http(error: hyper::Error) -> TalkError {

@@ -1,0 +1,142 @@
+//! How long an agent is listened to, by a clock that runs ahead.
+
+use std::sync::Mutex;
+
+use futures_util::StreamExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+use super::talk::BUNDLE_PAUSE;
+use super::*;
+use crate::access::Access;
+use crate::bundles::BundleLimits;
+use crate::objects::Objects;
+use crate::roles::Roles;
+use crate::store::SqliteStore;
+
+/// Just in time for every single answer.
+const PAUSE: Duration = Duration::from_secs(14);
+
+/// The other end of a line: it answers what it is told to, and remembers what it was asked.
+async fn speak(
+    mut stream: DuplexStream,
+    asked: &Mutex<Vec<String>>,
+    answer: impl Fn(&str) -> (Duration, String),
+) {
+    loop {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let Ok(byte) = stream.read_u8().await else { return };
+            head.push(byte);
+        }
+        let path = String::from_utf8_lossy(&head).split(' ').nth(1).unwrap_or_default().to_owned();
+        let (pause, text) = answer(&path);
+        asked.lock().unwrap().push(path);
+        tokio::time::sleep(pause).await;
+        if stream.write_all(text.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+fn answer(status: &str, body: &str) -> String {
+    format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
+}
+
+fn hub(folder: &Path) -> Hub {
+    let store = Arc::new(SqliteStore::open(&folder.join("hub.db")).unwrap());
+    let objects = Objects::folder(&folder.join("bundles")).unwrap();
+    let limits = BundleLimits { packed: 1 << 20 };
+    Hub::new(store, objects, Access::default(), limits, Roles::new(Vec::new(), None)).unwrap()
+}
+
+fn question() -> Question {
+    Question {
+        agent: PulledAgent::parse("n1").unwrap(),
+        tls: Arc::new(
+            ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+                .with_safe_default_protocol_versions()
+                .unwrap()
+                .with_root_certificates(rustls::RootCertStore::empty())
+                .with_no_client_auth(),
+        ),
+        said: HashMap::new(),
+        neighbours: Neighbours::Asked,
+        bundles: Bundles::LeftThere,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_answers_each_question_just_in_time_does_not_keep_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = hub(folder.path());
+    let names: Vec<String> = (0..MAX_NEIGHBOURS).map(|number| format!("n{number}")).collect();
+    let list = serde_json::json!({ "nodes": names }).to_string();
+    let (ours, theirs) = tokio::io::duplex(4096);
+    let asked = Mutex::new(Vec::new());
+    let mut line = Line::over(ours, "n1:8710".to_owned(), Vec::new()).await.unwrap();
+    let began = Instant::now();
+    let told = tokio::select! {
+        told = async { question().neighbours(&hub, &mut line).await } => told,
+        () = speak(theirs, &asked, |path| match path {
+            "/neighbours" => (PAUSE, answer("200 OK", &list)),
+            _ => (PAUSE, answer("404 Not Found", "")),
+        }) => panic!("the line broke"),
+    };
+    assert!(matches!(told, Err(PullError::Long)), "{told:?}");
+    assert_eq!(began.elapsed().as_secs(), NEIGHBOURS_PATIENCE.as_secs());
+    // The list and three neighbours in 56 seconds, and a fourth that was not waited for.
+    assert_eq!(asked.lock().unwrap().len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_quick_is_heard_to_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = hub(folder.path());
+    let (ours, theirs) = tokio::io::duplex(4096);
+    let asked = Mutex::new(Vec::new());
+    let mut line = Line::over(ours, "n1:8710".to_owned(), Vec::new()).await.unwrap();
+    let told = tokio::select! {
+        told = async { question().neighbours(&hub, &mut line).await } => told,
+        () = speak(theirs, &asked, |path| match path {
+            "/neighbours" => (PAUSE, answer("200 OK", r#"{"nodes": ["n2", "n3"]}"#)),
+            _ => (PAUSE, answer("404 Not Found", "")),
+        }) => panic!("the line broke"),
+    };
+    assert!(told.is_ok(), "{told:?}");
+    assert_eq!(*asked.lock().unwrap(), ["/neighbours", "/neighbours/n2/report", "/neighbours/n3/report"]);
+}
+
+/// A node that loses its power while it sends says nothing any more, not even that it is gone.
+#[tokio::test(start_paused = true)]
+async fn a_bundle_that_stops_coming_is_given_up() {
+    let (ours, theirs) = tokio::io::duplex(4096);
+    let asked = Mutex::new(Vec::new());
+    let line = Line::over(ours, "n1:8710".to_owned(), Vec::new()).await.unwrap();
+    let half = "HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nhalf".to_owned();
+    let began = Instant::now();
+    let listening = async {
+        let mut pieces = line.bundle().await.unwrap();
+        assert_eq!(pieces.next().await.unwrap().unwrap(), "half");
+        pieces.next().await.unwrap().unwrap_err()
+    };
+    let error = tokio::select! {
+        error = listening => error,
+        () = speak(theirs, &asked, |_| (Duration::ZERO, half.clone())) => panic!("the line broke"),
+    };
+    assert!(matches!(error, TalkError::Silent), "{error:?}");
+    assert_eq!(began.elapsed().as_secs(), BUNDLE_PAUSE.as_secs());
+}
+
+#[tokio::test]
+async fn a_bundle_that_is_refused_is_refused_with_its_reason() {
+    let (ours, theirs) = tokio::io::duplex(4096);
+    let asked = Mutex::new(Vec::new());
+    let line = Line::over(ours, "n1:8710".to_owned(), Vec::new()).await.unwrap();
+    let refused = tokio::select! {
+        refused = line.bundle() => refused.map(drop).unwrap_err(),
+        () = speak(theirs, &asked, |_| (Duration::ZERO, answer("429 Too Many Requests", "a bundle is being made\n"))) => {
+            panic!("the line broke")
+        }
+    };
+    assert_eq!(refused.to_string(), "it answered 429: a bundle is being made");
+}
