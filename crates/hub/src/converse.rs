@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tower_service::Service as _;
 
 use crate::http::{Connection, Rests};
+use crate::lingering::Lingering;
 
 /// How long a connection may say nothing, and how long a client may take for the head of a request.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -108,7 +109,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mood = Arc::new(Mood::default());
-    let service = hyper::service::service_fn(move |request| answer(request, &connection, &router));
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        answer(request.map(Lingering::new), &connection, &router)
+    });
     let mut builder = http2::Builder::new(TokioExecutor::new());
     builder
         .timer(TokioTimer::new())
@@ -197,11 +200,15 @@ where
     }
 }
 
-fn answer(
-    mut request: Request<Incoming>,
+fn answer<B>(
+    mut request: Request<B>,
     connection: &Connection,
     router: &Router,
-) -> impl Future<Output = Result<Response<Body>, std::convert::Infallible>> + Send + use<> {
+) -> impl Future<Output = Result<Response<Body>, std::convert::Infallible>> + Send + use<B>
+where
+    B: hyper::body::Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<axum::BoxError>,
+{
     request.extensions_mut().insert(connection.clone());
     router.clone().call(request)
 }

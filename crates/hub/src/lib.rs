@@ -11,6 +11,7 @@ mod config;
 mod converse;
 mod http;
 mod hub;
+mod lingering;
 mod machine;
 mod name;
 mod objects;

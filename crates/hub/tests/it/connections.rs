@@ -5,7 +5,8 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::Empty;
+use http_body_util::{BodyExt as _, Empty, StreamBody};
+use hyper::body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::bed::{TestHub, envelope, running};
@@ -159,5 +160,33 @@ async fn http_2_is_spoken_too() {
         assert_eq!(answer.status(), 200);
     }
     drop(sender);
+    tokio::task::spawn_blocking(move || drop(hub)).await.unwrap();
+}
+
+/// curl before 8 tells its user of a broken stream when what it sends is not wanted, and not of the answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn over_http_2_what_is_refused_is_taken_in_so_that_the_answer_is_read() {
+    let hub = tokio::task::spawn_blocking(TestHub::start).await.unwrap();
+    let stream = tokio::net::TcpStream::connect(hub.address).await.unwrap();
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let at = |path: &str| format!("http://localhost:{}{path}", hub.address.port());
+    let (pieces, body) = tokio::sync::mpsc::channel::<Result<Frame<Bytes>, std::io::Error>>(1);
+    let body = futures_util::stream::unfold(body, |mut body| async move { Some((body.recv().await?, body)) });
+    let request = hyper::Request::post(at("/api/v1/reports")).header("content-type", "text/plain");
+    let request = request.body(StreamBody::new(body).boxed()).unwrap();
+    let answer = sender.send_request(request).await.unwrap();
+    assert_eq!(answer.status(), 415);
+    assert!(!answer.into_body().collect().await.unwrap().to_bytes().is_empty());
+    // What the hub has to say of the first request is here before it answers another.
+    for _ in 0..10 {
+        let asked = hyper::Request::get(at("/livez"));
+        let asked = asked.body(Empty::new().map_err(|never| match never {}).boxed()).unwrap();
+        assert_eq!(sender.send_request(asked).await.unwrap().status(), 200);
+        let piece = pieces.send(Ok(Frame::data(Bytes::from_static(&[b'x'; 4096])))).await;
+        assert!(piece.is_ok(), "the upload was cut off after its answer");
+    }
+    drop((pieces, sender));
     tokio::task::spawn_blocking(move || drop(hub)).await.unwrap();
 }
