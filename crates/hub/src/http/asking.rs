@@ -44,15 +44,26 @@ impl FromRequestParts<Served> for Asking {
             peer: connection.map(|connection| connection.peer),
             certificate: connection.and_then(|connection| connection.certificate.as_deref()),
             token,
-            proxy_user: access.proxy.as_ref().and_then(|proxy| text(&proxy.header)),
+            proxy_user: access.proxy.as_ref().and_then(|proxy| only(&parts.headers, &proxy.header)),
             host,
         };
         Ok(Self(access.identify(presented, Timestamp::now())?))
     }
 }
 
+/// The value of a header. One that comes twice has none that counts: a proxy that adds its own to what the caller sent would
+/// let callers choose who they are.
+fn only<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (Some(value), None) => value.to_str().ok(),
+        (Some(_), Some(_)) => Some(""),
+        (None, _) => None,
+    }
+}
+
 /// The token of a program's header, or of a browser's cookie.
-fn token(headers: &HeaderMap) -> Option<&str> {
+pub(super) fn token(headers: &HeaderMap) -> Option<&str> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         // A header that is no bearer token is a credential that is not good, not the lack of one.
         return Some(value.to_str().ok().and_then(|value| value.strip_prefix("Bearer ")).unwrap_or(""));

@@ -3,14 +3,14 @@
 use askama::Template;
 use axum::body::Body;
 use axum::extract::{FromRequest as _, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse as _, Redirect, Response};
 use axum::routing::{get, post};
 use axum::{Form, Router};
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::asking::COOKIE;
+use super::asking::{self, COOKIE};
 use super::{Served, body};
 use crate::problem::Problem;
 use crate::token::Holder;
@@ -22,6 +22,8 @@ const MAX_FORM: usize = 8 << 10;
 #[template(path = "login.html")]
 struct LoginPage {
     wrong: bool,
+    /// Who is logged in already.
+    known: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -33,13 +35,24 @@ pub(super) fn router() -> Router<Served> {
     Router::new().route("/login", get(form).post(login)).route("/logout", post(logout))
 }
 
-async fn form() -> Result<Response, Problem> {
-    page(false)
+async fn form(State(served): State<Served>, headers: HeaderMap) -> Result<Response, Problem> {
+    let known = asking::token(&headers).and_then(|token| viewer(&served, token));
+    page(false, known)
 }
 
-fn page(wrong: bool) -> Result<Response, Problem> {
-    let html =
-        LoginPage { wrong }.render().map_err(|_| Problem::new(500, "Defect", "the page cannot be made"))?;
+/// Whose token it is. Nodes have no business with pages.
+fn viewer(served: &Served, token: &str) -> Option<String> {
+    let holder = served.hub.access.tokens.as_ref()?.check(token, Timestamp::now()).ok()?;
+    match holder {
+        Holder::Operator(name) | Holder::Viewer(name) => Some(name),
+        Holder::Node(_) => None,
+    }
+}
+
+fn page(wrong: bool, known: Option<String>) -> Result<Response, Problem> {
+    let html = LoginPage { wrong, known }
+        .render()
+        .map_err(|_| Problem::new(500, "Defect", "the page cannot be made"))?;
     let status = if wrong { StatusCode::UNAUTHORIZED } else { StatusCode::OK };
     Ok((status, Html(html)).into_response())
 }
@@ -49,12 +62,10 @@ async fn login(State(served): State<Served>, request: Request) -> Result<Respons
     let content = body::whole(content, MAX_FORM).await?;
     let request = Request::from_parts(parts, Body::from(content));
     let form = Form::<LoginForm>::from_request(request, &()).await;
-    let Ok(Form(LoginForm { token })) = form else { return page(true) };
+    let Ok(Form(LoginForm { token })) = form else { return page(true, None) };
     let token = token.trim();
-    let holder = served.hub.access.tokens.as_ref().and_then(|key| key.check(token, Timestamp::now()).ok());
-    // Nodes have no business with pages.
-    if !matches!(holder, Some(Holder::Operator(_) | Holder::Viewer(_))) {
-        return page(true);
+    if viewer(&served, token).is_none() {
+        return page(true, None);
     }
     let cookie = format!("{COOKIE}={token}; Path=/; Secure; HttpOnly; SameSite=Strict");
     Ok(([(header::SET_COOKIE, cookie)], Redirect::to("/")).into_response())

@@ -105,6 +105,9 @@ fn a_browser_logs_in_with_a_token() {
     let cookie = format!("__Host-landfall={}", viewer.trim_start_matches("Bearer "));
     assert_eq!(hub.request("GET", "/", &[("cookie", &cookie)], b"").status, 200);
     assert_eq!(hub.request("GET", "/", &[("cookie", "__Host-landfall=landfall.x.y")], b"").status, 303);
+    let again = hub.request("GET", "/login", &[("cookie", &cookie)], b"").text();
+    assert!(again.contains("action=\"/logout\"") && again.contains("ben"), "who is in can leave: {again}");
+    assert!(!hub.get("/login").text().contains("/logout"));
 }
 
 #[test]
@@ -117,6 +120,9 @@ fn a_proxy_is_believed_only_where_it_stands() {
         let get = |headers: &[(&str, &str)]| hub.request("GET", "/api/v1/fleet", headers, b"").status;
         assert_eq!(get(&[("x-remote-user", "ann@example.com")]), expected);
         assert_eq!(get(&[]), 401);
+        // A proxy that adds to what the caller sent: nobody can tell which of them is its own word.
+        let twice = get(&[("x-remote-user", "eve"), ("x-remote-user", "ann@example.com")]);
+        assert!(twice == 401 || twice == 403, "{twice}");
     }
 }
 
