@@ -392,9 +392,16 @@ impl Hub {
         hits.into_iter()
             .map(|hit| {
                 let report = parse(&hit.report)?;
-                let mut lines: Vec<Evidence> =
-                    report.findings.into_iter().flat_map(|finding| finding.evidence).filter(holds).collect();
-                lines.truncate(MAX_HIT_LINES);
+                let mut lines: Vec<Evidence> = Vec::new();
+                for line in report.findings.into_iter().flat_map(|finding| finding.evidence).filter(holds) {
+                    // One line may prove several findings.
+                    let known = |known: &Evidence| {
+                        (&known.source, known.line, &known.text) == (&line.source, line.line, &line.text)
+                    };
+                    if lines.len() < MAX_HIT_LINES && !lines.iter().any(known) {
+                        lines.push(line);
+                    }
+                }
                 Ok(Found {
                     node: hit.node,
                     turn: hit.turn,

@@ -185,7 +185,7 @@ impl Seen {
                 (Readiness::NotReady, format!("{status}: {}", failing(&detail)))
             }
             Err(error) => {
-                return Self::without_figures(Readiness::Unreachable, short(&chain(&error).to_string()));
+                return Self::without_figures(Readiness::Unreachable, short(&why(&error)));
             }
         };
         // A role without metrics is as ready as it says.
@@ -200,6 +200,21 @@ impl Seen {
 
 fn by_caption<S: Serializer>(figures: &[(&'static str, f64)], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.collect_map(figures.iter().copied())
+}
+
+/// Why a role did not answer. The client's own words are about a hub.
+fn why(error: &ClientError) -> String {
+    match error {
+        ClientError::Reach { source, .. } => format!("it cannot be reached: {}", chain(source)),
+        ClientError::Http { source, .. } => format!("it does not speak HTTP: {}", chain(source)),
+        ClientError::Answer(source) => {
+            format!("its answer is too long or was cut off: {}", chain(source.as_ref()))
+        }
+        ClientError::Late => format!("it did not answer within {} s", PATIENCE.as_secs()),
+        ClientError::Address(_) | ClientError::Authority { .. } | ClientError::Refused { .. } => {
+            chain(error).to_string()
+        }
+    }
 }
 
 /// Of a list of checks, those that fail.

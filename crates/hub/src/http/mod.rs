@@ -53,7 +53,7 @@ pub(crate) fn router(hub: Arc<Hub>, events: Events) -> Router {
         .merge(pages::router())
         .merge(login::router())
         .merge(metrics::router())
-        .fallback(async || Problem::new(404, "Not here", "there is nothing at this address"))
+        .fallback(pages::nowhere)
         .layer(axum::middleware::map_response(with_headers))
         .layer(axum::middleware::from_fn(asking::refuse_cross_site))
         .with_state(Served { hub, events })

@@ -113,6 +113,13 @@ fn evidence_is_found_by_its_words() {
         assert!(found(odd).is_empty(), "{odd}");
     }
     assert!(hub.get("/search?q=such").text().contains("lookup api.corp"));
+    // One line that proves two findings is found once.
+    let mut report = no_dns();
+    report.findings.push(report.findings[0].clone());
+    hub.stored(&envelope("n-twice", 1, report));
+    let found = hub.json("/api/v1/search?q=lookup");
+    let twice = found["found"].as_array().unwrap().iter().find(|found| found["node"] == "n-twice").unwrap();
+    assert_eq!(twice["lines"].as_array().unwrap().len(), 1, "{found}");
 }
 
 #[test]
@@ -257,4 +264,14 @@ fn every_address_of_the_document_is_served() {
         }
         assert_eq!(hub.request("PATCH", &address, &[], b"").status, 405, "{path}");
     }
+}
+
+#[test]
+fn an_address_without_anything_is_a_page_to_people_and_a_problem_to_programs() {
+    let hub = TestHub::start();
+    let page = hub.request("GET", "/nope", &[("accept", "text/html,application/xhtml+xml,*/*;q=0.8")], b"");
+    assert!(page.status == 404 && page.head.contains("text/html"), "{page:?}");
+    assert!(page.text().contains("there is nothing at this address"), "{page:?}");
+    let problem = hub.request("GET", "/nope", &[("accept", "*/*")], b"");
+    assert!(problem.status == 404 && problem.head.contains("application/problem+json"), "{problem:?}");
 }

@@ -13,7 +13,7 @@ use askama::Template;
 use axum::Router;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{Html, IntoResponse, Redirect, Response};
 use axum::routing::get;
 
@@ -57,6 +57,17 @@ pub(super) fn router() -> Router<Served> {
         router = router.route(path, get(async move || (headers, *content)));
     }
     router
+}
+
+/// An address without anything: a page for browsers, a problem for programs.
+pub(super) async fn nowhere(headers: HeaderMap) -> Response {
+    let problem = Problem::new(404, "Not here", "there is nothing at this address");
+    let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    if accepted.is_some_and(|accepted| accepted.contains("text/html")) {
+        PageProblem(problem).into_response()
+    } else {
+        problem.into_response()
+    }
 }
 
 fn render(page: &impl Template) -> Page {

@@ -57,7 +57,7 @@ fn the_health_of_gateways_and_tunnels_is_shown() {
     };
     let first = role(&mut browser, 0);
     assert!(first.contains("tunnel agent") && first.contains("unreachable"), "{first}");
-    assert!(first.contains("refused"), "{first}");
+    assert!(first.contains("it cannot be reached: Connection refused"), "it is no hub: {first}");
     let second = role(&mut browser, 1);
     assert!(
         second.contains("agent-connected failed: no agent is connected") && second.contains("agents"),
