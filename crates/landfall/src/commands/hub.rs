@@ -161,7 +161,7 @@ struct Token {
     key: PathBuf,
 
     /// How many days the token is good
-    #[arg(long, value_name = "DAYS", default_value_t = 7)]
+    #[arg(long, value_name = "DAYS", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=36_500))]
     days: u32,
 }
 

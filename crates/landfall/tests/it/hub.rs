@@ -222,4 +222,8 @@ fn mistakes_are_refused_with_advice() {
     let run = bench.run(&["hub", "token", "node", "n1", "--token-key", "key"]);
     assert!(run.code == 0 && run.stdout.starts_with("landfall."), "{run:?}");
     bench.run(&["hub", "token", "node", "a/b", "--token-key", "key"]).assert_refused(1, "name");
+    for days in ["0", "4294967295"] {
+        let run = bench.run(&["hub", "token", "node", "n1", "--token-key", "key", "--days", days]);
+        run.assert_refused(64, "--days");
+    }
 }
