@@ -92,7 +92,7 @@ impl From<BundleError> for Problem {
     fn from(error: BundleError) -> Self {
         match &error {
             BundleError::TooLarge { .. } => Self::new(413, "Too large", error.to_string()),
-            BundleError::Stream(_) => Self::new(408, "Cut off", error.to_string()),
+            BundleError::Stream(_) => Self::new(408, "Cut off", chain(&error).to_string()),
             BundleError::OtherNode { .. } => Self::new(403, "Not permitted", error.to_string()),
             BundleError::Digest
             | BundleError::NotABundle(_)

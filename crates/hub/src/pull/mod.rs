@@ -126,6 +126,9 @@ enum PullError {
     Refused(String),
     #[error("its bundle was not taken: {0}")]
     Bundle(String),
+    /// The next would be no better, and may be large; the reports go on.
+    #[error("its bundle was not taken, and is not asked for again until it has something new to say: {0}")]
+    Unfit(String),
 }
 
 /// Asks for ever.
@@ -280,7 +283,7 @@ impl Question {
                     Ok(_turn) => self.bundle(hub, node).await.map(|()| true),
                     Err(_) => Ok(false),
                 };
-                if !matches!(got, Ok(true)) {
+                if !matches!(got, Ok(true) | Err(PullError::Unfit(_))) {
                     // The same report is news again next time, and the bundle is asked for again.
                     self.said.remove(OWN);
                 }
@@ -352,6 +355,7 @@ impl Question {
         let taken = talk::in_time(hub.take_bundle(&Caller::Node(node.clone()), node, None, stream)).await;
         match taken {
             Some(Ok(_)) => Ok(()),
+            Some(Err(Problem { detail, retry: false, .. })) => Err(PullError::Unfit(detail)),
             Some(Err(Problem { detail, .. })) => Err(PullError::Bundle(detail)),
             None => Err(PullError::Bundle("it did not come to its end in time".to_owned())),
         }

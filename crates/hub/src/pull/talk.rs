@@ -46,6 +46,8 @@ pub(super) enum TalkError {
     Reach(#[source] io::Error),
     #[error("it does not speak HTTP")]
     Http(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("its answer is longer than {MAX_REPORT} bytes, or was cut off")]
+    Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("it answered {status}: {reason}")]
     Refused { status: u16, reason: String },
     #[error("it did not answer within {} s", PATIENCE.as_secs())]
@@ -162,7 +164,7 @@ impl Line {
 
 async fn whole(answer: Response<Incoming>) -> Result<Bytes, TalkError> {
     let body = Limited::new(answer.into_body(), MAX_REPORT).collect().await;
-    Ok(body.map_err(TalkError::Http)?.to_bytes())
+    Ok(body.map_err(TalkError::Answer)?.to_bytes())
 }
 
 /// What an answer that is none says, on one line.

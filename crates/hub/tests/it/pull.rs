@@ -169,6 +169,30 @@ fn a_bundle_that_could_not_be_had_is_asked_for_again() {
     .unwrap();
 }
 
+/// Too large, or of another node: it would be fetched for ever, and each time the agent's reports be asked for less often.
+#[test]
+fn a_bundle_that_will_never_do_is_asked_for_once() {
+    let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("test", 2).unwrap());
+    let content = pages(&[
+        ("/report", json(&envelope("n1", 1, no_dns()))),
+        ("/bundle", bundle("n2", &["a line".to_owned()])),
+    ]);
+    let port = agent(&authority, &["127.0.0.1", "n1"], &content);
+    let hub = hub(&authority, folder.path(), &[format!("127.0.0.1:{port}")], Neighbours::LeftAlone);
+    eventually("two rounds after the one that failed", LIMIT, || {
+        let (answered, failed) = ("outcome=\"answered\"", "outcome=\"failed\"");
+        let count = |outcome| metric(&hub, &format!("landfall_hub_pulls_total{{{outcome}}}"));
+        (count(failed) == 1 && count(answered) >= 2).then_some(())
+    })
+    .unwrap();
+    content.lock().unwrap().insert("/bundle".to_owned(), bundle("n1", &["a line".to_owned()]));
+    content.lock().unwrap().insert("/report".to_owned(), json(&envelope("n1", 2, no_dns())));
+    eventually("the bundle, asked for with the next report", LIMIT, || {
+        (hub.json("/api/v1/nodes/n1")["bundles"].as_array()?.len() == 1).then_some(())
+    })
+    .unwrap();
+}
+
 #[test]
 fn an_agent_speaks_for_nobody_else() {
     let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("test", 2).unwrap());
