@@ -1,6 +1,7 @@
 //! The port of the agent: whoever may, fetches the last report or a fresh bundle; other nodes leave theirs. Over TLS, and never
 //! without a certificate.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, Read as _};
 use std::net::SocketAddr;
@@ -29,7 +30,9 @@ use rustls::server::WebPkiClientVerifier;
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::keeper::{REPORT, Unwritten};
@@ -42,6 +45,9 @@ const NODES: &str = "system:nodes";
 const NODE_PREFIX: &str = "system:node:";
 /// Callers at once. A node's report is asked for by a person or a hub, not by the world.
 const MAX_CALLERS: usize = 16;
+/// Connections of which nobody knows yet whose they are, and of callers that wait for a place. When there are more, the one that
+/// came first goes: anybody can open a connection and say nothing.
+const MAX_STRANGERS: usize = 64;
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
 /// The longest conversation; a bundle over a thin line takes its time.
@@ -152,31 +158,47 @@ impl Port {
         runtime.block_on(async {
             tokio::spawn(Arc::clone(&tls).watch());
             let callers = Arc::new(Semaphore::new(MAX_CALLERS));
+            let mut strangers: VecDeque<AbortHandle> = VecDeque::new();
             loop {
-                // Beyond the bound callers wait in the kernel's queue.
-                let Ok(place) = Arc::clone(&callers).acquire_owned().await else { return };
                 let (stream, peer) = listener.accept().await;
                 let (acceptor, desk) = (TlsAcceptor::from(tls.get()), Arc::clone(&desk));
-                tokio::spawn(async move {
-                    let _place = place;
-                    if tokio::time::timeout(TOTAL_LIMIT, converse(acceptor, stream, desk)).await.is_err() {
-                        tracing::debug!(%peer, "A caller took too long.");
-                    }
+                let callers = Arc::clone(&callers);
+                strangers.retain(|stranger| !stranger.is_finished());
+                if strangers.len() >= MAX_STRANGERS
+                    && let Some(first) = strangers.pop_front()
+                {
+                    first.abort();
+                }
+                let stranger = tokio::spawn(async move {
+                    let Some(stream) = greet(acceptor, stream).await else { return };
+                    let Ok(place) = callers.acquire_owned().await else { return };
+                    // Who is known is not sent away for others.
+                    tokio::spawn(async move {
+                        let _place = place;
+                        if tokio::time::timeout(TOTAL_LIMIT, converse(stream, desk)).await.is_err() {
+                            tracing::debug!(%peer, "A caller took too long.");
+                        }
+                    });
                 });
+                strangers.push_back(stranger.abort_handle());
             }
         });
     }
 }
 
-async fn converse(acceptor: TlsAcceptor, stream: TcpStream, desk: Arc<Desk>) {
-    let stream = match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => stream,
+/// Nobody gets further without a certificate.
+async fn greet(acceptor: TlsAcceptor, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
+    match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => Some(stream),
         Ok(Err(error)) => {
             tracing::debug!(error = %chain(&error), "A TLS handshake failed.");
-            return;
+            None
         }
-        Err(_) => return,
-    };
+        Err(_) => None,
+    }
+}
+
+async fn converse(stream: TlsStream<TcpStream>, desk: Arc<Desk>) {
     let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
     let caller = certificate.map_or(Caller::Stranger, |certificate| Caller::of(certificate));
     let service = service_fn(move |request| {
@@ -391,8 +413,63 @@ fn later(status: StatusCode, words: &str, seconds: &'static str) -> Answer {
 #[cfg(test)]
 mod tests {
     use std::fmt::Write as _;
+    use std::io::Write as _;
+
+    use landfall_pki::{Authority, Leaf, Purpose};
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
     use super::*;
+
+    /// Two hundred connections that say nothing: with a place each they would keep a caller out for two minutes.
+    #[test]
+    fn connections_that_say_nothing_keep_nobody_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let authority = Authority::new("test", 2).unwrap();
+        let file = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).unwrap();
+            folder.path().join(name)
+        };
+        let own = authority.issue(&Leaf::new("agent", Purpose::Serve).names(["localhost"])).unwrap();
+        let serve = Serve {
+            address: "127.0.0.1:0".parse().unwrap(),
+            certificate: Pair {
+                certificate: file("own.crt", &own.certificate),
+                key: file("own.key", own.key.expose()),
+            },
+            client_authority: file("ca.crt", authority.certificate()),
+        };
+        let port = Port::open(serve, folder.path(), folder.path(), Unwritten::default()).unwrap();
+        let address = port.listener.address();
+        std::thread::spawn(move || port.run());
+        let silent: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+
+        let caller = Leaf::new("ann", Purpose::Call).organization("landfall:viewers");
+        let caller = authority.issue(&caller).unwrap();
+        let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(certificate(authority.certificate())).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = rustls::ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_client_auth_cert(
+                vec![certificate(&caller.certificate)],
+                PrivateKeyDer::from_pem_slice(caller.key.expose().as_bytes()).unwrap(),
+            )
+            .unwrap();
+        let stream = std::net::TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let name = "localhost".try_into().unwrap();
+        let connection = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
+        let mut stream = rustls::StreamOwned::new(connection, stream);
+        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+        let mut answer = [0; 15];
+        stream.read_exact(&mut answer).unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 200 OK");
+        drop(silent);
+    }
 
     #[test]
     fn while_a_bundle_is_made_the_next_reader_is_asked_to_come_later() {
