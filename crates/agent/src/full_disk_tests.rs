@@ -1,4 +1,4 @@
-//! A disk that is full, or may only be read: what the machine has to say goes out all the same.
+//! A disk that is full, broken or may only be read: what the machine has to say goes out all the same.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -165,4 +165,17 @@ fn memory_holds_the_newest_and_not_all() {
         })
         .collect();
     assert_eq!(spool.waiting().unwrap(), ids[62..]);
+}
+
+/// Damaged, or of a version that writes it otherwise.
+#[test]
+fn a_last_report_that_cannot_be_read_does_not_make_numbers_begin_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    for content in [b"garbage".to_vec(), vec![b' '; 5 << 20]] {
+        std::fs::write(folder.path().join(REPORT), content).unwrap();
+        let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        assert_eq!(keeper.keep(node(), report(), now).unwrap().sequence, 1_700_000_000);
+        assert_eq!(keeper.keep(node(), report(), now).unwrap().sequence, 1_700_000_001);
+    }
 }

@@ -33,6 +33,8 @@ pub struct Keeper<'d> {
     folder: PathBuf,
     key: SigningKey,
     last: Option<Envelope>,
+    /// There was a last report, and nobody knows its number.
+    lost: bool,
     /// What the boot before had come to, until it is on the disk under its own name.
     before: Option<Vec<u8>>,
     unwritten: Unwritten,
@@ -67,14 +69,19 @@ impl<'d> Keeper<'d> {
     pub fn open(disk: &'d dyn Disk, folder: &Path) -> Result<Self, KeepError> {
         let key = signing_key(disk, folder)?;
         let path = folder.join(REPORT);
-        let last = match disk.read(&path, MAX_REPORT) {
-            // What cannot be understood is replaced by the next report.
-            Ok(bytes) => serde_json::from_slice(&bytes).ok(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(source) => return Err(KeepError::Read { path, source }),
+        // What cannot be read or understood is replaced by the next report.
+        let (last, lost) = match disk.read(&path, MAX_REPORT) {
+            Ok(bytes) => match serde_json::from_slice(&bytes) {
+                Ok(last) => (Some(last), false),
+                Err(_) => (None, true),
+            },
+            Err(error) => (None, error.kind() != io::ErrorKind::NotFound),
         };
+        if lost {
+            tracing::warn!(path = %path.display(), "The last report cannot be read and is replaced by the next.");
+        }
         let folder = folder.to_owned();
-        Ok(Self { disk, folder, key, last, before: None, unwritten: Unwritten::default() })
+        Ok(Self { disk, folder, key, last, lost, before: None, unwritten: Unwritten::default() })
     }
 
     pub fn last(&self) -> Option<&Envelope> {
@@ -110,7 +117,12 @@ impl<'d> Keeper<'d> {
         let mut random = [0; 10];
         getrandom::fill(&mut random).map_err(KeepError::Random)?;
         let same_boot = self.last.as_ref().filter(|last| last.node.boot_id == node.boot_id);
-        let sequence = same_boot.map_or(1, |last| last.sequence + 1);
+        let mut sequence = same_boot.map_or(1, |last| last.sequence + 1);
+        // Numbers of a boot that were used already would be taken for old news. By the clock they are new.
+        let by_the_clock = u64::try_from(now.as_second()).unwrap_or(0);
+        if std::mem::take(&mut self.lost) {
+            sequence = sequence.max(by_the_clock);
+        }
         let id = ReportId::new(now, random);
         let mut envelope =
             Envelope { format: FORMAT, id, node, sequence, time: now, report, signature: None };
@@ -121,8 +133,8 @@ impl<'d> Keeper<'d> {
         }
         *self.unwritten.lock() = Some(bytes);
         if self.settle().is_err() {
-            // A successor would not know this number and use it again. By the clock it will not.
-            envelope.sequence = envelope.sequence.max(u64::try_from(now.as_second()).unwrap_or(0));
+            // A successor would not know this number and use it again.
+            envelope.sequence = envelope.sequence.max(by_the_clock);
             let bytes = self.sign(&mut envelope)?;
             *self.unwritten.lock() = Some(bytes);
         }

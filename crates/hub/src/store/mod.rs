@@ -124,7 +124,10 @@ pub enum Refusal {
         "reports of this boot up to and beyond this sequence were here and are forgotten: this is a replay"
     )]
     Replay,
-    #[error("the node signed earlier reports, and this one is not signed by the same key")]
+    #[error(
+        "the node signed earlier reports, and this one is not signed by the same key; if the machine was installed anew, have an \
+         operator forget the node (`DELETE /api/v1/nodes/NAME`)"
+    )]
     WrongKey,
 }
 
