@@ -13,7 +13,7 @@ use landfall_model::Cause;
 use landfall_model::envelope::ReportId;
 use landfall_model::report::{Evidence, Report, State};
 use serde::Serialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::{Access, Caller, Denied, Wish};
 use crate::bundles::{self, BundleLimits, LogFile, LogPage, LogQuery};
@@ -53,7 +53,7 @@ pub(crate) struct Hub {
     pub(crate) roles: Roles,
     catalogue: BTreeMap<Cause, CauseEntry>,
     limits: BundleLimits,
-    unpacking: Semaphore,
+    unpacking: Arc<Semaphore>,
     machines: machine::Remembered,
     pub(crate) counters: Counters,
 }
@@ -156,7 +156,7 @@ impl Hub {
             roles,
             catalogue,
             limits,
-            unpacking: Semaphore::new(MAX_UNPACKING),
+            unpacking: Arc::new(Semaphore::new(MAX_UNPACKING)),
             machines: machine::Remembered::default(),
             counters: Counters::default(),
         })
@@ -470,13 +470,18 @@ impl Hub {
         &self,
         work: impl FnOnce() -> Result<T, bundles::BundleError> + Send + 'static,
     ) -> Result<T, Problem> {
-        let _turn = self.turn_to_unpack().await?;
+        let turn = self.turn_to_unpack().await?;
+        let work = move || {
+            // The turn ends with the work: who goes away does not stop it, and must not make room for more.
+            let _turn = turn;
+            work()
+        };
         let done = tokio::task::spawn_blocking(work).await;
         Ok(done.map_err(|_| bundles::BundleError::Stopped)??)
     }
 
-    async fn turn_to_unpack(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Problem> {
-        match tokio::time::timeout(UNPACK_PATIENCE, self.unpacking.acquire()).await {
+    async fn turn_to_unpack(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        match tokio::time::timeout(UNPACK_PATIENCE, Arc::clone(&self.unpacking).acquire_owned()).await {
             Ok(Ok(permit)) => Ok(permit),
             _ => Err(Problem::new(503, "Try again later", "too many bundles are being unpacked")),
         }
@@ -533,4 +538,38 @@ fn parse(report: &str) -> Result<Report, Problem> {
         tracing::error!(error = %error, "A stored report cannot be read.");
         Problem::new(500, "Defect", "a stored report cannot be read")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::SqliteStore;
+
+    #[tokio::test]
+    async fn who_goes_away_makes_no_room_for_more_work() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(SqliteStore::open(&folder.path().join("hub.db")).unwrap());
+        let objects = Objects::folder(&folder.path().join("bundles")).unwrap();
+        let limits = BundleLimits { packed: 1 << 20 };
+        let hub = Hub::new(store, objects, Access::default(), limits, Roles::new(Vec::new(), None)).unwrap();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let work = hub.unpacked(move || {
+            let _ = begin.send(());
+            let _ = ended.recv();
+            Ok(())
+        });
+        tokio::select! {
+            _ = work => panic!("nobody told it to end"),
+            begun = begun => begun.unwrap(),
+        }
+        assert_eq!(
+            hub.unpacking.available_permits(),
+            MAX_UNPACKING - 1,
+            "the work goes on without its caller"
+        );
+        drop(end);
+        let all = u32::try_from(MAX_UNPACKING).unwrap();
+        drop(hub.unpacking.acquire_many(all).await.unwrap());
+    }
 }

@@ -224,6 +224,6 @@ fn mistakes_are_refused_with_advice() {
     bench.run(&["hub", "token", "node", "a/b", "--token-key", "key"]).assert_refused(1, "name");
     for days in ["0", "4294967295"] {
         let run = bench.run(&["hub", "token", "node", "n1", "--token-key", "key", "--days", days]);
-        run.assert_refused(64, "--days");
+        assert!(run.code == 64 && run.stderr.contains("--days"), "{run:?}");
     }
 }
