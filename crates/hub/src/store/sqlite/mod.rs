@@ -53,7 +53,7 @@ pub struct SqliteStore {
 #[derive(Debug)]
 struct Readers {
     path: PathBuf,
-    permits: Semaphore,
+    permits: Arc<Semaphore>,
     idle: Mutex<Vec<Connection>>,
 }
 
@@ -98,7 +98,7 @@ impl SqliteStore {
         words::catch_up(&catching_up).and_then(|()| catching_up.commit()).map_err(failed)?;
         let readers = Readers {
             path: path.to_owned(),
-            permits: Semaphore::new(READERS),
+            permits: Arc::new(Semaphore::new(READERS)),
             idle: Mutex::new(Vec::with_capacity(READERS)),
         };
         Ok(Self { writer: Writer::start(connection, path)?, readers: Arc::new(readers) })
@@ -111,8 +111,11 @@ impl SqliteStore {
     ) -> Answer<'_, T> {
         let readers = Arc::clone(&self.readers);
         Box::pin(async move {
-            let _permit = self.readers.permits.acquire().await.map_err(|_| StoreError::Closed)?;
+            let permit =
+                Arc::clone(&readers.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;
             let work = tokio::task::spawn_blocking(move || {
+                // It ends with the work: who goes away does not stop it, and must not make room for one more connection.
+                let _permit = permit;
                 let connection = readers.take()?;
                 let result = read(&connection);
                 readers.give_back(connection);
@@ -215,5 +218,34 @@ impl Readers {
 
     fn give_back(&self, connection: Connection) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(connection);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_goes_away_makes_no_room_for_another_connection() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("hub.db")).unwrap();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let reading = store.read("wait", move |_| {
+            let _ = begin.send(());
+            let _ = ended.recv();
+            Ok(())
+        });
+        tokio::select! {
+            _ = reading => panic!("nobody told it to end"),
+            begun = begun => begun.unwrap(),
+        }
+        assert_eq!(
+            store.readers.permits.available_permits(),
+            READERS - 1,
+            "the work goes on without its caller"
+        );
+        drop(end);
+        drop(store.readers.permits.acquire_many(u32::try_from(READERS).unwrap()).await.unwrap());
     }
 }
