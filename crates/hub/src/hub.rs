@@ -296,7 +296,6 @@ impl Hub {
         let received = bundles::receive(&self.objects, announced, self.limits, stream).await?;
         let name = node.clone();
         let (draft, taken) = self.unpacked(move || bundles::verified(&name, received)).await?;
-        self.objects.keep(draft, &taken.digest).await.map_err(bundles::BundleError::Objects)?;
         let record = BundleRecord {
             digest: taken.digest,
             node: node.to_string(),
@@ -305,7 +304,13 @@ impl Hub {
             files: taken.files,
             cut: taken.cut,
         };
-        self.store.add_bundle(record.clone()).await?;
+        let (objects, store, known) = (self.objects.clone(), Arc::clone(&self.store), record.clone());
+        // To its end, even when the sender is gone: a file nobody has on record would never be forgotten.
+        let kept = tokio::spawn(async move {
+            objects.keep(draft, &known.digest).await.map_err(bundles::BundleError::Objects)?;
+            store.add_bundle(known).await.map_err(Problem::from)
+        });
+        kept.await.map_err(|_| bundles::BundleError::Stopped)??;
         self.counters.bundles.fetch_add(1, Ordering::Relaxed);
         Ok(record)
     }

@@ -30,6 +30,9 @@ pub use progress::{Heard, MAX_ATTEMPTS, MAX_EVENTS, ProgressEvent, ProgressLine}
 pub use postgres::{Place as PostgresPlace, PlaceError as PostgresPlaceError, PostgresStore};
 pub use sqlite::SqliteStore;
 
+/// Bundles of one node that are kept: a node that sends ever more of them fills nobody's disk.
+pub const MAX_BUNDLES: i64 = 16;
+
 /// What a store gives, in time.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
@@ -62,7 +65,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn progress_lines(&self, limit: u32) -> Answer<'_, Vec<ProgressLine>>;
     /// Forgets the node, its reports and its bundles; gives the digests of those.
     fn forget(&self, name: NodeName) -> Answer<'_, Option<Vec<String>>>;
-    /// Forgets a bounded number of what is older, and says what was forgotten.
+    /// Forgets a bounded number of what is older, and of bundles beyond the newest [`MAX_BUNDLES`] of a node; says what was
+    /// forgotten.
     fn prune(&self, older_than: Timestamp, bundles_older_than: Timestamp) -> Answer<'_, Pruned>;
 }
 

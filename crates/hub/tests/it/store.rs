@@ -134,8 +134,23 @@ async fn bundles(store: &dyn Store) {
     assert_eq!(store.bundle(record.digest.clone()).await.unwrap(), Some(record.clone()));
     let later = now() + SignedDuration::from_hours(1);
     let pruned = store.prune(Timestamp::UNIX_EPOCH, later).await.unwrap();
-    assert_eq!(pruned.bundles, [record.digest]);
+    assert_eq!(pruned.bundles, std::slice::from_ref(&record.digest));
     assert!(store.bundles(name("bundled")).await.unwrap().is_empty());
+    // Of a node that sends ever more, the newest are kept; of another, all.
+    for number in 0..20 {
+        let node = if number == 0 { "modest" } else { "bundled" };
+        let received = record.received + SignedDuration::from_secs(number);
+        let digest = format!("{number:064x}");
+        store
+            .add_bundle(BundleRecord { digest, node: node.to_owned(), received, ..record.clone() })
+            .await
+            .unwrap();
+    }
+    let mut pruned = store.prune(Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH).await.unwrap().bundles;
+    pruned.sort_unstable();
+    assert_eq!(pruned, [1, 2, 3].map(|number| format!("{number:064x}")));
+    assert_eq!(store.bundles(name("bundled")).await.unwrap().len(), 16);
+    assert_eq!(store.bundles(name("modest")).await.unwrap().len(), 1);
 }
 
 /// What was forgotten cannot come again.

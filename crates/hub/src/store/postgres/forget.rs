@@ -5,7 +5,7 @@ use deadpool_postgres::{Object, Transaction};
 use jiff::Timestamp;
 use tokio_postgres::Row;
 
-use super::super::Pruned;
+use super::super::{MAX_BUNDLES, Pruned};
 use super::accept::CHANGED;
 use super::row::micros;
 use super::{Trouble, progress};
@@ -39,11 +39,12 @@ pub(super) async fn old(
     pruned.turns = transaction.execute(&bodies, &[&PORTION, &limit]).await?;
     let bundles = transaction
         .prepare_cached(
-            "DELETE FROM bundles WHERE digest IN (SELECT digest FROM bundles WHERE received < $2 LIMIT $1) \
-             RETURNING digest",
+            "DELETE FROM bundles WHERE digest IN (SELECT digest FROM (SELECT digest, received, \
+             row_number() OVER (PARTITION BY node ORDER BY received DESC) AS place FROM bundles) AS placed \
+             WHERE received < $2 OR place > $3 LIMIT $1) RETURNING digest",
         )
         .await?;
-    let rows = transaction.query(&bundles, &[&PORTION, &micros(bundles_older_than)]).await?;
+    let rows = transaction.query(&bundles, &[&PORTION, &micros(bundles_older_than), &MAX_BUNDLES]).await?;
     pruned.bundles = digests(&rows)?;
     progress::prune(&transaction, limit, PORTION).await?;
     if pruned != Pruned::default() {

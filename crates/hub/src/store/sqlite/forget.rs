@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::super::Pruned;
+use super::super::{MAX_BUNDLES, Pruned};
 use super::row::micros;
 use super::{progress, words};
 use crate::name::NodeName;
@@ -51,8 +51,12 @@ pub(super) fn old(
     pruned.turns = bodies.len() as u64;
     progress::prune(connection, limit, PORTION)?;
     pruned.bundles = connection
-        .prepare_cached("DELETE FROM bundles WHERE digest IN (SELECT digest FROM bundles WHERE received < ?2 LIMIT ?1) RETURNING digest")?
-        .query_map([PORTION, micros(bundles_older_than)], |row| row.get(0))?
+        .prepare_cached(
+            "DELETE FROM bundles WHERE digest IN (SELECT digest FROM (SELECT digest, received, \
+             row_number() OVER (PARTITION BY node ORDER BY received DESC) AS place FROM bundles) \
+             WHERE received < ?2 OR place > ?3 LIMIT ?1) RETURNING digest",
+        )?
+        .query_map([PORTION, micros(bundles_older_than), MAX_BUNDLES], |row| row.get(0))?
         .collect::<rusqlite::Result<_>>()?;
     Ok(pruned)
 }
