@@ -12,7 +12,9 @@ mod routes;
 
 use std::sync::Arc;
 
+use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 
@@ -30,6 +32,9 @@ pub(crate) use routes::{Operation, ROUTES};
 /// Nothing from elsewhere, nothing inline, no framing: even markup that slipped through could do nothing.
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; \
      connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// What the library says of a request it refuses.
+const MAX_SAID: usize = 4096;
 
 /// What every handler has at hand.
 #[derive(Clone, Debug)]
@@ -53,10 +58,35 @@ pub(crate) fn router(hub: Arc<Hub>, events: Events) -> Router {
         .merge(pages::router())
         .merge(login::router())
         .merge(metrics::router())
-        .fallback(pages::nowhere)
+        .fallback(async || StatusCode::NOT_FOUND)
+        .layer(axum::middleware::from_fn(in_our_words))
         .layer(axum::middleware::map_response(with_headers))
         .layer(axum::middleware::from_fn(asking::refuse_cross_site))
         .with_state(Served { hub, events })
+}
+
+/// What the library refuses by itself (an address without anything, a number that is none, a method that is not there) is a page
+/// for browsers and a problem for programs, as everything else that is refused.
+async fn in_our_words(request: Request, next: Next) -> Response {
+    let for_people = pages::are_wanted(request.headers());
+    let response = next.run(request).await;
+    let kind = response.headers().get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    if !response.status().is_client_error() || kind.is_some_and(|kind| !kind.starts_with(b"text/plain")) {
+        return response;
+    }
+    let (parts, body) = response.into_parts();
+    let said = axum::body::to_bytes(body, MAX_SAID).await.unwrap_or_default();
+    let (title, detail) = match parts.status {
+        StatusCode::NOT_FOUND => ("Not here", "there is nothing at this address".into()),
+        StatusCode::METHOD_NOT_ALLOWED => ("Not understood", "this address does not know that method".into()),
+        _ => ("Not understood", String::from_utf8_lossy(&said)),
+    };
+    let problem = Problem::new(parts.status.as_u16(), title, detail);
+    let mut answer = if for_people { pages::of(problem) } else { problem.into_response() };
+    if let Some(allowed) = parts.headers.get(header::ALLOW) {
+        answer.headers_mut().insert(header::ALLOW, allowed.clone());
+    }
+    answer
 }
 
 async fn with_headers(mut response: Response) -> Response {

@@ -267,11 +267,21 @@ fn every_address_of_the_document_is_served() {
 }
 
 #[test]
-fn an_address_without_anything_is_a_page_to_people_and_a_problem_to_programs() {
+fn what_is_not_understood_is_a_page_to_people_and_a_problem_to_programs() {
     let hub = TestHub::start();
     let page = hub.request("GET", "/nope", &[("accept", "text/html,application/xhtml+xml,*/*;q=0.8")], b"");
     assert!(page.status == 404 && page.head.contains("text/html"), "{page:?}");
     assert!(page.text().contains("there is nothing at this address"), "{page:?}");
-    let problem = hub.request("GET", "/nope", &[("accept", "*/*")], b"");
-    assert!(problem.status == 404 && problem.head.contains("application/problem+json"), "{problem:?}");
+    for (method, path, status) in [
+        ("GET", "/nope", 404),
+        ("PATCH", "/api/v1/fleet", 405),
+        ("GET", "/api/v1/fleet?limit=99999999999", 400),
+        ("GET", "/api/v1/nodes/n1/history/x", 400),
+    ] {
+        let problem = hub.request(method, path, &[("accept", "*/*")], b"");
+        assert!(problem.status == status && problem.head.contains("application/problem+json"), "{problem:?}");
+        assert!(problem.json()["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{problem:?}");
+    }
+    let page = hub.request("GET", "/?limit=many", &[("accept", "text/html")], b"");
+    assert!(page.status == 400 && page.text().contains("<!doctype html>"), "{page:?}");
 }

@@ -59,15 +59,15 @@ pub(super) fn router() -> Router<Served> {
     router
 }
 
-/// An address without anything: a page for browsers, a problem for programs.
-pub(super) async fn nowhere(headers: HeaderMap) -> Response {
-    let problem = Problem::new(404, "Not here", "there is nothing at this address");
+/// Whether a person reads the answer.
+pub(super) fn are_wanted(headers: &HeaderMap) -> bool {
     let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    if accepted.is_some_and(|accepted| accepted.contains("text/html")) {
-        PageProblem(problem).into_response()
-    } else {
-        problem.into_response()
-    }
+    accepted.is_some_and(|accepted| accepted.contains("text/html"))
+}
+
+/// A problem as a page.
+pub(super) fn of(problem: Problem) -> Response {
+    PageProblem(problem).into_response()
 }
 
 fn render(page: &impl Template) -> Page {
