@@ -1,6 +1,6 @@
 //! A first boot that fails, as its agent lives through it: logs to read, a hub to tell, a port at which it is asked.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,7 +13,10 @@ use tempfile::TempDir;
 
 const FAILURE: &str = "error: error execution phase preflight: couldn't validate the identity of the API Server: Get \
                        \"https://api.c1.example:6443/\": dial tcp: lookup api.c1.example on 10.0.0.2:53: no such host\n";
-const CAUSE: &str = "dns-resolution-failure";
+/// What a report of it names.
+pub(crate) const CAUSE: &str = "dns-resolution-failure";
+/// Where its log is, below the folder.
+pub(crate) const LOG: &str = "machine/var/log/cloud-init-output.log";
 const START: Duration = Duration::from_secs(20);
 
 pub(crate) struct FirstBoot {
@@ -39,7 +42,7 @@ impl FirstBoot {
         let mut text = fs::read(logs).context("read the log")?;
         text.truncate(bytes);
         text.extend_from_slice(format!("\n{FAILURE}").as_bytes());
-        fs::write(at("machine/var/log/cloud-init-output.log"), text)?;
+        fs::write(at(LOG), text)?;
 
         let authority = Authority::new("first boot", 2)?;
         fs::write(at("ca.crt"), authority.certificate())?;
@@ -63,7 +66,7 @@ impl FirstBoot {
     }
 
     /// Starts the agent. The program may be one that watches it; then its words come first, and name the agent's.
-    pub(crate) fn agent(&self, program: &Path, words: &[&OsStr]) -> Result<Process> {
+    pub(crate) fn agent(&self, program: &Path, words: &[OsString]) -> Result<Process> {
         Process::start("agent", program, self.folder.path(), |command| {
             command.current_dir(self.folder.path()).args(words);
             command.args(["agent", "--root", "machine", "--state", "state", "--report-folder", "reports"]);
@@ -73,12 +76,12 @@ impl FirstBoot {
         })
     }
 
-    /// Comes back when the hub knows the cause, and an operator who asked the agent itself.
-    pub(crate) fn until_told(&self, agent: &mut Process, within: Duration) -> Result<()> {
+    /// Comes back when the hub was told this of a node, and an operator who asked the agent itself.
+    pub(crate) fn until_told(&self, agent: &mut Process, word: &str, within: Duration) -> Result<()> {
         for (what, port, path) in
             [("the hub to know", self.hub, "/api/v1/fleet"), ("the agent to answer", self.port, "/report")]
         {
-            agent.wait_until(what, within, || self.ask(port, path)?.contains(CAUSE).then_some(()))?;
+            agent.wait_until(what, within, || self.ask(port, path)?.contains(word).then_some(()))?;
         }
         Ok(())
     }
