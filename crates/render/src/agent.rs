@@ -53,6 +53,8 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
                 ),
             ];
             package.files.extend(settings.host_files());
+            // For whoever builds the image.
+            package.download.clone_from(&settings.download);
         }
         Way::FirstBoot => {
             if format == Format::Yaml && settings.target != Target::Capi {

@@ -101,6 +101,8 @@ pub enum RenderError {
     Console { device: String },
     #[error("a pod without all rights reaches no console of its machine")]
     ConsoleOfPod,
+    #[error("nothing is fetched for a pod: its image brings the program")]
+    DownloadOfPod,
     #[error("`{hash}` is no SHA-256 hash")]
     Hash { hash: String },
     #[error("a machine of Cluster API is not configured by an Ignition file of its own")]

@@ -238,17 +238,17 @@ impl Package {
         let drop_in = |unit: &str, name: &str, text: String| {
             HostFile::open(format!("/etc/systemd/system/{unit}.d/{name}.conf"), text)
         };
-        if let Some(download) = &self.download {
-            self.files.push(HostFile::program(INSTALL, download.script()));
-            for unit in &self.units {
-                // With all rights: the unit itself may not write there.
-                let text = format!("[Service]\nExecStartPre=+{INSTALL}\n");
-                self.files.push(drop_in(unit.name, "05-program", text));
-            }
-        }
-        // It wants the teardown wherever it runs, by the tunnel's own drop-in.
+        // The teardown is bootkube's by the tunnel's own drop-in, and needs no program.
         let units: Vec<&str> =
             self.units.iter().map(|unit| unit.name).filter(|name| *name != teardown::SERVICE).collect();
+        if let Some(download) = &self.download {
+            self.files.push(HostFile::program(INSTALL, download.script()));
+            for unit in &units {
+                // With all rights: the unit itself may not write there.
+                let text = format!("[Service]\nExecStartPre=+{INSTALL}\n");
+                self.files.push(drop_in(unit, "05-program", text));
+            }
+        }
         if !units.is_empty() {
             let text = format!("[Unit]\nWants={}\n", units.join(" "));
             self.files.push(drop_in("bootkube.service", &format!("20-{}", self.name), text));

@@ -8,7 +8,8 @@ use crate::installer::{self, OVERRIDE};
 use crate::objects::NOBODY;
 use crate::package::{HostFile, Machines, Package, Unit};
 use crate::{
-    Completion, Credentials, Format, Plan, RenderError, Target, chart, names, objects, teardown, yaml,
+    Completion, Credentials, Download, Format, Plan, RenderError, Target, chart, names, objects, teardown,
+    yaml,
 };
 
 /// Where the server's certificates lie on the bootstrap host.
@@ -45,6 +46,8 @@ pub struct Settings {
     pub image: String,
     /// What tells that the tunnel may go; OpenShift's bootstrap always does.
     pub completion: Option<Completion>,
+    /// For a unit.
+    pub download: Option<Download>,
 }
 
 /// All files of the tunnel.
@@ -118,6 +121,7 @@ fn package(settings: &Settings, credentials: &Credentials) -> Result<Package, Re
     let mut package =
         Package::new("landfall-tunnel", "Agents of the tunnel into a cluster that is being born", target);
     package.machines = Machines::ControlPlane;
+    package.download.clone_from(&settings.download);
     package.objects = objects(settings, credentials);
     package.files = vec![
         HostFile::open(format!("{HOST_FOLDER}/ca.crt"), credentials.authority.clone()),
@@ -416,6 +420,7 @@ impl Settings {
             namespace: "landfall-bootstrap".to_owned(),
             image: image.into(),
             completion: None,
+            download: None,
         }
     }
 
@@ -423,6 +428,10 @@ impl Settings {
         names::own_namespace(&self.namespace)?;
         names::image(&self.image)?;
         names::host(&self.server)?;
+        self.download.as_ref().map_or(Ok(()), Download::check)?;
+        if self.download.is_some() && self.run_as == RunAs::Pod {
+            return Err(RenderError::DownloadOfPod);
+        }
         let mut ports = [self.agent_port, self.health_port, self.admin_port, API_PORT, GATEWAY_PORT];
         ports.sort_unstable();
         if ports[0] == 0 || ports.windows(2).any(|pair| pair[0] == pair[1]) {

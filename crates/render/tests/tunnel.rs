@@ -12,7 +12,7 @@ use landfall_model::Secret;
 use landfall_pki::KeyedCertificate;
 use landfall_render::tunnel::{self, RunAs, Settings};
 use landfall_render::{
-    Completion, Credentials, Format, RenderError, Target, authority, credentials, script, steps,
+    Completion, Credentials, Download, Format, RenderError, Target, authority, credentials, script, steps,
 };
 use landfall_testkit::{ApiServer, Binary, Need, have};
 
@@ -108,6 +108,31 @@ fn the_servers_unit_may_make_its_socket() {
         let told = text.contains(&format!("\nReadWritePaths={folder}\n"));
         assert_eq!(told, folder.starts_with("/etc/"), "{target:?}: {folder}");
     }
+}
+
+/// A unit needs the program, which nothing else brings to the host.
+#[test]
+fn a_unit_is_brought_its_program() {
+    let download =
+        Some(Download { url: "https://releases.example/landfall".to_owned(), sha256: "5f".repeat(32) });
+    let fetched = |target, format| {
+        let settings = Settings { run_as: RunAs::Unit, download: download.clone(), ..settings(target) };
+        let plan = tunnel::plan(&settings, &fixed(), format).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        plan.write(folder.path(), false).unwrap();
+        let grep = Command::new("grep")
+            .args(["-rl", "https://releases.example/landfall"])
+            .arg(folder.path())
+            .output();
+        String::from_utf8(grep.unwrap().stdout).unwrap()
+    };
+    assert!(fetched(Target::K3s, Format::Yaml).ends_with("/install.sh\n"));
+    assert!(fetched(Target::K3s, Format::Ignition).ends_with("/landfall-tunnel.ign\n"));
+    assert!(fetched(Target::Capi, Format::Yaml).ends_with("/kubeadm-control-plane.yaml\n"));
+    assert!(fetched(Target::Openshift, Format::Installer).ends_with("/landfall-install.sh\n"));
+    let pod = Settings { download, ..settings(Target::Kubeadm) };
+    let error = tunnel::plan(&pod, &fixed(), Format::Yaml).err().unwrap();
+    assert!(matches!(error, RenderError::DownloadOfPod), "{error}");
 }
 
 #[test]

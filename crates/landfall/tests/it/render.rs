@@ -52,6 +52,11 @@ fn what_cannot_be_meant_is_refused_in_one_line() {
         (&["--server", "10.0.0.0/24"], 64, "is no address or name"),
         (&["--days", "0"], 64, "cannot live 0 days"),
         (&["--agent-port", "8092"], 64, "cannot be used together"),
+        (
+            &["--binary-url", "https://a/b", "--binary-sha256", &"a".repeat(64)],
+            64,
+            "nothing is fetched for a pod",
+        ),
         (&["--ca", "nowhere"], 1, "cannot read"),
         (&["-o", "file"], 1, "cannot make the folder"),
     ] {

@@ -250,6 +250,9 @@ fn explain(error: RenderError) -> Failure {
         RenderError::ConsoleOfPod => {
             Failure::usage(error, "choose `--by image` or `--by first-boot`, or leave out `--console`")
         }
+        RenderError::DownloadOfPod => {
+            Failure::usage(error, "leave out `--binary-url`, or choose `--run-as unit`")
+        }
         RenderError::Hash { .. } => {
             Failure::usage(error, "64 hexadecimal digits in lower case, as `sha256sum` prints them")
         }

@@ -2,7 +2,7 @@ use clap::Args;
 use landfall_render::tunnel::{self, Settings};
 use landfall_render::{Completion, authority, credentials, script};
 
-use super::{Certificates, Folder, RunAs, Shape, explain};
+use super::{Certificates, Folder, Program, RunAs, Shape, explain};
 use crate::exit::{Exit, Failure};
 use crate::output;
 
@@ -50,6 +50,9 @@ pub(super) struct Tunnel {
     complete_when: Option<String>,
 
     #[command(flatten)]
+    program: Program,
+
+    #[command(flatten)]
     certificates: Certificates,
 
     #[command(flatten)]
@@ -66,6 +69,7 @@ impl Tunnel {
         settings.run_as = self.run_as.map_or(settings.run_as, Into::into);
         let completion = self.complete_when.map(|text| Completion::parse(&text, settings.target));
         settings.completion = completion.transpose().map_err(explain)?;
+        settings.download = self.program.download();
         settings.check().map_err(explain)?;
         if self.teardown {
             output::print(&script(&settings))?;
