@@ -163,12 +163,12 @@ async fn reports(
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
         "application/x-ndjson" | "application/jsonl" => {
-            let content = body::whole(content, MAX_BATCH).await?;
+            let content = served.room.whole(content, MAX_BATCH).await?;
             let results = served.hub.batch(&caller, packing, &content).await?;
             Ok(Json(BatchAnswer { results }).into_response())
         }
         "application/json" | "application/cloudevents+json" | "" => {
-            let content = body::whole(content, crate::receive::MAX_REPORT).await?;
+            let content = served.room.whole(content, crate::receive::MAX_REPORT).await?;
             let receipt = served.hub.report(&caller, packing, content).await?;
             let mut answer = Json(receipt).into_response();
             // Nodes report every now and then; the connection rests meanwhile.
@@ -326,7 +326,7 @@ async fn bundle_lines(
 }
 
 async fn new_token(State(served): State<Served>, Asking(caller): Asking, content: Body) -> Answer<NewToken> {
-    let content = body::whole(content, MAX_SMALL_BODY).await?;
+    let content = served.room.whole(content, MAX_SMALL_BODY).await?;
     let wish: TokenWish =
         serde_json::from_slice(&content).map_err(|error| Problem::bad_request(error.to_string()))?;
     let holder = match wish.kind.as_str() {

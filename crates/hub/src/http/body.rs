@@ -1,18 +1,23 @@
 //! Bodies of requests, with a bound and a deadline.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::http::{HeaderMap, header};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::problem::Problem;
 use crate::unpack::Packing;
 
 /// How long a report or a batch may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// All that may be in memory at once of bodies that are not whole yet, in units of this many bytes: 64 MiB.
+const UNIT: usize = 1 << 10;
+const ROOM: usize = 64 << 10;
 /// How long a bundle may pause.
 const PAUSE: Duration = Duration::from_secs(60);
 
@@ -24,15 +29,55 @@ pub(super) enum Broken {
     Silent,
 }
 
-pub(super) async fn whole(body: Body, limit: usize) -> Result<Bytes, Problem> {
-    let collected = tokio::time::timeout(PATIENCE, Limited::new(body, limit).collect()).await;
-    match collected {
-        Ok(Ok(body)) => Ok(body.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => {
-            Err(Problem::new(413, "Too large", format!("the body is larger than {limit} bytes")))
+/// Where bodies are put together, of everybody at once: a hub that runs out of memory serves nobody.
+#[derive(Clone, Debug)]
+pub(crate) struct Room(Arc<Semaphore>);
+
+// === impl Room ===
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(ROOM)))
+    }
+}
+
+impl Room {
+    pub(super) async fn whole(&self, body: Body, limit: usize) -> Result<Bytes, Problem> {
+        let gathered = tokio::time::timeout(PATIENCE, self.gather(body, limit)).await;
+        gathered.unwrap_or_else(|_| Err(Problem::new(408, "Too slow", "the body took too long")))
+    }
+
+    async fn gather(&self, mut body: Body, limit: usize) -> Result<Bytes, Problem> {
+        // Copied together: pieces of a byte each would cost many times what they hold.
+        let mut gathered = BytesMut::new();
+        let mut held = None;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| Problem::new(400, "Not understood", "the body ended early"))?;
+            let Ok(piece) = frame.into_data() else { continue };
+            let length = gathered.len() + piece.len();
+            if length > limit {
+                return Err(Problem::new(413, "Too large", format!("the body is larger than {limit} bytes")));
+            }
+            if gathered.is_empty() && body.is_end_stream() {
+                return Ok(piece);
+            }
+            self.hold(&mut held, length)?;
+            gathered.extend_from_slice(&piece);
         }
-        Ok(Err(_)) => Err(Problem::new(400, "Not understood", "the body ended early")),
-        Err(_) => Err(Problem::new(408, "Too slow", "the body took too long")),
+        Ok(gathered.freeze())
+    }
+
+    /// Takes as much room as this many bytes need.
+    fn hold<'r>(&'r self, held: &mut Option<SemaphorePermit<'r>>, bytes: usize) -> Result<(), Problem> {
+        let missing = bytes.div_ceil(UNIT) - held.as_ref().map_or(0, SemaphorePermit::num_permits);
+        let more = u32::try_from(missing).ok().and_then(|missing| self.0.try_acquire_many(missing).ok());
+        let full = || Problem::new(503, "Try again later", "too much is being sent to this hub at once");
+        let more = more.ok_or_else(full)?;
+        match held {
+            Some(held) => held.merge(more),
+            None => *held = Some(more),
+        }
+        Ok(())
     }
 }
 
@@ -52,4 +97,26 @@ pub(super) fn stream(body: Body) -> impl Stream<Item = Result<Bytes, Broken>> + 
 pub(super) fn packing(headers: &HeaderMap) -> Result<Packing, Problem> {
     let name = headers.get(header::CONTENT_ENCODING).map(|value| value.to_str().unwrap_or("?"));
     Ok(Packing::named(name)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn bodies_that_are_not_whole_have_a_bound_all_together() {
+        let room = Room(Arc::new(Semaphore::new(10)));
+        let (sender, pieces) = tokio::sync::mpsc::channel::<Result<Bytes, Broken>>(1);
+        let pieces =
+            futures_util::stream::unfold(pieces, |mut pieces| async { Some((pieces.recv().await?, pieces)) });
+        let sending = async { while sender.send(Ok(Bytes::from(vec![b'x'; 4 * UNIT]))).await.is_ok() {} };
+        let (full, ()) = tokio::join!(room.whole(Body::from_stream(pieces), 100 * UNIT), sending);
+        let full = full.unwrap_err();
+        assert_eq!((full.status, full.retry), (503, true), "{full:?}");
+        assert_eq!(room.0.available_permits(), 10, "who is sent away leaves nothing behind");
+        let whole = room.whole(Body::from("a report"), 100).await.unwrap();
+        assert_eq!(whole, "a report");
+        let large = room.whole(Body::from("a report"), 7).await.unwrap_err();
+        assert_eq!(large.status, 413);
+    }
 }

@@ -10,8 +10,8 @@ use axum::{Form, Router};
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::Served;
 use super::asking::{self, COOKIE};
-use super::{Served, body};
 use crate::problem::Problem;
 use crate::token::Holder;
 
@@ -59,7 +59,7 @@ fn page(wrong: bool, known: Option<String>) -> Result<Response, Problem> {
 
 async fn login(State(served): State<Served>, request: Request) -> Result<Response, Problem> {
     let (parts, content) = request.into_parts();
-    let content = body::whole(content, MAX_FORM).await?;
+    let content = served.room.whole(content, MAX_FORM).await?;
     let request = Request::from_parts(parts, Body::from(content));
     let form = Form::<LoginForm>::from_request(request, &()).await;
     let Ok(Form(LoginForm { token })) = form else { return page(true, None) };

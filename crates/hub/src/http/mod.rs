@@ -41,6 +41,7 @@ const MAX_SAID: usize = 4096;
 pub(crate) struct Served {
     pub(crate) hub: Arc<Hub>,
     pub(crate) events: Events,
+    pub(crate) room: body::Room,
 }
 
 /// Goes with an answer after which nothing of the request is left unread and little is left to send: the connection may rest
@@ -62,7 +63,7 @@ pub(crate) fn router(hub: Arc<Hub>, events: Events) -> Router {
         .layer(axum::middleware::from_fn(in_our_words))
         .layer(axum::middleware::map_response(with_headers))
         .layer(axum::middleware::from_fn(asking::refuse_cross_site))
-        .with_state(Served { hub, events })
+        .with_state(Served { hub, events, room: body::Room::default() })
 }
 
 /// What the library refuses by itself (an address without anything, a number that is none, a method that is not there) is a page

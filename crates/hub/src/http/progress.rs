@@ -6,7 +6,7 @@ use axum::extract::{Path, State};
 
 use super::api::node_name;
 use super::asking::Asking;
-use super::{Answer, Served, body};
+use super::{Answer, Served};
 use crate::progress::{MAX_PROGRESS, NodeProgress, ProgressLines, ProgressReceipt};
 
 pub(super) async fn take(
@@ -15,7 +15,7 @@ pub(super) async fn take(
     Path(name): Path<String>,
     content: Body,
 ) -> Answer<ProgressReceipt> {
-    let content = body::whole(content, MAX_PROGRESS).await?;
+    let content = served.room.whole(content, MAX_PROGRESS).await?;
     served.hub.take_progress(&caller, node_name(name)?, &content).await.map(Json)
 }
 
