@@ -40,6 +40,8 @@ const MAX_HITS: u32 = 100;
 const MAX_HIT_LINES: usize = 5;
 /// Bundles unpacked at once, for verifying and for reading: each keeps a core busy.
 const MAX_UNPACKING: usize = 2;
+/// Batches taken in at once: each may be some fifty megabytes until it is stored, and a few kilobytes on the wire.
+const MAX_BATCHES: usize = 2;
 /// How long a request waits for its turn to unpack.
 const UNPACK_PATIENCE: Duration = Duration::from_secs(30);
 /// The longest a token may live.
@@ -54,6 +56,7 @@ pub(crate) struct Hub {
     catalogue: BTreeMap<Cause, CauseEntry>,
     limits: BundleLimits,
     unpacking: Arc<Semaphore>,
+    batching: Semaphore,
     machines: machine::Remembered,
     pub(crate) counters: Counters,
 }
@@ -157,6 +160,7 @@ impl Hub {
             catalogue,
             limits,
             unpacking: Arc::new(Semaphore::new(MAX_UNPACKING)),
+            batching: Semaphore::new(MAX_BATCHES),
             machines: machine::Remembered::default(),
             counters: Counters::default(),
         })
@@ -233,6 +237,10 @@ impl Hub {
         packing: Packing,
         body: &[u8],
     ) -> Result<Vec<BatchItem>, Problem> {
+        let turn = tokio::time::timeout(UNPACK_PATIENCE, self.batching.acquire()).await;
+        let Ok(Ok(_turn)) = turn else {
+            return Err(Problem::new(503, "Try again later", "too many batches are being taken in"));
+        };
         let body = unpack(packing, body, MAX_BATCH)?;
         let lines: Vec<&[u8]> =
             body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).collect();
@@ -546,35 +554,4 @@ fn parse(report: &str) -> Result<Report, Problem> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::SqliteStore;
-
-    #[tokio::test]
-    async fn who_goes_away_makes_no_room_for_more_work() {
-        let folder = tempfile::tempdir().unwrap();
-        let store = Arc::new(SqliteStore::open(&folder.path().join("hub.db")).unwrap());
-        let objects = Objects::folder(&folder.path().join("bundles")).unwrap();
-        let limits = BundleLimits { packed: 1 << 20 };
-        let hub = Hub::new(store, objects, Access::default(), limits, Roles::new(Vec::new(), None)).unwrap();
-        let (end, ended) = std::sync::mpsc::channel::<()>();
-        let (begin, begun) = tokio::sync::oneshot::channel();
-        let work = hub.unpacked(move || {
-            let _ = begin.send(());
-            let _ = ended.recv();
-            Ok(())
-        });
-        tokio::select! {
-            _ = work => panic!("nobody told it to end"),
-            begun = begun => begun.unwrap(),
-        }
-        assert_eq!(
-            hub.unpacking.available_permits(),
-            MAX_UNPACKING - 1,
-            "the work goes on without its caller"
-        );
-        drop(end);
-        let all = u32::try_from(MAX_UNPACKING).unwrap();
-        drop(hub.unpacking.acquire_many(all).await.unwrap());
-    }
-}
+mod tests;
