@@ -80,7 +80,7 @@ impl ApiServer {
         std::fs::write(home.join("front-proxy-ca.crt"), front_proxy.certificate())?;
         write_secret(&home.join("ca.key"), authority.key())?;
 
-        let (etcd, etcd_port) = start_etcd(home)?;
+        let (etcd, etcd_port) = start_etcd(home, spec.address)?;
 
         let mut names: Vec<String> =
             ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"]
@@ -112,7 +112,7 @@ impl ApiServer {
         let mut arguments = vec![
             "--bind-address=0.0.0.0".to_owned(),
             format!("--advertise-address={}", spec.address),
-            format!("--etcd-servers=https://127.0.0.1:{etcd_port}"),
+            format!("--etcd-servers=https://{}:{etcd_port}", bracketed(spec.address)),
             format!("--etcd-cafile={}", file("etcd-ca.crt")),
             format!("--etcd-certfile={}", file("etcd-client.crt")),
             format!("--etcd-keyfile={}", file("etcd-client.key")),
@@ -168,19 +168,26 @@ impl ApiServer {
         let path = self.directory().join("kube-apiserver-other");
         std::fs::write(&path, program).context("write the other API server")?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
-        self.sibling_of(&path, &[])
+        self.sibling_of(&path, self.address, &[])
     }
 
     /// The same with further flags; of two equal flags the last one counts.
     pub fn sibling_with(&self, further: &[String]) -> Result<Sibling> {
-        self.sibling_of(&Binary::KubeApiserver.path()?, further)
+        self.sibling_of(&Binary::KubeApiserver.path()?, self.address, further)
     }
 
-    fn sibling_of(&self, program: &Path, further: &[String]) -> Result<Sibling> {
+    /// The same on another machine, which is reached at `address` and reaches this server's store at its address. The
+    /// certificate must name it: [`ApiServerSpec::names`].
+    pub fn sibling_at(&self, address: IpAddr, further: &[String]) -> Result<Sibling> {
+        let advertised = format!("--advertise-address={address}");
+        self.sibling_of(&Binary::KubeApiserver.path()?, address, &[&[advertised], further].concat())
+    }
+
+    fn sibling_of(&self, program: &Path, address: IpAddr, further: &[String]) -> Result<Sibling> {
         let (home, port) = (self.directory(), free_port()?);
         let name = format!("kube-apiserver-{port}");
         let admin = home.join(format!("admin-{port}.kubeconfig"));
-        let url = format!("https://{}:{port}", bracketed(self.address));
+        let url = format!("https://{}:{port}", bracketed(address));
         std::fs::write(&admin, kubeconfig(home, &url, "admin"))?;
         let arguments = [self.arguments.as_slice(), further].concat();
         let server = start_server(program, &name, home, port, &arguments, &admin)?;
@@ -296,18 +303,23 @@ fn start_server(
     Ok(server)
 }
 
-/// etcd without fsync: a test's store need not survive the machine.
-fn start_etcd(home: &Path) -> Result<(Process, u16)> {
+/// etcd without fsync: a test's store need not survive the machine. Other machines reach it where they reach the server.
+fn start_etcd(home: &Path, address: IpAddr) -> Result<(Process, u16)> {
     let authority = Authority::new("etcd", 30)?;
     std::fs::write(home.join("etcd-ca.crt"), authority.certificate())?;
     write_pair(
         home,
         "etcd",
-        &authority.issue(&Leaf::new("etcd", Purpose::Peer).names(["127.0.0.1", "localhost"]))?,
+        &authority.issue(&Leaf::new("etcd", Purpose::Peer).names([
+            "127.0.0.1",
+            "localhost",
+            &address.to_string(),
+        ]))?,
     )?;
     write_pair(home, "etcd-client", &authority.issue(&Leaf::new("kube-apiserver", Purpose::Call))?)?;
     let (port, peer_port) = (free_port()?, free_port()?);
-    let (url, peer_url) = (format!("https://127.0.0.1:{port}"), format!("http://127.0.0.1:{peer_port}"));
+    let (url, peer_url) =
+        (format!("https://{}:{port}", bracketed(address)), format!("http://127.0.0.1:{peer_port}"));
     let mut etcd = Process::start("etcd", Path::new("etcd"), home, |command| {
         let file = |name: &str| home.join(name);
         command
@@ -324,9 +336,7 @@ fn start_etcd(home: &Path) -> Result<(Process, u16)> {
             .arg("--key-file")
             .arg(file("etcd.key"));
     })?;
-    etcd.wait_until("etcd to listen", START_LIMIT, || {
-        std::net::TcpStream::connect(("127.0.0.1", port)).ok()
-    })?;
+    etcd.wait_until("etcd to listen", START_LIMIT, || std::net::TcpStream::connect((address, port)).ok())?;
     Ok((etcd, port))
 }
 

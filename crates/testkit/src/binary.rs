@@ -2,9 +2,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use sha2::{Digest as _, Sha256};
 
-use crate::cache::cache_dir;
+use crate::cache::{brought, cache_dir, fingerprint};
 
 const KUBERNETES: Module = Module {
     name: "kubernetes",
@@ -128,11 +127,12 @@ impl Binary {
     /// Where the program is, or would be once built: in `$LANDFALL_TESTBED_BIN` when that is set, else in the cache,
     /// below a folder that changes with the pinned versions.
     pub fn path(self) -> Result<PathBuf> {
-        if let Some(directory) = std::env::var_os("LANDFALL_TESTBED_BIN").filter(|value| !value.is_empty()) {
-            return Ok(Path::new(&directory).join(self.name()));
+        if let Some(path) = brought(self.name()) {
+            return Ok(path);
         }
         let module = self.module();
-        Ok(cache_dir()?.join(format!("{}-{}", module.name, module.fingerprint())).join(self.name()))
+        let version = fingerprint(&[module.go_mod, module.link_flags]);
+        Ok(cache_dir()?.join(format!("{}-{version}", module.name)).join(self.name()))
     }
 
     /// Builds the program unless it is there. `testbed` is the repository's folder of that name.
@@ -142,7 +142,7 @@ impl Binary {
             return Ok(());
         }
         ensure!(
-            std::env::var_os("LANDFALL_TESTBED_BIN").is_none_or(|value| value.is_empty()),
+            brought(self.name()).is_none(),
             "`{}` is not in $LANDFALL_TESTBED_BIN; hint: unset the variable to have it built",
             self.name()
         );
@@ -170,17 +170,5 @@ impl Binary {
             .context("run `go`; hint: the full test bed needs Go 1.26 or newer")?;
         ensure!(status.success(), "`go build` of `{}` failed", self.name());
         std::fs::rename(&partial, &target).with_context(|| format!("put `{}` in place", target.display()))
-    }
-}
-
-// === impl Module ===
-
-impl Module {
-    /// Changes when the pinned versions or the way of building change, so that a cached binary is never a stale one.
-    fn fingerprint(&self) -> String {
-        let digest = Sha256::new().chain_update(self.go_mod).chain_update(self.link_flags).finalize();
-        // Twelve hexadecimal digits are plenty to tell a handful of builds apart.
-        let number = digest.iter().take(6).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-        format!("{number:012x}")
     }
 }

@@ -1,6 +1,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
+use sha2::{Digest as _, Sha256};
 
 /// Where built binaries and root images are kept between runs: `$XDG_CACHE_HOME/landfall/testbed`, by default below
 /// `~/.cache`.
@@ -12,4 +13,18 @@ pub fn cache_dir() -> Result<PathBuf> {
         }
     };
     Ok(base.join("landfall/testbed"))
+}
+
+/// Where a program is that somebody brought: in `$LANDFALL_TESTBED_BIN`, when that is set.
+pub(crate) fn brought(program: &str) -> Option<PathBuf> {
+    let directory = std::env::var_os("LANDFALL_TESTBED_BIN").filter(|value| !value.is_empty())?;
+    Some(PathBuf::from(directory).join(program))
+}
+
+/// Changes when one of these does, so that what is cached is never stale.
+pub(crate) fn fingerprint(parts: &[&str]) -> String {
+    let digest = parts.iter().fold(Sha256::new(), Sha256::chain_update).finalize();
+    // Twelve hexadecimal digits are plenty to tell a handful of builds apart.
+    let number = digest.iter().take(6).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    format!("{number:012x}")
 }

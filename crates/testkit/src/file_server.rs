@@ -98,7 +98,7 @@ impl FileServer {
         let authority = Authority::new("files", 7)?;
         let names = names.iter().map(|name| (*name).to_owned());
         let names = names.chain([address.ip().to_string(), "localhost".to_owned()]);
-        let pair = authority.issue(&Leaf::new("files", Purpose::Serve).names(names))?;
+        let pair = authority.issue(&Leaf::new("file server", Purpose::Serve).names(names))?;
         let certificate = CertificateDer::from_pem_slice(pair.certificate.as_bytes())?;
         let key = PrivateKeyDer::from_pem_slice(pair.key.expose().as_bytes())?;
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

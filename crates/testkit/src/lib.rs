@@ -19,10 +19,12 @@
 //! ```
 
 mod apiserver;
+mod azurite;
 mod binary;
 mod bootstrap;
 mod browser;
 mod cache;
+mod cluster_api;
 mod controller_manager;
 mod file_server;
 pub mod isolated;
@@ -30,10 +32,12 @@ mod nats_server;
 mod need;
 mod node;
 mod object_store;
+mod package;
 mod port;
 mod postgres;
 mod process;
 mod registry;
+mod versitygw;
 mod wait;
 mod webhook;
 
@@ -42,12 +46,14 @@ pub use binary::Binary;
 pub use bootstrap::BootstrapToken;
 pub use browser::{Accessible, Browser, BrowserEvent, Key, Theme};
 pub use cache::cache_dir;
+pub use cluster_api::ClusterApi;
 pub use controller_manager::ControllerManager;
 pub use file_server::{FileServer, Serve};
 pub use nats_server::NatsServer;
-pub use need::{Need, have};
+pub use need::{Need, has_program, have};
 pub use node::{API_NAME, Dns, HOST_ADDRESS, Invitation, Node, NodeSpec, POD_IMAGE, node_image};
-pub use object_store::ObjectStore;
+pub use object_store::{ObjectServer, ObjectStore};
+pub use package::Package;
 pub use port::free_port;
 pub use postgres::{Durability, Postgres};
 pub use process::Process;

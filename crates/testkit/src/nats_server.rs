@@ -104,6 +104,13 @@ impl NatsServer {
         (1..=last).map(message).collect()
     }
 
+    /// What a durable consumer has given out or has yet to give out, and nobody has settled.
+    pub fn pending(&self, stream: &str, consumer: &str) -> Result<u64> {
+        let info = self.ask(&format!("$JS.API.CONSUMER.INFO.{stream}.{consumer}"), &json!({}))?;
+        let count = |name: &str| info[name].as_u64().context("a consumer tells what is pending");
+        Ok(count("num_ack_pending")? + count("num_pending")?)
+    }
+
     /// One question on a connection of its own.
     fn ask(&self, subject: &str, question: &Value) -> Result<Value> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).context("reach the NATS server")?;

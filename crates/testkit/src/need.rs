@@ -2,7 +2,7 @@ use std::fmt;
 use std::io::Write as _;
 use std::path::Path;
 
-use crate::Binary;
+use crate::{Binary, ClusterApi, Package};
 
 /// Something a test cannot do without.
 #[derive(Clone, Copy, Debug)]
@@ -11,6 +11,10 @@ pub enum Need {
     Program(&'static str),
     /// A program built from its Go module by `cargo xtask testbed`.
     Built(Binary),
+    /// Definitions taken from Cluster API's Go module by `cargo xtask testbed`.
+    Definitions(ClusterApi),
+    /// A program of Node.js, installed by `cargo xtask testbed`.
+    Installed(Package),
     /// The right to make namespaces, mounts and control groups.
     Root,
 }
@@ -49,8 +53,10 @@ fn record_skip(line: &str) {
 impl Need {
     pub fn is_met(&self) -> bool {
         match self {
-            Self::Program(name) => find_program(name),
+            Self::Program(name) => has_program(name),
             Self::Built(binary) => binary.path().is_ok_and(|path| path.is_file()),
+            Self::Definitions(cluster_api) => cluster_api.is_there(),
+            Self::Installed(package) => package.path().is_ok_and(|path| path.is_file()),
             Self::Root => rustix::process::geteuid().is_root(),
         }
     }
@@ -61,13 +67,15 @@ impl fmt::Display for Need {
         match self {
             Self::Program(name) => write!(f, "program `{name}`"),
             Self::Built(binary) => write!(f, "built program `{}`", binary.name()),
+            Self::Definitions(cluster_api) => write!(f, "Cluster API's {}", cluster_api.version()),
+            Self::Installed(package) => write!(f, "installed program `{}`", package.program()),
             Self::Root => f.write_str("root"),
         }
     }
 }
 
 /// Looks where root's shell would: some programs live in directories an ordinary `PATH` leaves out.
-fn find_program(name: &str) -> bool {
+pub fn has_program(name: &str) -> bool {
     if name.starts_with('/') {
         return Path::new(name).is_file();
     }

@@ -1,34 +1,53 @@
-//! A real S3-compatible server (Versity's gateway over a folder) over TLS, which checks signatures.
+//! Real object stores over TLS, which check signatures: one that speaks S3, one that speaks Azure Blob.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use landfall_pki::{Authority, Leaf, Purpose};
 use tempfile::TempDir;
 
-use crate::{Binary, Need, Process, free_port};
+use crate::{Need, Process, azurite, free_port, versitygw};
 
 const START_LIMIT: Duration = Duration::from_mins(1);
+
+/// Who keeps the objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectServer {
+    /// Speaks S3: Versity's gateway over a folder.
+    Versitygw,
+    /// Speaks Azure Blob: Microsoft's own, for developers.
+    Azurite,
+}
 
 /// An object store that runs until dropped, with one empty bucket.
 #[derive(Debug)]
 pub struct ObjectStore {
+    server: ObjectServer,
     port: u16,
     directory: TempDir,
     _process: Process,
+    /// Dropped with the value, which ends the thread that started it.
+    _alive: Option<Sender<()>>,
 }
 
-// === impl ObjectStore ===
+// === impl ObjectServer ===
 
-impl ObjectStore {
-    pub const NEEDS: &'static [Need] = &[Need::Built(Binary::Versitygw)];
-    pub const BUCKET: &'static str = "fleet";
-    const KEY_ID: &'static str = "harbour";
-    const SECRET: &'static str = "between-sea-and-shore";
+impl ObjectServer {
+    pub const ALL: [Self; 2] = [Self::Versitygw, Self::Azurite];
 
-    pub fn start() -> Result<Self> {
+    pub fn needs(self) -> &'static [Need] {
+        match self {
+            Self::Versitygw => versitygw::NEEDS,
+            Self::Azurite => azurite::NEEDS,
+        }
+    }
+
+    pub fn start(self) -> Result<ObjectStore> {
         let directory = tempfile::tempdir().context("make a folder for an object store")?;
         let path = |name: &str| directory.path().join(name);
         let authority = Authority::new("object store authority", 7)?;
@@ -37,50 +56,83 @@ impl ObjectStore {
         std::fs::write(path("tls.crt"), &pair.certificate)?;
         std::fs::write(path("tls.key"), pair.key.expose())?;
         std::fs::write(path("ca.crt"), authority.certificate())?;
-        for (name, secret) in [("credentials", Self::SECRET), ("wrong-credentials", "somebody-else")] {
-            let text = format!(
-                "[default]\naws_access_key_id = {}\naws_secret_access_key = {secret}\n",
-                Self::KEY_ID
-            );
-            std::fs::write(path(name), text)?;
+        let (good, wrong) = match self {
+            Self::Versitygw => versitygw::credentials(),
+            Self::Azurite => azurite::credentials(),
+        };
+        for (folder, texts) in [("credentials", good), ("wrong-credentials", wrong)] {
+            std::fs::create_dir(path(folder))?;
+            for (number, text) in texts.iter().enumerate() {
+                std::fs::write(path(folder).join(number.to_string()), text)?;
+            }
         }
-        // A bucket is a folder.
-        std::fs::create_dir_all(path("data").join(Self::BUCKET))?;
-        std::fs::create_dir(path("sidecar"))?;
         let port = free_port()?;
-        let program = Binary::Versitygw.path()?;
-        let mut process = Process::start("versitygw", &program, directory.path(), |command| {
-            command
-                .env("ROOT_ACCESS_KEY", Self::KEY_ID)
-                .env("ROOT_SECRET_KEY", Self::SECRET)
-                .args(["--port", &format!("127.0.0.1:{port}"), "--region", "us-east-1", "--quiet"])
-                .arg("--cert")
-                .arg(path("tls.crt"))
-                .arg("--key")
-                .arg(path("tls.key"))
-                .args(["posix", "--sidecar"])
-                .arg(path("sidecar"))
-                .arg(path("data"));
-        })?;
+        let mut process = match self {
+            Self::Versitygw => versitygw::start(directory.path(), port),
+            Self::Azurite => azurite::start(directory.path(), port),
+        }?;
         process.wait_until("the object store to answer", START_LIMIT, || {
             TcpStream::connect((Ipv4Addr::LOCALHOST, port)).ok()
         })?;
-        Ok(Self { port, directory, _process: process })
+        if self == Self::Azurite {
+            azurite::make_bucket(directory.path(), port)?;
+        }
+        Ok(ObjectStore { server: self, port, directory, _process: process, _alive: None })
+    }
+}
+
+// === impl ObjectStore ===
+
+impl ObjectStore {
+    pub const BUCKET: &'static str = "fleet";
+
+    /// One that speaks S3, for all tests of a process that are under way; each takes a folder of its own.
+    pub fn shared() -> Result<Arc<Self>> {
+        static SHARED: Mutex<Weak<ObjectStore>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(running) = shared.upgrade() {
+            return Ok(running);
+        }
+        // The server dies with the thread that started it, so it has a thread that lives as long as the value.
+        let (started, outcome) = mpsc::channel();
+        std::thread::spawn(move || {
+            let (alive, ended) = mpsc::channel();
+            let store = ObjectServer::Versitygw.start();
+            let store = store.map(|store| Arc::new(Self { _alive: Some(alive), ..store }));
+            // Nobody is left to be told when the test is over already.
+            let _ = started.send(store);
+            let _ = ended.recv();
+        });
+        let started = outcome.recv().context("wait for an object store")??;
+        *shared = Arc::downgrade(&started);
+        Ok(started)
     }
 
-    /// `s3://…` of a folder in the bucket.
+    /// The URL of a folder in the bucket.
     pub fn location(&self, prefix: &str) -> String {
-        format!("s3://{}/{prefix}?endpoint=https://127.0.0.1:{}", Self::BUCKET, self.port)
+        let (bucket, port) = (Self::BUCKET, self.port);
+        match self.server {
+            ObjectServer::Versitygw => format!("s3://{bucket}/{prefix}?endpoint=https://127.0.0.1:{port}"),
+            ObjectServer::Azurite => {
+                let account = azurite::ACCOUNT;
+                format!("az://{bucket}/{prefix}?account={account}&endpoint=https://127.0.0.1:{port}")
+            }
+        }
     }
 
-    /// A file with the key and its secret.
+    /// A file with a key and its secret.
     pub fn credentials(&self) -> PathBuf {
-        self.directory.path().join("credentials")
+        self.directory.path().join("credentials/0")
     }
 
-    /// The same key with another secret.
-    pub fn wrong_credentials(&self) -> PathBuf {
-        self.directory.path().join("wrong-credentials")
+    /// A file for each way to be let in.
+    pub fn all_credentials(&self) -> Result<Vec<PathBuf>> {
+        files(&self.directory.path().join("credentials"))
+    }
+
+    /// Files with which nobody is let in.
+    pub fn wrong_credentials(&self) -> Result<Vec<PathBuf>> {
+        files(&self.directory.path().join("wrong-credentials"))
     }
 
     /// The certificate clients must trust.
@@ -88,8 +140,27 @@ impl ObjectStore {
         self.directory.path().join("ca.crt")
     }
 
-    /// The folder the bucket is.
-    pub fn bucket(&self) -> PathBuf {
-        self.directory.path().join("data").join(Self::BUCKET)
+    /// Puts objects into a folder of the bucket that hold their own names, quicker than one by one.
+    pub fn fill(&self, folder: &str, names: &[String]) -> Result<()> {
+        match self.server {
+            ObjectServer::Versitygw => versitygw::fill(self.directory.path(), folder, names),
+            ObjectServer::Azurite => azurite::fill(self.directory.path(), self.port, folder, names),
+        }
     }
+
+    /// What lies in a folder of the bucket, by its name in there. Not by way of the client that is tested.
+    pub fn objects(&self, folder: &str) -> Result<BTreeMap<String, Vec<u8>>> {
+        match self.server {
+            ObjectServer::Versitygw => versitygw::objects(self.directory.path(), folder),
+            ObjectServer::Azurite => azurite::objects(self.directory.path(), self.port, folder),
+        }
+    }
+}
+
+/// In the order of their names.
+pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(folder).with_context(|| format!("list `{}`", folder.display()))?;
+    let mut paths = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<PathBuf>>>()?;
+    paths.sort();
+    Ok(paths)
 }
