@@ -26,6 +26,7 @@ const ROOMS: &[(&str, Level)] = &[
     ("landfall-cri", Level::Mechanism),
     ("landfall-dbus", Level::Mechanism),
     ("landfall-fetch", Level::Mechanism),
+    ("landfall-nats", Level::Mechanism),
     ("landfall-objects", Level::Mechanism),
     ("landfall-wire", Level::Mechanism),
     ("landfall-steps", Level::Mechanism),

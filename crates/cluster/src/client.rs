@@ -74,6 +74,10 @@ impl Cluster {
         self.config.cluster_url.to_string().trim_end_matches('/').to_owned()
     }
 
+    pub(crate) fn patience(&self) -> Duration {
+        self.deadline
+    }
+
     pub(crate) fn client(&self) -> Client {
         self.client.clone()
     }

@@ -1,5 +1,8 @@
 use std::path::PathBuf;
 
+/// Who kube-apiserver is to kubelets in clusters made by kubeadm.
+const KUBELET_CLIENT: &str = "apiserver-kubelet-client";
+
 /// Why a question to the cluster has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -21,8 +24,14 @@ pub enum Error {
     Address { address: String },
     #[error("{asked}")]
     Refused { asked: String, source: kube::Error },
+    #[error("list {plural}: there are more than {limit}, and some of them are not all")]
+    Many { plural: &'static str, limit: usize },
     #[error("read or write a {kind} as JSON")]
     Manifest { kind: &'static str, source: serde_json::Error },
+    #[error("{asked}: {said} ({status})")]
+    NotForwarded { asked: String, status: u16, said: String },
+    #[error("{asked}")]
+    Forward { asked: String, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("{asked}: no answer within {seconds} s")]
     Late { asked: String, seconds: u64 },
 }
@@ -33,6 +42,16 @@ impl Error {
     /// The API server answered, and its answer was "forbidden" or "unauthorized".
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Refused { source: kube::Error::Api(status), .. } if matches!(status.code, 401 | 403))
+    }
+
+    /// What to do about it, where that is known.
+    pub fn hint(&self) -> Option<&'static str> {
+        let Self::NotForwarded { said, .. } = self else { return None };
+        // The kubelet, not the API server: the latter's own refusals name the account that asked.
+        said.contains(KUBELET_CLIENT).then_some(
+            "the kubelet does not let the API server in: these versions of Kubernetes need the ClusterRoleBinding \
+             `kubeadm:apiserver-kubelet-client` (of the user `kube-apiserver-kubelet-client` to `system:kubelet-api-admin`)",
+        )
     }
 
     /// The API server answered: the failure is its decision, not the network's.

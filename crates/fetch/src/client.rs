@@ -250,8 +250,8 @@ fn follow(attempt: Attempt<'_>) -> reqwest::redirect::Action {
 }
 
 fn roots(authority: Option<&Path>) -> Result<RootCertStore, FetchError> {
-    let mut roots = RootCertStore::empty();
     if let Some(path) = authority {
+        let mut roots = RootCertStore::empty();
         let pem =
             std::fs::read(path).map_err(|source| FetchError::Authority { path: path.to_owned(), source })?;
         let certificates = CertificateDer::pem_slice_iter(&pem).filter_map(Result::ok);
@@ -261,10 +261,16 @@ fn roots(authority: Option<&Path>) -> Result<RootCertStore, FetchError> {
         }
         return Ok(roots);
     }
+    Ok(machine_authorities())
+}
+
+/// Whom this machine trusts: what its distribution keeps, or what `SSL_CERT_FILE` names.
+pub fn machine_authorities() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
     let native = rustls_native_certs::load_native_certs();
     for error in &native.errors {
         tracing::debug!(%error, "Some certificate authorities of this machine cannot be read.");
     }
     roots.add_parsable_certificates(native.certs);
-    Ok(roots)
+    roots
 }

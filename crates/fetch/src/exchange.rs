@@ -1,5 +1,5 @@
 //! One question with its credentials to one place, and its whole answer: nothing is tried again and no redirect is
-//! followed, because a header that holds a password must not travel to where somebody else points.
+//! followed, because a header or a query that holds a password must not travel to where somebody else points.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -23,6 +23,8 @@ use crate::{FetchError, Fetcher};
 /// Of a file that is sent: read at once, and in memory before they are on the wire.
 const PIECE: u64 = 128 * 1024;
 const PIECES_AHEAD: usize = 2;
+/// Of what is said with a refusal in the place of a file: a page of words.
+const MAX_WORDS: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
@@ -57,7 +59,10 @@ pub enum Begin {
 #[expect(missing_debug_implementations, reason = "its headers are credentials")]
 pub struct Exchange {
     pub method: Method,
+    /// As errors show it.
     pub url: String,
+    /// The rest of the query, for stores that are shown a password there: on the wire, and in no error.
+    pub secret_query: Option<Secret<String>>,
     pub headers: Vec<(&'static str, Secret<String>)>,
     pub body: Option<Body>,
     /// For the head of the answer, and between two pieces of it.
@@ -80,6 +85,7 @@ pub struct Answer {
 /// An answer that was written to a file instead of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
+    /// Its body is empty, or the beginning of what was said with a refusal.
     pub answer: Answer,
     /// Of what was written; nothing was, unless the answer was a success.
     pub file: Option<(Digest, u64)>,
@@ -89,8 +95,23 @@ pub struct Saved {
 
 impl Exchange {
     pub fn get(url: impl Into<String>, within: Duration, limit: u64) -> Self {
-        let (method, begin) = (Method::Get, Begin::Anew);
-        Self { method, url: url.into(), headers: Vec::new(), body: None, within, limit, begin }
+        Self {
+            method: Method::Get,
+            url: url.into(),
+            secret_query: None,
+            headers: Vec::new(),
+            body: None,
+            within,
+            limit,
+            begin: Begin::Anew,
+        }
+    }
+
+    /// Where it goes, with everything.
+    fn address(&self) -> Secret<String> {
+        let Some(query) = &self.secret_query else { return Secret::new(self.url.clone()) };
+        let separator = if self.url.contains('?') { '&' } else { '?' };
+        Secret::new(format!("{}{separator}{}", self.url, query.expose()))
     }
 
     #[must_use]
@@ -141,8 +162,9 @@ impl Fetcher {
         if exchange.begin == Begin::WhereCut {
             return self.resume_to_file(exchange, path).await;
         }
-        let (answer, mut response) = self.begin_exchange(exchange, None).await?;
+        let (mut answer, mut response) = self.begin_exchange(exchange, None).await?;
         if !answer.is_success() {
+            answer.body = words(&mut response, exchange).await;
             return Ok(Saved { answer, file: None });
         }
         let failed = |source| FetchError::Write { path: path.to_owned(), source };
@@ -167,13 +189,14 @@ impl Fetcher {
         let mut part = Part::open(path, Algorithm::Sha256)?;
         let tag = part.validator(&exchange.url);
         let after = tag.as_ref().map(|tag| (part.length(), tag.as_str()));
-        let (answer, mut response) = self.begin_exchange(exchange, after).await?;
+        let (mut answer, mut response) = self.begin_exchange(exchange, after).await?;
         // Nothing is missing but the end: an earlier process did not come to write it down.
         let end =
             answer.header("content-range").and_then(|range| range.strip_prefix("bytes */")?.parse().ok());
         let is_whole = answer.status == 416 && tag.is_some() && end == Some(part.length());
         if !is_whole {
             if !answer.is_success() {
+                answer.body = words(&mut response, exchange).await;
                 return Ok(Saved { answer, file: None });
             }
             let goes_on = tag.is_some() && starts_at(&response) == Some(part.length());
@@ -204,12 +227,13 @@ impl Fetcher {
         exchange: &Exchange,
         after: Option<(u64, &str)>,
     ) -> Result<(Answer, Response), FetchError> {
+        let address = exchange.address();
         let request = match exchange.method {
-            Method::Get => self.direct.get(&exchange.url),
-            Method::Head => self.direct.head(&exchange.url),
-            Method::Post => self.direct.post(&exchange.url),
-            Method::Put => self.direct.put(&exchange.url),
-            Method::Delete => self.direct.delete(&exchange.url),
+            Method::Get => self.direct.get(address.expose()),
+            Method::Head => self.direct.head(address.expose()),
+            Method::Post => self.direct.post(address.expose()),
+            Method::Put => self.direct.put(address.expose()),
+            Method::Delete => self.direct.delete(address.expose()),
         };
         let mut request = request.header(ACCEPT_ENCODING, "identity");
         for (name, value) in &exchange.headers {
@@ -223,7 +247,10 @@ impl Fetcher {
             request = request.header(RANGE, format!("bytes={length}-")).header(IF_RANGE, tag);
         }
         match &exchange.body {
-            Some(Body::Bytes(bytes)) => request = request.body(bytes.clone()),
+            // Said also of nothing, where some servers want to hear it.
+            Some(Body::Bytes(bytes)) => {
+                request = request.header(CONTENT_LENGTH, bytes.len()).body(bytes.clone());
+            }
             Some(Body::File { path, length }) => {
                 let file =
                     File::open(path).map_err(|source| FetchError::Read { path: path.clone(), source })?;
@@ -279,6 +306,19 @@ async fn next(response: &mut Response, exchange: &Exchange) -> Result<Option<Vec
     let chunk = chunk.map_err(|_| idle(exchange))?;
     let chunk = chunk.map_err(|source| transport(&exchange.url, source))?;
     Ok(chunk.map(|chunk| chunk.to_vec()))
+}
+
+/// What is said with a refusal, as far as it is short and comes: the refusal itself is known already.
+async fn words(response: &mut Response, exchange: &Exchange) -> Vec<u8> {
+    let mut words = Vec::new();
+    while let Ok(Some(chunk)) = next(response, exchange).await {
+        let room = MAX_WORDS.saturating_sub(words.len());
+        words.extend_from_slice(&chunk[..chunk.len().min(room)]);
+        if room <= chunk.len() {
+            break;
+        }
+    }
+    words
 }
 
 fn idle(exchange: &Exchange) -> FetchError {

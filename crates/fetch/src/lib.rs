@@ -17,7 +17,7 @@ mod file;
 mod part;
 mod patience;
 
-pub use client::{Fetcher, Refusal, Source};
+pub use client::{Fetcher, Refusal, Source, machine_authorities};
 pub use digest::{Algorithm, Digest, Hasher, is_file};
 pub use error::FetchError;
 pub use exchange::{Answer, Begin, Body, Exchange, Method, Saved};

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use landfall_fetch::{Algorithm, Begin, Digest, Exchange, FetchError, Fetcher, Order, Patience, Source};
+use landfall_model::{Secret, chain};
 use landfall_testkit::{FileServer, Serve};
 use tempfile::TempDir;
 
@@ -248,4 +249,28 @@ async fn an_answer_that_broke_off_is_taken_up_where_it_broke_off() {
     place.server.file("/other", "short and new");
     place.fetcher.exchange_to_file(&question, &target).await.unwrap();
     assert_eq!(std::fs::read(&target).unwrap(), b"short and new");
+}
+
+#[tokio::test]
+async fn a_secret_in_the_query_is_sent_and_in_no_error() {
+    let place = Place::new();
+    place.server.file("/plain?sig=canary", "first");
+    place.server.file("/asked?a=b&sig=canary", "second");
+    let question = |url: String, limit| {
+        let secret_query = Some(Secret::new("sig=canary".to_owned()));
+        Exchange { secret_query, ..Exchange::get(url, QUICK.idle, limit) }
+    };
+    for (path, expected) in [("/plain", "first"), ("/asked?a=b", "second")] {
+        let question = question(place.server.url(path), 100);
+        assert_eq!(place.fetcher.exchange(&question).await.unwrap().body, expected.as_bytes());
+    }
+    for (url, limit) in [
+        (place.server.url("/plain"), 1),
+        (place.server.url("/plain").replace("https:", "http:"), 100),
+        (place.server.url("/plain").replace("https:", "no scheme:"), 100),
+    ] {
+        let error = place.fetcher.exchange(&question(url, limit)).await.unwrap_err();
+        let said = format!("{} {error:?}", chain(&error));
+        assert!(!said.contains("canary"), "{said}");
+    }
 }

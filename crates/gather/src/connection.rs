@@ -10,12 +10,14 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, header};
 use hyper_util::rt::TokioIo;
+use landfall_model::chain;
+use landfall_wire::{ConnectProxy, ProxyPlace, ask_connect};
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::proxy::{self, Proxy};
+use crate::proxy;
 use crate::{Access, Endpoint, Error, tls};
 
 /// TCP, the proxy's consent and the TLS handshake together.
@@ -24,9 +26,6 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(15);
 /// Until the head of an answer is there.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 
-/// A proxy's answer to CONNECT is a few lines.
-const MAX_PROXY_ANSWER: usize = 16 << 10;
-
 /// An error's text, or a small document.
 pub(crate) const MAX_SMALL_BODY: usize = 64 << 10;
 
@@ -34,7 +33,7 @@ pub(crate) const MAX_SMALL_BODY: usize = 64 << 10;
 pub(crate) struct Dialer<'a> {
     endpoint: &'a Endpoint,
     access: &'a Access,
-    proxy: Option<Proxy>,
+    proxy: Option<ConnectProxy>,
     connector: TlsConnector,
     server_name: ServerName<'static>,
 }
@@ -80,9 +79,9 @@ impl<'a> Dialer<'a> {
 
     async fn dial_unlimited(&self) -> Result<Connection, Error> {
         let to = self.endpoint.authority();
-        let (host, port) = match &self.proxy {
-            Some(proxy) => (proxy.host.as_str(), proxy.port),
-            None => (self.endpoint.host(), self.endpoint.port()),
+        let (host, port) = match self.proxy.as_ref().map(|proxy| &proxy.place) {
+            Some(ProxyPlace::Tcp { host, port }) => (host.as_str(), *port),
+            _ => (self.endpoint.host(), self.endpoint.port()),
         };
         let connected = TcpStream::connect((host, port)).await;
         let mut stream =
@@ -90,7 +89,9 @@ impl<'a> Dialer<'a> {
         // Only speed is lost without it.
         let _ = stream.set_nodelay(true);
         if let Some(proxy) = &self.proxy {
-            ask_proxy(&mut stream, proxy, &to).await?;
+            let asked = ask_connect(&mut stream, proxy.authorization.as_deref(), &to).await;
+            asked
+                .map_err(|error| Error::Proxy { proxy: proxy.to_string(), why: chain(&error).to_string() })?;
         }
         self.speak(stream).await
     }
@@ -125,31 +126,6 @@ impl<'a> Dialer<'a> {
         };
         Ok(Connection { sender, endpoint: to, authorization })
     }
-}
-
-async fn ask_proxy(stream: &mut TcpStream, proxy: &Proxy, to: &str) -> Result<(), Error> {
-    let shown = || format!("{}:{}", proxy.host, proxy.port);
-    let failed = |source| Error::Connect { to: format!("{to} through the proxy {}", shown()), source };
-    let mut ask = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n");
-    if let Some(authorization) = &proxy.authorization {
-        ask += &format!("Proxy-Authorization: {authorization}\r\n");
-    }
-    ask += "\r\n";
-    stream.write_all(ask.as_bytes()).await.map_err(failed)?;
-    let mut answer = Vec::new();
-    // Byte by byte: what follows the head belongs to TLS.
-    while !answer.ends_with(b"\r\n\r\n") {
-        if answer.len() >= MAX_PROXY_ANSWER {
-            return Err(Error::Proxy { proxy: shown(), why: "its answer does not end".to_owned() });
-        }
-        answer.push(stream.read_u8().await.map_err(failed)?);
-    }
-    let status = String::from_utf8_lossy(&answer);
-    let status = status.lines().next().unwrap_or_default();
-    if status.split(' ').nth(1) != Some("200") {
-        return Err(Error::Proxy { proxy: shown(), why: format!("it answers `{status}`") });
-    }
-    Ok(())
 }
 
 // === impl Connection ===

@@ -2,26 +2,16 @@
 
 use std::net::IpAddr;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD as BASE64;
+use landfall_wire::{ConnectProxy, ProxyPlace};
 
 use crate::Error;
-
-/// A proxy that is asked by CONNECT.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Proxy {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-    /// The value of `Proxy-Authorization`.
-    pub(crate) authorization: Option<String>,
-}
 
 /// The proxy for this host, by what was asked for explicitly, else by the environment.
 pub(crate) fn choose(
     explicit: Option<&str>,
     host: &str,
     variable: impl Fn(&str) -> Option<String>,
-) -> Result<Option<Proxy>, Error> {
+) -> Result<Option<ConnectProxy>, Error> {
     if let Some(explicit) = explicit.filter(|text| !text.is_empty()) {
         return parse(explicit).map(Some);
     }
@@ -72,41 +62,16 @@ fn within(address: IpAddr, network: &str, bits: &str) -> bool {
     }
 }
 
-fn parse(text: &str) -> Result<Proxy, Error> {
-    // What stands before the `@` is a password and is not repeated.
-    let shown = text.rsplit_once('@').map_or(text, |(_, rest)| rest);
-    let bad = |why: &str| Error::Proxy { proxy: shown.to_owned(), why: why.to_owned() };
-    let rest = match text.split_once("://") {
-        Some(("http", rest)) => rest,
-        Some(_) => return Err(bad("only http:// proxies are spoken to")),
-        None => text,
-    };
-    let rest = rest.split_once('/').map_or(rest, |(authority, _)| authority);
-    let (user, authority) = rest.rsplit_once('@').map_or((None, rest), |(user, rest)| (Some(user), rest));
-    let (host, port) = match authority.rsplit_once(':') {
-        Some((host, port)) if !host.is_empty() && !port.contains(']') => {
-            (host, port.parse().map_err(|_| bad("its port is no port"))?)
-        }
-        _ => (authority, 3128),
-    };
-    if host.is_empty() {
-        return Err(bad("it names no host"));
+fn parse(text: &str) -> Result<ConnectProxy, Error> {
+    let proxy = ConnectProxy::parse(text)
+        .map_err(|error| Error::Proxy { proxy: error.shown, why: error.why.to_owned() })?;
+    match proxy.place {
+        ProxyPlace::Tcp { .. } => Ok(proxy),
+        _ => Err(Error::Proxy {
+            proxy: proxy.to_string(),
+            why: "only http:// proxies are spoken to".to_owned(),
+        }),
     }
-    let authorization = user.map(|user| format!("Basic {}", BASE64.encode(decoded(user))));
-    Ok(Proxy { host: host.trim_matches(['[', ']']).to_owned(), port, authorization })
-}
-
-/// Percent-escapes resolved, as they stand in a URL's user part.
-fn decoded(text: &str) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, tail)) = rest.split_first() {
-        let escaped = tail.get(..2).and_then(|two| std::str::from_utf8(two).ok());
-        let byte = escaped.and_then(|two| u8::from_str_radix(two, 16).ok()).filter(|_| *first == b'%');
-        rest = if byte.is_some() { &tail[2..] } else { tail };
-        bytes.push(byte.unwrap_or(*first));
-    }
-    bytes
 }
 
 #[cfg(test)]
@@ -146,12 +111,10 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_may_want_a_password() {
-        let proxy = parse("http://me:p%40ss@proxy:8080/").unwrap();
-        assert_eq!((proxy.host.as_str(), proxy.port), ("proxy", 8080));
-        assert_eq!(proxy.authorization.as_deref(), Some("Basic bWU6cEBzcw=="));
-        let refused = |text| parse(text).err().unwrap().to_string();
-        assert!(!refused("socks5://me:hush@proxy:1080").contains("hush"));
-        assert!(!refused("http://me:hush@proxy:port").contains("hush"));
+    fn what_is_spoken_to_is_told_and_no_password() {
+        assert!(parse("http://me:p%40ss@proxy:8080/").is_ok());
+        for bad in ["socks5://me:hush@proxy:1080", "https://me:hush@proxy", "http://me:hush@proxy:port"] {
+            assert!(!parse(bad).err().unwrap().to_string().contains("hush"));
+        }
     }
 }

@@ -5,9 +5,10 @@
 //!
 //! - **Same report, again:** the [`ReportId`] is chosen once per report. Who has an id already keeps the first and
 //!   acknowledges the second without effect. The same id with other content is refused.
-//! - **Old report, late:** [`Envelope::sequence`] counts the reports of one boot from 1, kept on the machine's disk across
-//!   restarts of the agent. Within a boot the highest sequence is the present; a boot seen for the first time is newer
-//!   than all boots known. What is not newer than the present goes into the history only.
+//! - **Old report, late:** [`Envelope::sequence`] counts the reports of one boot from 1, [`Envelope::boot_number`] the boots
+//!   of the machine; both are kept on its disk. Within a boot the highest sequence is the present, among boots the highest
+//!   number. Agents that do not count boots are ordered by their clocks ([`is_later_boot`]). What is not newer than the
+//!   present goes into the history only.
 //! - **Another's report:** where envelopes are signed, the signature covers [`signed_bytes`], every field but the
 //!   signature itself, in an order and spelling of their own, so that a carrier may lay out the JSON anew.
 
@@ -34,6 +35,9 @@ pub struct Envelope {
     pub id: ReportId,
     /// Its `bootId` tells which boot `sequence` counts in.
     pub node: NodeIdentity,
+    /// Counts the boots in which the machine reported, from 1. Earlier agents do not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_number: Option<u64>,
     /// Counts the reports of one boot, from 1.
     pub sequence: u64,
     /// When the report was made, by the machine's own clock, which may be wrong.
@@ -74,12 +78,27 @@ pub fn signed_bytes(envelope: &Value) -> Vec<u8> {
     bytes
 }
 
+/// Whether the first of two boots of a machine is the later one, each given by its number and a time of it. Clocks that are
+/// not set yet, or were set back, are why boots have numbers; where one has none, or both have the same because the disk
+/// could not be written in between, there is only the clock.
+pub fn is_later_boot<T: Ord + Copy>(one: (Option<u64>, T), other: (Option<u64>, T)) -> bool {
+    match (one.0, other.0) {
+        (Some(one), Some(other)) if one != other => one > other,
+        _ => one.1 > other.1,
+    }
+}
+
 /// An envelope as it should travel: spelled as it was signed, so that a receiver which cuts the signature out has the very
 /// bytes that were signed.
 pub fn written(envelope: &Envelope) -> serde_json::Result<Vec<u8>> {
+    Ok(respelled(&serde_json::to_value(envelope)?))
+}
+
+/// An envelope that others may have laid out anew, as [`written`] spells it; with the fields this version does not know.
+pub fn respelled(envelope: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
-    canonical(&serde_json::to_value(envelope)?, false, &mut bytes);
-    Ok(bytes)
+    canonical(envelope, false, &mut bytes);
+    bytes
 }
 
 fn canonical(value: &Value, outermost: bool, bytes: &mut Vec<u8>) {
@@ -119,14 +138,39 @@ fn spell(plain: &(impl Serialize + ?Sized), bytes: &mut Vec<u8>) {
     let _ = serde_json::to_writer(bytes, plain);
 }
 
+// === impl Envelope ===
+
+impl Envelope {
+    /// Whether it was made after another report of the same machine.
+    pub fn is_after(&self, other: &Self) -> bool {
+        if self.node.boot_id == other.node.boot_id {
+            return self.sequence > other.sequence;
+        }
+        is_later_boot((self.boot_number, self.time), (other.boot_number, other.time))
+    }
+}
+
 // === impl ReportId ===
 
 impl ReportId {
     /// A new id from the time and ten bytes nobody can guess.
     pub fn new(now: Timestamp, random: [u8; 10]) -> Self {
-        let milliseconds = u64::try_from(now.as_millisecond()).unwrap_or(0).to_be_bytes();
+        Self::at(u64::try_from(now.as_millisecond()).unwrap_or(0), random)
+    }
+
+    /// A new id that sorts after this one, also when the clock was set back meanwhile.
+    #[must_use]
+    pub fn next(self, now: Timestamp, random: [u8; 10]) -> Self {
+        let mut last = [0; 8];
+        last[2..].copy_from_slice(&self.0[..6]);
+        // At the end of all times they no longer grow.
+        let least = (u64::from_be_bytes(last) + 1).min((1 << 48) - 1);
+        Self::at(u64::try_from(now.as_millisecond()).unwrap_or(0).max(least), random)
+    }
+
+    fn at(milliseconds: u64, random: [u8; 10]) -> Self {
         let mut id = [0; 16];
-        id[..6].copy_from_slice(&milliseconds[2..]);
+        id[..6].copy_from_slice(&milliseconds.to_be_bytes()[2..]);
         id[6..].copy_from_slice(&random);
         id[6] = id[6] & 0x0f | 0x70;
         id[8] = id[8] & 0x3f | 0x80;
@@ -208,6 +252,35 @@ mod tests {
         assert_eq!(id.to_string().parse::<ReportId>().unwrap(), id);
         assert!(ReportId::new(at(1_700_000_001), [0; 10]) > id);
         assert_eq!(serde_json::from_value::<ReportId>(json!(id)).unwrap(), id);
+    }
+
+    #[test]
+    fn the_next_id_sorts_later_whatever_the_clock_says() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let first = ReportId::new(at(1_700_000_000), [0xff; 10]);
+        let mut last = first;
+        for second in [0, 1_700_000_000, 1_600_000_000, 1_700_000_001] {
+            let next = last.next(at(second), [0; 10]);
+            assert!(next > last, "{next} after {last}");
+            last = next;
+        }
+        assert_eq!(last, ReportId::new(at(1_700_000_001), [0; 10]));
+        let end = ReportId::from_bytes([0xff; 16]);
+        assert_eq!(end.next(at(0), [0xff; 10]).as_bytes()[..6], [0xff; 6]);
+    }
+
+    #[test]
+    fn boots_are_ordered_by_their_numbers_and_without_them_by_the_clock() {
+        for (one, other, later) in [
+            ((Some(2), 10), (Some(1), 20), true),
+            ((Some(1), 20), (Some(2), 10), false),
+            ((Some(2), 20), (Some(2), 10), true),
+            ((None, 20), (Some(2), 10), true),
+            ((Some(3), 10), (None, 20), false),
+            ((None, 10), (None, 10), false),
+        ] {
+            assert_eq!(is_later_boot(one, other), later, "{one:?} {other:?}");
+        }
     }
 
     #[test]

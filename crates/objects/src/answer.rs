@@ -26,58 +26,109 @@ pub struct Page {
 #[error("the store's listing cannot be understood")]
 pub struct InvalidAnswer;
 
-/// Reads a page of `ListObjectsV2`, asked for with `encoding-type=url`.
+/// Reads a page of a listing, of S3 or of Azure.
 pub fn page(xml: &[u8]) -> Result<Page, InvalidAnswer> {
     let text = std::str::from_utf8(xml).map_err(|_| InvalidAnswer)?;
-    let inside = element(text, "ListBucketResult").ok_or(InvalidAnswer)?.0;
+    let inside = |name| element(text, name).map(|found| found.inside);
+    let page = match (inside("ListBucketResult"), inside("EnumerationResults")) {
+        (Some(listing), _) => s3_page(listing),
+        (None, Some(listing)) => azure_page(listing),
+        (None, None) => None,
+    };
+    page.ok_or(InvalidAnswer)
+}
+
+/// Of `ListObjectsV2`, asked for with `encoding-type=url`.
+fn s3_page(listing: &str) -> Option<Page> {
     // Not every store does what it was asked for.
-    let escaped = element(inside, "EncodingType").is_some_and(|(value, _)| value.trim() == "url");
-    let mut page = Page::default();
-    let mut rest = inside;
-    while let Some((object, after)) = element(rest, "Contents") {
-        if page.objects.len() == MAX_LISTED {
-            return Err(InvalidAnswer);
-        }
-        let part = |name| element(object, name).map(|(value, _)| value);
-        let key = unescape(part("Key").ok_or(InvalidAnswer)?);
-        let key = if escaped { unescape_url(&key).ok_or(InvalidAnswer)? } else { key };
-        let bytes = part("Size").and_then(|size| size.trim().parse().ok()).ok_or(InvalidAnswer)?;
+    let escaped = element(listing, "EncodingType").is_some_and(|found| found.inside.trim() == "url");
+    let objects = each(listing, "Contents", |object| {
+        let part = |name| element(object, name).map(|found| found.inside);
+        let key = unescape(part("Key")?);
+        let key = if escaped { unescape_url(&key, Plus::Space)? } else { key };
+        let bytes = part("Size")?.trim().parse().ok()?;
         let modified = part("LastModified").and_then(|time| time.trim().parse().ok());
-        page.objects.push(Listed { key, bytes, modified });
-        rest = after;
+        Some(Some(Listed { key, bytes, modified }))
+    })?;
+    let truncated = element(listing, "IsTruncated").is_some_and(|found| found.inside.trim() == "true");
+    let next = element(listing, "NextContinuationToken").map(|found| unescape(found.inside));
+    let next = next.filter(|next| !next.is_empty());
+    match (truncated, next) {
+        (true, None) => None,
+        (true, next) => Some(Page { objects, next }),
+        (false, _) => Some(Page { objects, next: None }),
     }
-    let truncated = element(inside, "IsTruncated").is_some_and(|(value, _)| value.trim() == "true");
-    if truncated {
-        let next = element(inside, "NextContinuationToken").map(|(value, _)| unescape(value));
-        page.next = Some(next.filter(|next| !next.is_empty()).ok_or(InvalidAnswer)?);
+}
+
+/// Of `List Blobs`.
+fn azure_page(listing: &str) -> Option<Page> {
+    let objects = each(listing, "Blob", |object| {
+        let name = element(object, "Name")?;
+        let key = unescape(name.inside);
+        // Only names that XML cannot hold.
+        let escaped = name.attributes.contains("Encoded=\"true\"");
+        let key = if escaped { unescape_url(&key, Plus::Plus)? } else { key };
+        let part = |name| element(object, name).map(|found| found.inside.trim());
+        // Of accounts that have folders of their own.
+        if part("ResourceType") == Some("directory") {
+            return Some(None);
+        }
+        let bytes = part("Content-Length")?.parse().ok()?;
+        let modified = part("Last-Modified").and_then(|time| jiff::fmt::rfc2822::parse(time).ok());
+        Some(Some(Listed { key, bytes, modified: modified.map(|time| time.timestamp()) }))
+    })?;
+    let next = element(listing, "NextMarker").map(|found| unescape(found.inside));
+    Some(Page { objects, next: next.filter(|next| !next.is_empty()) })
+}
+
+/// What is made of each element of this name; nothing, if one of them cannot be understood or there are too many.
+fn each(text: &str, name: &str, read: impl Fn(&str) -> Option<Option<Listed>>) -> Option<Vec<Listed>> {
+    let mut objects = Vec::new();
+    let (mut rest, mut count) = (text, 0);
+    while let Some(found) = element(rest, name) {
+        count += 1;
+        if count > MAX_LISTED {
+            return None;
+        }
+        objects.extend(read(found.inside)?);
+        rest = found.after;
     }
-    Ok(page)
+    Some(objects)
 }
 
 /// The code and the words of a refusal, as far as there are any.
 pub fn refusal(xml: &[u8]) -> (String, String) {
     let text = String::from_utf8_lossy(xml);
-    let part = |name| {
-        let value = element(&text, name).map(|(value, _)| unescape(value)).unwrap_or_default();
-        value.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect::<String>()
-    };
+    let part = |name| shown(&element(&text, name).map(|found| unescape(found.inside)).unwrap_or_default());
     (part("Code"), part("Message"))
 }
 
-/// The inside of the first element of this name, and what comes after it. Elements of the same name are not nested in what
-/// stores send.
-fn element<'a>(text: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
+/// A store's word as it may be shown.
+pub(crate) fn shown(word: &str) -> String {
+    word.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect()
+}
+
+struct Element<'a> {
+    attributes: &'a str,
+    inside: &'a str,
+    after: &'a str,
+}
+
+/// The first element of this name. Elements of the same name are not nested in what stores send.
+fn element<'a>(text: &'a str, name: &str) -> Option<Element<'a>> {
     let mut from = 0;
     loop {
         let start = from + text.get(from..)?.find(&format!("<{name}"))?;
         let after = &text[start + 1 + name.len()..];
         match after.bytes().next()? {
             b'>' | b' ' | b'\n' | b'\r' | b'\t' | b'/' => {
-                let (head, rest) = after.split_once('>')?;
-                if head.ends_with('/') {
-                    return Some(("", rest));
-                }
-                return rest.split_once(&format!("</{name}>"));
+                let (attributes, rest) = after.split_once('>')?;
+                let (inside, after) = if attributes.ends_with('/') {
+                    ("", rest)
+                } else {
+                    rest.split_once(&format!("</{name}>"))?
+                };
+                return Some(Element { attributes, inside, after });
             }
             // A longer name.
             _ => from = start + 1,
@@ -117,8 +168,15 @@ fn unescape(text: &str) -> String {
     plain
 }
 
-/// `%XX` and `+` as a form has them.
-fn unescape_url(text: &str) -> Option<String> {
+/// What `+` means where `%XX` is a byte.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Plus {
+    /// As in a form.
+    Space,
+    Plus,
+}
+
+fn unescape_url(text: &str, plus: Plus) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
@@ -130,7 +188,7 @@ fn unescape_url(text: &str) -> Option<String> {
                 after
             }
             (b'%', _) => return None,
-            (b'+', after) => {
+            (b'+', after) if plus == Plus::Space => {
                 bytes.push(b' ');
                 after
             }
@@ -172,6 +230,27 @@ mod tests {
         assert_eq!(page(xml.as_bytes()).unwrap().objects[0].key, "a+b%41 &");
     }
 
+    const BLOBS: &str = "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?>\
+<EnumerationResults ServiceEndpoint=\"https://fleet.blob.core.windows.net/\" ContainerName=\"logs\"><Prefix>a/</Prefix><Blobs>\
+<Blob><Name>a/one ü+&amp;%41</Name><Properties><Creation-Time>Fri, 02 Jan 2026 03:04:05 GMT</Creation-Time>\
+<Last-Modified>Fri, 02 Jan 2026 03:04:06 GMT</Last-Modified><Content-Length>7</Content-Length><BlobType>BlockBlob</BlobType></Properties><OrMetadata /></Blob>\
+<Blob><Name>a/folder</Name><Properties><ResourceType>directory</ResourceType></Properties></Blob>\
+<Blob><Name Encoded=\"true\">a/two%EF%BF%BE+%25</Name><Properties><Content-Length>0</Content-Length></Properties></Blob></Blobs>\
+<NextMarker>2!76!a&amp;b</NextMarker></EnumerationResults>";
+
+    #[test]
+    fn a_listing_of_azure_is_read() {
+        let page = page(BLOBS.as_bytes()).unwrap();
+        let modified = Some("2026-01-02T03:04:06Z".parse().unwrap());
+        let one = Listed { key: "a/one ü+&%41".to_owned(), bytes: 7, modified };
+        let two = Listed { key: "a/two\u{fffe}+%".to_owned(), bytes: 0, modified: None };
+        assert_eq!(page, Page { objects: vec![one, two], next: Some("2!76!a&b".to_owned()) });
+        for last in ["<NextMarker />", "<NextMarker></NextMarker>", ""] {
+            let xml = format!("<EnumerationResults><Blobs />{last}</EnumerationResults>");
+            assert_eq!(super::page(xml.as_bytes()), Ok(Page::default()), "{last}");
+        }
+    }
+
     #[test]
     fn what_is_no_listing_is_refused() {
         for bad in [
@@ -180,6 +259,12 @@ mod tests {
             "<ListBucketResult><Contents></Contents></ListBucketResult>",
             "<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>",
             "<ListBucketResult><EncodingType>url</EncodingType><Contents><Key>%zz</Key><Size>1</Size></Contents></ListBucketResult>",
+            "<EnumerationResults><Blob><Name>a</Name></Blob></EnumerationResults>",
+            "<EnumerationResults><Blob><Name Encoded=\"true\">%zz</Name><Content-Length>1</Content-Length></Blob></EnumerationResults>",
+            &format!(
+                "<EnumerationResults>{}</EnumerationResults>",
+                "<Blob><Name>a</Name><Content-Length>1</Content-Length></Blob>".repeat(1001)
+            ),
         ] {
             assert_eq!(page(bad.as_bytes()), Err(InvalidAnswer), "{bad}");
         }
@@ -195,7 +280,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_answer_breaks_the_reader(bytes in "(<|>|/|&|;|%|ListBucketResult|Contents|Key|Size|[a-z0-9 ]){0,60}") {
+        fn no_answer_breaks_the_reader(bytes in "(<|>|/|&|;|%|ListBucketResult|Contents|Key|Size|EnumerationResults|Blob|Name|[a-z0-9 ]){0,60}") {
             let _ = page(bytes.as_bytes());
             let _ = refusal(bytes.as_bytes());
         }

@@ -1,17 +1,18 @@
 //! The bucket, and what can be done with what is in it.
 
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
-use landfall_fetch::{Algorithm, Answer, Body, Digest, Exchange, FetchError, Fetcher, Method, Saved};
+use jiff::Timestamp;
+use landfall_fetch::{Answer, Body, Digest, Exchange, FetchError, Fetcher, Method, Saved};
 
 use crate::answer::{self, InvalidAnswer, Listed};
-use crate::credentials::{Credentials, CredentialsError};
+use crate::clock::{Clock, Said};
+use crate::content::Source;
+use crate::dialect::Signer;
+use crate::error::{ObjectsError, Refusal};
 use crate::location::Location;
-use crate::signature::{Request, Slash, escape, query};
+use crate::request::{Content, Request, query};
 
 /// For the beginning of an answer, and between two pieces of it.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -19,10 +20,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const THINNEST_LINE: u64 = 64 << 10;
 /// A refusal is a page, a listing of a thousand long keys below two megabytes.
 const MAX_WORDS: u64 = 4 << 20;
-/// Amazon's own limit.
+/// Amazon's own limit, and Azure's.
 const MAX_KEY: usize = 1024;
-/// How far a store's clock may be off from ours before it is not believed either.
-const MAX_SKEW: SignedDuration = SignedDuration::from_hours(24 * 366 * 60);
+/// Pages of a listing that hold nothing but the promise of more: a store that goes over many deleted objects may send some.
+const MAX_EMPTY_PAGES: usize = 100;
 
 /// A bucket, and who we are to it.
 #[expect(missing_debug_implementations, reason = "leads to credentials")]
@@ -31,16 +32,7 @@ pub struct Bucket {
     /// Read at each use: keys that are lent are renewed.
     credentials: PathBuf,
     fetcher: Fetcher,
-    /// Seconds the store is ahead of us, as far as it told.
-    ahead: AtomicI64,
-}
-
-/// What is stored, with its hash where that is known already.
-#[derive(Clone, Copy, Debug)]
-pub enum Source<'a> {
-    Bytes(&'a [u8]),
-    /// A file, and the SHA-256 of its content.
-    File(&'a Path, &'a Digest),
+    clock: Clock,
 }
 
 /// What a store says of an object.
@@ -48,50 +40,6 @@ pub enum Source<'a> {
 pub struct Found {
     pub bytes: u64,
     pub kind: Option<String>,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum ObjectsError {
-    #[error("cannot prepare the way to the object store")]
-    Client(#[source] FetchError),
-    #[error("cannot be known to the object store")]
-    Credentials(#[source] CredentialsError),
-    #[error("cannot {doing} `{key}` in the bucket `{bucket}`")]
-    Exchange {
-        doing: &'static str,
-        key: String,
-        bucket: String,
-        #[source]
-        source: Box<FetchError>,
-    },
-    #[error("{0}")]
-    Refused(Box<Refusal>),
-    #[error("cannot read `{}` to store it", path.display())]
-    Read {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    #[error("`{0}` cannot be the name of an object")]
-    Key(String),
-    #[error("cannot list the bucket `{bucket}`")]
-    Listing {
-        bucket: String,
-        #[source]
-        source: InvalidAnswer,
-    },
-}
-
-/// A store's no, in its own words.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the object store does not {doing} `{key}` in the bucket `{bucket}`: {status} {code}, {message}")]
-pub struct Refusal {
-    pub doing: &'static str,
-    pub key: String,
-    pub bucket: String,
-    pub status: u16,
-    pub code: String,
-    pub message: String,
 }
 
 /// One request, before it is signed.
@@ -102,8 +50,7 @@ struct Ask<'a> {
     key: Option<&'a str>,
     query: &'a [(&'a str, &'a str)],
     headers: &'a [(&'static str, String)],
-    hash: &'a str,
-    body: Option<Body>,
+    content: Option<(Body, Content)>,
     within: Duration,
     limit: u64,
 }
@@ -117,10 +64,11 @@ impl Bucket {
         credentials: PathBuf,
         authority: Option<&Path>,
     ) -> Result<Self, ObjectsError> {
-        // A mistake shows now, not with the first object.
-        Credentials::read(&credentials).map_err(ObjectsError::Credentials)?;
         let fetcher = Fetcher::new(authority).map_err(ObjectsError::Client)?;
-        Ok(Self { location, credentials, fetcher, ahead: AtomicI64::new(0) })
+        let bucket = Self { location, credentials, fetcher, clock: Clock::default() };
+        // A mistake shows now, not with the first object.
+        bucket.signer()?;
+        Ok(bucket)
     }
 
     pub fn location(&self) -> &Location {
@@ -129,26 +77,16 @@ impl Bucket {
 
     /// Where an object is, for whoever may read it.
     pub fn url(&self, key: &str) -> String {
-        format!("{}{}", self.location.origin, self.path(Some(key)))
+        format!("{}{}", self.location.origin, self.location.path(Some(key)))
     }
 
     /// Stores an object; one that is there under this key is replaced.
     pub async fn put(&self, key: &str, kind: &str, source: Source<'_>) -> Result<(), ObjectsError> {
-        let (hash, body, length) = match source {
-            Source::Bytes(bytes) => {
-                (Digest::of(Algorithm::Sha256, bytes), Body::Bytes(bytes.to_vec()), bytes.len() as u64)
-            }
-            Source::File(path, digest) => {
-                let failed = |source| ObjectsError::Read { path: path.to_owned(), source };
-                let length = std::fs::metadata(path).map_err(failed)?.len();
-                (digest.clone(), Body::File { path: path.to_owned(), length }, length)
-            }
-        };
+        let (body, content) = source.content(self.location.dialect.checked()).await?;
         let ask = Ask {
             headers: &[("content-type", kind.to_owned())],
-            hash: hash.hex(),
-            body: Some(body),
-            within: PATIENCE + Duration::from_secs(length / THINNEST_LINE),
+            within: PATIENCE + Duration::from_secs(content.length / THINNEST_LINE),
+            content: Some((body, content)),
             ..Ask::new("put", Method::Put, key)
         };
         let answer = self.ask(&ask).await?;
@@ -159,7 +97,7 @@ impl Bucket {
     pub async fn get(&self, key: &str, limit: u64) -> Result<Option<Vec<u8>>, ObjectsError> {
         let ask = Ask { limit: limit.max(MAX_WORDS), ..Ask::new("get", Method::Get, key) };
         let answer = self.ask(&ask).await?;
-        if is_missing(&answer) {
+        if self.is_missing(&answer) {
             return Ok(None);
         }
         let body = self.judged(&ask, answer)?.body;
@@ -179,16 +117,16 @@ impl Bucket {
         path: &Path,
     ) -> Result<Option<(Digest, u64)>, ObjectsError> {
         let ask = Ask { limit: limit.max(MAX_WORDS), ..Ask::new("get", Method::Get, key) };
-        let exchange = self.sign(&ask)?;
+        let (exchange, signed) = self.sign(&ask)?;
         let saved = self.fetcher.exchange_to_file(&exchange, path).await;
         let mut saved = saved.map_err(|source| self.failed(&ask, source))?;
-        if self.was_late(&saved.answer) {
-            let exchange = self.sign(&ask)?;
+        if self.was_late(&saved.answer, signed) {
+            let (exchange, _) = self.sign(&ask)?;
             let again = self.fetcher.exchange_to_file(&exchange, path).await;
             saved = again.map_err(|source| self.failed(&ask, source))?;
         }
         let Saved { answer, file } = saved;
-        if is_missing(&answer) {
+        if self.is_missing(&answer) {
             return Ok(None);
         }
         self.judged(&ask, answer)?;
@@ -199,7 +137,7 @@ impl Bucket {
     pub async fn head(&self, key: &str) -> Result<Option<Found>, ObjectsError> {
         let ask = Ask::new("look at", Method::Head, key);
         let answer = self.ask(&ask).await?;
-        if answer.status == 404 {
+        if self.is_missing(&answer) {
             return Ok(None);
         }
         let answer = self.judged(&ask, answer)?;
@@ -211,26 +149,23 @@ impl Bucket {
     pub async fn delete(&self, key: &str) -> Result<(), ObjectsError> {
         let ask = Ask::new("delete", Method::Delete, key);
         let answer = self.ask(&ask).await?;
-        if is_missing(&answer) { Ok(()) } else { self.judged(&ask, answer).map(drop) }
+        if self.is_missing(&answer) { Ok(()) } else { self.judged(&ask, answer).map(drop) }
     }
 
     /// The objects whose keys begin with this, in order, at most so many. Keys are below our prefix.
     pub async fn list(&self, beginning: &str, at_most: usize) -> Result<Vec<Listed>, ObjectsError> {
         let prefix = format!("{}{beginning}", self.location.prefix);
         let mut objects: Vec<Listed> = Vec::new();
-        let mut next: Option<String> = None;
+        let (mut next, mut empty_pages): (Option<String>, _) = (None, 0);
         loop {
-            let mut query = vec![("list-type", "2"), ("encoding-type", "url"), ("prefix", prefix.as_str())];
-            if let Some(next) = &next {
-                query.push(("continuation-token", next));
-            }
+            let query = self.location.dialect.listing(&prefix, next.as_deref());
             let ask = Ask { key: None, query: &query, ..Ask::new("list", Method::Get, beginning) };
             let answer = self.ask(&ask).await?;
             let answer = self.judged(&ask, answer)?;
             let failed = |source| ObjectsError::Listing { bucket: self.location.bucket.clone(), source };
             let page = answer::page(&answer.body).map_err(failed)?;
-            if page.objects.is_empty() && page.next.is_some() {
-                // A store that gives nothing and always promises more.
+            empty_pages += usize::from(page.objects.is_empty());
+            if empty_pages > MAX_EMPTY_PAGES {
                 return Err(failed(InvalidAnswer));
             }
             for object in page.objects {
@@ -249,21 +184,21 @@ impl Bucket {
     }
 
     async fn ask(&self, ask: &Ask<'_>) -> Result<Answer, ObjectsError> {
-        let exchange = self.sign(ask)?;
+        let (exchange, signed) = self.sign(ask)?;
         let answer = self.fetcher.exchange(&exchange).await.map_err(|source| self.failed(ask, source))?;
-        if !self.was_late(&answer) {
+        if !self.was_late(&answer, signed) {
             return Ok(answer);
         }
-        let exchange = self.sign(ask)?;
+        let (exchange, _) = self.sign(ask)?;
         self.fetcher.exchange(&exchange).await.map_err(|source| self.failed(ask, source))
     }
 
-    fn sign(&self, ask: &Ask<'_>) -> Result<Exchange, ObjectsError> {
+    /// Ready to be sent, and the time that was signed along.
+    fn sign(&self, ask: &Ask<'_>) -> Result<(Exchange, Option<Timestamp>), ObjectsError> {
         if ask.key.is_some_and(|key| !is_key(key) || self.location.prefix.len() + key.len() > MAX_KEY) {
             return Err(ObjectsError::Key(ask.key.unwrap_or_default().to_owned()));
         }
-        let credentials = Credentials::read(&self.credentials).map_err(ObjectsError::Credentials)?;
-        let path = self.path(ask.key);
+        let path = self.location.path(ask.key);
         let request = Request {
             method: match ask.method {
                 Method::Get => "GET",
@@ -276,52 +211,50 @@ impl Bucket {
             path: &path,
             query: ask.query,
             headers: ask.headers,
-            hash: ask.hash,
+            content: ask.content.as_ref().map(|(_, content)| content),
         };
-        let ahead = SignedDuration::from_secs(self.ahead.load(Ordering::Relaxed));
-        let now = Timestamp::now().saturating_add(ahead).unwrap_or_else(|_| Timestamp::now());
-        let signed = request.sign(&credentials, &self.location.region, now);
+        let signed = self.signer()?.sign(&request, self.clock.now());
         let mut url = format!("{}{path}", self.location.origin);
         if !ask.query.is_empty() {
             url.push_str(&format!("?{}", query(ask.query)));
         }
         let mut exchange = Exchange {
             method: ask.method,
-            headers: vec![("authorization", signed.authorization)],
-            body: ask.body.clone(),
+            secret_query: signed.query,
+            headers: signed.headers,
+            body: ask.content.as_ref().map(|(body, _)| body.clone()),
             ..Exchange::get(url, ask.within, ask.limit)
         };
-        exchange = exchange.header("x-amz-date", signed.time).header("x-amz-content-sha256", ask.hash);
         for (name, value) in ask.headers {
             exchange = exchange.header(name, value.clone());
         }
-        if let Some(session) = credentials.session {
-            exchange.headers.push(("x-amz-security-token", session));
+        Ok((exchange, signed.time))
+    }
+
+    fn signer(&self) -> Result<Signer, ObjectsError> {
+        let signer = self.location.dialect.signer(&self.credentials).map_err(ObjectsError::Credentials)?;
+        if signer.shows_its_secret() && !self.location.origin.starts_with("https://") {
+            return Err(ObjectsError::InTheClear { origin: self.location.origin.clone() });
         }
-        Ok(exchange)
+        Ok(signer)
     }
 
     /// The store did not believe the time; from now on its own is used.
-    fn was_late(&self, answer: &Answer) -> bool {
-        if answer.status != 403 || answer::refusal(&answer.body).0 != "RequestTimeTooSkewed" {
-            return false;
-        }
-        let date = answer.header("date").and_then(|date| jiff::fmt::rfc2822::parse(date).ok());
-        let Some(date) = date else { return false };
-        let ahead = date.timestamp().duration_since(Timestamp::now());
-        if ahead.abs() > MAX_SKEW {
-            return false;
-        }
-        tracing::info!(seconds = ahead.as_secs(), "The object store's clock is not ours; its own is used.");
-        self.ahead.store(ahead.as_secs(), Ordering::Relaxed);
-        true
+    fn was_late(&self, answer: &Answer, signed: Option<Timestamp>) -> bool {
+        let Some(signed) = signed.filter(|_| !answer.is_success()) else { return false };
+        let (code, date) = (refusal(answer).0, answer.header("date"));
+        self.clock.is_set_by(Said { status: answer.status, code: &code, date }, signed)
+    }
+
+    fn is_missing(&self, answer: &Answer) -> bool {
+        answer.status == 404 && self.location.dialect.is_about_the_object(&refusal(answer).0)
     }
 
     fn judged(&self, ask: &Ask<'_>, answer: Answer) -> Result<Answer, ObjectsError> {
         if answer.is_success() {
             return Ok(answer);
         }
-        let (code, message) = answer::refusal(&answer.body);
+        let (code, message) = refusal(&answer);
         let (key, bucket) = (ask.key.unwrap_or_default().to_owned(), self.location.bucket.clone());
         let status = answer.status;
         let refusal = Refusal { doing: ask.doing, key, bucket, status, code, message };
@@ -337,12 +270,6 @@ impl Bucket {
             source: Box::new(source),
         }
     }
-
-    fn path(&self, key: Option<&str>) -> String {
-        let Location { path, prefix, .. } = &self.location;
-        let key = key.map(|key| format!("{prefix}{key}")).unwrap_or_default();
-        format!("{path}/{}", escape(&key, Slash::Kept))
-    }
 }
 
 // === impl Ask ===
@@ -350,40 +277,26 @@ impl Bucket {
 impl<'a> Ask<'a> {
     /// Without content.
     fn new(doing: &'static str, method: Method, key: &'a str) -> Self {
-        /// SHA-256 of nothing.
-        const NOTHING: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         Self {
             doing,
             method,
             key: Some(key),
             query: &[],
             headers: &[],
-            hash: NOTHING,
-            body: None,
+            content: None,
             within: PATIENCE,
             limit: MAX_WORDS,
         }
     }
 }
 
-// === impl ObjectsError ===
-
-impl ObjectsError {
-    /// Asking again, the same way, is of no use. A missing right may be given, and a busy store has time again.
-    pub fn is_lasting(&self) -> bool {
-        match self {
-            Self::Refused(refusal) => {
-                matches!(refusal.status, 400 | 405 | 411 | 413 | 414) && refusal.code != "RequestTimeout"
-            }
-            Self::Key(_) => true,
-            _ => false,
-        }
+/// The code and the words of a refusal. Azure says the code in a header as well, for answers without a body.
+fn refusal(answer: &Answer) -> (String, String) {
+    let (mut code, message) = answer::refusal(&answer.body);
+    if code.is_empty() {
+        code = answer.header("x-ms-error-code").map(answer::shown).unwrap_or_default();
     }
-}
-
-/// A bucket that is missing is not an object that is.
-fn is_missing(answer: &Answer) -> bool {
-    answer.status == 404 && answer::refusal(&answer.body).0 != "NoSuchBucket"
+    (code, message)
 }
 
 /// One that every store takes, and that a URL says as it is: no step back, nothing empty.
@@ -394,22 +307,71 @@ fn is_key(key: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use landfall_testkit::{ObjectStore, have};
+    use landfall_testkit::{ObjectServer, have};
 
     use super::*;
 
+    fn open(store: &landfall_testkit::ObjectStore) -> Bucket {
+        let location = store.location("").parse().unwrap();
+        Bucket::open(location, store.credentials(), Some(&store.authority())).unwrap()
+    }
+
+    /// Azurite does not look at the time.
     #[tokio::test(flavor = "multi_thread")]
     async fn a_store_with_another_clock_is_believed() {
-        if !have(ObjectStore::NEEDS) {
+        if !have(ObjectServer::Versitygw.needs()) {
             return;
         }
-        let store = ObjectStore::start().unwrap();
-        let location = store.location("").parse().unwrap();
-        let bucket = Bucket::open(location, store.credentials(), Some(&store.authority())).unwrap();
+        let store = ObjectServer::Versitygw.start().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("copy");
+        open(&store).put("a", "text/plain", Source::Bytes(b"x")).await.unwrap();
         // As if our own clock were a day behind.
-        bucket.ahead.store(-24 * 3600, Ordering::Relaxed);
-        bucket.put("a", "text/plain", Source::Bytes(b"x")).await.unwrap();
-        assert!(bucket.ahead.load(Ordering::Relaxed).abs() < 3600);
-        assert_eq!(bucket.get("a", 10).await.unwrap().unwrap(), b"x");
+        let late = || {
+            let bucket = open(&store);
+            bucket.clock.set(-24 * 3600);
+            bucket
+        };
+        let bucket = late();
+        bucket.put("b", "text/plain", Source::Bytes(b"y")).await.unwrap();
+        assert!(bucket.clock.now().duration_since(Timestamp::now()).abs().as_secs() < 3600);
+        assert_eq!(bucket.get("b", 10).await.unwrap().unwrap(), b"y");
+        // Whatever is asked first.
+        assert_eq!(late().get("a", 10).await.unwrap().unwrap(), b"x");
+        assert_eq!(late().get_to_file("a", 10, &copy).await.unwrap().unwrap().1, 1);
+        assert_eq!(late().head("a").await.unwrap().unwrap().bytes, 1);
+        assert_eq!(late().list("", 10).await.unwrap().len(), 2);
+    }
+
+    /// A file that becomes another between the look at it and its way.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn azure_refuses_what_does_not_arrive_as_it_was_seen() {
+        if !have(ObjectServer::Azurite.needs()) {
+            return;
+        }
+        let store = ObjectServer::Azurite.start().unwrap();
+        let bucket = open(&store);
+        let (_, content) = Source::Bytes(b"meant").content(bucket.location.dialect.checked()).await.unwrap();
+        let other = Body::Bytes(b"other".to_vec());
+        let ask = Ask { content: Some((other, content)), ..Ask::new("put", Method::Put, "a") };
+        let answer = bucket.ask(&ask).await.unwrap();
+        let refused = bucket.judged(&ask, answer).unwrap_err();
+        assert!(refused.is_lasting(), "{refused}");
+        assert_eq!(bucket.head("a").await.unwrap(), None);
+    }
+
+    #[test]
+    fn a_signature_in_the_query_takes_a_protected_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let (key, signature) = (folder.path().join("key"), folder.path().join("signature"));
+        std::fs::write(&key, "azure_storage_account_key = YQ==").unwrap();
+        std::fs::write(&signature, "azure_storage_sas_token = sig=canary").unwrap();
+        let open = |scheme: &str, credentials: &Path| {
+            let location = format!("az://logs?account=fleet&endpoint={scheme}://store.corp");
+            Bucket::open(location.parse().unwrap(), credentials.to_owned(), None).err()
+        };
+        assert!(open("http", &key).is_none() && open("https", &signature).is_none());
+        let refused = open("http", &signature).unwrap();
+        assert!(matches!(refused, ObjectsError::InTheClear { .. }), "{refused:?}");
     }
 }

@@ -1,24 +1,35 @@
-//! Object stores that speak S3: Amazon's, Google's (by its HMAC keys), and everything that imitates them.
+//! Object stores that speak S3 or Azure Blob: Amazon's, Google's (by its HMAC keys), Microsoft's, and everything that imitates
+//! them.
 //!
 //! ```text
-//! s3://BUCKET/PREFIX?region=R&endpoint=URL ─► Location ─┐
-//! credentials file, read anew at each use ──────────────┼─► Bucket ─► put · get · head · delete · list
-//! authorities (PEM) ────────────────────────────────────┘     each signed (version 4), each with a deadline
+//! s3://BUCKET/PREFIX?region=R&endpoint=URL ──┐
+//! gs://BUCKET/PREFIX ────────────────────────┼► Location ─┐
+//! az://CONTAINER/PREFIX?account=NAME ────────┘            │
+//! credentials file, read anew at each use ────────────────┼─► Bucket ─► put · get · head · delete · list
+//! authorities (PEM) ──────────────────────────────────────┘     each signed in the store's dialect, each with a deadline
 //! ```
 //!
-//! - **What is stored is what was meant.** The hash of the content is part of what is signed, so a store that got other
-//!   bytes refuses them.
+//! - **What is stored is what was meant.** A hash of the content goes along, so a store that got other bytes refuses them. S3
+//!   checks SHA-256. Azure checks MD5, which is not what callers know a file by, so files are looked at before they are sent.
 //! - **A wrong clock is no obstacle.** A machine in its first minutes may not know the time, and signatures hold for some
 //!   minutes only. A store that complains tells its own time; it is believed for the next try, and for signatures only.
 //! - **Nothing is tried again here**, except for that: the caller knows whether it has the time.
 
 mod answer;
+mod azure;
 mod bucket;
+mod clock;
+mod content;
 mod credentials;
+mod dialect;
+mod error;
 mod location;
-mod signature;
+mod request;
+mod s3;
 
 pub use answer::{InvalidAnswer, Listed, Page, page, refusal};
-pub use bucket::{Bucket, Found, ObjectsError, Refusal, Source};
-pub use credentials::{Credentials, CredentialsError};
+pub use bucket::{Bucket, Found};
+pub use content::Source;
+pub use credentials::CredentialsError;
+pub use error::{ObjectsError, Refusal};
 pub use location::{InvalidLocation, Location};

@@ -3,23 +3,30 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Amazon's own rule; nobody's is wider.
+use crate::dialect::Dialect;
+use crate::request::{Slash, escape};
+
+/// Everybody's rule for the names of buckets, and Azure's for those of accounts.
 const BUCKET_NAME: std::ops::RangeInclusive<usize> = 3..=63;
+const ACCOUNT_NAME: std::ops::RangeInclusive<usize> = 3..=24;
 /// Keys may have 1024 bytes; the rest is for what comes after the prefix.
 const MAX_PREFIX: usize = 512;
 /// Where an Amazon bucket is if nobody says, as their own tools have it.
 const DEFAULT_REGION: &str = "us-east-1";
 
-/// A bucket, and the folder in it that is ours: `s3://BUCKET[/PREFIX][?region=R][&endpoint=URL]`, `gs://BUCKET[/PREFIX]`.
+/// A bucket, and the folder in it that is ours: `s3://BUCKET[/PREFIX][?region=R][&endpoint=URL]`, `gs://BUCKET[/PREFIX]`,
+/// `az://CONTAINER[/PREFIX]?account=NAME[&endpoint=URL]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     pub bucket: String,
     /// Empty, or with a slash at its end.
     pub prefix: String,
-    pub region: String,
-    /// `https://HOST[:PORT]`, without a slash at its end, and what comes before keys in the path: nothing, or `/BUCKET`.
+    scheme: Scheme,
+    pub(crate) dialect: Dialect,
+    /// `https://HOST[:PORT]`, without a slash at its end, and what comes before keys in the path: nothing, `/BUCKET`, or
+    /// `/ACCOUNT/BUCKET`.
     pub(crate) origin: String,
-    pub(crate) path: String,
+    path: String,
 }
 
 /// A text that names no bucket.
@@ -30,6 +37,21 @@ pub struct InvalidLocation {
     why: &'static str,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scheme {
+    Amazon,
+    Google,
+    Azure,
+}
+
+/// What comes after `?`.
+#[derive(Default)]
+struct Options<'a> {
+    region: Option<&'a str>,
+    endpoint: Option<&'a str>,
+    account: Option<&'a str>,
+}
+
 // === impl Location ===
 
 impl Location {
@@ -37,70 +59,171 @@ impl Location {
     pub(crate) fn host(&self) -> &str {
         self.origin.split_once("://").map_or("", |(_, host)| host)
     }
+
+    /// The path of an object, or of the bucket itself, spelled as it goes over the wire.
+    pub(crate) fn path(&self, key: Option<&str>) -> String {
+        match (key, &self.dialect) {
+            (Some(key), _) => {
+                format!("{}/{}", self.path, escape(&format!("{}{key}", self.prefix), Slash::Kept))
+            }
+            (None, Dialect::S3 { .. }) => format!("{}/", self.path),
+            (None, Dialect::Azure { .. }) => self.path.clone(),
+        }
+    }
 }
 
 impl FromStr for Location {
     type Err = InvalidLocation;
 
     fn from_str(text: &str) -> Result<Self, InvalidLocation> {
-        let invalid = |why| InvalidLocation { text: text.to_owned(), why };
-        let (scheme, rest) = text.split_once("://").ok_or_else(|| invalid("it begins with `s3://`"))?;
-        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
-        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-".contains(&byte);
-        if !BUCKET_NAME.contains(&bucket.len()) || !bucket.bytes().all(is_plain) {
-            return Err(invalid("a bucket's name is 3 to 63 lower-case letters, digits, dots and hyphens"));
-        }
-        let prefix = prefix.trim_matches('/');
-        let odd = |part: &str| part.is_empty() || part == "." || part == "..";
-        if prefix.len() > MAX_PREFIX || (!prefix.is_empty() && prefix.split('/').any(odd)) {
-            return Err(invalid("a prefix is one or more names with slashes between them"));
-        }
-        let (mut region, mut endpoint) = (None, None);
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            match pair.split_once('=') {
-                Some(("region", value)) if is_name(value) => region = Some(value.to_owned()),
-                Some(("endpoint", value)) => endpoint = Some(value.trim_end_matches('/').to_owned()),
-                _ => return Err(invalid("after `?` come `region=NAME` and `endpoint=URL`")),
-            }
-        }
-        if let Some(endpoint) = &endpoint {
-            let host = endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://"));
-            let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
-            if host.is_none_or(|host| host.is_empty() || !host.bytes().all(is_host)) {
-                return Err(invalid("an endpoint is `https://HOST[:PORT]`"));
-            }
-        }
-        let region = region.unwrap_or_else(|| DEFAULT_REGION.to_owned());
-        let by_path = format!("/{bucket}");
-        let (region, origin, path) = match (scheme, endpoint) {
-            ("s3" | "gs", Some(endpoint)) => (region, endpoint, by_path),
-            // A dot in the name would not fit the certificate.
-            ("s3", None) if bucket.contains('.') => {
-                let origin = format!("https://s3.{region}.amazonaws.com");
-                (region, origin, by_path)
-            }
-            ("s3", None) => {
-                let origin = format!("https://{bucket}.s3.{region}.amazonaws.com");
-                (region, origin, String::new())
-            }
-            ("gs", None) => ("auto".to_owned(), "https://storage.googleapis.com".to_owned(), by_path),
-            _ => return Err(invalid("known are `s3://` and `gs://`")),
-        };
-        let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
-        Ok(Self { bucket: bucket.to_owned(), prefix, region, origin, path })
+        parse(text).map_err(|why| InvalidLocation { text: text.to_owned(), why })
     }
 }
 
 /// As people read it; good enough to find the bucket.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "s3://{}/{}", self.bucket, self.prefix)
+        write!(f, "{}://{}/{}", self.scheme.name(), self.bucket, self.prefix)?;
+        match &self.dialect {
+            Dialect::S3 { .. } => Ok(()),
+            Dialect::Azure { account } => write!(f, "?account={account}"),
+        }
     }
+}
+
+fn parse(text: &str) -> Result<Location, &'static str> {
+    let (scheme, rest) = text.split_once("://").ok_or("it begins with `s3://`, `gs://` or `az://`")?;
+    let scheme = Scheme::named(scheme).ok_or("known are `s3://`, `gs://` and `az://`")?;
+    let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+    scheme.check_bucket(bucket)?;
+    let prefix = prefix.trim_matches('/');
+    let odd = |part: &str| part.is_empty() || part == "." || part == "..";
+    if prefix.len() > MAX_PREFIX || (!prefix.is_empty() && prefix.split('/').any(odd)) {
+        return Err("a prefix is one or more names with slashes between them");
+    }
+    let options = Options::parse(scheme, query)?;
+    let (dialect, origin, path) = match (scheme, options.account) {
+        (Scheme::Azure, Some(account)) => azure(bucket, account, &options),
+        (Scheme::Azure, None) => return Err("a container is in a storage account: `?account=NAME`"),
+        (Scheme::Amazon, _) => amazon(bucket, &options),
+        (Scheme::Google, _) => google(bucket, &options),
+    };
+    let prefix = if prefix.is_empty() { String::new() } else { format!("{prefix}/") };
+    Ok(Location { bucket: bucket.to_owned(), prefix, scheme, dialect, origin, path })
+}
+
+fn amazon(bucket: &str, options: &Options<'_>) -> (Dialect, String, String) {
+    let region = options.region.unwrap_or(DEFAULT_REGION);
+    let by_path = format!("/{bucket}");
+    let (origin, path) = match options.endpoint {
+        Some(endpoint) => (endpoint.to_owned(), by_path),
+        // A dot in the name would not fit the certificate.
+        None if bucket.contains('.') => (format!("https://s3.{region}.amazonaws.com"), by_path),
+        None => (format!("https://{bucket}.s3.{region}.amazonaws.com"), String::new()),
+    };
+    (Dialect::S3 { region: region.to_owned() }, origin, path)
+}
+
+fn google(bucket: &str, options: &Options<'_>) -> (Dialect, String, String) {
+    let (region, origin) = match options.endpoint {
+        Some(endpoint) => (options.region.unwrap_or(DEFAULT_REGION), endpoint),
+        None => ("auto", "https://storage.googleapis.com"),
+    };
+    (Dialect::S3 { region: region.to_owned() }, origin.to_owned(), format!("/{bucket}"))
+}
+
+/// An account has a host of its own, or is the first name in the path of a server that has no such hosts.
+fn azure(bucket: &str, account: &str, options: &Options<'_>) -> (Dialect, String, String) {
+    let own = format!("https://{account}.blob.core.windows.net");
+    let origin = options.endpoint.map_or(own, str::to_owned);
+    let host = origin.split_once("://").map_or("", |(_, host)| host);
+    let has_host = host.strip_prefix(account).is_some_and(|rest| rest.starts_with('.'));
+    let path = if has_host { format!("/{bucket}") } else { format!("/{account}/{bucket}") };
+    (Dialect::Azure { account: account.to_owned() }, origin, path)
+}
+
+// === impl Scheme ===
+
+impl Scheme {
+    const ALL: [Self; 3] = [Self::Amazon, Self::Google, Self::Azure];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Amazon => "s3",
+            Self::Google => "gs",
+            Self::Azure => "az",
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scheme| scheme.name() == name)
+    }
+
+    fn check_bucket(self, name: &str) -> Result<(), &'static str> {
+        let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let good = BUCKET_NAME.contains(&name.len());
+        match self {
+            Self::Amazon | Self::Google
+                if good && name.bytes().all(|byte| is_plain(byte) || byte == b'.') =>
+            {
+                Ok(())
+            }
+            Self::Azure if good && name.bytes().all(is_plain) && !name.split('-').any(str::is_empty) => {
+                Ok(())
+            }
+            Self::Azure => Err(
+                "a container's name is 3 to 63 lower-case letters and digits, with single hyphens between them",
+            ),
+            _ => Err("a bucket's name is 3 to 63 lower-case letters, digits, dots and hyphens"),
+        }
+    }
+}
+
+// === impl Options ===
+
+impl<'a> Options<'a> {
+    fn parse(scheme: Scheme, query: &'a str) -> Result<Self, &'static str> {
+        let mut options = Self::default();
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match (scheme, pair.split_once('=')) {
+                (Scheme::Amazon | Scheme::Google, Some(("region", value))) if is_name(value) => {
+                    options.region = Some(value);
+                }
+                (Scheme::Azure, Some(("account", value))) if is_account(value) => {
+                    options.account = Some(value);
+                }
+                (Scheme::Azure, Some(("account", _))) => {
+                    return Err("an account's name is 3 to 24 lower-case letters and digits");
+                }
+                (_, Some(("endpoint", value))) => {
+                    let value = value.trim_end_matches('/');
+                    if !is_endpoint(value) {
+                        return Err("an endpoint is `https://HOST[:PORT]`");
+                    }
+                    options.endpoint = Some(value);
+                }
+                (Scheme::Azure, _) => return Err("after `?` come `account=NAME` and `endpoint=URL`"),
+                _ => return Err("after `?` come `region=NAME` and `endpoint=URL`"),
+            }
+        }
+        Ok(options)
+    }
+}
+
+pub(crate) fn is_account(text: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    ACCOUNT_NAME.contains(&text.len()) && text.bytes().all(is_plain)
 }
 
 fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+}
+
+fn is_endpoint(text: &str) -> bool {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
+    host.is_some_and(|host| !host.is_empty() && host.bytes().all(is_host))
 }
 
 #[cfg(test)]
@@ -109,31 +232,46 @@ mod tests {
 
     #[test]
     fn buckets_are_found_where_their_owners_keep_them() {
-        for (text, origin, path, prefix, region) in [
-            ("s3://logs", "https://logs.s3.us-east-1.amazonaws.com", "", "", "us-east-1"),
+        for (text, url, signed_for, shown) in [
+            ("s3://logs", "https://logs.s3.us-east-1.amazonaws.com/k", "us-east-1", "s3://logs/"),
             (
                 "s3://logs/a/b/?region=eu-west-1",
-                "https://logs.s3.eu-west-1.amazonaws.com",
-                "",
-                "a/b/",
+                "https://logs.s3.eu-west-1.amazonaws.com/a/b/k",
                 "eu-west-1",
+                "s3://logs/a/b/",
             ),
-            ("s3://my.logs", "https://s3.us-east-1.amazonaws.com", "/my.logs", "", "us-east-1"),
-            ("s3://logs?endpoint=https://minio:9000/", "https://minio:9000", "/logs", "", "us-east-1"),
-            ("s3://logs?endpoint=http://[::1]:9000", "http://[::1]:9000", "/logs", "", "us-east-1"),
-            ("gs://logs/fleet", "https://storage.googleapis.com", "/logs", "fleet/", "auto"),
+            ("s3://my.logs", "https://s3.us-east-1.amazonaws.com/my.logs/k", "us-east-1", "s3://my.logs/"),
+            (
+                "s3://logs?endpoint=https://minio:9000/",
+                "https://minio:9000/logs/k",
+                "us-east-1",
+                "s3://logs/",
+            ),
+            ("s3://logs?endpoint=http://[::1]:9000", "http://[::1]:9000/logs/k", "us-east-1", "s3://logs/"),
+            ("gs://logs/fleet", "https://storage.googleapis.com/logs/fleet/k", "auto", "gs://logs/fleet/"),
+            (
+                "az://logs?account=fleet1",
+                "https://fleet1.blob.core.windows.net/logs/k",
+                "fleet1",
+                "az://logs/?account=fleet1",
+            ),
+            (
+                "az://my-logs/a/b?account=fleet1&endpoint=https://fleet1.blob.core.chinacloudapi.cn/",
+                "https://fleet1.blob.core.chinacloudapi.cn/my-logs/a/b/k",
+                "fleet1",
+                "az://my-logs/a/b/?account=fleet1",
+            ),
+            (
+                "az://logs?endpoint=http://fleet10.local:10000&account=fleet1",
+                "http://fleet10.local:10000/fleet1/logs/k",
+                "fleet1",
+                "az://logs/?account=fleet1",
+            ),
         ] {
             let location: Location = text.parse().unwrap();
-            assert_eq!(
-                (
-                    location.origin.as_str(),
-                    location.path.as_str(),
-                    location.prefix.as_str(),
-                    location.region.as_str()
-                ),
-                (origin, path, prefix, region),
-                "{text}"
-            );
+            let (Dialect::S3 { region: name } | Dialect::Azure { account: name }) = &location.dialect;
+            assert_eq!(format!("{}{}", location.origin, location.path(Some("k"))), url, "{text}");
+            assert_eq!((name.as_str(), location.to_string().as_str()), (signed_for, shown), "{text}");
         }
     }
 
@@ -152,7 +290,16 @@ mod tests {
             "s3://logs?endpoint=https://user:pass@host",
             "s3://logs?endpoint=https://host/path",
             "s3://logs?acl=public",
+            "s3://logs?account=fleet1",
+            "ftp://logs",
             "az://logs",
+            "az://my.logs?account=fleet1",
+            "az://my--logs?account=fleet1",
+            "az://-logs?account=fleet1",
+            "az://logs?account=Fleet",
+            "az://logs?account=fl",
+            "az://logs?account=fleet1&region=eu-west-1",
+            "az://logs?account=fleet1&sig=x",
         ] {
             assert!(bad.parse::<Location>().is_err(), "{bad}");
         }

@@ -8,6 +8,8 @@ use crate::{KeyedCertificate, Leaf, PkiError};
 
 /// Certificates are valid from a little before now: nodes whose clock is slightly behind must not refuse them.
 const BACKDATE: Duration = Duration::minutes(5);
+const PEM_BEGINS: &str = "-----BEGIN CERTIFICATE-----";
+const PEM_ENDS: &str = "-----END CERTIFICATE-----";
 
 /// A certificate authority that issues [`Leaf`] certificates.
 #[expect(missing_debug_implementations, reason = "holds a private key")]
@@ -64,8 +66,27 @@ impl Authority {
         Ok(Self { certificate: certificate.to_owned(), key, issuer })
     }
 
+    /// Its own certificate first, then those of the authorities that are trusted beside it.
     pub fn certificate(&self) -> &str {
         &self.certificate
+    }
+
+    /// Authorities that are trusted beside this one, while what they signed is still in use. Those that have expired, and
+    /// those that are trusted already, are left out.
+    pub fn beside(mut self, others: &str) -> Result<Self, PkiError> {
+        for pem in certificates(others) {
+            let (_, parsed) =
+                x509_parser::pem::parse_x509_pem(pem.as_bytes()).map_err(|_| PkiError::Certificate)?;
+            let parsed = parsed.parse_x509().map_err(|_| PkiError::Certificate)?;
+            if !parsed.is_ca() {
+                return Err(PkiError::NoAuthority);
+            }
+            let expired = parsed.validity().not_after.to_datetime() <= OffsetDateTime::now_utc();
+            if !expired && !self.certificate.contains(pem) {
+                self.certificate = format!("{}\n{pem}\n", self.certificate.trim_end());
+            }
+        }
+        Ok(self)
     }
 
     /// The moment after which nothing it signed is believed.
@@ -100,6 +121,14 @@ impl Authority {
             .map_err(|source| PkiError::Sign { subject: leaf.common_name().to_owned(), source })?;
         Ok(KeyedCertificate { certificate: certificate.pem(), key: Secret::new(key.serialize_pem()) })
     }
+}
+
+/// Each certificate of a PEM file.
+fn certificates(text: &str) -> impl Iterator<Item = &str> {
+    text.match_indices(PEM_BEGINS).filter_map(|(begin, _)| {
+        let rest = &text[begin..];
+        rest.find(PEM_ENDS).map(|end| &rest[..end + PEM_ENDS.len()])
+    })
 }
 
 fn set_lifetime(params: &mut CertificateParams, days: u32) -> Result<(), PkiError> {
@@ -165,6 +194,26 @@ mod tests {
         assert!(left > Duration::days(29) && left <= Duration::days(30), "{left}");
         assert!(!authority.has_expired().unwrap());
         assert!(Authority::new("test CA", 0).unwrap().has_expired().unwrap());
+    }
+
+    #[test]
+    fn an_old_authority_is_trusted_beside_a_new_one_until_it_expires() {
+        let old = Authority::new("old", 30).unwrap();
+        let expired = Authority::new("expired", 0).unwrap();
+        let both = format!("{}{}", old.certificate(), expired.certificate());
+        let new = Authority::new("new", 30).unwrap();
+        let alone = new.certificate().to_owned();
+        let new = new.beside(&both).unwrap().beside(&both).unwrap();
+        let trusted: Vec<&str> = certificates(new.certificate()).collect();
+        assert_eq!(trusted, [alone.trim_end(), old.certificate().trim_end()]);
+        // Read back, it still signs as the new one.
+        let key = Secret::new(new.key().expose().clone());
+        let read = Authority::from_pem(new.certificate(), key).unwrap();
+        let issued = der(&read.issue(&Leaf::new("client", Purpose::Call)).unwrap().certificate);
+        let (_, leaf) = X509Certificate::from_der(&issued).unwrap();
+        assert_eq!(leaf.issuer().to_string(), "CN=new");
+        let leaf = new.issue(&Leaf::new("x", Purpose::Serve)).unwrap();
+        assert!(matches!(new.beside(&leaf.certificate), Err(PkiError::NoAuthority)));
     }
 
     #[test]

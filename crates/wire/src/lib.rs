@@ -2,6 +2,7 @@
 //! that change, carry bytes from one socket to another, drain. No policy: who may do what is for the roles.
 
 mod backoff;
+mod connect;
 mod drain;
 mod first;
 mod hello;
@@ -14,6 +15,7 @@ mod splice;
 mod tls;
 
 pub use backoff::Backoff;
+pub use connect::{ConnectError, ConnectProxy, InvalidProxy, ProxyPlace, ask_connect};
 pub use drain::Drain;
 pub use first::{FirstError, Prefixed, read_first};
 pub use hello::{ClientHello, HelloError, MAX_HELLO, client_hello};
@@ -23,4 +25,6 @@ pub use pieces::{Piece, Pieces};
 pub use protocol::{Protocol, classify};
 pub use proxy::{ProxyError, ProxyHeader, proxy_header};
 pub use splice::{Carried, Pipes, carry};
-pub use tls::{AskForCertificate, Calling, Files, Live, Pair, TlsError, calling, roots, serving};
+pub use tls::{
+    AskForCertificate, Calling, Files, Live, Pair, TlsError, calling, calling_whom, roots, serving,
+};

@@ -119,11 +119,21 @@ pub fn serving(
 
 /// A client's TLS.
 pub fn calling(files: &Files, calling: Calling<'_>) -> Result<ClientConfig, TlsError> {
+    calling_whom(files, roots(files, calling.authority)?, calling.certificate, calling.protocols)
+}
+
+/// The TLS of a client that believes servers of these authorities, wherever they come from.
+pub fn calling_whom(
+    files: &Files,
+    roots: RootCertStore,
+    certificate: Option<&Pair>,
+    protocols: &[&[u8]],
+) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Settings)?
-        .with_root_certificates(roots(files, calling.authority)?);
-    let mut config = match calling.certificate {
+        .with_root_certificates(roots);
+    let mut config = match certificate {
         None => builder.with_no_client_auth(),
         Some(pair) => {
             let chain = certificates(&pair.certificate, files.get(&pair.certificate)?)?;
@@ -133,7 +143,7 @@ pub fn calling(files: &Files, calling: Calling<'_>) -> Result<ClientConfig, TlsE
                 .map_err(|source| TlsError::Certificate { certificate: pair.certificate.clone(), source })?
         }
     };
-    config.alpn_protocols = calling.protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     Ok(config)
 }
 

@@ -1,0 +1,327 @@
+//! A port of a pod, through the API server and the kubelet. With a pod that shares its node's network it is a port of the
+//! node itself, on its loopback: whatever listens there is reached without the node's network being open to anybody.
+
+pub mod frame;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
+use http_body_util::{BodyExt as _, Limited};
+use hyper::upgrade::Upgraded;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use kube::api::ListParams;
+use kube::client::Body;
+use tokio::io::{
+    AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, DuplexStream, ReadBuf, ReadHalf, WriteHalf,
+};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use self::frame::{Message, Reader};
+use crate::narrow::{self, Pod};
+use crate::{Cluster, Error};
+
+/// What the bytes of a forwarded port are spoken in; the kubelet's runtimes have known it since Kubernetes 1.7.
+const PROTOCOL: &str = "v4.channel.k8s.io";
+const DATA: u8 = 0;
+const FAILURE: u8 = 1;
+/// Each channel begins with the number of its port.
+const PORT_BYTES: usize = 2;
+/// Carried at once, each way.
+const CARRY: usize = 16 << 10;
+/// What is told of a failure.
+const MAX_FAILURE: usize = 1000;
+const MAX_REFUSAL: usize = 8 << 10;
+/// Pings that wait for their answer.
+const MAX_PINGS: usize = 4;
+
+/// Nodes and pods of one answer; the rest is asked for again.
+const PAGE: u32 = 500;
+/// More than a cluster has nodes.
+const MAX_NODES: usize = 20_000;
+/// A few for each node.
+const MAX_PODS: usize = 200_000;
+
+/// A pod by its namespace and name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodPlace {
+    pub namespace: String,
+    pub name: String,
+}
+
+/// Bytes to and from a forwarded port, as a socket gives them.
+#[derive(Debug)]
+pub struct Forward {
+    pipe: DuplexStream,
+    /// What the kubelet said went wrong.
+    failure: Arc<Mutex<Option<String>>>,
+    carrier: JoinHandle<()>,
+}
+
+impl Cluster {
+    /// The names of all nodes.
+    pub async fn node_names(&self) -> Result<Vec<String>, Error> {
+        let nodes = narrow::nodes(self.client());
+        let mut parameters = ListParams::default().limit(PAGE);
+        let mut names = Vec::new();
+        loop {
+            let page = self.ask(|| "list nodes".to_owned(), nodes.list_metadata(&parameters)).await?;
+            names.extend(page.items.into_iter().filter_map(|node| node.metadata.name));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) if names.len() < MAX_NODES => parameters = parameters.continue_token(&token),
+                _ => return Ok(names),
+            }
+        }
+    }
+
+    /// For every node a running pod of these namespaces that shares its network, of the first namespace that has one.
+    /// A namespace that may not be listed has none; if none may be, that is an error.
+    pub async fn host_pods(&self, namespaces: &[&str]) -> Result<BTreeMap<String, PodPlace>, Error> {
+        let mut found = BTreeMap::new();
+        let mut denied = None;
+        let mut is_answered = false;
+        for namespace in namespaces {
+            match self.host_pods_of(namespace).await {
+                Ok(pods) => {
+                    is_answered = true;
+                    for (node, place) in pods {
+                        found.entry(node).or_insert(place);
+                    }
+                }
+                Err(error) if error.is_denied() => denied = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match denied {
+            Some(error) if !is_answered => Err(error),
+            _ => Ok(found),
+        }
+    }
+
+    /// Of several on a node the first by name, so that it is the same one each time.
+    async fn host_pods_of(&self, namespace: &str) -> Result<BTreeMap<String, PodPlace>, Error> {
+        let pods = narrow::pods(self.client(), Some(namespace));
+        let fields = "spec.hostNetwork=true,status.phase=Running";
+        let mut parameters = ListParams::default().fields(fields).limit(PAGE);
+        let mut found: BTreeMap<String, PodPlace> = BTreeMap::new();
+        let mut count = 0;
+        loop {
+            let asked = || format!("list the pods of {namespace} that share their node's network");
+            let page = self.ask(asked, pods.list(&parameters)).await?;
+            count += page.items.len();
+            for (node, place) in page.items.into_iter().filter_map(placed) {
+                let entry = found.entry(node).or_insert_with(|| place.clone());
+                if place < *entry {
+                    *entry = place;
+                }
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) if count < MAX_PODS => parameters = parameters.continue_token(&token),
+                _ => return Ok(found),
+            }
+        }
+    }
+
+    /// A connection to a port of a pod.
+    pub async fn forward(&self, pod: &PodPlace, port: u16) -> Result<Forward, Error> {
+        let PodPlace { namespace, name } = pod;
+        let asked = || format!("forward port {port} of pod {namespace}/{name}");
+        let unusable =
+            |source: Box<dyn std::error::Error + Send + Sync>| Error::Forward { asked: asked(), source };
+        let mut key = [0; 16];
+        getrandom::fill(&mut key).map_err(|error| unusable(Box::new(error)))?;
+        let request =
+            Request::get(format!("/api/v1/namespaces/{namespace}/pods/{name}/portforward?ports={port}"))
+                .header("connection", "Upgrade")
+                .header("upgrade", "websocket")
+                .header("sec-websocket-version", "13")
+                .header("sec-websocket-key", BASE64.encode(key))
+                .header("sec-websocket-protocol", PROTOCOL)
+                .body(Body::empty())
+                .map_err(|error| unusable(Box::new(error)))?;
+        // A refusal is an answer, and no reason to ask again here.
+        let client = self.client_once()?;
+        let answer = self.ask(asked, client.send(request)).await?;
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let status = answer.status().as_u16();
+            let body = Limited::new(answer.into_body(), MAX_REFUSAL).collect();
+            let body = tokio::time::timeout(self.patience(), body).await.ok().and_then(Result::ok);
+            let body = body.map(http_body_util::Collected::to_bytes).unwrap_or_default();
+            return Err(Error::NotForwarded { asked: asked(), status, said: said(&body) });
+        }
+        // Who it is was proved by TLS; that it speaks what was asked for is all that is left to know.
+        let protocol = answer.headers().get("sec-websocket-protocol");
+        if protocol.is_none_or(|protocol| protocol != PROTOCOL) {
+            return Err(unusable(format!("the API server does not speak {PROTOCOL}").into()));
+        }
+        let upgraded = hyper::upgrade::on(answer).await.map_err(|error| unusable(Box::new(error)))?;
+        Ok(Forward::over(upgraded))
+    }
+}
+
+fn placed(pod: Pod) -> Option<(String, PodPlace)> {
+    // One that is going takes the connection with it.
+    if pod.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
+    Some((pod.spec.node_name?, PodPlace { namespace: pod.metadata.namespace?, name: pod.metadata.name? }))
+}
+
+/// The message of a `metav1.Status`, or the text as it is: what the kubelet says is passed on as it came.
+fn said(body: &[u8]) -> String {
+    let message = serde_json::from_slice::<serde_json::Value>(body)
+        .ok()
+        .and_then(|value| value.get("message")?.as_str().map(str::to_owned));
+    let text = message.unwrap_or_else(|| String::from_utf8_lossy(body).into_owned());
+    text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_FAILURE).collect()
+}
+
+// === impl Forward ===
+
+impl Forward {
+    fn over(upgraded: Upgraded) -> Self {
+        let (pipe, inner) = tokio::io::duplex(CARRY);
+        let failure = Arc::new(Mutex::new(None));
+        let told = Arc::clone(&failure);
+        let carrier = tokio::spawn(async move {
+            let (from_server, to_server) = tokio::io::split(TokioIo::new(upgraded));
+            let (from_us, to_us) = tokio::io::split(inner);
+            let (pings, pinged) = mpsc::channel(MAX_PINGS);
+            // Whichever ends first ends the other: a forwarded port has no halves.
+            let ended = tokio::select! {
+                ended = inbound(from_server, to_us, pings, &told) => ended,
+                ended = outbound(from_us, to_server, pinged) => ended,
+            };
+            if let Err(error) = ended {
+                let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
+                told.get_or_insert_with(|| error.to_string());
+            }
+        });
+        Self { pipe, failure, carrier }
+    }
+
+    fn failure(&self) -> Option<io::Error> {
+        let failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.as_ref().map(|text| io::Error::other(text.clone()))
+    }
+}
+
+async fn inbound(
+    mut from: ReadHalf<TokioIo<Upgraded>>,
+    mut to: WriteHalf<DuplexStream>,
+    pings: mpsc::Sender<Vec<u8>>,
+    told: &Mutex<Option<String>>,
+) -> io::Result<()> {
+    let mut reader = Reader::default();
+    let mut buffer = vec![0; CARRY];
+    // What is left of the port's number at the beginning of each channel.
+    let mut ahead = [PORT_BYTES; 2];
+    let mut failure = Vec::new();
+    loop {
+        while let Some(message) = reader.next_message().map_err(io::Error::other)? {
+            match message {
+                Message::Data { channel: channel @ (DATA | FAILURE), bytes } => {
+                    let ahead = &mut ahead[usize::from(channel)];
+                    let skipped = (*ahead).min(bytes.len());
+                    *ahead -= skipped;
+                    let bytes = &bytes[skipped..];
+                    if channel == DATA {
+                        to.write_all(bytes).await?;
+                    } else {
+                        failure.extend_from_slice(&bytes[..bytes.len().min(MAX_FAILURE - failure.len())]);
+                        if !failure.is_empty() {
+                            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(said(&failure));
+                        }
+                    }
+                }
+                Message::Data { channel, .. } => {
+                    return Err(io::Error::other(format!(
+                        "bytes for channel {channel}, which does not exist"
+                    )));
+                }
+                // One that cannot be answered now is followed by another.
+                Message::Ping(bytes) => drop(pings.try_send(bytes)),
+                Message::Close => return Ok(()),
+            }
+        }
+        match from.read(&mut buffer).await? {
+            0 => return Ok(()),
+            count => reader.feed(&buffer[..count]),
+        }
+    }
+}
+
+async fn outbound(
+    mut from: ReadHalf<DuplexStream>,
+    mut to: WriteHalf<TokioIo<Upgraded>>,
+    mut pings: mpsc::Receiver<Vec<u8>>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; CARRY];
+    loop {
+        let mut mask = [0; 4];
+        getrandom::fill(&mut mask).map_err(io::Error::other)?;
+        let frame = tokio::select! {
+            Some(ping) = pings.recv() => frame::pong(&ping, mask),
+            count = from.read(&mut buffer) => match count? {
+                0 => {
+                    to.write_all(&frame::close(mask)).await?;
+                    return to.shutdown().await;
+                }
+                count => frame::data(DATA, &buffer[..count], mask),
+            },
+        };
+        to.write_all(&frame).await?;
+        to.flush().await?;
+    }
+}
+
+impl AsyncRead for Forward {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.pipe).poll_read(context, buffer);
+        match read {
+            // The end, and perhaps why.
+            Poll::Ready(Ok(())) if buffer.filled().len() == before && buffer.remaining() > 0 => {
+                Poll::Ready(self.failure().map_or(Ok(()), Err))
+            }
+            read => read,
+        }
+    }
+}
+
+impl AsyncWrite for Forward {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match Pin::new(&mut self.pipe).poll_write(context, bytes) {
+            Poll::Ready(Err(error)) => Poll::Ready(Err(self.failure().unwrap_or(error))),
+            written => written,
+        }
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pipe).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.pipe).poll_shutdown(context)
+    }
+}
+
+impl Drop for Forward {
+    fn drop(&mut self) {
+        self.carrier.abort();
+    }
+}

@@ -1,0 +1,147 @@
+//! A durable consumer of a stream: the server remembers what was settled, whoever asks for the rest.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::connection::{Came, Connection, NatsError, PATIENCE};
+use crate::protocol::{status, words};
+
+/// What is not settled within this is given out again.
+const SETTLE_WITHIN: Duration = Duration::from_secs(60);
+/// When somebody asks for a message to be given out again later.
+const LATER: Duration = Duration::from_secs(30);
+/// Messages given out and not settled, for all that share the consumer.
+const MAX_PENDING: u64 = 1000;
+/// How long the server is asked to wait for a message.
+const WAIT: Duration = Duration::from_secs(20);
+
+/// Where a consumer stands, by the names of its stream and its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Consumer {
+    stream: String,
+    name: String,
+}
+
+/// A message of the stream, not settled yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Nothing when it is larger than anything that is expected.
+    pub body: Option<Vec<u8>>,
+    /// Where its settlement goes.
+    reply: String,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    Taken,
+    /// It is not given out again.
+    Never,
+    /// It is given out again after a while.
+    Later,
+}
+
+// === impl Consumer ===
+
+impl Consumer {
+    /// The durable consumer of this name on the stream that keeps `subject.>`; made when there is none.
+    pub async fn open(connection: &mut Connection, subject: &str, name: &str) -> Result<Self, NatsError> {
+        let subjects = format!("{subject}.>");
+        let found = connection.ask("$JS.API.STREAM.NAMES", &json!({"subject": subjects})).await?;
+        good(&found)?;
+        let stream = found["streams"][0].as_str().ok_or(NatsError::NoStream(subjects.clone()))?;
+        // It becomes a part of subjects.
+        if stream.chars().any(|c| c.is_whitespace() || c.is_control() || ".*>".contains(c)) {
+            return Err(NatsError::Odd);
+        }
+        let consumer = Self { stream: stream.to_owned(), name: name.to_owned() };
+        let Self { stream, name } = &consumer;
+        let known = connection.ask(&format!("$JS.API.CONSUMER.INFO.{stream}.{name}"), &json!({})).await?;
+        if known["error"].is_object() {
+            let config = json!({
+                "durable_name": name, "ack_policy": "explicit", "deliver_policy": "all", "filter_subject": subjects,
+                "ack_wait": nanoseconds(SETTLE_WITHIN), "max_ack_pending": MAX_PENDING,
+            });
+            let wish = json!({"stream_name": stream, "config": config});
+            let subject = format!("$JS.API.CONSUMER.DURABLE.CREATE.{stream}.{name}");
+            good(&connection.ask(&subject, &wish).await?)?;
+        }
+        Ok(consumer)
+    }
+
+    /// What waits, at most so many; when nothing does, the next one that comes, or nothing after a while.
+    pub async fn take(&self, connection: &mut Connection, most: usize) -> Result<Vec<Message>, NatsError> {
+        let waiting = self.fetch(connection, most, &json!({"batch": most, "no_wait": true})).await?;
+        if !waiting.is_empty() {
+            return Ok(waiting);
+        }
+        self.fetch(connection, 1, &json!({"batch": 1, "expires": nanoseconds(WAIT)})).await
+    }
+
+    /// Says what became of a message. What is not heard is as if it were not said: the message comes again.
+    pub async fn settle(
+        &self,
+        connection: &mut Connection,
+        message: &Message,
+        settlement: Settlement,
+    ) -> Result<(), NatsError> {
+        let word = match settlement {
+            Settlement::Taken => "+ACK".to_owned(),
+            Settlement::Never => "+TERM".to_owned(),
+            Settlement::Later => format!("-NAK {}", json!({"delay": nanoseconds(LATER)})),
+        };
+        let said = connection.say(&message.reply, None, word.as_bytes());
+        tokio::time::timeout(PATIENCE, said).await.unwrap_or(Err(NatsError::Late(PATIENCE)))
+    }
+
+    async fn fetch(
+        &self,
+        connection: &mut Connection,
+        most: usize,
+        wish: &Value,
+    ) -> Result<Vec<Message>, NatsError> {
+        let fetched = self.gather(connection, most, wish);
+        let patience = WAIT + PATIENCE;
+        tokio::time::timeout(patience, fetched).await.unwrap_or(Err(NatsError::Late(patience)))
+    }
+
+    async fn gather(
+        &self,
+        connection: &mut Connection,
+        most: usize,
+        wish: &Value,
+    ) -> Result<Vec<Message>, NatsError> {
+        let inbox = connection.next_reply();
+        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", self.stream, self.name);
+        connection.say(&subject, Some(&inbox), wish.to_string().as_bytes()).await?;
+        let mut messages = Vec::new();
+        while messages.len() < most {
+            let Came { subject, reply, headers, body } = connection.next().await?;
+            match (reply, status(&headers)) {
+                // A sign of life, or the end of another question.
+                (_, Some(100)) => {}
+                (_, Some(_)) if subject != inbox => {}
+                (_, Some(404 | 408)) => break,
+                (_, Some(_)) => {
+                    let text = String::from_utf8_lossy(&headers);
+                    return Err(NatsError::Said(words(text.trim())));
+                }
+                // One that came late for the question before is as good as any.
+                (Some(reply), None) => messages.push(Message { body, reply }),
+                (None, None) => return Err(NatsError::Odd),
+            }
+        }
+        Ok(messages)
+    }
+}
+
+fn good(answer: &Value) -> Result<(), NatsError> {
+    let Some(error) = answer["error"].as_object() else { return Ok(()) };
+    let text = error.get("description").and_then(Value::as_str).unwrap_or("an error without words");
+    Err(NatsError::Said(words(text)))
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
