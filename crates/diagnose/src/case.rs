@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use landfall_model::report::{Report, Source};
 
 use crate::moment::Time;
@@ -103,10 +104,28 @@ impl<'e> Case<'e> {
         self.fail(source, error);
     }
 
-    /// Reasons about everything added.
-    pub fn finish(mut self) -> Report {
+    /// The newest time that any source tells in full.
+    pub fn last(&self) -> Option<Timestamp> {
+        let times = self.sources.iter().flat_map(|entry| {
+            let hits = entry.hits.values().filter_map(|hits| hits.newest()?.time);
+            entry.last.into_iter().chain(hits)
+        });
+        times.filter_map(Time::timestamp).max()
+    }
+
+    /// Reasons about everything added, as it was when the last line was written.
+    pub fn finish(self) -> Report {
+        self.reason(None)
+    }
+
+    /// Reasons about everything added as it is now: a stage of which nothing more is heard still grows older.
+    pub fn finish_at(self, now: Timestamp) -> Report {
+        self.reason(Some(Time::Full(now.as_microsecond())))
+    }
+
+    fn reason(mut self, now: Option<Time>) -> Report {
         self.place_in_years();
-        reason::report(self.engine, &self.sources)
+        reason::report(self.engine, &self.sources, now)
     }
 
     /// Times without a year get the year of a full time of the same source, or else of any source.

@@ -19,6 +19,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("openshift.toml", include_str!("../../../rules/openshift.toml")),
     ("runtime.toml", include_str!("../../../rules/runtime.toml")),
     ("systemd.toml", include_str!("../../../rules/systemd.toml")),
+    ("watched.toml", include_str!("../../../rules/watched.toml")),
 ];
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ pub(crate) struct Stages<'c> {
     events: Vec<Event<'c>>,
     sources: &'c [SourceEntry],
     boots: Boots<'c>,
-    /// The newest time any source tells.
-    now: Option<Time>,
+    /// The newest time any source tells, and the present where it is known: two clocks, of which either may be of use.
+    now: [Option<Time>; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,7 +44,7 @@ pub(crate) struct OpenStage<'c> {
     pub(crate) hit: &'c Hit,
     pub(crate) source: usize,
     pub(crate) name: String,
-    /// Seconds from its start to the last thing any source tells, where clocks allow.
+    /// Seconds from its start to the last thing any source tells, or to the present, where clocks allow.
     pub(crate) age: Option<i64>,
 }
 
@@ -57,7 +57,7 @@ struct LastWord<'c> {
 // === impl Stages ===
 
 impl<'c> Stages<'c> {
-    pub(crate) fn new(engine: &'c Engine, sources: &'c [SourceEntry]) -> Self {
+    pub(crate) fn new(engine: &'c Engine, sources: &'c [SourceEntry], present: Option<Time>) -> Self {
         let mut events = Vec::new();
         for (source, entry) in sources.iter().enumerate() {
             for (id, hits) in &entry.hits {
@@ -80,9 +80,9 @@ impl<'c> Stages<'c> {
         let key = |time: &Time| match time {
             Time::Full(micros) | Time::Yearless(micros) | Time::Uptime(micros) => *micros,
         };
-        let now =
+        let told =
             times().filter(|time| full(time).is_some()).max_by_key(key).or_else(|| times().max_by_key(key));
-        let mut stages = Self { events, sources, boots, now };
+        let mut stages = Self { events, sources, boots, now: [told, present] };
         stages.place();
         stages
     }
@@ -276,7 +276,9 @@ impl<'c> Stages<'c> {
                 hit: event.hit,
                 source: event.moment.source,
                 name,
-                age: event.moment.time.zip(self.now).and_then(|(opened, now)| now.seconds_since(opened)),
+                age: event.moment.time.and_then(|opened| {
+                    self.now.iter().flatten().filter_map(|now| now.seconds_since(opened)).max()
+                }),
             })
             .collect()
     }

@@ -328,3 +328,27 @@ fn every_cause_of_the_catalogue_can_be_found() {
         .collect();
     assert!(without.is_empty(), "no rule finds {without:?}");
 }
+
+#[test]
+fn a_stage_of_which_nothing_more_is_heard_grows_older() {
+    let engine = engine();
+    let text = "2026-01-02T03:04:05Z n1 cloud-init[7]: Cloud-init v. 24.1 running 'modules:final' at Fri, 02 Jan 2026 03:04:05 +0000. Up 20.1 seconds.\n";
+    let at = |now: &str| {
+        let mut case = engine.open();
+        let stream = Stream::sniff("journal", text.as_bytes());
+        let source = case.add_source("journal", stream.kind.name());
+        case.add(source, engine.scan(&stream, 1, text.as_bytes()));
+        assert_eq!(case.last(), Some("2026-01-02T03:04:05Z".parse().unwrap()));
+        case.finish_at(now.parse().unwrap())
+    };
+    assert_eq!(diagnose(&[("journal", text)]).verdict.state, State::Running);
+    assert_eq!(at("2026-01-02T03:33:00Z").verdict.state, State::Running);
+    let late = at("2026-01-02T03:35:00Z").verdict;
+    assert_eq!(
+        (late.state, late.cause.as_ref().map(landfall_model::Cause::as_str)),
+        (State::Hung, Some("stage-hung"))
+    );
+    assert!(late.title.contains("for 30 min"), "{}", late.title);
+    // A clock that stands before the lines proves nothing.
+    assert_eq!(at("2025-01-01T00:00:00Z").verdict.state, State::Running);
+}

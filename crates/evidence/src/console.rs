@@ -60,6 +60,8 @@ pub enum FrameError {
 pub struct Record {
     /// Without a signature when it was cut.
     pub envelope: Envelope,
+    /// The same, as it was written.
+    pub bytes: Vec<u8>,
 }
 
 /// Collects lines of reports from a console.
@@ -242,7 +244,7 @@ impl Partial {
         let decoder = zstd::Decoder::new(packed.as_slice()).ok()?;
         decoder.take(MAX_UNPACKED).read_to_end(&mut json).ok()?;
         let envelope: Envelope = serde_json::from_slice(&json).ok()?;
-        (short_id(&envelope) == id).then_some(Record { envelope })
+        (short_id(&envelope) == id).then_some(Record { envelope, bytes: json })
     }
 }
 

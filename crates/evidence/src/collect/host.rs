@@ -16,6 +16,13 @@ use landfall_model::identity::NodeIdentity;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatVfs};
 use rustix::io::Errno;
 
+use super::provider;
+
+/// Names the cluster, where one hub hears of several whose machines have the same names.
+const CLUSTER: &str = "/etc/landfall/cluster";
+/// A label of DNS.
+const MAX_CLUSTER: usize = 63;
+
 /// More names in one folder are a mistake or an attack; what lies beyond is not looked at.
 const MAX_NAMES: usize = 20_000;
 
@@ -168,16 +175,18 @@ impl Host {
         let release = live("/etc/os-release").or_else(|| live("/usr/lib/os-release")).unwrap_or_default();
         let pretty = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
         let hostname = live("/proc/sys/kernel/hostname").filter(|_| self.is_this_machine());
+        let hostname = hostname
+            .or_else(|| live("/etc/hostname"))
+            .and_then(|name| plausible(name, MAX_HOST_NAME, ".-_"))
+            .unwrap_or_else(|| "unknown".to_owned());
+        let cluster = live(CLUSTER).and_then(|name| plausible(name, MAX_CLUSTER, "-_"));
         NodeIdentity {
-            hostname: hostname
-                .or_else(|| live("/etc/hostname"))
-                .and_then(|name| plausible(name, MAX_HOST_NAME, ".-_"))
-                .unwrap_or_else(|| "unknown".to_owned()),
+            hostname: cluster.map_or(hostname.clone(), |cluster| format!("{cluster}.{hostname}")),
             machine_id: live("/etc/machine-id").and_then(|id| plausible(id, MAX_ID, "-")),
             boot_id: live("/proc/sys/kernel/random/boot_id").and_then(|id| plausible(id, MAX_ID, "-")),
             os: pretty.and_then(|name| plausible(name.trim_matches('"').to_owned(), MAX_OS_NAME, " .-_()/+")),
             architecture: self.is_this_machine().then(|| std::env::consts::ARCH.to_owned()),
-            provider_id: None,
+            provider_id: provider::id(self),
         }
     }
 
@@ -327,6 +336,21 @@ mod tests {
 
     fn find(host: &Host, pattern: &str) -> Vec<PathBuf> {
         host.find(pattern, Instant::now() + Duration::from_secs(60)).unwrap()
+    }
+
+    #[test]
+    fn a_machine_is_named_with_its_cluster_where_that_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("etc/landfall")).unwrap();
+        fs::write(folder.path().join("etc/hostname"), "worker-0\n").unwrap();
+        let name = || Host::at(folder.path()).unwrap().identity().hostname;
+        assert_eq!(name(), "worker-0");
+        for (cluster, expected) in
+            [("prod\n", "prod.worker-0"), ("", "worker-0"), ("a/b", "worker-0"), ("a.b", "worker-0")]
+        {
+            fs::write(folder.path().join("etc/landfall/cluster"), cluster).unwrap();
+            assert_eq!(name(), expected, "{cluster:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The machine's own secrets, read from where they lie so that the redactor finds them anywhere else.
 
 use std::collections::BTreeSet;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Read as _};
 use std::time::{Duration, Instant};
 
@@ -8,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::read::MultiGzDecoder;
 use landfall_model::Secret;
-use landfall_redact::{BuildError, Builder, KNOWN_TOTAL_MAX, Kind, Redactor};
+use landfall_redact::{BuildError, KNOWN_TOTAL_MAX, Kind, Redactor};
 
 use super::host::Host;
 
@@ -22,6 +24,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// All values together, with room below the redactor's own limit: a value more would leave the machine without any.
 const MAX_TOTAL: usize = KNOWN_TOTAL_MAX / 2;
+/// The same for a machine that is watched: a byte of a secret takes some eighty of memory, all the time.
+const MAX_WATCHED: usize = 12 << 10;
 
 /// Where private keys lie.
 const KEYS: [&str; 8] = [
@@ -66,25 +70,9 @@ const WHOLE: [&str; 3] = [
 
 /// A redactor that knows this machine's secrets, and whether all places were looked at.
 pub(super) fn redactor(host: &Host) -> Result<(Redactor, Search), BuildError> {
-    let mut known = Known {
-        builder: Redactor::builder(),
-        seen: BTreeSet::new(),
-        total: 0,
-        deadline: Instant::now() + PATIENCE,
-        search: Search::Whole,
-    };
-    for content in known.files(host, &KEYS) {
-        known.keys(&content);
-    }
-    for content in known.files(host, &FIELDS) {
-        known.fields(&content);
-        known.keys(&content);
-    }
-    for content in known.files(host, &WHOLE) {
-        known.add(Kind::PASSWORD, content.trim_ascii());
-    }
-    let search = known.search;
-    Ok((known.builder.build()?, search))
+    let mut known = Known::new(MAX_TOTAL);
+    known.read(host);
+    Ok((known.redactor()?, known.search))
 }
 
 /// How far the search for secrets got.
@@ -95,29 +83,117 @@ pub(super) enum Search {
     CutShort,
 }
 
+/// The secrets of a machine that is watched for long: those of files that change are learnt, those of files that go are not
+/// forgotten, for a log may quote them still.
+pub struct Secrets {
+    known: Known,
+    /// What the files looked like when they were read.
+    stamp: u64,
+    redactor: Redactor,
+}
+
 struct Known {
-    builder: Builder,
+    values: Vec<(Kind, Secret<Vec<u8>>)>,
     /// Hashes, so that nothing is counted twice: the same key lies in several files.
     seen: BTreeSet<String>,
     total: usize,
+    max_total: usize,
     deadline: Instant,
     search: Search,
+}
+
+// === impl Secrets ===
+
+impl Secrets {
+    /// Reads what the machine has now.
+    pub fn of(host: &Host) -> Result<Self, BuildError> {
+        let stamp = stamp(host);
+        let mut known = Known::new(MAX_WATCHED);
+        known.read(host);
+        let redactor = known.redactor()?;
+        Ok(Self { known, stamp, redactor })
+    }
+
+    /// The redactor that knows them, after another look at what has changed.
+    pub fn redactor(&mut self, host: &Host) -> Result<&Redactor, BuildError> {
+        let stamp = stamp(host);
+        if stamp != self.stamp {
+            let before = self.known.values.len();
+            self.known.read(host);
+            if self.known.values.len() > before {
+                self.redactor = self.known.redactor()?;
+            }
+            // Only now: what failed is tried again.
+            self.stamp = stamp;
+        }
+        Ok(&self.redactor)
+    }
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secrets").finish_non_exhaustive()
+    }
+}
+
+/// What all files that may hold secrets look like, as one number.
+fn stamp(host: &Host) -> u64 {
+    let deadline = Instant::now() + PATIENCE;
+    let mut hasher = DefaultHasher::new();
+    for pattern in FIELDS.iter().chain(&WHOLE).chain(&KEYS) {
+        for path in host.find(pattern, deadline).unwrap_or_default() {
+            if let Ok(stat) = host.stat(&path) {
+                path.hash(&mut hasher);
+                (stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec).hash(&mut hasher);
+            }
+        }
+    }
+    hasher.finish()
 }
 
 // === impl Known ===
 
 impl Known {
+    fn new(max_total: usize) -> Self {
+        Self {
+            values: Vec::new(),
+            seen: BTreeSet::new(),
+            total: 0,
+            max_total,
+            deadline: Instant::now() + PATIENCE,
+            search: Search::Whole,
+        }
+    }
+
+    /// Tokens and passwords are short, and programs print them more often than keys: they come first while there is room.
+    fn read(&mut self, host: &Host) {
+        self.deadline = Instant::now() + PATIENCE;
+        self.each(host, &FIELDS, Self::fields);
+        self.each(host, &WHOLE, |known, content| known.add(Kind::PASSWORD, content.trim_ascii()));
+        self.each(host, &FIELDS, Self::embedded_keys);
+        self.each(host, &KEYS, Self::keys);
+    }
+
+    fn redactor(&self) -> Result<Redactor, BuildError> {
+        let builder = self
+            .values
+            .iter()
+            .fold(Redactor::builder(), |builder, (kind, value)| builder.known_secret(*kind, value));
+        builder.build()
+    }
+
     fn add(&mut self, kind: Kind, value: &[u8]) {
-        if !self.seen.insert(crate::bundle::sha256(value)) {
+        let hash = crate::bundle::sha256(value);
+        if self.seen.contains(&hash) {
             return;
         }
-        if self.total + value.len() > MAX_TOTAL {
+        if self.total + value.len() > self.max_total {
             self.search = Search::CutShort;
             return;
         }
+        self.seen.insert(hash);
         self.total += value.len();
-        let secret = Secret::new(value.to_vec());
-        self.builder = std::mem::take(&mut self.builder).known_secret(kind, &secret);
+        self.values.push((kind, Secret::new(value.to_vec())));
     }
 
     /// The bodies of PEM blocks that are private keys.
@@ -138,14 +214,22 @@ impl Known {
         }
     }
 
+    /// Keys that stand in a configuration, as they are or as a field of a kubeconfig.
+    fn embedded_keys(&mut self, text: &[u8]) {
+        self.keys(text);
+        for (name, value) in named(&String::from_utf8_lossy(text)) {
+            if name == "client-key-data" && value.len() >= landfall_redact::KNOWN_MIN {
+                if let Ok(key) = STANDARD.decode(value) {
+                    self.keys(&key);
+                }
+                self.add(Kind::PRIVATE_KEY, value.as_bytes());
+            }
+        }
+    }
+
     /// Values of fields that hold secrets by their name, in YAML, JSON and TOML alike.
     fn fields(&mut self, text: &[u8]) {
-        let text = String::from_utf8_lossy(text);
-        // JSON on one line has its fields between commas.
-        for line in text.split(['\n', ',', '{', '}']) {
-            let Some((name, value)) = line.split_once([':', '=']) else { continue };
-            let name = name.trim().trim_start_matches("- ").trim_matches(['"', '\'']);
-            let value = value.trim().trim_matches(['"', '\'']);
+        for (name, value) in named(&String::from_utf8_lossy(text)) {
             let kind = match name {
                 // Of a bootstrap token one half is public, of any other none.
                 "token" | "tlsBootstrapToken" | "bootstrapToken" if value.find('.') == Some(6) => {
@@ -156,12 +240,6 @@ impl Known {
                 | "passwordHash" => Kind::PASSWORD,
                 "auth" | "identitytoken" | "registrytoken" => Kind::REGISTRY_AUTH,
                 "aadClientSecret" | "aws_secret_access_key" | "client_secret" => Kind::CLOUD_CREDENTIAL,
-                "client-key-data" => {
-                    if let Ok(key) = STANDARD.decode(value) {
-                        self.keys(&key);
-                    }
-                    Kind::PRIVATE_KEY
-                }
                 _ => continue,
             };
             // `token: ""`, `auth: true` and references to files are no secrets.
@@ -171,10 +249,9 @@ impl Known {
         }
     }
 
-    /// What the files that fit hold. What cannot be read cannot have been shown by others to us either.
-    fn files(&mut self, host: &Host, patterns: &[&str]) -> Vec<Vec<u8>> {
+    /// Looks at what each file that fits holds. What cannot be read cannot have been shown by others to us either.
+    fn each(&mut self, host: &Host, patterns: &[&str], mut look: impl FnMut(&mut Self, &[u8])) {
         let mut total = 0;
-        let mut contents = Vec::new();
         for pattern in patterns {
             let paths = match host.find(pattern, self.deadline) {
                 Ok(paths) => paths,
@@ -188,13 +265,21 @@ impl Known {
                 total += content.len();
                 if total > MAX_READ {
                     self.search = Search::CutShort;
-                    return contents;
+                    return;
                 }
-                contents.push(content);
+                look(self, &content);
             }
         }
-        contents
     }
+}
+
+/// Fields and their values. JSON on one line has its fields between commas.
+fn named(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.split(['\n', ',', '{', '}']).filter_map(|line| {
+        let (name, value) = line.split_once([':', '='])?;
+        let name = name.trim().trim_start_matches("- ").trim_matches(['"', '\'']);
+        Some((name, value.trim().trim_matches(['"', '\''])))
+    })
 }
 
 /// User data is often packed.
@@ -245,5 +330,48 @@ mod tests {
             let (out, _) = redactor.redact(text.as_bytes(), Options::default());
             assert!(!String::from_utf8_lossy(&out).contains(secret), "{secret} stays");
         }
+    }
+
+    #[test]
+    fn what_a_watched_machine_knew_once_is_not_forgotten() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("run/kubeadm");
+        fs::create_dir_all(&folder).unwrap();
+        let host = Host::at(root.path()).unwrap();
+        let mut secrets = Secrets::of(&host).unwrap();
+        let mut shown = |text: &str| {
+            let redactor = secrets.redactor(&host).unwrap();
+            String::from_utf8(redactor.redact(text.as_bytes(), Options::default()).0).unwrap()
+        };
+        let line = "it said canary-0011 and canary-2233\n";
+        assert_eq!(shown(line), line, "nothing is known yet");
+        fs::write(folder.join("a.yaml"), "password: canary-0011\n").unwrap();
+        assert!(!shown(line).contains("canary-0011"), "a new file was not read");
+        fs::remove_file(folder.join("a.yaml")).unwrap();
+        fs::write(folder.join("b.yaml"), "password: canary-2233\n").unwrap();
+        let after = shown(line);
+        assert!(!after.contains("canary"), "{after}");
+    }
+
+    #[test]
+    fn a_watched_machine_with_too_many_keys_still_knows_its_tokens() {
+        let root = tempfile::tempdir().unwrap();
+        let pki = root.path().join("etc/kubernetes/pki");
+        fs::create_dir_all(&pki).unwrap();
+        fs::create_dir_all(root.path().join("run/kubeadm")).unwrap();
+        for number in 0..40 {
+            let body = format!("{number:064}\n").repeat(16);
+            let key = format!("-----BEGIN PRIVATE KEY-----\n{body}-----END PRIVATE KEY-----\n");
+            fs::write(pki.join(format!("{number}.key")), &key).unwrap();
+            let data = format!("    client-key-data: {}\n", STANDARD.encode(&key));
+            fs::write(root.path().join(format!("etc/kubernetes/{number}.conf")), data).unwrap();
+        }
+        fs::write(root.path().join("run/kubeadm/join.yaml"), "token: abcdef.0011223344556677\n").unwrap();
+        let host = Host::at(root.path()).unwrap();
+        let mut secrets = Secrets::of(&host).unwrap();
+        assert!(secrets.known.search == Search::CutShort && secrets.known.total <= MAX_WATCHED);
+        let redactor = secrets.redactor(&host).unwrap();
+        let (out, _) = redactor.redact(b">0011223344556677<\n", Options::default());
+        assert!(!String::from_utf8_lossy(&out).contains("0011223344556677"));
     }
 }

@@ -9,9 +9,11 @@ mod forbidden;
 mod host;
 mod known;
 mod plan;
+mod provider;
 mod since;
 mod sink;
 mod source;
+pub mod systemd;
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -25,6 +27,7 @@ use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_redact::{BuildError, Redactor};
 
 pub use self::host::Host;
+pub use self::known::Secrets;
 #[cfg(feature = "schema")]
 pub use self::plan::drop_in_schema;
 pub use self::plan::{DROP_INS, Plan, PlanError};

@@ -40,6 +40,7 @@ fn first() -> Envelope {
             architecture: None,
             provider_id: None,
         },
+        boot_number: None,
         sequence: 0,
         time,
         report: report(LINE),
@@ -139,7 +140,7 @@ fn what_does_not_fit_is_cut_to_what_matters() {
 
 #[test]
 fn the_lines_of_a_record_lead_to_its_verdict() {
-    let record = Record { envelope: envelope(1) };
+    let record = Record { envelope: envelope(1), bytes: Vec::new() };
     assert_eq!(report(&record.lines()).verdict, record.envelope.report.verdict);
 }
 

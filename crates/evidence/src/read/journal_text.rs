@@ -139,7 +139,8 @@ impl Parts {
     fn write(&self, out: &mut Vec<u8>) {
         let mut head = Vec::new();
         let time = self.time.and_then(|time| Timestamp::from_microsecond(i64::try_from(time).ok()?).ok());
-        head.extend_from_slice(time.unwrap_or_default().to_string().as_bytes());
+        // As bundles spell it, so that a line of a report is found in one.
+        head.extend_from_slice(format!("{:.6}", time.unwrap_or_default()).as_bytes());
         head.push(b' ');
         head.extend_from_slice(if self.host.is_empty() { b"localhost" } else { &self.host });
         head.push(b' ');

@@ -30,7 +30,7 @@ use self::opener::{Opener, Outcome};
 
 pub use self::journal_text::entry_lines;
 pub use self::machine::machine;
-pub use self::withhold::clean;
+pub use self::withhold::clean_with;
 
 /// Something to read.
 pub enum Input {

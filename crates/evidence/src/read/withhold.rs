@@ -4,9 +4,14 @@
 use landfall_model::report::{Evidence, Report};
 use landfall_redact::{BuildError, Options, Redactor};
 
-/// Cleans every text of a report that comes from what was read.
-pub fn clean(report: &mut Report) -> Result<(), BuildError> {
-    let redactor = Redactor::builder().build()?;
+/// Cleans every text of a report that comes from what was read, by the form that secrets have.
+pub(super) fn clean(report: &mut Report) -> Result<(), BuildError> {
+    clean_with(report, &Redactor::builder().build()?);
+    Ok(())
+}
+
+/// The same with a redactor that knows the machine's own secrets.
+pub fn clean_with(report: &mut Report, redactor: &Redactor) {
     let clean = |text: &mut String| {
         let (redacted, _) = redactor.redact(text.as_bytes(), Options::default());
         *text = String::from_utf8_lossy(&redacted).chars().map(visible).collect();
@@ -37,7 +42,6 @@ pub fn clean(report: &mut Report) -> Result<(), BuildError> {
         clean(&mut source.name);
         source.error.iter_mut().for_each(clean);
     }
-    Ok(())
 }
 
 fn clean_evidence(evidence: &mut Evidence, clean: &dyn Fn(&mut String)) {

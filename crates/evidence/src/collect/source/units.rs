@@ -1,23 +1,19 @@
-//! systemd's units and their state, asked of systemd itself over D-Bus: through its private socket, which is there before
-//! the bus and when the bus is what failed, or else through the system bus.
+//! systemd's units and their state, asked of systemd itself.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use landfall_dbus::{Connection, DbusError, Peer, Value};
+use landfall_dbus::{Connection, DbusError, Value};
 use landfall_model::chain;
 
 use super::Source;
 use super::journal;
 use crate::collect::host::Host;
 use crate::collect::sink::{Sink, Trouble};
+use crate::collect::systemd::{self, MANAGER, PATH, SYSTEMD, Unit};
 
 /// Units whose state is told in full. A machine has a handful that failed; hundreds mean that something else is wrong.
 const MAX_TOLD: usize = 64;
-
-const SYSTEMD: &str = "org.freedesktop.systemd1";
-const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 
 /// What is told of a unit, in this order. Its environment may hold anything and is left out.
 const PROPERTIES: [&str; 32] = [
@@ -71,31 +67,18 @@ pub(super) struct Units {
     pub(super) names: Vec<String>,
 }
 
-struct Unit {
-    name: String,
-    description: String,
-    load: String,
-    active: String,
-    sub: String,
-    path: String,
-}
-
 // === impl Units ===
 
 impl Source for Units {
     fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
-        let mut connection = connect(host, sink.time_left()?)?;
-        let listed = connection.call(SYSTEMD, "/org/freedesktop/systemd1", MANAGER, "ListUnits", &[])?;
-        let units: Vec<Unit> = match listed.first() {
-            Some(Value::Array(units)) => units.iter().filter_map(Unit::from_value).collect(),
-            _ => return Err(Trouble::Failed("systemd's list of units is not one".to_owned())),
-        };
+        let mut connection = systemd::connect(host, sink.time_left()?)?.ok_or(Trouble::Absent)?;
+        let units = systemd::units(&mut connection)?;
         sink.text(&format!("{}failed-units.txt", self.to), "systemd", &failed_list(&units));
         let told = units.iter().filter(|unit| unit.is_failing() || self.wants(&unit.name));
         for unit in told.take(MAX_TOLD) {
             let base = format!("{}unit-status/{}", self.to, unit.name);
             match properties(&mut connection, unit) {
-                Ok(properties) => sink.text(&format!("{base}.txt"), &unit.name, &unit.status(&properties)),
+                Ok(properties) => sink.text(&format!("{base}.txt"), &unit.name, &status(unit, &properties)),
                 Err(error) => sink.note(&format!("{base}.txt"), &unit.name, &error.into()),
             }
             if unit.is_failing()
@@ -121,23 +104,9 @@ impl Units {
     }
 }
 
-fn connect(host: &Host, within: Duration) -> Result<Connection, Trouble> {
-    let mut trouble = Trouble::Absent;
-    for (path, peer) in [("/run/systemd/private", Peer::Program), ("/run/dbus/system_bus_socket", Peer::Bus)]
-    {
-        let opened = host.connect(path).map_err(Trouble::from);
-        match opened.and_then(|stream| Connection::open(stream, peer, within).map_err(Trouble::from)) {
-            Ok(connection) => return Ok(connection),
-            Err(Trouble::Absent) => {}
-            Err(other) => trouble = other,
-        }
-    }
-    Err(trouble)
-}
-
 /// What boot is waiting for.
 fn jobs(connection: &mut Connection) -> Result<String, DbusError> {
-    let listed = connection.call(SYSTEMD, "/org/freedesktop/systemd1", MANAGER, "ListJobs", &[])?;
+    let listed = connection.call(SYSTEMD, PATH, MANAGER, "ListJobs", &[])?;
     let Some(Value::Array(jobs)) = listed.first() else {
         return Err(DbusError::Malformed { what: "no list of jobs" });
     };
@@ -158,8 +127,7 @@ fn properties(connection: &mut Connection, unit: &Unit) -> Result<Vec<(String, V
     interface.push_str(kind.get(1..).unwrap_or_default());
     for interface in ["Unit".to_owned(), interface] {
         let interface = format!("{SYSTEMD}.{interface}");
-        let got =
-            connection.call(SYSTEMD, &unit.path, "org.freedesktop.DBus.Properties", "GetAll", &[&interface]);
+        let got = connection.call(SYSTEMD, &unit.path, systemd::PROPERTIES, "GetAll", &[&interface]);
         let values = match got {
             Ok(values) => values,
             // Not every kind of unit has an interface of its own.
@@ -194,70 +162,43 @@ fn failed_list(units: &[Unit]) -> String {
     text
 }
 
-// === impl Unit ===
-
-impl Unit {
-    fn from_value(value: &Value) -> Option<Self> {
-        let Value::Struct(fields) = value else { return None };
-        let text = |at: usize| match fields.get(at) {
-            Some(Value::Text(text)) => Some(text.clone()),
-            _ => None,
+/// Like `systemctl status`, and the properties behind it.
+fn status(unit: &Unit, properties: &[(String, Value)]) -> String {
+    let get = |name: &str| properties.iter().find(|(property, _)| property == name).map(|(_, value)| value);
+    let shown = |name: &str| get(name).map(ToString::to_string).unwrap_or_default();
+    let mut text = format!("● {} - {}\n", unit.name, unit.description);
+    text += &format!("     Loaded: {} ({}; {})\n", unit.load, shown("FragmentPath"), shown("UnitFileState"));
+    text += &format!("     Active: {} ({})", unit.active, unit.sub);
+    let result = shown("Result");
+    if !result.is_empty() && result != "success" {
+        text += &format!(" (Result: {result})");
+    }
+    if let Some(since) = get("StateChangeTimestamp").and_then(moment) {
+        text += &format!(" since {since}");
+    }
+    text.push('\n');
+    if get("ExecMainPID").is_some_and(|pid| *pid != Value::Unsigned(0)) {
+        let code = match get("ExecMainCode") {
+            Some(Value::Signed(1)) => "exited",
+            Some(Value::Signed(2)) => "killed",
+            Some(Value::Signed(3)) => "dumped",
+            _ => "running",
         };
-        Some(Self {
-            name: text(0)?,
-            description: text(1)?,
-            load: text(2)?,
-            active: text(3)?,
-            sub: text(4)?,
-            path: text(6)?,
-        })
+        let (pid, status) = (shown("ExecMainPID"), shown("ExecMainStatus"));
+        text += &format!("   Main PID: {pid} (code={code}, status={status})\n");
     }
-
-    /// A unit that is started over and over is called *activating*, not *failed*.
-    fn is_failing(&self) -> bool {
-        self.active == "failed" || self.sub == "auto-restart"
+    text.push('\n');
+    for name in PROPERTIES {
+        if let Some(value) = get(name).filter(|value| !is_unset(value)) {
+            text += &format!("{name}={value}\n");
+        }
     }
-
-    /// Like `systemctl status`, and the properties behind it.
-    fn status(&self, properties: &[(String, Value)]) -> String {
-        let get =
-            |name: &str| properties.iter().find(|(property, _)| property == name).map(|(_, value)| value);
-        let shown = |name: &str| get(name).map(ToString::to_string).unwrap_or_default();
-        let mut text = format!("● {} - {}\n", self.name, self.description);
-        text +=
-            &format!("     Loaded: {} ({}; {})\n", self.load, shown("FragmentPath"), shown("UnitFileState"));
-        text += &format!("     Active: {} ({})", self.active, self.sub);
-        let result = shown("Result");
-        if !result.is_empty() && result != "success" {
-            text += &format!(" (Result: {result})");
+    for name in MOMENTS {
+        if let Some(time) = get(name).and_then(moment) {
+            text += &format!("{name}={time}\n");
         }
-        if let Some(since) = get("StateChangeTimestamp").and_then(moment) {
-            text += &format!(" since {since}");
-        }
-        text.push('\n');
-        if get("ExecMainPID").is_some_and(|pid| *pid != Value::Unsigned(0)) {
-            let code = match get("ExecMainCode") {
-                Some(Value::Signed(1)) => "exited",
-                Some(Value::Signed(2)) => "killed",
-                Some(Value::Signed(3)) => "dumped",
-                _ => "running",
-            };
-            let (pid, status) = (shown("ExecMainPID"), shown("ExecMainStatus"));
-            text += &format!("   Main PID: {pid} (code={code}, status={status})\n");
-        }
-        text.push('\n');
-        for name in PROPERTIES {
-            if let Some(value) = get(name).filter(|value| !is_unset(value)) {
-                text += &format!("{name}={value}\n");
-            }
-        }
-        for name in MOMENTS {
-            if let Some(time) = get(name).and_then(moment) {
-                text += &format!("{name}={time}\n");
-            }
-        }
-        text
     }
+    text
 }
 
 /// The largest number stands for "no limit" or "not known".
@@ -324,7 +265,7 @@ mod tests {
             ("MemoryPeak".to_owned(), Value::Unsigned(u64::MAX)),
             ("Environment".to_owned(), Value::Array(vec![Value::Text("PASSWORD=hunter2".to_owned())])),
         ];
-        let text = unit("k.service", "activating", "auto-restart").status(&properties);
+        let text = status(&unit("k.service", "activating", "auto-restart"), &properties);
         assert!(text.contains("Active: activating (auto-restart) (Result: exit-code)"), "{text}");
         assert!(text.contains("Main PID: 42 (code=exited, status=203)"), "{text}");
         assert!(!text.contains("MemoryPeak") && !text.contains("hunter2"), "{text}");
