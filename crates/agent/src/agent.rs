@@ -2,6 +2,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +21,8 @@ use crate::carrier::{Carrier, carry};
 use crate::keeper::{KeepError, Keeper};
 use crate::processes::Processes;
 use crate::serve::{Port, Serve, ServeError};
-use crate::spool::{Spool, SpoolError};
+use crate::spool::{SPOOLS, Spool, SpoolError};
+use crate::units::Units;
 use crate::watch::Watch;
 
 /// How often logs are looked at that the kernel does not tell about. Bounds how late a failure is seen.
@@ -28,12 +31,19 @@ const LOOK: Duration = Duration::from_millis(500);
 const LOOK_WHEN_DONE: Duration = Duration::from_secs(5);
 /// Reasoning takes milliseconds; a chatty journal must not make it take a core.
 const BETWEEN_REPORTS: Duration = Duration::from_millis(500);
+/// How often everything is thought over again while nothing is said: that nothing is said may be what is wrong.
+const THINK_AGAIN: Duration = Duration::from_secs(10);
+/// How often a machine that is not up yet says that it lives, give or take a tenth: a fleet must not speak in chorus. Who hears
+/// nothing for three beats may call it silent.
+const BEAT: Duration = Duration::from_secs(60);
 /// How often it is tried again to write what the disk did not take.
 const WRITE_AGAIN: Duration = Duration::from_secs(5);
 /// Told once is enough: the spool holds the rest.
 const QUEUED_NEWS: usize = 1;
 /// Ends of programs nobody has looked at yet; those beyond are not told.
 const QUEUED_ENDS: usize = 64;
+/// Changes of units nobody has looked at yet; those beyond are told later.
+const QUEUED_CHANGES: usize = 64;
 
 static DISK: HostDisk = HostDisk;
 
@@ -54,6 +64,7 @@ pub struct Config {
 pub struct Agent {
     engine: Engine,
     host: Host,
+    units: Units,
     keeper: Keeper<'static>,
     carriers: Vec<(Box<dyn Carrier>, Spool<'static>)>,
     port: Option<Port>,
@@ -89,6 +100,29 @@ pub enum AgentError {
     Thread(#[source] io::Error),
 }
 
+/// A carrier, as seen by those who have something for it.
+struct Outlet<'d> {
+    spool: Spool<'d>,
+    tell: SyncSender<()>,
+    /// Every how many beats it is told again.
+    beats: Option<u64>,
+}
+
+/// Why a report is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// Something was said, or nothing for too long: who has heard the same already is not told.
+    Look,
+    /// It is time to say that the machine lives: the so many-th time.
+    Beat(u64),
+}
+
+/// What came of it.
+struct Turn {
+    state: State,
+    told: bool,
+}
+
 /// Why one turn of the loop made no report; the next may.
 #[derive(Debug, thiserror::Error)]
 enum TurnError {
@@ -104,9 +138,11 @@ impl Agent {
     /// Opens everything; nothing is read of the machine yet.
     pub fn open(config: Config) -> Result<Self, AgentError> {
         let engine = RuleSet::embedded().and_then(Engine::new).map_err(AgentError::Rules)?;
-        let host = Host::at(&config.root)
-            .map_err(|source| AgentError::Root { path: config.root.clone(), source })?;
-        let spools = config.state.join("spool");
+        let at = || {
+            Host::at(&config.root).map_err(|source| AgentError::Root { path: config.root.clone(), source })
+        };
+        let (host, units) = (at()?, Units::of(at()?));
+        let spools = config.state.join(SPOOLS);
         for folder in parents(&config.state).chain([spools.as_path()]) {
             durable::create_dir(&DISK, folder, Access::PRIVATE_DIR)
                 .map_err(|source| AgentError::State { path: folder.to_owned(), source })?;
@@ -126,24 +162,23 @@ impl Agent {
         let port =
             config.serve.map(|serve| Port::open(serve, &config.root, &config.state, keeper.unwritten()));
         let port = port.transpose().map_err(AgentError::Serve)?;
-        Ok(Self { engine, host, keeper, carriers, port })
+        Ok(Self { engine, host, units, keeper, carriers, port })
     }
 
     /// Follows the machine until the process ends.
     pub fn run(self) -> Result<(), AgentError> {
-        let Self { engine, host, mut keeper, carriers, port } = self;
-        let node = host.identity();
+        let Self { engine, host, units, mut keeper, carriers, port } = self;
         let mut watch = Watch::new(&engine, host);
         thread::scope(|scope| {
-            let mut spools = Vec::new();
+            let mut outlets = Vec::new();
             for (mut carrier, spool) in carriers {
                 let (tell, news) = sync_channel(QUEUED_NEWS);
-                let own = spool.clone();
+                let (own, beats) = (spool.clone(), carrier.beats());
                 let thread = thread::Builder::new().name(carrier.name().to_owned());
                 thread
                     .spawn_scoped(scope, move || carry(carrier.as_mut(), &own, &news))
                     .map_err(AgentError::Thread)?;
-                spools.push((spool, tell));
+                outlets.push(Outlet { spool, tell, beats });
             }
             if let Some(port) = port {
                 let thread = thread::Builder::new().name("port".to_owned());
@@ -157,25 +192,52 @@ impl Agent {
                 }
                 Err(error) => tracing::info!(%error, "The kernel does not tell of processes; the logs do."),
             }
-            tracing::info!(node = node.hostname, "Following this boot.");
+            let (tell, changes) = sync_channel(QUEUED_CHANGES);
+            let done = Arc::new(AtomicBool::new(false));
+            let thread = thread::Builder::new().name("units".to_owned());
+            let seen = Arc::clone(&done);
+            thread.spawn(move || units.follow(&tell, &seen)).map_err(AgentError::Thread)?;
+            tracing::info!(node = watch.identity().hostname, "Following this boot.");
             let mut unsaid = true;
             let mut made = Instant::now().checked_sub(BETWEEN_REPORTS).unwrap_or_else(Instant::now);
             let mut look = LOOK;
             let mut tried = None;
+            let mut beat = Instant::now() + jittered(BEAT);
+            let mut beats = 0;
             loop {
                 unsaid |= watch.read();
                 for ended in ends.try_iter() {
                     watch.ended(&ended, Timestamp::now());
                     unsaid = true;
                 }
-                if unsaid && made.elapsed() >= BETWEEN_REPORTS {
+                for change in changes.try_iter() {
+                    watch.changed(&change);
+                    unsaid = true;
+                }
+                let up = done.load(Ordering::Relaxed);
+                let why = match made.elapsed() {
+                    _ if !up && Instant::now() >= beat => Some(Why::Beat(beats + 1)),
+                    waited if unsaid && waited >= BETWEEN_REPORTS => Some(Why::Look),
+                    waited if !up && waited >= THINK_AGAIN => Some(Why::Look),
+                    _ => None,
+                };
+                if let Some(why) = why {
                     made = Instant::now();
-                    match turn(&watch, &mut keeper, &node, &spools) {
-                        Ok(state) => {
+                    match turn(&mut watch, &mut keeper, &outlets, why) {
+                        Ok(turn) => {
                             unsaid = false;
-                            look = if state == State::Succeeded { LOOK_WHEN_DONE } else { LOOK };
+                            let up = turn.state == State::Succeeded;
+                            done.store(up, Ordering::Relaxed);
+                            look = if up { LOOK_WHEN_DONE } else { LOOK };
+                            if turn.told {
+                                beat = Instant::now() + jittered(BEAT);
+                            }
                         }
                         Err(error) => tracing::error!(error = %chain(&error), "No report was made."),
+                    }
+                    if let Why::Beat(number) = why {
+                        beats = number;
+                        beat = Instant::now() + jittered(BEAT);
                     }
                 }
                 settle(&mut keeper, &mut tried);
@@ -188,27 +250,46 @@ impl Agent {
     }
 }
 
-/// Makes a report, and when it says something new, keeps it and hands it to the carriers.
+/// Makes a report, and when it says something new, or it is time to say the same again, keeps it and hands it to the carriers.
 fn turn(
-    watch: &Watch<'_>,
+    watch: &mut Watch<'_>,
     keeper: &mut Keeper<'_>,
-    node: &landfall_model::identity::NodeIdentity,
-    spools: &[(Spool<'_>, SyncSender<()>)],
-) -> Result<State, TurnError> {
+    outlets: &[Outlet<'_>],
+    why: Why,
+) -> Result<Turn, TurnError> {
     let report = watch.report().map_err(TurnError::Clean)?;
+    let node = watch.identity();
     let state = report.verdict.state;
-    if !keeper.is_news(node, &report) {
-        return Ok(state);
+    let news = keeper.is_news(&node, &report);
+    let beat = match why {
+        // Who is up, is quiet.
+        Why::Beat(number) if state != State::Succeeded => Some(number),
+        _ => None,
+    };
+    if !news && beat.is_none() {
+        return Ok(Turn { state, told: false });
     }
-    let envelope = keeper.keep(node.clone(), report, Timestamp::now()).map_err(TurnError::Keep)?;
-    let verdict = &envelope.report.verdict;
-    tracing::info!(report = %envelope.id, state = ?verdict.state, title = verdict.title, "A new report.");
-    for (spool, tell) in spools {
-        add(spool, envelope);
+    let envelope = keeper.keep(node, report, Timestamp::now()).map_err(TurnError::Keep)?;
+    if news {
+        let verdict = &envelope.report.verdict;
+        tracing::info!(report = %envelope.id, state = ?verdict.state, title = verdict.title, "A new report.");
+    }
+    for outlet in outlets.iter().filter(|outlet| news || beat.is_some_and(|beat| outlet.takes(beat))) {
+        add(&outlet.spool, envelope);
         // A full queue means that it is told already.
-        let _ = tell.try_send(());
+        let _ = outlet.tell.try_send(());
     }
-    Ok(state)
+    Ok(Turn { state, told: true })
+}
+
+/// The pause, give or take a tenth.
+fn jittered(pause: Duration) -> Duration {
+    let mut random = [0; 2];
+    // Without chance it is the pause itself.
+    if getrandom::fill(&mut random).is_err() {
+        return pause;
+    }
+    pause.mul_f64(0.9 + 0.2 * f64::from(u16::from_le_bytes(random)) / f64::from(u16::MAX))
 }
 
 /// Hands a report to a carrier. A disk that is full, which may be what the report is about, does not keep it from going out.
@@ -242,4 +323,88 @@ fn parents(folder: &Path) -> impl Iterator<Item = &Path> {
     let mut missing: Vec<&Path> = folder.ancestors().skip(1).take_while(|above| !above.exists()).collect();
     missing.reverse();
     missing.into_iter().filter(|path| !path.as_os_str().is_empty()).chain([folder])
+}
+
+// === impl Outlet ===
+
+impl Outlet<'_> {
+    /// Whether this beat is for it. While something waits to be brought, the other side is away: many beats would push out what
+    /// was news.
+    fn takes(&self, beat: u64) -> bool {
+        self.beats.is_some_and(|every| beat.is_multiple_of(every))
+            && self.spool.waiting().is_ok_and(|waiting| waiting.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What waits in each outlet after one more turn.
+    fn told(outlets: &[Outlet<'_>]) -> Vec<usize> {
+        outlets.iter().map(|outlet| outlet.spool.waiting().unwrap().len()).collect()
+    }
+
+    #[test]
+    fn until_the_node_is_up_a_report_is_told_again_to_those_who_want_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("machine");
+        std::fs::create_dir_all(root.join("var/log")).unwrap();
+        let log = root.join("var/log/cloud-init-output.log");
+        std::fs::write(&log, "[kubelet-start] Starting the kubelet\n").unwrap();
+        let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
+        let mut watch = Watch::new(&engine, Host::at(&root).unwrap());
+        let mut keeper = Keeper::open(&DISK, folder.path()).unwrap();
+        let outlets: Vec<Outlet<'_>> = [("hub", Some(1)), ("object", Some(4)), ("bucket", None)]
+            .into_iter()
+            .map(|(name, beats)| {
+                let spool = Spool::open(&DISK, &folder.path().join(name)).unwrap();
+                Outlet { spool, tell: sync_channel(QUEUED_NEWS).0, beats }
+            })
+            .collect();
+        let empty = || {
+            for outlet in &outlets {
+                for id in outlet.spool.waiting().unwrap() {
+                    outlet.spool.remove(id).unwrap();
+                }
+            }
+        };
+        let mut look = |watch: &mut Watch<'_>, why| {
+            watch.read();
+            let turn = turn(watch, &mut keeper, &outlets, why).unwrap();
+            (turn.told, turn.state, keeper.last().unwrap().clone())
+        };
+        let (news, state, first) = look(&mut watch, Why::Look);
+        assert!(news && state == State::Running && told(&outlets) == [1, 1, 1]);
+        assert!(!look(&mut watch, Why::Look).0, "the same is told again without need");
+
+        // While what was told waits, beats do not pile up before it; who asks gets the new one all the same.
+        let (_, _, second) = look(&mut watch, Why::Beat(1));
+        assert_eq!(told(&outlets), [1, 1, 1]);
+        assert!(second.sequence == first.sequence + 1 && second.id != first.id && second.time >= first.time);
+        assert_eq!(second.report, first.report, "a beat says the same");
+        empty();
+        look(&mut watch, Why::Beat(2));
+        assert_eq!(told(&outlets), [1, 0, 0]);
+        empty();
+        look(&mut watch, Why::Beat(4));
+        assert_eq!(told(&outlets), [1, 1, 0]);
+
+        // Up: told once, and then no more.
+        empty();
+        std::fs::write(&log, "Successfully registered node n1\n").unwrap();
+        let (news, state, _) = look(&mut watch, Why::Look);
+        assert!(news && state == State::Succeeded && told(&outlets) == [1, 1, 1]);
+        empty();
+        assert!(!look(&mut watch, Why::Beat(5)).0);
+        assert_eq!(told(&outlets), [0, 0, 0]);
+    }
+
+    #[test]
+    fn beats_do_not_come_in_chorus() {
+        let pauses: Vec<Duration> = (0..100).map(|_| jittered(BEAT)).collect();
+        let bounds = Duration::from_secs(54)..=Duration::from_secs(66);
+        assert!(pauses.iter().all(|pause| bounds.contains(pause)), "{pauses:?}");
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]));
+    }
 }

@@ -175,7 +175,8 @@ fn a_last_report_that_cannot_be_read_does_not_make_numbers_begin_anew() {
         std::fs::write(folder.path().join(REPORT), content).unwrap();
         let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
         let now = Timestamp::from_second(1_700_000_000).unwrap();
-        assert_eq!(keeper.keep(node(), report(), now).unwrap().sequence, 1_700_000_000);
+        let kept = keeper.keep(node(), report(), now).unwrap();
+        assert_eq!((kept.boot_number, kept.sequence), (Some(1_700_000_000), 1_700_000_000));
         assert_eq!(keeper.keep(node(), report(), now).unwrap().sequence, 1_700_000_001);
     }
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use landfall_model::Secret;
 use landfall_model::envelope::{Envelope, FORMAT, ReportId, Signature, signed_bytes, written};
 use landfall_model::identity::NodeIdentity;
-use landfall_model::report::Report;
+use landfall_model::report::{Report, State};
 use landfall_pki::{PkiError, SigningKey};
 use landfall_steps::durable::{self, Access, Disk};
 
@@ -88,14 +88,21 @@ impl<'d> Keeper<'d> {
         self.last.as_ref()
     }
 
-    /// Whether this says something the last report does not.
+    /// Whether this says something the last report does not. That a stage hangs for a minute longer is no news.
     pub fn is_news(&self, node: &NodeIdentity, report: &Report) -> bool {
+        let said = |report: &Report| {
+            let mut verdict = report.verdict.clone();
+            if verdict.state == State::Hung {
+                verdict.title.clear();
+            }
+            verdict
+        };
         self.last.as_ref().is_none_or(|last| {
             let causes = |report: &Report| -> Vec<_> {
                 report.findings.iter().map(|finding| (finding.cause.clone(), finding.root)).collect()
             };
-            last.node.boot_id != node.boot_id
-                || last.report.verdict != report.verdict
+            last.node != *node
+                || said(&last.report) != said(report)
                 || causes(&last.report) != causes(report)
                 || last.report.timeline != report.timeline
         })
@@ -120,12 +127,25 @@ impl<'d> Keeper<'d> {
         let mut sequence = same_boot.map_or(1, |last| last.sequence + 1);
         // Numbers of a boot that were used already would be taken for old news. By the clock they are new.
         let by_the_clock = u64::try_from(now.as_second()).unwrap_or(0);
+        // The last report is also where boots are counted.
+        let counted = self.last.as_ref().and_then(|last| last.boot_number);
+        let mut boot_number = match (same_boot, counted) {
+            (Some(_), Some(number)) => number,
+            (None, Some(number)) => number.saturating_add(1),
+            (_, None) => 1,
+        };
         if std::mem::take(&mut self.lost) {
             sequence = sequence.max(by_the_clock);
+            boot_number = boot_number.max(by_the_clock);
         }
-        let id = ReportId::new(now, random);
+        // In the order they were made, whatever the clock says: spools bring them in the order of their ids.
+        let id = match &self.last {
+            Some(last) => last.id.next(now, random),
+            None => ReportId::new(now, random),
+        };
+        let boot_number = Some(boot_number);
         let mut envelope =
-            Envelope { format: FORMAT, id, node, sequence, time: now, report, signature: None };
+            Envelope { format: FORMAT, id, node, boot_number, sequence, time: now, report, signature: None };
         let bytes = self.sign(&mut envelope)?;
         // A reboot must not take with it what the boot before had come to.
         if let Some(previous) = self.last.as_ref().filter(|last| last.node.boot_id != envelope.node.boot_id) {
@@ -185,7 +205,8 @@ impl Unwritten {
     }
 }
 
-fn signing_key(disk: &dyn Disk, folder: &Path) -> Result<SigningKey, KeepError> {
+/// The key that signs reports; made when there is none.
+pub(crate) fn signing_key(disk: &dyn Disk, folder: &Path) -> Result<SigningKey, KeepError> {
     let path = folder.join(KEY);
     match disk.read(&path, MAX_KEY) {
         Ok(bytes) => SigningKey::from_pkcs8(&Secret::new(bytes)).map_err(KeepError::Key),

@@ -11,7 +11,8 @@ use landfall_steps::durable::{self, Access, Disk as _, HostDisk};
 /// The folder below the state folder; one file a node.
 const FOLDER: &str = "neighbours";
 const SUFFIX: &str = ".json";
-/// Nodes whose last report is kept: those that are born together, not a fleet.
+/// Nodes whose last report is kept: those that are born together, not a fleet. One more takes the place of the one that was
+/// heard longest ago.
 const MAX_NEIGHBOURS: usize = 64;
 /// A report is below 100 KiB.
 pub(crate) const MAX_REPORT: usize = 1 << 20;
@@ -34,8 +35,6 @@ pub(crate) enum NeighbourError {
     Name { claimed: String },
     #[error("the report's signature does not hold")]
     Signature,
-    #[error("the reports of {MAX_NEIGHBOURS} nodes are kept here already")]
-    Full,
     #[error("the report cannot be kept")]
     Write(#[source] durable::Error),
     #[error("the reports cannot be listed")]
@@ -63,18 +62,30 @@ impl Neighbours {
         }
         let _one = self.taking.lock().unwrap_or_else(PoisonError::into_inner);
         let known = self.read(name);
-        if known.is_none() && self.names()?.len() >= MAX_NEIGHBOURS {
-            return Err(NeighbourError::Full);
+        if known.is_none() {
+            self.make_room()?;
         }
         let known = known.and_then(|known| serde_json::from_slice::<Envelope>(&known).ok());
-        let is_old = |known: Envelope| {
-            let same_boot = known.node.boot_id == envelope.node.boot_id;
-            known.id == envelope.id || (same_boot && known.sequence >= envelope.sequence)
-        };
-        if known.is_some_and(is_old) {
+        if known.is_some_and(|known| known.id == envelope.id || !envelope.is_after(&known)) {
             return Ok(());
         }
         durable::write(&HostDisk, &self.path(name), body, Access::PRIVATE).map_err(NeighbourError::Write)
+    }
+
+    /// When as many are kept as may be, the one that was heard longest ago goes.
+    fn make_room(&self) -> Result<(), NeighbourError> {
+        let names = self.names()?;
+        let heard = |name: &String| {
+            // What cannot be looked at is the first to go.
+            std::fs::metadata(self.path(name)).and_then(|found| found.modified()).ok()
+        };
+        let mut oldest: Vec<_> = names.iter().map(|name| (heard(name), name)).collect();
+        oldest.sort_unstable();
+        for (_, name) in oldest.iter().take((names.len() + 1).saturating_sub(MAX_NEIGHBOURS)) {
+            tracing::info!(node = name.as_str(), "A neighbour's report makes room for another's.");
+            durable::remove(&HostDisk, &self.path(name)).map_err(NeighbourError::Write)?;
+        }
+        Ok(())
     }
 
     /// Whose reports are here.
@@ -128,20 +139,23 @@ mod tests {
     use super::*;
     use crate::keeper::Keeper;
 
+    fn node(name: &str, boot: &str) -> NodeIdentity {
+        NodeIdentity {
+            hostname: name.to_owned(),
+            machine_id: None,
+            boot_id: Some(boot.to_owned()),
+            os: None,
+            architecture: None,
+            provider_id: None,
+        }
+    }
+
     /// Reports of a node, signed by its own key.
     fn reports(name: &str, count: usize) -> Vec<Vec<u8>> {
         let folder = tempfile::tempdir().unwrap();
         let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
         let report = Engine::new(RuleSet::embedded().unwrap()).unwrap().open().finish();
-        let node = NodeIdentity {
-            hostname: name.to_owned(),
-            machine_id: None,
-            boot_id: Some("b1".to_owned()),
-            os: None,
-            architecture: None,
-            provider_id: None,
-        };
-        let mut keep = || keeper.keep(node.clone(), report.clone(), Timestamp::now()).unwrap().clone();
+        let mut keep = || keeper.keep(node(name, "b1"), report.clone(), Timestamp::now()).unwrap().clone();
         (0..count).map(|_| serde_json::to_vec(&keep()).unwrap()).collect()
     }
 
@@ -175,13 +189,44 @@ mod tests {
     }
 
     #[test]
-    fn there_is_an_end_to_it() {
+    fn an_older_boot_does_not_take_the_place_of_a_newer_one() {
         let state = tempfile::tempdir().unwrap();
         let neighbours = Neighbours::open(state.path()).unwrap();
-        for number in 0..MAX_NEIGHBOURS {
-            std::fs::write(neighbours.path(&format!("n{number}")), "{}").unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
+        let report = Engine::new(RuleSet::embedded().unwrap()).unwrap().open().finish();
+        // The clock of neither boot is set, and the second boot's is behind the first's.
+        let mut made = [("b1", 900), ("b2", 30)].map(|(boot, second)| {
+            let now = Timestamp::from_second(second).unwrap();
+            serde_json::to_vec(keeper.keep(node("n1", boot), report.clone(), now).unwrap()).unwrap()
+        });
+        let [first, second] = &mut made;
+        for (taken, kept) in [(&*second, &*second), (&*first, &*second)] {
+            neighbours.take("n1", taken).unwrap();
+            assert_eq!(neighbours.read("n1").as_ref(), Some(kept));
         }
-        assert!(matches!(neighbours.take("late", &reports("late", 1)[0]), Err(NeighbourError::Full)));
+    }
+
+    #[test]
+    fn who_was_heard_longest_ago_makes_room() {
+        let state = tempfile::tempdir().unwrap();
+        let neighbours = Neighbours::open(state.path()).unwrap();
+        let hour = std::time::Duration::from_secs(3600);
+        for number in 0..MAX_NEIGHBOURS {
+            let path = neighbours.path(&format!("n{number}"));
+            std::fs::write(&path, "{}").unwrap();
+            // `n7` is silent for hours.
+            let heard = std::time::SystemTime::now() - if number == 7 { 9 * hour } else { hour };
+            std::fs::File::options().write(true).open(&path).unwrap().set_modified(heard).unwrap();
+        }
         neighbours.take("n1", &reports("n1", 1)[0]).unwrap();
+        assert_eq!(neighbours.names().unwrap().len(), MAX_NEIGHBOURS, "who is known needs no room");
+        for name in ["late", "later"] {
+            neighbours.take(name, &reports(name, 1)[0]).unwrap();
+            let names = neighbours.names().unwrap();
+            assert!(names.len() == MAX_NEIGHBOURS && names.iter().any(|known| known == name), "{names:?}");
+        }
+        assert!(neighbours.read("n7").is_none() && neighbours.read("n1").is_some());
+        assert!(neighbours.read("late").is_some(), "who was heard last stays");
     }
 }

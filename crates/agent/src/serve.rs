@@ -23,6 +23,7 @@ use jiff::Timestamp;
 use landfall_evidence::bundle::{BundleWriter, Packing, bundle_id};
 use landfall_evidence::collect::{Host, Plan, collect};
 use landfall_model::chain;
+use landfall_model::envelope::Envelope;
 use landfall_steps::durable;
 use landfall_wire::{Files, Listener, Live, Pair, Pieces, TlsError, roots, serving};
 use rustls::ServerConfig;
@@ -36,7 +37,9 @@ use tokio_rustls::server::TlsStream;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::keeper::{REPORT, Unwritten};
+use crate::metrics;
 use crate::neighbours::{MAX_REPORT as MAX_NEIGHBOUR_REPORT, NeighbourError, Neighbours};
+use crate::spool::SPOOLS;
 
 /// Who may read: those the hub lets in, and the cluster's own administrators.
 const READERS: [&str; 3] = ["landfall:operators", "landfall:viewers", "system:masters"];
@@ -105,6 +108,7 @@ pub(crate) struct Port {
 struct Desk {
     root: PathBuf,
     report: PathBuf,
+    spools: PathBuf,
     unwritten: Unwritten,
     neighbours: Arc<Neighbours>,
     /// One bundle at a time: collecting is work for a machine that may be in trouble.
@@ -144,11 +148,17 @@ impl Port {
         let desk = Arc::new(Desk {
             root: root.to_owned(),
             report: state.join(REPORT),
+            spools: state.join(SPOOLS),
             unwritten,
             neighbours: Arc::new(Neighbours::open(state).map_err(ServeError::Neighbours)?),
             bundling: Arc::new(Semaphore::new(1)),
         });
         Ok(Self { runtime, listener, tls, desk })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.listener.address()
     }
 
     /// Serves until the process ends.
@@ -262,6 +272,7 @@ impl Desk {
                 self.bundle(if zstd { Packing::Zstd } else { Packing::Gzip })
             }
             (_, &Method::GET, "/livez") => text(StatusCode::OK, "ok"),
+            (_, &Method::GET, "/metrics") => self.metrics().await,
             (_, &Method::GET, NEIGHBOURS) => self.neighbours().await,
             (_, &Method::GET, path) if path.starts_with(NEIGHBOURS) => {
                 let name = path.strip_prefix(NEIGHBOURS).and_then(|rest| rest.strip_prefix('/'));
@@ -270,10 +281,13 @@ impl Desk {
                     None => text(StatusCode::NOT_FOUND, "a neighbour has `/neighbours/NAME/report`"),
                 }
             }
-            (_, _, "/report" | "/bundle" | "/livez" | NEIGHBOURS) => {
+            (_, _, "/report" | "/bundle" | "/livez" | "/metrics" | NEIGHBOURS) => {
                 text(StatusCode::METHOD_NOT_ALLOWED, "only `GET` is understood here")
             }
-            _ => text(StatusCode::NOT_FOUND, "an agent has `/report`, `/bundle`, `/livez` and `/neighbours`"),
+            _ => text(
+                StatusCode::NOT_FOUND,
+                "an agent has `/report`, `/bundle`, `/livez`, `/metrics` and `/neighbours`",
+            ),
         }
     }
 
@@ -295,7 +309,6 @@ impl Desk {
                 text(StatusCode::UNPROCESSABLE_ENTITY, &words)
             }
             NeighbourError::Name { .. } => text(StatusCode::FORBIDDEN, &words),
-            NeighbourError::Full => later(StatusCode::TOO_MANY_REQUESTS, &words, TRY_BUNDLE_AFTER),
             NeighbourError::Write(_) | NeighbourError::List(_) => {
                 tracing::warn!(error = words, "A neighbour's report cannot be kept.");
                 broken()
@@ -322,17 +335,26 @@ impl Desk {
         }
     }
 
+    async fn metrics(&self) -> Answer {
+        let (unwritten, report, spools) = (self.unwritten.bytes(), self.report.clone(), self.spools.clone());
+        let page = tokio::task::spawn_blocking(move || {
+            let bytes = unwritten.or_else(|| read_report(&report).ok());
+            let last: Option<Envelope> = bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+            metrics::page(last.as_ref(), &spools)
+        });
+        match page.await {
+            Ok(page) => respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", page),
+            Err(_) => broken(),
+        }
+    }
+
     /// The last report, as it lies on the disk, or would.
     async fn report(&self) -> Answer {
         if let Some(bytes) = self.unwritten.bytes() {
             return respond(StatusCode::OK, "application/json", bytes);
         }
         let path = self.report.clone();
-        let read = tokio::task::spawn_blocking(move || {
-            let mut bytes = Vec::new();
-            std::fs::File::open(path)?.take(MAX_REPORT).read_to_end(&mut bytes)?;
-            io::Result::Ok(bytes)
-        });
+        let read = tokio::task::spawn_blocking(move || read_report(&path));
         match read.await.map_err(io::Error::other).flatten() {
             Ok(bytes) => respond(StatusCode::OK, "application/json", bytes),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -386,6 +408,12 @@ impl Desk {
         answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
         answer
     }
+}
+
+fn read_report(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)?.take(MAX_REPORT).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> Answer {
@@ -487,6 +515,7 @@ mod tests {
         let desk = Desk {
             root,
             report: state.join(REPORT),
+            spools: state.join(SPOOLS),
             unwritten: Unwritten::default(),
             neighbours: Arc::new(Neighbours::open(&state).unwrap()),
             bundling: Arc::new(Semaphore::new(1)),

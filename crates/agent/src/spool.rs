@@ -12,6 +12,8 @@ const MAX_REPORTS: usize = 64;
 /// A report is below 100 KiB.
 const MAX_REPORT: u64 = 4 << 20;
 const SUFFIX: &str = ".json";
+/// Where the spools of all carriers are, below the state folder.
+pub(crate) const SPOOLS: &str = "spool";
 /// Reports that wait in memory when the disk does not take them.
 const MAX_UNWRITTEN: usize = 8;
 

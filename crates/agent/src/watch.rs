@@ -1,18 +1,21 @@
-//! What the machine says, as it says it: its journal and the logs beside it, each line once.
+//! What the machine says, as it says it: its journal and the logs beside it, each line once; and what the agent sees for
+//! itself, told in lines of its own.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
-use std::os::unix::fs::MetadataExt as _;
-use std::time::Duration;
+use std::io;
+use std::time::{Duration, Instant};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use landfall_diagnose::{Case, Engine, SourceId, Stream};
-use landfall_evidence::collect::Host;
+use landfall_evidence::collect::{Host, Secrets};
 use landfall_evidence::read;
 use landfall_journal::{Filter, Id128, Journal};
+use landfall_model::identity::NodeIdentity;
 use landfall_model::report::Report;
 
+use crate::milestones::Milestones;
 use crate::processes::Ended;
+use crate::tail::Tail;
+use crate::units::Change;
 
 /// Where journald writes: in memory until the disk can be written to, then there.
 const JOURNALS: [&str; 2] = ["run/log/journal", "var/log/journal"];
@@ -20,8 +23,13 @@ const JOURNALS: [&str; 2] = ["run/log/journal", "var/log/journal"];
 /// Logs that do not pass through the journal, at least on some images. `kubeadm` speaks in the second.
 const LOGS: [&str; 2] = ["/var/log/cloud-init.log", "/var/log/cloud-init-output.log"];
 
+/// Where there is no journal, this is what all programs say. It is of several boots.
+const MESSAGES: &str = "/var/log/messages";
+/// OpenRC runs the machine, not systemd.
+const OPENRC: &str = "/run/openrc";
+
 /// Bytes handed to the engine at once, and read of one log before the others get their turn.
-const CHUNK: usize = 256 << 10;
+pub(crate) const CHUNK: usize = 256 << 10;
 
 /// Entries of one turn; the rest waits for the next, so that a flood does not keep the verdict waiting.
 const MAX_ENTRIES: usize = 20_000;
@@ -42,20 +50,25 @@ pub struct Watch<'e> {
     journal_source: SourceId,
     journal_lines: u64,
     tails: Vec<Tail>,
-    /// What the kernel says of processes, and how many lines of it there are.
-    ends: Option<(SourceId, u64)>,
+    /// What the kernel says of processes, the service manager of units, and the disk of how far it came.
+    processes: Told,
+    units: Told,
+    files: Told,
+    milestones: Milestones,
+    secrets: Option<Secrets>,
+    boot: Option<Id128>,
+    /// When this boot began, as far as anybody knows.
+    began: Option<Timestamp>,
+    /// When something new was last read.
+    heard: Instant,
 }
 
-/// A log that grows.
+/// Lines of our own making, about what no log tells.
 #[derive(Debug)]
-struct Tail {
-    path: &'static str,
-    source: Option<(SourceId, Stream)>,
-    inode: u64,
-    read: u64,
+struct Told {
+    name: &'static str,
+    source: Option<SourceId>,
     lines: u64,
-    /// A line without its end yet.
-    rest: Vec<u8>,
 }
 
 // === impl Watch ===
@@ -64,14 +77,39 @@ impl<'e> Watch<'e> {
     /// Follows this boot, from its beginning.
     pub fn new(engine: &'e Engine, host: Host) -> Self {
         let mut journal = Journal::open(JOURNALS.map(|path| host.root().join(path)));
-        if let Some(boot) = boot_to_follow(&host, &mut journal) {
+        let (boot, began) = boot_to_follow(&host, &mut journal);
+        if let Some(boot) = boot {
             journal.set_filter(Filter::boot(boot));
         }
         let mut case = engine.open();
         let journal_source = case.add_source("journal", "journal-text");
-        let tail = |path| Tail { path, source: None, inode: 0, read: 0, lines: 0, rest: Vec::new() };
-        let tails = LOGS.map(tail).into();
-        Self { engine, case, host, journal, journal_source, journal_lines: 0, tails, ends: None }
+        let messages = Some(MESSAGES).filter(|_| host.exists(OPENRC));
+        let tails = LOGS.into_iter().chain(messages).map(Tail::of).collect();
+        let told = |name| Told { name, source: None, lines: 0 };
+        Self {
+            engine,
+            case,
+            host,
+            journal,
+            journal_source,
+            journal_lines: 0,
+            tails,
+            processes: told("processes"),
+            units: told("units"),
+            files: told("milestones"),
+            milestones: Milestones::default(),
+            secrets: None,
+            boot,
+            began,
+            heard: Instant::now(),
+        }
+    }
+
+    /// Which machine it is, and which boot of it. Names and ids come while it boots, so that it is worth asking again.
+    pub fn identity(&self) -> NodeIdentity {
+        let mut identity = self.host.identity();
+        identity.boot_id = self.boot.map(hyphenated).or(identity.boot_id);
+        identity
     }
 
     /// Waits until the journal grows, at most this long.
@@ -84,29 +122,66 @@ impl<'e> Watch<'e> {
         let mut new = self.read_journal();
         let mut tails = std::mem::take(&mut self.tails);
         for tail in &mut tails {
-            new |= tail.read(self.engine, &mut self.case, &self.host);
+            new |= tail.read(self.engine, &mut self.case, &self.host, self.began);
         }
         self.tails = tails;
+        for milestone in self.milestones.look(&self.host, self.began, Timestamp::now()) {
+            let line = format!("milestones[0]: {}", milestone.words);
+            self.files.tell(self.engine, &mut self.case, milestone.at, &line);
+            new = true;
+        }
+        if new {
+            self.heard = Instant::now();
+        }
         new
     }
 
     /// Takes the kernel's word for a line of the program's own.
     pub(crate) fn ended(&mut self, ended: &Ended, at: Timestamp) {
-        let (source, lines) =
-            self.ends.get_or_insert_with(|| (self.case.add_source("processes", "journal-text"), 0));
         let Ended { name, pid, end } = ended;
-        let line = format!("{at:.6} localhost {name}[{pid}]: the process ended with {end}\n");
-        let stream = Stream::sniff("processes", b"");
-        *lines += scan(self.engine, &mut self.case, *source, &stream, *lines, line.as_bytes());
+        let line = format!("{name}[{pid}]: the process ended with {end}");
+        self.processes.tell(self.engine, &mut self.case, at, &line);
+        self.heard = Instant::now();
     }
 
-    /// What to make of everything read so far. Secrets are taken out.
-    pub fn report(&self) -> Result<Report, read::ReadError> {
-        let mut report = self.case.clone().finish();
+    /// Takes the service manager's word for a line of the unit's own.
+    pub(crate) fn changed(&mut self, change: &Change) {
+        // What an earlier boot of a container left is none of this one's.
+        if self.began.is_some_and(|began| change.at < began) {
+            return;
+        }
+        let line = format!("units[0]: {} is {}", change.unit, change.state);
+        self.units.tell(self.engine, &mut self.case, change.at, &line);
+        self.heard = Instant::now();
+    }
+
+    /// What to make, at this moment, of everything read so far. Secrets are taken out, by their form and by their value.
+    pub fn report(&mut self) -> Result<Report, read::ReadError> {
+        let now = self.present();
+        let mut report =
+            now.map_or_else(|| self.case.clone().finish(), |now| self.case.clone().finish_at(now));
         // A page long, and for whoever asks `landfall diagnose --explain`.
         report.reasoning = None;
-        read::clean(&mut report).map_err(read::ReadError::Redact)?;
+        let secrets = match self.secrets.take() {
+            Some(secrets) => secrets,
+            None => Secrets::of(&self.host).map_err(read::ReadError::Redact)?,
+        };
+        let redactor = self.secrets.insert(secrets).redactor(&self.host).map_err(read::ReadError::Redact)?;
+        read::clean_with(&mut report, redactor);
         Ok(report)
+    }
+
+    /// The present, by the clock that the logs go by. Where the machine's clock was set since the last line, or the lines are
+    /// of another time, it is what that line tells and the silence since.
+    fn present(&self) -> Option<Timestamp> {
+        let last = self.case.last()?;
+        let clock = Timestamp::now();
+        let silence = clock.duration_since(last);
+        let up = uptime(&self.host.read("/proc/uptime", MAX_STAT).unwrap_or_default());
+        if up.is_some_and(|up| !silence.is_negative() && silence <= up) {
+            return Some(clock);
+        }
+        last.checked_add(self.heard.elapsed()).ok()
     }
 
     fn read_journal(&mut self) -> bool {
@@ -146,15 +221,32 @@ impl<'e> Watch<'e> {
 ///
 /// A container may have a boot id of its own, and a unit whose `/proc/sys` is protected may see the kernel's instead: where
 /// the journal does not know that one, the last boot is meant, if it began since the kernel did.
-fn boot_to_follow(host: &Host, journal: &mut Journal) -> Option<Id128> {
-    let running = host.identity().boot_id?.replace('-', "").parse::<Id128>().ok()?;
-    let boots = journal.boots();
-    if boots.iter().any(|boot| boot.id == running) {
-        return Some(running);
-    }
+fn boot_to_follow(host: &Host, journal: &mut Journal) -> (Option<Id128>, Option<Timestamp>) {
+    let at = |micros: u64| Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok();
     let began = kernel_began(&host.read("/proc/stat", MAX_STAT).unwrap_or_default());
-    let last = boots.last().filter(|boot| began.is_some_and(|began| boot.first >= began));
-    Some(last.map_or(running, |boot| boot.id))
+    let running = host.identity().boot_id.and_then(|id| id.replace('-', "").parse::<Id128>().ok());
+    let Some(running) = running else { return (None, began.and_then(at)) };
+    let boots = journal.boots();
+    let known = boots.iter().find(|boot| boot.id == running);
+    let last = || boots.last().filter(|boot| began.is_some_and(|began| boot.first >= began));
+    match known.or_else(last) {
+        Some(boot) => (Some(boot.id), at(boot.first)),
+        None => (Some(running), began.and_then(at)),
+    }
+}
+
+/// Out of `/proc/uptime`: seconds since the kernel began, and idle ones.
+fn uptime(text: &[u8]) -> Option<SignedDuration> {
+    let text = String::from_utf8_lossy(text);
+    let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
+    SignedDuration::try_from_secs_f64(seconds).ok()
+}
+
+/// As the kernel writes it.
+fn hyphenated(boot: Id128) -> String {
+    let digits = boot.to_string();
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32];
+    parts.map(|part| digits.get(part).unwrap_or_default().to_owned()).join("-")
 }
 
 /// In microseconds, out of `/proc/stat`.
@@ -165,7 +257,7 @@ fn kernel_began(stat: &[u8]) -> Option<u64> {
 }
 
 /// Hands whole lines to the engine; how many they were.
-fn scan(
+pub(crate) fn scan(
     engine: &Engine,
     case: &mut Case<'_>,
     source: SourceId,
@@ -177,51 +269,14 @@ fn scan(
     chunk.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
-// === impl Tail ===
+// === impl Told ===
 
-impl Tail {
-    fn read(&mut self, engine: &Engine, case: &mut Case<'_>, host: &Host) -> bool {
-        let Ok(file) = host.open(self.path) else { return false };
-        let Ok(metadata) = file.metadata() else { return false };
-        if metadata.ino() != self.inode || metadata.len() < self.read {
-            // Rotated, or emptied.
-            (self.inode, self.read) = (metadata.ino(), 0);
-            self.rest.clear();
-        }
-        if metadata.len() == self.read {
-            return false;
-        }
-        let mut new = false;
-        while let Ok(count) = self.take(&file) {
-            if count == 0 {
-                break;
-            }
-            new |= self.scan(engine, case);
-        }
-        new
-    }
-
-    fn take(&mut self, mut file: &File) -> io::Result<usize> {
-        file.seek(SeekFrom::Start(self.read))?;
-        let count = file.take(CHUNK as u64).read_to_end(&mut self.rest)?;
-        self.read += count as u64;
-        Ok(count)
-    }
-
-    fn scan(&mut self, engine: &Engine, case: &mut Case<'_>) -> bool {
-        // A line longer than a chunk is cut: it is a dump, and its end may never come.
-        let whole = match self.rest.iter().rposition(|byte| *byte == b'\n') {
-            Some(at) => at + 1,
-            None if self.rest.len() >= CHUNK => self.rest.len(),
-            None => return false,
-        };
-        let chunk: Vec<u8> = self.rest.drain(..whole).collect();
-        let (source, stream) = self.source.get_or_insert_with(|| {
-            let stream = Stream::sniff(self.path, &chunk);
-            (case.add_source(self.path, stream.kind.name()), stream)
-        });
-        self.lines += scan(engine, case, *source, stream, self.lines, &chunk);
-        true
+impl Told {
+    fn tell(&mut self, engine: &Engine, case: &mut Case<'_>, at: Timestamp, words: &str) {
+        let source = *self.source.get_or_insert_with(|| case.add_source(self.name, "journal-text"));
+        let line = format!("{at:.6} localhost {words}\n");
+        let stream = Stream::sniff(self.name, b"");
+        self.lines += scan(engine, case, source, &stream, self.lines, line.as_bytes());
     }
 }
 

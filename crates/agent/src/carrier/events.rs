@@ -1,5 +1,5 @@
-//! CloudEvents over HTTPS: a small message with the verdict, for queues and topics of any provider. The whole report is in
-//! the object store, and the message says where.
+//! CloudEvents over HTTPS: a small message with the verdict, for queues and topics of any provider. The whole report, with its
+//! signature, is in the object store and the message says where; without a store it is in the message itself.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,8 @@ use super::{Carrier, CarryError, NetworkError, ObjectStore, node_name, runtime};
 
 /// The kind of event; a change that readers must know of gets another.
 const TYPE: &str = "dev.landfall.report.v1";
+/// The largest report in a message: SNS and SQS take 256 KiB with everything around it.
+const MAX_INSIDE: usize = 192 << 10;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// What is answered is of no interest beyond its first words.
 const MAX_ANSWER: u64 = 64 << 10;
@@ -57,6 +59,8 @@ enum SendError {
     Refused { status: u16, reason: String },
     #[error("this is no report in its envelope")]
     Envelope(#[source] serde_json::Error),
+    #[error("the report is larger than {MAX_INSIDE} bytes, and there is no object store for it")]
+    TooLarge,
 }
 
 // === impl Events ===
@@ -127,12 +131,12 @@ impl Carrier for Events {
             let reference = self.store(id, envelope).await?;
             let sent = match event(envelope, reference) {
                 Ok(event) => self.send(&event).await,
-                Err(error) => Err(SendError::Envelope(error)),
+                Err(error) => Err(error),
             };
             sent.map_err(|error| match error {
-                SendError::Refused { status: 400 | 409 | 413 | 415 | 422, .. } | SendError::Envelope(_) => {
-                    CarryError::Never(Box::new(error))
-                }
+                SendError::Refused { status: 400 | 409 | 413 | 415 | 422, .. }
+                | SendError::Envelope(_)
+                | SendError::TooLarge => CarryError::Never(Box::new(error)),
                 error => CarryError::Later(Box::new(error)),
             })
         })
@@ -140,8 +144,8 @@ impl Carrier for Events {
 }
 
 /// The message, in CloudEvents' structured JSON. Its id is the report's, so receivers know it when it comes again.
-fn event(envelope: &[u8], reference: Option<String>) -> Result<Value, serde_json::Error> {
-    let envelope: Envelope = serde_json::from_slice(envelope)?;
+fn event(bytes: &[u8], reference: Option<String>) -> Result<Value, SendError> {
+    let envelope: Envelope = serde_json::from_slice(bytes).map_err(SendError::Envelope)?;
     let mut event = json!({
         "specversion": "1.0",
         "id": envelope.id,
@@ -157,8 +161,10 @@ fn event(envelope: &[u8], reference: Option<String>) -> Result<Value, serde_json
             "verdict": envelope.report.verdict,
         },
     });
-    if let Some(reference) = reference {
-        event["dataref"] = reference.into();
+    match reference {
+        Some(reference) => event["dataref"] = reference.into(),
+        None if bytes.len() > MAX_INSIDE => return Err(SendError::TooLarge),
+        None => event["data"]["envelope"] = serde_json::from_slice(bytes).map_err(SendError::Envelope)?,
     }
     Ok(event)
 }

@@ -1,10 +1,13 @@
 //! Ways out of the machine. All of them carry the same signed envelope, unchanged, and may carry it twice.
 
+mod bundle;
 mod console;
 mod events;
 mod folder;
 mod hub;
+mod line;
 mod nats;
+mod neighbour;
 mod object;
 mod objects;
 
@@ -15,12 +18,15 @@ use landfall_model::chain;
 use landfall_model::envelope::{Envelope, ReportId};
 use landfall_steps::{Backoff, InvalidBackoff};
 
+pub use bundle::{Bundle, Maker};
 pub use console::Console;
 pub use events::{Events, EventsError};
 pub use folder::Folder;
-pub use hub::{Hub, HubError};
+pub use hub::Hub;
 pub use landfall_objects::Location;
-pub use nats::{Nats, NatsError};
+pub use line::HubError;
+pub use nats::{Nats, NatsWayError};
+pub use neighbour::Neighbour;
 pub use object::BootstrapReport;
 pub use objects::{ObjectStore, ObjectStoreError};
 
@@ -43,6 +49,11 @@ pub trait Carrier: Send {
     fn name(&self) -> &'static str;
     /// Brings one envelope, as JSON. Bringing what is there already is success.
     fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError>;
+    /// Every how many beats the last report is brought again though it says nothing new, so that a machine that works in
+    /// silence is not taken for a dead one. Never, where each report costs the other side more than a look.
+    fn beats(&self) -> Option<u64> {
+        None
+    }
     /// Called now and then while nothing is to be brought: for those whose listeners may have missed it.
     fn idle(&mut self) -> Result<(), CarryError> {
         Ok(())

@@ -2,15 +2,19 @@
 //! object has no place for lines of logs, and etcd none for reports.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hyper::Method;
 use landfall_model::envelope::{Envelope, ReportId};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
-use super::hub::{Errand, Hub};
-use super::{Carrier, CarryError, HubError};
+use super::line::{Errand, HubError, Line, PushError, Sent};
+use super::{Carrier, CarryError, runtime};
 
 const RESOURCE: &str = "apis/landfall.dev/v1alpha1";
+/// From the dial to the end of the answer.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// What the object's schema takes.
 const MAX_TITLE: usize = 200;
 const MAX_COMPONENT: usize = 64;
@@ -20,7 +24,9 @@ const MAX_NAME: usize = 253;
 /// The object, and who we are to the API server.
 #[expect(missing_debug_implementations, reason = "holds the way to a token")]
 pub struct BootstrapReport {
-    server: Hub,
+    server: Line,
+    path: String,
+    runtime: Runtime,
 }
 
 // === impl BootstrapReport ===
@@ -34,25 +40,34 @@ impl BootstrapReport {
             return Err(invalid());
         }
         let path = format!("/{RESOURCE}/namespaces/{namespace}/bootstrapreports/{name}/status");
-        let errand = Errand {
-            name: "bootstrap-report",
-            method: Method::PATCH,
-            kind: "application/merge-patch+json",
-            path,
-        };
-        Ok(Self { server: Hub::with(server, Some(authority), Some(token), None, errand)? })
+        let server = Line::new(server, Some(authority), Some(token), None)?;
+        Ok(Self { server, path, runtime: runtime().map_err(HubError::Network)? })
     }
 }
 
 impl Carrier for BootstrapReport {
     fn name(&self) -> &'static str {
-        self.server.name()
+        "bootstrap-report"
     }
 
-    fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
+    /// Each is a write into etcd; a controller waits ten minutes before it calls a machine silent.
+    fn beats(&self) -> Option<u64> {
+        Some(4)
+    }
+
+    fn carry(&mut self, _: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
         let envelope: Envelope =
             serde_json::from_slice(envelope).map_err(|error| CarryError::Never(Box::new(error)))?;
-        self.server.carry(id, status(&envelope).to_string().as_bytes())
+        let patch = status(&envelope).to_string();
+        let errand = Errand {
+            method: Method::PATCH,
+            path: &self.path,
+            kind: "application/merge-patch+json",
+            header: None,
+            body: Sent::Bytes(patch.as_bytes()),
+            patience: PATIENCE,
+        };
+        self.runtime.block_on(self.server.run(&errand)).map_err(PushError::judged)
     }
 }
 
@@ -103,6 +118,7 @@ mod tests {
                 architecture: None,
                 provider_id: None,
             },
+            boot_number: None,
             sequence: 1,
             time: jiff::Timestamp::UNIX_EPOCH,
             report,
@@ -123,6 +139,6 @@ mod tests {
             assert!(matches!(new("https://x:6443", bad), Err(HubError::Object(_))), "{bad:?}");
         }
         assert!(matches!(new("http://x", "a/b"), Err(HubError::Address(_))), "a token in the clear");
-        assert!(matches!(new("https://x:6443", "a/b"), Err(HubError::Credential { .. })));
+        assert!(matches!(new("https://x:6443", "a/b"), Err(HubError::Tls(_))));
     }
 }

@@ -26,7 +26,8 @@ pub enum ObjectStoreError {
 // === impl ObjectStore ===
 
 impl ObjectStore {
-    /// `credentials` is a file as Amazon's tools have it; `authority` tells whom to trust instead of the public ones.
+    /// `credentials` is a file as Amazon's tools have it, or with what Azure's portal shows; `authority` tells whom to trust
+    /// instead of the public ones.
     pub fn new(
         location: Location,
         credentials: PathBuf,

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -10,7 +10,7 @@ use landfall_model::envelope::Envelope;
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::Report;
 use landfall_steps::durable::HostDisk;
-use landfall_testkit::{FileServer, NatsServer, Serve, eventually, have};
+use landfall_testkit::{FileServer, NatsServer, ObjectServer, Serve, eventually, have};
 
 use super::*;
 use crate::keeper::Keeper;
@@ -62,8 +62,14 @@ fn kept() -> (tempfile::TempDir, Envelope) {
 /// The reports in a folder, `ID.json`.
 fn stored(folder: &Path) -> BTreeMap<ReportId, Vec<u8>> {
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let id = |path: &Path| path.file_stem().unwrap().to_str().unwrap().parse().unwrap();
-    files.map(|path| (id(&path), std::fs::read(&path).unwrap())).collect()
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    reports(files.map(|path| (name(&path), std::fs::read(&path).unwrap())))
+}
+
+/// By what their names say.
+fn reports(files: impl IntoIterator<Item = (String, Vec<u8>)>) -> BTreeMap<ReportId, Vec<u8>> {
+    let id = |name: &str| name.strip_suffix(".json").unwrap().parse().unwrap();
+    files.into_iter().map(|(name, bytes)| (id(&name), bytes)).collect()
 }
 
 fn later() -> CarryError {
@@ -76,6 +82,16 @@ fn never() -> CarryError {
 
 /// What every carrier promises.
 fn honours_the_contract(carrier: &mut dyn Carrier, arrived: &dyn Fn() -> BTreeMap<ReportId, Vec<u8>>) {
+    let sent = brings(carrier);
+    let found = arrived();
+    assert_eq!(found.keys().copied().collect::<Vec<_>>(), [sent[0].id, sent[1].id]);
+    for (bytes, sent) in found.values().zip(&sent) {
+        assert_eq!(serde_json::from_slice::<Envelope>(bytes).unwrap(), *sent, "it was changed on its way");
+    }
+}
+
+/// Two reports in their order, each once and the first once more.
+fn brings(carrier: &mut dyn Carrier) -> [Envelope; 2] {
     let folder = tempfile::tempdir().unwrap();
     let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
     let spool = Spool::open(&HostDisk, &folder.path().join("spool")).unwrap();
@@ -89,11 +105,8 @@ fn honours_the_contract(carrier: &mut dyn Carrier, arrived: &dyn Fn() -> BTreeMa
     // The agent died before it could forget: it brings the same again.
     spool.add(&first).unwrap();
     deliver(carrier, &spool).unwrap();
-    let found = arrived();
-    assert_eq!(found.keys().copied().collect::<Vec<_>>(), [first.id, second.id]);
-    for (bytes, sent) in found.values().zip([&first, &second]) {
-        assert_eq!(serde_json::from_slice::<Envelope>(bytes).unwrap(), *sent, "it was changed on its way");
-    }
+    assert!(spool.waiting().unwrap().is_empty(), "what was brought again still waits");
+    [first, second]
 }
 
 #[test]
@@ -116,6 +129,37 @@ fn a_console_honours_the_contract() {
         records.map(|found| (found.envelope.id, serde_json::to_vec(&found.envelope).unwrap())).collect()
     };
     honours_the_contract(&mut Console::new(device.clone()), &arrived);
+}
+
+/// A terminal as the kernel has them: it turns line ends into its own, and takes a little at a time.
+#[test]
+fn a_terminal_honours_the_contract() {
+    use std::io::Read as _;
+    let master =
+        rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY).unwrap();
+    rustix::pty::grantpt(&master).unwrap();
+    rustix::pty::unlockpt(&master).unwrap();
+    let name = rustix::pty::ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    // While nobody has it open, there is nothing to read.
+    let kept_open = std::fs::OpenOptions::new().read(true).write(true).open(&name).unwrap();
+    let screen = Arc::new(Mutex::new(Vec::new()));
+    let shown = Arc::clone(&screen);
+    let reader = std::thread::spawn(move || {
+        let (mut master, mut piece) = (std::fs::File::from(master), [0; 512]);
+        while let Ok(count @ 1..) = master.read(&mut piece) {
+            shown.lock().unwrap().extend_from_slice(&piece[..count]);
+        }
+    });
+    let [first, second] = brings(&mut Console::new(name.into()));
+    drop(kept_open);
+    reader.join().unwrap();
+    let screen = screen.lock().unwrap().clone();
+    assert!(screen.windows(2).any(|end| end == b"\r\n"), "it is no terminal");
+    let mut finder = Finder::default();
+    screen.split(|byte| *byte == b'\n').for_each(|line| finder.line(line));
+    let found: BTreeMap<ReportId, Envelope> =
+        finder.records().into_iter().map(|record| (record.envelope.id, record.envelope)).collect();
+    assert_eq!(found.into_values().collect::<Vec<_>>(), [first, second]);
 }
 
 #[test]
@@ -148,62 +192,58 @@ fn a_disk_is_no_console() {
 
 #[test]
 fn an_object_store_honours_the_contract() {
-    if !have(landfall_testkit::ObjectStore::NEEDS) {
-        return;
+    for server in ObjectServer::ALL.into_iter().filter(|server| have(server.needs())) {
+        let store = server.start().unwrap();
+        let authority = store.authority();
+        let location = store.location("fleet");
+        let carrier =
+            |credentials| ObjectStore::new(location.parse().unwrap(), credentials, Some(&authority)).unwrap();
+        let arrived = || reports(store.objects("fleet/reports/n1").unwrap());
+        honours_the_contract(&mut carrier(store.credentials()), &arrived);
+        let (_keeper, envelope) = kept();
+        for credentials in store.wrong_credentials().unwrap() {
+            let refused = carrier(credentials).carry(envelope.id, &serde_json::to_vec(&envelope).unwrap());
+            assert!(matches!(refused, Err(CarryError::Later(_))), "a right may be given: {refused:?}");
+        }
     }
-    let store = landfall_testkit::ObjectStore::start().unwrap();
-    let folder = store.bucket().join("fleet/reports/n1");
-    let authority = store.authority();
-    let carrier = |credentials| {
-        ObjectStore::new(store.location("fleet").parse().unwrap(), credentials, Some(&authority)).unwrap()
-    };
-    honours_the_contract(&mut carrier(store.credentials()), &|| stored(&folder));
-    let (_keeper, envelope) = kept();
-    let refused =
-        carrier(store.wrong_credentials()).carry(envelope.id, &serde_json::to_vec(&envelope).unwrap());
-    assert!(matches!(refused, Err(CarryError::Later(_))), "a right may be given: {refused:?}");
 }
 
 #[test]
 fn events_honour_the_contract_and_say_where_the_report_is() {
-    if !have(landfall_testkit::ObjectStore::NEEDS) {
-        return;
+    for server in ObjectServer::ALL.into_iter().filter(|server| have(server.needs())) {
+        let store = server.start().unwrap();
+        let receiver = FileServer::start().unwrap();
+        let value = "Bearer tok".to_owned();
+        receiver.serve("/events", Serve::Post { header: "authorization", value, refuse: 0 });
+        let folder = tempfile::tempdir().unwrap();
+        let (authority, token) = (folder.path().join("ca.crt"), folder.path().join("token"));
+        std::fs::write(&authority, receiver.authority()).unwrap();
+        std::fs::write(&token, "tok\n").unwrap();
+        // For Azure those that go into the query, which must not stand in an event.
+        let credentials = store.all_credentials().unwrap().pop().unwrap();
+        let bucket =
+            ObjectStore::new(store.location("").parse().unwrap(), credentials, Some(&store.authority()));
+        let url = receiver.url("/events");
+        let mut events = Events::new(&url, Some(&authority), Some(token), Some(bucket.unwrap())).unwrap();
+        let arrived = || {
+            let ids: BTreeSet<ReportId> = receiver.posted().iter().map(|event| announced(event)).collect();
+            let stored = reports(store.objects("reports/n1").unwrap());
+            assert_eq!(ids, stored.keys().copied().collect(), "an event without its report");
+            stored
+        };
+        honours_the_contract(&mut events, &arrived);
     }
-    let store = landfall_testkit::ObjectStore::start().unwrap();
-    let receiver = FileServer::start().unwrap();
-    let value = "Bearer tok".to_owned();
-    receiver.serve("/events", Serve::Post { header: "authorization", value, refuse: 0 });
-    let folder = tempfile::tempdir().unwrap();
-    let (authority, token) = (folder.path().join("ca.crt"), folder.path().join("token"));
-    std::fs::write(&authority, receiver.authority()).unwrap();
-    std::fs::write(&token, "tok\n").unwrap();
-    let bucket =
-        ObjectStore::new(store.location("").parse().unwrap(), store.credentials(), Some(&store.authority()));
-    let mut events =
-        Events::new(&receiver.url("/events"), Some(&authority), Some(token), Some(bucket.unwrap())).unwrap();
-    let reports = store.bucket().join("reports/n1");
-    let arrived = || {
-        let events = receiver.posted();
-        let ids = events.iter().map(|event| {
-            let event: serde_json::Value = serde_json::from_str(event).unwrap();
-            assert_eq!(
-                (&event["specversion"], &event["type"]),
-                (&"1.0".into(), &"dev.landfall.report.v1".into())
-            );
-            assert_eq!(event["data"]["verdict"]["state"], "unknown");
-            let id: ReportId = event["id"].as_str().unwrap().parse().unwrap();
-            let reference = event["dataref"].as_str().unwrap();
-            assert!(
-                reference.starts_with("https://") && reference.ends_with(&format!("/reports/n1/{id}.json"))
-            );
-            id
-        });
-        let ids: std::collections::BTreeSet<ReportId> = ids.collect();
-        let stored = stored(&reports);
-        assert_eq!(ids, stored.keys().copied().collect(), "an event without its report");
-        stored
-    };
-    honours_the_contract(&mut events, &arrived);
+}
+
+/// The report an event is about, if it says where that is.
+fn announced(event: &str) -> ReportId {
+    let event: serde_json::Value = serde_json::from_str(event).unwrap();
+    assert_eq!((&event["specversion"], &event["type"]), (&"1.0".into(), &"dev.landfall.report.v1".into()));
+    assert_eq!(event["data"]["verdict"]["state"], "unknown");
+    let id: ReportId = event["id"].as_str().unwrap().parse().unwrap();
+    let reference = event["dataref"].as_str().unwrap();
+    assert!(reference.starts_with("https://") && reference.ends_with(&format!("/reports/n1/{id}.json")));
+    id
 }
 
 #[test]
@@ -231,6 +271,168 @@ fn nats_honours_the_contract_and_keeps_one_of_each() {
         messages.into_iter().map(|(_, bytes)| (id(&bytes), bytes)).collect()
     };
     honours_the_contract(&mut nats(server.login()), &arrived);
+}
+
+#[test]
+fn a_hub_honours_the_contract_and_its_authority_may_change() {
+    let receiver = FileServer::start().unwrap();
+    let value = "Bearer tok".to_owned();
+    receiver.serve("/api/v1/reports", Serve::Post { header: "authorization", value, refuse: 0 });
+    let folder = tempfile::tempdir().unwrap();
+    let (authority, token) = (folder.path().join("ca.crt"), folder.path().join("token"));
+    std::fs::write(&token, "old\n").unwrap();
+    let other = landfall_pki::Authority::new("another", 2).unwrap();
+    std::fs::write(&authority, other.certificate()).unwrap();
+    let mut hub = Hub::new(&receiver.url(""), Some(&authority), Some(token.clone()), None).unwrap();
+    let (_keeper, envelope) = kept();
+    let bytes = serde_json::to_vec(&envelope).unwrap();
+    let mut refused = |what: &str| {
+        let brought = hub.carry(envelope.id, &bytes);
+        assert!(matches!(brought, Err(CarryError::Later(_))), "{what}: {brought:?}");
+    };
+    refused("a stranger");
+    // Under way the authority is renewed, and then the token.
+    std::fs::write(&authority, "half a fi").unwrap();
+    refused("what cannot be read changes nothing");
+    std::fs::write(&authority, receiver.authority()).unwrap();
+    refused("a token that is not good");
+    std::fs::write(&token, "tok\n").unwrap();
+    let arrived = || {
+        let posted = receiver.posted();
+        let id = |bytes: &str| serde_json::from_str::<Envelope>(bytes).unwrap().id;
+        posted.into_iter().map(|body| (id(&body), body.into_bytes())).collect()
+    };
+    honours_the_contract(&mut hub, &arrived);
+}
+
+#[test]
+fn nats_is_believed_for_an_authority_that_changes() {
+    if !have(NatsServer::NEEDS) {
+        return;
+    }
+    let server = NatsServer::start().unwrap();
+    server.create_stream("REPORTS", "landfall.reports.>").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let authority = folder.path().join("ca.crt");
+    std::fs::write(&authority, landfall_pki::Authority::new("another", 2).unwrap().certificate()).unwrap();
+    let login = Some(server.login());
+    let mut nats = Nats::new(&server.url(), "landfall.reports", Some(&authority), None, login).unwrap();
+    let (_keeper, envelope) = kept();
+    let bytes = serde_json::to_vec(&envelope).unwrap();
+    assert!(nats.carry(envelope.id, &bytes).is_err(), "a stranger");
+    std::fs::copy(server.authority(), &authority).unwrap();
+    nats.carry(envelope.id, &bytes).unwrap();
+}
+
+/// The last report is all a neighbour keeps. Whom it knows is in files on both sides, and so are all the others.
+#[test]
+fn a_neighbour_honours_the_contract_and_certificates_may_change() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).unwrap();
+        folder.path().join(name)
+    };
+    let issue = |authority: &landfall_pki::Authority, node: &str| {
+        let leaf = landfall_pki::Leaf::new(format!("system:node:{node}"), landfall_pki::Purpose::Call);
+        let issued = authority.issue(&leaf.organization("system:nodes")).unwrap();
+        (file("node.crt", &issued.certificate), file("node.key", issued.key.expose()))
+    };
+    let (authority, other) =
+        ["cluster", "another"].map(|name| landfall_pki::Authority::new(name, 2).unwrap()).into();
+    let own = landfall_pki::Leaf::new("agent", landfall_pki::Purpose::Serve).names(["127.0.0.1"]);
+    let own = authority.issue(&own).unwrap();
+    let serve = crate::Serve {
+        address: "127.0.0.1:0".parse().unwrap(),
+        certificate: crate::Pair {
+            certificate: file("own.crt", &own.certificate),
+            key: file("own.key", own.key.expose()),
+        },
+        client_authority: file("ca.crt", authority.certificate()),
+    };
+    let unwritten = crate::keeper::Unwritten::default();
+    let port = crate::serve::Port::open(serve, folder.path(), folder.path(), unwritten).unwrap();
+    let address = port.address();
+    std::thread::spawn(move || port.run());
+    // Nobody is at the first place.
+    let places = [format!("127.0.0.1:{}", landfall_testkit::free_port().unwrap()), address.to_string()];
+    let whom = file("whom.crt", other.certificate());
+    let (certificate, key) = issue(&other, "n1");
+    let mut neighbour = Neighbour::new(&places, &whom, (&certificate, &key)).unwrap();
+    let (_keeper, envelope) = kept();
+    let bytes = serde_json::to_vec(&envelope).unwrap();
+    let mut refused = |what: &str| {
+        let brought = neighbour.carry(envelope.id, &bytes);
+        assert!(matches!(brought, Err(CarryError::Later(_))), "{what}: {brought:?}");
+    };
+    refused("a stranger to us");
+    file("whom.crt", authority.certificate());
+    refused("we are strangers");
+    issue(&authority, "n2");
+    refused("another node");
+    issue(&authority, "n1");
+    let [_, second] = brings(&mut neighbour);
+    let kept = std::fs::read(folder.path().join("neighbours/n1.json")).unwrap();
+    assert_eq!(serde_json::from_slice::<Envelope>(&kept).unwrap(), second);
+}
+
+/// Into a real API server. The object has a place for the verdict and no more.
+#[test]
+fn an_object_of_the_management_cluster_honours_the_contract() {
+    if !have(landfall_testkit::ApiServer::NEEDS) {
+        return;
+    }
+    let server = landfall_testkit::ApiServer::start().unwrap();
+    let schema = serde_json::json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    for object in [
+        serde_json::json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "bootstrapreports.landfall.dev"},
+            "spec": {
+                "group": "landfall.dev", "scope": "Namespaced",
+                "names": {"plural": "bootstrapreports", "singular": "bootstrapreport", "kind": "BootstrapReport"},
+                "versions": [{
+                    "name": "v1alpha1", "served": true, "storage": true, "schema": schema, "subresources": {"status": {}},
+                }],
+            },
+        }),
+        serde_json::json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "n1", "namespace": "default"}}),
+        serde_json::json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "n1"},
+            "rules": [{
+                "apiGroups": ["landfall.dev"], "resources": ["bootstrapreports/status"], "resourceNames": ["n1"],
+                "verbs": ["patch"],
+            }],
+        }),
+        serde_json::json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "n1"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "n1"},
+            "subjects": [{"kind": "ServiceAccount", "name": "n1", "namespace": "default"}],
+        }),
+    ] {
+        server.apply(&object).unwrap();
+    }
+    let object = serde_json::json!({
+        "apiVersion": "landfall.dev/v1alpha1", "kind": "BootstrapReport", "metadata": {"name": "n1", "namespace": "default"},
+    });
+    eventually("the resource to be served", Duration::from_secs(60), || server.apply(&object).ok()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (authority, token) = (folder.path().join("ca.crt"), folder.path().join("token"));
+    std::fs::write(&authority, server.authority().certificate()).unwrap();
+    std::fs::write(&token, server.kubectl(&["create", "token", "n1"]).unwrap()).unwrap();
+    let carrier = |name: &str| BootstrapReport::new(&server.url(), &authority, token.clone(), name).unwrap();
+    // As the right to write may come a moment after it was given.
+    let (_keeper, envelope) = kept();
+    let bytes = serde_json::to_vec(&envelope).unwrap();
+    let mut own = carrier("default/n1");
+    let written = || own.carry(envelope.id, &bytes).ok();
+    eventually("the right to write", Duration::from_secs(60), written).unwrap();
+    let sent = brings(&mut own);
+    let status =
+        server.kubectl(&["get", "bootstrapreport", "n1", "-o", "jsonpath={.status.state} {.status.time}"]);
+    // It was told of the first once more.
+    assert_eq!(status.unwrap(), format!("unknown {}", sent[0].time));
+    let foreign = carrier("default/n2").carry(envelope.id, &bytes);
+    assert!(matches!(foreign, Err(CarryError::Later(_))), "{foreign:?}");
 }
 
 #[test]
@@ -274,6 +476,28 @@ fn what_cannot_be_brought_stays_and_what_is_refused_goes() {
     assert!(!faulty.arrived.lock().unwrap().contains_key(&first.id));
 }
 
+/// The clock of neither boot is set, and the second boot's is behind the first's.
+#[test]
+fn reports_are_brought_in_the_order_they_were_made_and_say_which_boot_they_are_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let spool = Spool::open(&HostDisk, &folder.path().join("spool")).unwrap();
+    let (mut ids, mut numbers) = (Vec::new(), Vec::new());
+    for (boot, second) in [("b1", 900), ("b1", 901), ("b2", 30), ("b2", 31), ("b3", 2)] {
+        // Each time the agent starts anew.
+        let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
+        let at = Timestamp::from_second(second).unwrap();
+        let envelope = keeper.keep(node(boot), report(), at).unwrap();
+        spool.add(envelope).unwrap();
+        ids.push(envelope.id);
+        numbers.push((envelope.boot_number, envelope.sequence));
+    }
+    assert_eq!(spool.waiting().unwrap(), ids);
+    assert_eq!(
+        numbers,
+        [(1, 1), (1, 2), (2, 1), (2, 2), (3, 1)].map(|(boot, sequence)| (Some(boot), sequence))
+    );
+}
+
 #[test]
 fn a_spool_keeps_the_newest() {
     let folder = tempfile::tempdir().unwrap();
@@ -304,6 +528,35 @@ fn the_last_report_outlives_the_process_and_counts_anew_in_each_boot() {
     assert_eq!(keeper.keep(node("b2"), report(), Timestamp::now()).unwrap().sequence, 1);
     let (one, other) = (first.signature.unwrap(), second.signature.unwrap());
     assert_eq!(one.key, other.key, "the key did not outlive the process");
+}
+
+#[test]
+fn that_it_hangs_for_longer_is_no_news_and_a_new_name_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
+    let mut hung = report();
+    hung.verdict.state = landfall_model::report::State::Hung;
+    hung.verdict.title = "`x` has been open for 30 min".to_owned();
+    keeper.keep(node("b1"), hung.clone(), Timestamp::now()).unwrap();
+    hung.verdict.title = "`x` has been open for 31 min".to_owned();
+    assert!(!keeper.is_news(&node("b1"), &hung));
+    hung.verdict.phase = Some(landfall_model::Phase::Join);
+    assert!(keeper.is_news(&node("b1"), &hung));
+    let renamed = NodeIdentity { hostname: "n2".to_owned(), ..node("b1") };
+    keeper.keep(node("b1"), hung.clone(), Timestamp::now()).unwrap();
+    assert!(keeper.is_news(&renamed, &hung), "cloud-init has given it its name");
+}
+
+#[test]
+fn only_those_to_whom_it_costs_little_are_told_again() {
+    let hub = Hub::new("http://127.0.0.1:1", None, None, None).unwrap();
+    assert_eq!(hub.beats(), Some(1));
+    let folder = tempfile::tempdir().unwrap();
+    let quiet: [Box<dyn Carrier>; 2] = [
+        Box::new(Folder::new(folder.path().to_owned())),
+        Box::new(Console::new(folder.path().join("ttyS0"))),
+    ];
+    assert!(quiet.iter().all(|carrier| carrier.beats().is_none()));
 }
 
 #[test]

@@ -1,0 +1,424 @@
+//! The logs behind a failure: when the verdict turns to failed or hung, one bundle is made and brought to the hub, so that its
+//! pages have them before the machine is gone.
+//!
+//! It is told of every report like any carrier, and most it has nothing to bring for. The bundle is made by a process of its
+//! own, so that the agent does not grow by it, and lies on the disk until the hub has it.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use hyper::Method;
+use landfall_fetch::{Algorithm, Hasher};
+use landfall_model::envelope::{Envelope, ReportId};
+use landfall_model::report::State;
+use landfall_steps::durable::{self, Access, Disk as _, HostDisk};
+use rustix::process::{Pid, setpriority_process};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Runtime;
+
+use super::line::{Errand, HubError, Line, PushError, Sent};
+use super::{Carrier, CarryError, runtime};
+use crate::keeper::{KeepError, signing_key};
+
+/// The folder below the state folder; one bundle at a time is in it.
+const FOLDER: &str = "bundle";
+const SUFFIX: &str = ".tar.gz";
+/// What was brought, so that it is not brought again.
+const BROUGHT: &str = "brought.json";
+/// What the process that makes a bundle says.
+const SAID: &str = "making.log";
+/// Packed. A machine's bundle has a few megabytes; what is larger is for `landfall gather`.
+const MAX_BUNDLE: u64 = 64 << 20;
+/// What must be free on the disk beside it: a machine in trouble may be in trouble for that.
+const MIN_FREE: u64 = 256 << 20;
+/// A cause that comes and goes is a failure once; causes that follow each other have an end too.
+const MAX_FAILURES: usize = 4;
+/// What is collected has deadlines of its own; this is for what hangs all the same.
+const MAKING_LIMIT: Duration = Duration::from_mins(10);
+/// How often it is looked whether the bundle is made.
+const LOOK: Duration = Duration::from_millis(250);
+/// The least urgent of all.
+const PRIORITY: i32 = 19;
+/// For the answer; a line thinner than the second is none for a bundle.
+const PATIENCE: Duration = Duration::from_secs(60);
+const THINNEST_LINE: u64 = 64 << 10;
+/// What is signed begins with this, so that it is the signature of nothing else.
+const SIGNED: &str = "landfall-bundle-v1";
+const MAX_BROUGHT: u64 = 64 << 10;
+/// Bytes of a program's last words that are shown.
+const MAX_WORDS: usize = 400;
+
+/// Bundles for a hub.
+#[expect(missing_debug_implementations, reason = "holds the way to a token")]
+pub struct Bundle {
+    line: Line,
+    maker: Maker,
+    state: PathBuf,
+    runtime: Runtime,
+}
+
+/// Who makes a bundle, and of what.
+#[derive(Clone, Debug)]
+pub struct Maker {
+    /// This program, whatever became of its file: `/proc/self/exe`.
+    pub program: PathBuf,
+    pub root: PathBuf,
+}
+
+/// The failures of one boot whose bundles were brought, or will never be.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Brought {
+    boot: Option<String>,
+    failures: Vec<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum BundleError {
+    #[error("this is no report in its envelope")]
+    Envelope(#[source] serde_json::Error),
+    #[error("no hub knows a node by the name `{0}`")]
+    Name(String),
+    #[error("cannot use `{}`", path.display())]
+    File {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot remember what was brought")]
+    Remember(#[source] durable::Error),
+    #[error("cannot sign the bundle")]
+    Sign(#[source] KeepError),
+    #[error("the disk has less than {} MiB to spare", (MIN_FREE + MAX_BUNDLE) >> 20)]
+    NoRoom,
+    #[error("no bundle was made: {0}")]
+    NotMade(String),
+    #[error("no bundle was made within {} s", MAKING_LIMIT.as_secs())]
+    Hung,
+    #[error("the bundle is larger than {} MiB", MAX_BUNDLE >> 20)]
+    TooLarge,
+}
+
+// === impl Bundle ===
+
+impl Bundle {
+    /// To a hub as reports go there: `authority` tells whom to trust, a token or a client certificate who we are. `state` is
+    /// the agent's own folder, with the key that signs its reports.
+    pub fn new(
+        address: &str,
+        authority: Option<&Path>,
+        token: Option<PathBuf>,
+        certificate: Option<(&Path, &Path)>,
+        maker: Maker,
+        state: PathBuf,
+    ) -> Result<Self, HubError> {
+        let line = Line::new(address, authority, token, certificate)?;
+        Ok(Self { line, maker, state, runtime: runtime().map_err(HubError::Network)? })
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.state.join(FOLDER)
+    }
+
+    /// Makes sure that there is a whole bundle for this report, and says where.
+    fn made(&self, id: ReportId) -> Result<PathBuf, BundleError> {
+        let folder = self.folder();
+        let path = folder.join(format!("{id}{SUFFIX}"));
+        if path.exists() {
+            return Ok(path);
+        }
+        durable::create_dir(&HostDisk, &folder, Access::PRIVATE_DIR).map_err(BundleError::Remember)?;
+        // Of a report that was given up, or of a process that was killed.
+        for name in HostDisk.names(&folder).map_err(failed(&folder))? {
+            if name.to_string_lossy().contains(SUFFIX) {
+                std::fs::remove_file(folder.join(&name)).map_err(failed(&folder))?;
+            }
+        }
+        let free = rustix::fs::statvfs(&folder).map_err(|error| failed(&folder)(error.into()))?;
+        if free.f_bavail.saturating_mul(free.f_frsize) < MIN_FREE + MAX_BUNDLE {
+            return Err(BundleError::NoRoom);
+        }
+        let part = folder.join(format!("{id}{SUFFIX}.part"));
+        let made = self.maker.make(&part, &folder.join(SAID));
+        let kept = made.and_then(|()| {
+            File::open(&part).and_then(|file| file.sync_all()).map_err(failed(&part))?;
+            std::fs::rename(&part, &path).map_err(failed(&path))
+        });
+        if kept.is_err() {
+            let _ = std::fs::remove_file(&part);
+        }
+        kept.map(|()| path)
+    }
+
+    fn send(&self, node: &str, path: &Path) -> Result<(), CarryError> {
+        let later = |error: BundleError| CarryError::Later(Box::new(error));
+        let (digest, length) = hash(path).map_err(failed(path)).map_err(later)?;
+        let key = signing_key(&HostDisk, &self.state).map_err(BundleError::Sign).map_err(later)?;
+        let signature = BASE64.encode(key.sign(format!("{SIGNED}\n{node}\n{digest}").as_bytes()));
+        let errand = Errand {
+            method: Method::PUT,
+            path: &format!("/api/v1/nodes/{node}/bundles/{digest}"),
+            kind: "application/gzip",
+            header: Some(("landfall-signature", signature)),
+            body: Sent::File(path, length),
+            patience: PATIENCE + Duration::from_secs(length / THINNEST_LINE),
+        };
+        self.runtime.block_on(self.line.run(&errand)).map_err(PushError::judged)
+    }
+
+    fn brought(&self) -> Brought {
+        let read = HostDisk.read(&self.folder().join(BROUGHT), MAX_BROUGHT).ok();
+        // What cannot be read costs one bundle more.
+        read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    }
+
+    /// The bundle of this report is not brought again.
+    fn remember(&self, brought: &Brought, path: Option<&Path>) -> Result<(), BundleError> {
+        durable::create_dir(&HostDisk, &self.folder(), Access::PRIVATE_DIR).map_err(BundleError::Remember)?;
+        let bytes = serde_json::to_vec(brought).map_err(BundleError::Envelope)?;
+        durable::write(&HostDisk, &self.folder().join(BROUGHT), &bytes, Access::PRIVATE)
+            .map_err(BundleError::Remember)?;
+        path.map_or(Ok(()), |path| std::fs::remove_file(path).map_err(failed(path)))
+    }
+}
+
+impl Carrier for Bundle {
+    fn name(&self) -> &'static str {
+        "bundle"
+    }
+
+    fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
+        let never = |error: BundleError| CarryError::Never(Box::new(error));
+        let envelope: Envelope =
+            serde_json::from_slice(envelope).map_err(|error| never(BundleError::Envelope(error)))?;
+        let Some(failure) = failure(&envelope) else { return Ok(()) };
+        let mut brought = self.brought();
+        if !brought.add(&envelope, failure) {
+            return Ok(());
+        }
+        let node = &envelope.node.hostname;
+        if !is_name(node) {
+            return Err(never(BundleError::Name(node.clone())));
+        }
+        let path = match self.made(id) {
+            Ok(path) => path,
+            // These may have another end next time; what did not work out is not made again and again.
+            Err(error @ (BundleError::NoRoom | BundleError::File { .. } | BundleError::Remember(_))) => {
+                return Err(CarryError::Later(Box::new(error)));
+            }
+            Err(error) => {
+                self.remember(&brought, None).map_err(|error| CarryError::Later(Box::new(error)))?;
+                return Err(never(error));
+            }
+        };
+        let sent = self.send(node, &path);
+        if !matches!(sent, Err(CarryError::Later(_))) {
+            let remembered = self.remember(&brought, Some(&path));
+            remembered.map_err(|error| CarryError::Later(Box::new(error)))?;
+        }
+        sent
+    }
+}
+
+/// What a node that is in trouble is in trouble for.
+fn failure(envelope: &Envelope) -> Option<String> {
+    let verdict = &envelope.report.verdict;
+    let cause = || verdict.cause.as_ref().map(ToString::to_string);
+    matches!(verdict.state, State::Failed | State::Hung)
+        .then(|| cause().unwrap_or_else(|| verdict.state.name().to_owned()))
+}
+
+/// A name that can stand in the address of a node's bundles.
+fn is_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    name.bytes().all(plain) && name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
+}
+
+fn hash(path: &Path) -> io::Result<(String, u64)> {
+    let (mut file, mut hasher, mut length) = (File::open(path)?, Hasher::new(Algorithm::Sha256), 0);
+    let mut piece = vec![0; 64 << 10];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok((hasher.finish().hex().to_owned(), length)),
+            count => {
+                hasher.add(&piece[..count]);
+                length += count as u64;
+            }
+        }
+    }
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> BundleError {
+    move |source| BundleError::File { path: path.to_owned(), source }
+}
+
+// === impl Brought ===
+
+impl Brought {
+    /// Whether this failure is the first of its kind in this boot.
+    fn add(&mut self, envelope: &Envelope, failure: String) -> bool {
+        if self.boot != envelope.node.boot_id {
+            *self = Self { boot: envelope.node.boot_id.clone(), failures: Vec::new() };
+        }
+        let new = !self.failures.contains(&failure) && self.failures.len() < MAX_FAILURES;
+        if new {
+            self.failures.push(failure);
+        }
+        new
+    }
+}
+
+// === impl Maker ===
+
+impl Maker {
+    fn make(&self, to: &Path, said: &Path) -> Result<(), BundleError> {
+        let words = File::create(said).map_err(failed(said))?;
+        let mut child = Command::new(&self.program)
+            .args(["agent", "--once", "--format", "gzip", "--root"])
+            .arg(&self.root)
+            .arg("-o")
+            .arg(to)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(words)
+            .spawn()
+            .map_err(failed(&self.program))?;
+        if let Some(id) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+            // It would do its work all the same.
+            let _ = setpriority_process(Some(id), PRIORITY);
+        }
+        let made = watch(&mut child, to);
+        if made.is_err() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        made.and_then(|good| if good { Ok(()) } else { Err(BundleError::NotMade(last_words(said))) })
+    }
+}
+
+/// Waits for the end of the process, and for no bundle that is too large.
+fn watch(child: &mut Child, to: &Path) -> Result<bool, BundleError> {
+    let until = Instant::now() + MAKING_LIMIT;
+    loop {
+        let ended = child.try_wait().map_err(failed(to))?;
+        let length = std::fs::metadata(to).map_or(0, |metadata| metadata.len());
+        if length > MAX_BUNDLE {
+            return Err(BundleError::TooLarge);
+        }
+        if let Some(status) = ended {
+            return Ok(status.success());
+        }
+        if Instant::now() >= until {
+            return Err(BundleError::Hung);
+        }
+        thread::park_timeout(LOOK);
+    }
+}
+
+fn last_words(path: &Path) -> String {
+    let said = HostDisk.read(path, MAX_BROUGHT).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let line = said.lines().rfind(|line| line.starts_with("error")).or(said.lines().last()).unwrap_or("");
+    line.chars().filter(|c| !c.is_control()).take(MAX_WORDS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use jiff::Timestamp;
+    use landfall_diagnose::{Engine, RuleSet};
+    use landfall_model::Cause;
+    use landfall_model::identity::NodeIdentity;
+    use landfall_testkit::free_port;
+
+    use super::*;
+    use crate::keeper::Keeper;
+
+    /// A report of a node that failed for this.
+    fn report(keeper: &mut Keeper<'_>, boot: &str, cause: &str) -> Envelope {
+        let mut report = Engine::new(RuleSet::embedded().unwrap()).unwrap().open().finish();
+        report.verdict.state = State::Failed;
+        report.verdict.cause = Some(Cause::new(cause).unwrap());
+        let node = NodeIdentity {
+            hostname: "n1".to_owned(),
+            machine_id: None,
+            boot_id: Some(boot.to_owned()),
+            os: None,
+            architecture: None,
+            provider_id: None,
+        };
+        keeper.keep(node, report, Timestamp::now()).unwrap().clone()
+    }
+
+    /// A program in the place of ours that notes that it ran.
+    fn maker(folder: &Path, script: &str) -> Maker {
+        let program = folder.join("maker");
+        std::fs::write(&program, format!("#!/bin/sh\necho made >>{}/ran\n{script}\n", folder.display()))
+            .unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        Maker { program, root: "/".into() }
+    }
+
+    fn ran(folder: &Path) -> usize {
+        std::fs::read_to_string(folder.join("ran")).unwrap_or_default().lines().count()
+    }
+
+    #[test]
+    fn a_bundle_that_is_not_brought_yet_is_not_made_again_and_one_that_cannot_be_made_is_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
+        let failed = report(&mut keeper, "b1", "swap-enabled");
+        let bytes = serde_json::to_vec(&failed).unwrap();
+        // Nobody listens there.
+        let address = format!("http://127.0.0.1:{}", free_port().unwrap());
+        let bundle = |script: &str| {
+            let maker = maker(folder.path(), script);
+            Bundle::new(&address, None, None, None, maker, folder.path().to_owned()).unwrap()
+        };
+        // The seventh word is the name of the file.
+        let mut good = bundle("echo bundle >\"$8\"");
+        for _ in 0..2 {
+            let carried = good.carry(failed.id, &bytes);
+            assert!(matches!(carried, Err(CarryError::Later(_))), "{carried:?}");
+        }
+        assert_eq!(ran(folder.path()), 1);
+        let kept = folder.path().join(FOLDER).join(format!("{}{SUFFIX}", failed.id));
+        assert_eq!(std::fs::read(kept).unwrap(), b"bundle\n");
+        // Another failure takes its place; one that cannot be made is not tried again.
+        let second = report(&mut keeper, "b1", "clock-skew");
+        let bytes = serde_json::to_vec(&second).unwrap();
+        let mut bad = bundle("echo 'error: no way' >&2; exit 1");
+        let carried = bad.carry(second.id, &bytes);
+        let Err(CarryError::Never(error)) = carried else { panic!("{carried:?}") };
+        assert!(error.to_string().contains("no way"), "{error}");
+        assert_eq!(ran(folder.path()), 2);
+        bad.carry(second.id, &bytes).unwrap();
+        assert_eq!(ran(folder.path()), 2, "it was tried again");
+        let left = std::fs::read_dir(folder.path().join(FOLDER)).unwrap().flatten();
+        let left: Vec<_> = left.filter(|entry| entry.path().to_string_lossy().contains(SUFFIX)).collect();
+        assert!(left.is_empty(), "{left:?}");
+    }
+
+    #[test]
+    fn each_failure_of_a_boot_counts_once_and_there_is_an_end_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
+        let mut brought = Brought::default();
+        let mut add = |boot: &str, cause: &str| {
+            let envelope = report(&mut keeper, boot, cause);
+            brought.add(&envelope, failure(&envelope).unwrap())
+        };
+        assert!(add("b1", "a") && !add("b1", "a") && add("b1", "b"));
+        assert!(add("b2", "a"), "another boot");
+        assert!(add("b2", "b") && add("b2", "c") && add("b2", "d") && !add("b2", "e"));
+        let mut fine = report(&mut keeper, "b1", "a");
+        fine.report.verdict.state = State::Running;
+        assert_eq!(failure(&fine), None);
+    }
+}

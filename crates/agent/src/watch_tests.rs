@@ -1,0 +1,207 @@
+//! Machines made of a few files: what is made of what the agent sees for itself, and of what it no longer hears.
+
+use std::fs;
+use std::path::Path;
+use std::sync::LazyLock;
+
+use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
+use landfall_diagnose::{Engine, RuleSet};
+use landfall_evidence::collect::Host;
+use landfall_model::Phase;
+use landfall_model::report::{PhaseOutcome, Report, State};
+
+use crate::milestones::FILES;
+use crate::units::{Change, UnitState};
+use crate::watch::Watch;
+
+const OUTPUT: &str = "/var/log/cloud-init-output.log";
+
+fn engine() -> &'static Engine {
+    static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(RuleSet::embedded().unwrap()).unwrap());
+    &ENGINE
+}
+
+struct Machine {
+    root: tempfile::TempDir,
+    watch: Watch<'static>,
+}
+
+impl Machine {
+    fn with(files: &[(&str, &str)]) -> Self {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            write(root.path(), path, text);
+        }
+        let watch = Watch::new(engine(), Host::at(root.path()).unwrap());
+        Self { root, watch }
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        write(self.root.path(), path, text);
+    }
+
+    fn report(&mut self) -> Report {
+        self.watch.read();
+        self.watch.report().unwrap()
+    }
+
+    fn unit(&mut self, unit: &str, at: Timestamp, active: &str, sub: &str, result: &str) {
+        let state = UnitState {
+            active: active.to_owned(),
+            sub: sub.to_owned(),
+            result: result.to_owned(),
+            status: i64::from(result != "success"),
+            restarts: 0,
+        };
+        self.watch.changed(&Change { at, unit: format!("{unit}.service"), state });
+    }
+}
+
+fn write(root: &Path, path: &str, text: &str) {
+    let path = root.join(path.trim_start_matches('/'));
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+fn ago(seconds: i64) -> Timestamp {
+    Timestamp::now() - SignedDuration::from_secs(seconds)
+}
+
+/// The line with which cloud-init's last stage begins.
+fn last_stage(begun: Timestamp) -> String {
+    let begun = begun.to_zoned(TimeZone::UTC).strftime("%a, %d %b %Y %H:%M:%S %z").to_string();
+    format!("Cloud-init v. 24.1 running 'modules:final' at {begun}. Up 21.10 seconds.\n")
+}
+
+fn cause(report: &Report) -> Option<&str> {
+    report.verdict.cause.as_ref().map(landfall_model::Cause::as_str)
+}
+
+fn outcome(report: &Report, phase: Phase) -> Option<PhaseOutcome> {
+    report.timeline.iter().find(|entry| entry.phase == phase).map(|entry| entry.outcome)
+}
+
+#[test]
+fn every_file_that_is_looked_for_means_something() {
+    for path in FILES {
+        let mut machine = Machine::with(&[(path, "")]);
+        let report = machine.report();
+        assert!(!report.timeline.is_empty(), "{path} moves nothing");
+        assert_eq!(cause(&report), None, "{path}");
+        assert!(!matches!(report.verdict.state, State::Failed | State::Hung), "{path}");
+        assert_eq!(
+            report.sources.iter().map(|source| source.name.as_str()).collect::<Vec<_>>(),
+            ["journal", "milestones"]
+        );
+    }
+}
+
+/// An image that holds back what its scripts print until they end.
+#[test]
+fn a_join_of_which_no_log_tells_is_seen_by_its_files_and_units() {
+    let mut machine = Machine::with(&[]);
+    machine.unit("cloud-final", ago(40), "activating", "start", "success");
+    machine.unit("containerd", ago(39), "active", "running", "success");
+    let report = machine.report();
+    assert_eq!((report.verdict.state, report.verdict.phase), (State::Running, Some(Phase::CloudInit)));
+    assert_eq!(outcome(&report, Phase::Runtime), Some(PhaseOutcome::Ok));
+
+    machine.write("/run/kubeadm/kubeadm-join-config.yaml", "");
+    machine.write("/etc/kubernetes/bootstrap-kubelet.conf", "");
+    let report = machine.report();
+    assert_eq!((report.verdict.state, report.verdict.phase), (State::Running, Some(Phase::Kubelet)));
+    assert_eq!(outcome(&report, Phase::Join), Some(PhaseOutcome::Open));
+
+    machine.write("/var/lib/kubelet/config.yaml", "");
+    machine.write("/var/lib/kubelet/pki/kubelet-client-current.pem", "");
+    machine.write("/run/cluster-api/placeholder", "");
+    machine.write("/run/cluster-api/bootstrap-success.complete", "success\n");
+    machine.write("/var/lib/cloud/instance/boot-finished", "");
+    machine.unit("cloud-final", Timestamp::now(), "active", "exited", "success");
+    let report = machine.report();
+    // Not registered yet: nothing is wrong, and nothing is over.
+    assert_eq!((report.verdict.state, cause(&report)), (State::Running, None));
+    assert_eq!(outcome(&report, Phase::CloudInit), Some(PhaseOutcome::Ok));
+    assert_eq!(outcome(&report, Phase::Join), Some(PhaseOutcome::Ok));
+
+    let now = Timestamp::now();
+    machine.write(OUTPUT, &format!("{now} n1 kubelet[7]: \"Successfully registered node\" node=\"n1\"\n"));
+    let report = machine.report();
+    assert_eq!((report.verdict.state, cause(&report)), (State::Succeeded, None));
+}
+
+#[test]
+fn a_success_that_nobody_noted_is_a_failure() {
+    let mut machine = Machine::with(&[
+        ("/run/cluster-api/placeholder", ""),
+        ("/run/kubeadm/kubeadm-join-config.yaml", ""),
+        ("/var/lib/cloud/instance/boot-finished", ""),
+    ]);
+    let report = machine.report();
+    assert_eq!((report.verdict.state, cause(&report)), (State::Failed, Some("kubeadm-failed-silently")));
+    // A log that says more is believed before it.
+    machine.write(OUTPUT, "\t[ERROR Swap]: running with swap on is not supported. Please disable swap\n");
+    assert_eq!(cause(&machine.report()), Some("swap-enabled"));
+}
+
+#[test]
+fn units_tell_how_they_ended() {
+    let mut machine = Machine::with(&[]);
+    machine.unit("kubeadm", ago(60), "activating", "start", "success");
+    assert_eq!(machine.report().verdict.state, State::Running);
+    machine.unit("kubeadm", ago(30), "failed", "failed", "exit-code");
+    let report = machine.report();
+    assert_eq!(report.verdict.title, "`kubeadm` failed, but the logs do not say why");
+    assert_eq!(outcome(&report, Phase::Join), Some(PhaseOutcome::Failed));
+
+    // A kubelet that has no configuration yet is started over and over on every healthy machine.
+    let mut machine = Machine::with(&[]);
+    machine.unit("cloud-final", ago(60), "activating", "start", "success");
+    machine.unit("kubelet", ago(50), "activating", "auto-restart", "exit-code");
+    let report = machine.report();
+    assert_eq!((report.verdict.state, cause(&report)), (State::Running, None));
+}
+
+#[test]
+fn a_machine_that_says_nothing_more_is_found_to_hang() {
+    let up = ("/proc/uptime", "7200.00 1.00\n");
+    let log = |seconds| last_stage(ago(seconds));
+    for (begun, expected) in [(31 * 60, State::Hung), (5 * 60, State::Running)] {
+        let mut machine = Machine::with(&[up, (OUTPUT, &log(begun))]);
+        assert_eq!(machine.report().verdict.state, expected, "{begun} s");
+        assert!(!machine.watch.read(), "nothing was said since");
+        assert_eq!(machine.watch.report().unwrap().verdict.state, expected, "{begun} s");
+    }
+    // Lines of another time, or a clock that was set since: the silence since they were read is what counts.
+    for up in [("/proc/uptime", "60.00 1.00\n"), ("/etc/hostname", "n1\n")] {
+        let mut machine = Machine::with(&[up, (OUTPUT, &log(31 * 60))]);
+        assert_eq!(machine.report().verdict.state, State::Running);
+    }
+    // Who is up, is up.
+    let joined = format!("{}{} n1 kubelet[7]: Successfully registered node n1\n", log(3600), ago(3500));
+    let mut machine = Machine::with(&[up, (OUTPUT, &joined)]);
+    assert_eq!(machine.report().verdict.state, State::Succeeded);
+}
+
+#[test]
+fn the_machine_s_own_secrets_leave_in_no_report() {
+    const CANARY: &str = "canary bird 4711";
+    const LATER: &str = "another-canary-0815";
+    let mut machine =
+        Machine::with(&[("/var/lib/cloud/instance/user-data.txt", "password: canary bird 4711\n")]);
+    let line = format!("[ERROR Swap]: running with swap on is not supported ({CANARY} {LATER})\n");
+    machine.write(OUTPUT, &line);
+    let shown = |machine: &mut Machine| serde_json::to_string(&machine.report()).unwrap();
+    let before = shown(&mut machine);
+    assert!(
+        before.contains("swap-enabled") && before.contains(LATER) && !before.contains(CANARY),
+        "{before}"
+    );
+    // It is learnt when it comes, and not forgotten when it goes.
+    machine.write("/run/kubeadm/kubeadm-join-config.yaml", &format!("password: {LATER}\n"));
+    let after = shown(&mut machine);
+    assert!(!after.contains(LATER) && !after.contains(CANARY), "{after}");
+    fs::remove_file(machine.root.path().join("run/kubeadm/kubeadm-join-config.yaml")).unwrap();
+    assert!(!shown(&mut machine).contains(LATER));
+}
