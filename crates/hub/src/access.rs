@@ -21,6 +21,9 @@ const VIEWERS: &str = "landfall:viewers";
 const NODES: &str = "system:nodes";
 const NODE_PREFIX: &str = "system:node:";
 
+/// What machines are called before somebody gives them a name. Of those that share a token, many are.
+const NAMELESS: [&str; 3] = ["localhost", "localhost.localdomain", "unknown"];
+
 /// How callers are recognised.
 #[derive(Default)]
 pub(crate) struct Access {
@@ -66,6 +69,12 @@ pub(crate) enum Caller {
     /// Reached us over loopback, where nothing is asked.
     Anyone,
     Node(NodeName),
+    /// One of many machines that share a token; which one, only its key tells.
+    Nodes {
+        prefix: String,
+        /// Of the token.
+        token: [u8; 32],
+    },
     Viewer(String),
     Operator(String),
 }
@@ -76,6 +85,8 @@ pub(crate) enum Wish<'a> {
     See,
     /// Speak as this node.
     Report(&'a NodeName),
+    /// Speak as this node, and prove it by its key.
+    Enrol(&'a NodeName),
     /// Make tokens, have things forgotten.
     Operate,
 }
@@ -96,6 +107,15 @@ pub(crate) enum Denied {
     NotAllowed,
     #[error("node `{caller}` may not report as `{claimed}`")]
     OtherNode { caller: String, claimed: String },
+    #[error("this token is for nodes whose names begin with `{prefix}`, not for `{claimed}`")]
+    OtherPrefix { prefix: String, claimed: String },
+    #[error("`{0}` is what machines are called that have no name yet; the report that follows will tell it")]
+    Nameless(String),
+    #[error(
+        "many nodes share this token: a bundle is sent by its digest, after the node's first report, and signed with the same \
+         key (`landfall-signature`); anything else needs a token of the node's own"
+    )]
+    Unproven,
 }
 
 // === impl Access ===
@@ -122,6 +142,7 @@ impl Access {
                 Holder::Node(name) => {
                     NodeName::new(name).map(Caller::Node).map_err(|_| Denied::Token(TokenError::Name))
                 }
+                Holder::Nodes(prefix) => Ok(Caller::Nodes { prefix, token: TokenKey::fingerprint(token) }),
                 Holder::Viewer(name) => Ok(Caller::Viewer(name)),
                 Holder::Operator(name) => Ok(Caller::Operator(name)),
             };
@@ -149,7 +170,11 @@ impl Caller {
             (Self::Node(own), Wish::Report(claimed)) => {
                 Err(Denied::OtherNode { caller: own.to_string(), claimed: claimed.to_string() })
             }
-            (Self::Viewer(_) | Self::Node(_), _) => Err(Denied::NotAllowed),
+            (Self::Nodes { prefix, .. }, Wish::Enrol(claimed)) => may_enrol(prefix, claimed),
+            (Self::Nodes { prefix, .. }, Wish::Report(claimed)) => {
+                may_enrol(prefix, claimed).and(Err(Denied::Unproven))
+            }
+            (Self::Viewer(_) | Self::Node(_) | Self::Nodes { .. }, _) => Err(Denied::NotAllowed),
         }
     }
 }
@@ -182,8 +207,23 @@ impl Network {
     }
 }
 
+/// Whether a token for names that begin so is good for this one.
+fn may_enrol(prefix: &str, claimed: &NodeName) -> Result<(), Denied> {
+    let name = claimed.as_str();
+    // The cluster's name may stand before it.
+    let ends =
+        |none: &str| name.strip_suffix(none).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
+    if !name.starts_with(prefix) {
+        Err(Denied::OtherPrefix { prefix: prefix.to_owned(), claimed: claimed.to_string() })
+    } else if NAMELESS.into_iter().any(ends) {
+        Err(Denied::Nameless(claimed.to_string()))
+    } else {
+        Ok(())
+    }
+}
+
 /// Whether a `Host` header names this machine by loopback.
-fn is_loopback_name(host: &str) -> bool {
+pub(crate) fn is_loopback_name(host: &str) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _)) => address,
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),

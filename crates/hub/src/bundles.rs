@@ -15,7 +15,7 @@ use crate::name::NodeName;
 use crate::objects::{ObjectError, Objects};
 
 /// What all files of a bundle may be together, unpacked: far more than collectors put in.
-const MAX_UNPACKED: u64 = 8 << 30;
+pub(crate) const MAX_UNPACKED: u64 = 8 << 30;
 /// Lines longer than this are cut: a page must stay a page.
 const MAX_LINE: usize = 4096;
 /// Lines on one page.
@@ -193,7 +193,7 @@ pub(crate) fn lines(reader: impl Read, query: &LogQuery) -> Result<LogPage, Bund
             return Ok(ControlFlow::Continue(()));
         }
         let mut content = BufReader::new(content);
-        let packed = content.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+        let packed = is_packed(&mut content)?;
         let mut content: Box<dyn Read> =
             if packed { Box::new(MultiGzDecoder::new(content)) } else { Box::new(content) };
         let mut content = BufReader::new((&mut *content).take(MAX_UNPACKED));
@@ -214,8 +214,13 @@ pub(crate) fn lines(reader: impl Read, query: &LogQuery) -> Result<LogPage, Bund
     Ok(page)
 }
 
+/// Whether a file of a bundle is packed once more: the journal of all units is.
+pub(crate) fn is_packed(content: &mut impl io::BufRead) -> io::Result<bool> {
+    Ok(content.fill_buf()?.starts_with(&[0x1f, 0x8b]))
+}
+
 /// One line without its end, cut where it is too long; the rest of a long line is skipped.
-fn next_line(reader: &mut impl io::BufRead) -> io::Result<Option<String>> {
+pub(crate) fn next_line(reader: &mut impl io::BufRead) -> io::Result<Option<String>> {
     let mut line = Vec::new();
     if reader.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)? == 0 {
         return Ok(None);
@@ -242,9 +247,10 @@ fn skip_line(reader: &mut impl io::BufRead) -> io::Result<()> {
 }
 
 /// What is done with a file: given are its path, its record and its content.
-type Visit<'a> = dyn FnMut(&str, &bundle::Record, &mut dyn Read) -> io::Result<ControlFlow<()>> + 'a;
+pub(crate) type Visit<'a> =
+    dyn FnMut(&str, &bundle::Record, &mut dyn Read) -> io::Result<ControlFlow<()>> + 'a;
 
-fn walk(reader: impl Read, visit: &mut Visit<'_>) -> Result<(), BundleError> {
+pub(crate) fn walk(reader: impl Read, visit: &mut Visit<'_>) -> Result<(), BundleError> {
     bundle::walk(reader, MAX_UNPACKED, &mut |_, record, content| match record {
         Some(record) => visit(&record.item.path, &record, content),
         None => Ok(ControlFlow::Continue(())),

@@ -1,4 +1,4 @@
-//! Asking a hub, for `landfall status`: one request, one answer, both bounded.
+//! Asking a hub, for `landfall status` and `landfall hub forget`: one request, one answer, both bounded.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::Request;
 use hyper::client::conn::http1;
+use hyper::{Method, Request};
 use hyper_util::rt::TokioIo;
+use landfall_fetch::machine_authorities;
 use landfall_model::Secret;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -17,6 +18,8 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+
+use crate::access::is_loopback_name;
 
 /// How long a hub may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -39,6 +42,8 @@ pub struct Client {
 pub enum ClientError {
     #[error("`{0}` is no address of a hub: `http://HOST:PORT` or `https://HOST[:PORT]`")]
     Address(String),
+    #[error("a token is not sent to `{0}` in the clear: `https://HOST[:PORT]`, or this machine")]
+    Clear(String),
     #[error("cannot read the certificate authority `{}`", path.display())]
     Authority { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("cannot reach the hub at {host}:{port}")]
@@ -70,38 +75,52 @@ impl Client {
         };
         let host = uri.host().ok_or_else(invalid)?.to_owned();
         let port = uri.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
+        if token.is_some() && !encrypted && !is_loopback_name(&host) {
+            return Err(ClientError::Clear(address.to_owned()));
+        }
         Ok(Self { encrypted, host, port, authority, token })
     }
 
     /// The body of a good answer to a GET of this path.
     pub async fn get(&self, path: &str) -> Result<Bytes, ClientError> {
-        tokio::time::timeout(PATIENCE, self.ask(path)).await.map_err(|_| ClientError::Late)?
+        self.in_time(Method::GET, path).await
     }
 
-    async fn ask(&self, path: &str) -> Result<Bytes, ClientError> {
+    /// Has what is at this path forgotten.
+    pub async fn delete(&self, path: &str) -> Result<(), ClientError> {
+        self.in_time(Method::DELETE, path).await.map(drop)
+    }
+
+    async fn in_time(&self, method: Method, path: &str) -> Result<Bytes, ClientError> {
+        tokio::time::timeout(PATIENCE, self.ask(method, path)).await.map_err(|_| ClientError::Late)?
+    }
+
+    async fn ask(&self, method: Method, path: &str) -> Result<Bytes, ClientError> {
         let bare = self.host.trim_start_matches('[').trim_end_matches(']');
         let stream =
             TcpStream::connect((bare, self.port)).await.map_err(|source| self.unreachable(source))?;
         if !self.encrypted {
-            return self.converse(stream, path).await;
+            return self.converse(stream, method, path).await;
         }
         let invalid = |_| self.unreachable(io::Error::other("the name cannot be in a certificate"));
         let name = ServerName::try_from(bare.to_owned()).map_err(invalid)?;
         let connector = TlsConnector::from(Arc::new(self.tls()?));
         let stream = connector.connect(name, stream).await.map_err(|source| self.unreachable(source))?;
-        self.converse(stream, path).await
+        self.converse(stream, method, path).await
     }
 
     async fn converse(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        method: Method,
         path: &str,
     ) -> Result<Bytes, ClientError> {
         let broken = |source| ClientError::Http { host: self.host.clone(), port: self.port, source };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // It ends with the sender; what it has to say, the sender says too.
         tokio::spawn(connection);
-        let mut request = Request::get(path).header("host", format!("{}:{}", self.host, self.port));
+        let host = format!("{}:{}", self.host, self.port);
+        let mut request = Request::builder().method(method).uri(path).header("host", host);
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {}", token.expose().trim()));
         }
@@ -129,16 +148,19 @@ impl Client {
     }
 
     fn tls(&self) -> Result<ClientConfig, ClientError> {
-        // Without an authority nothing is trusted: hubs have certificates of their own cluster, not of the public web.
-        let mut roots = RootCertStore::empty();
-        if let Some(path) = &self.authority {
-            let failed = |source| ClientError::Authority { path: path.clone(), source };
-            let pem = std::fs::read(path).map_err(|source| failed(Box::new(source)))?;
-            for certificate in CertificateDer::pem_slice_iter(&pem) {
-                let certificate = certificate.map_err(|source| failed(Box::new(source)))?;
-                roots.add(certificate).map_err(|source| failed(Box::new(source)))?;
+        let roots = match &self.authority {
+            None => machine_authorities(),
+            Some(path) => {
+                let failed = |source| ClientError::Authority { path: path.clone(), source };
+                let pem = std::fs::read(path).map_err(|source| failed(Box::new(source)))?;
+                let mut roots = RootCertStore::empty();
+                for certificate in CertificateDer::pem_slice_iter(&pem) {
+                    let certificate = certificate.map_err(|source| failed(Box::new(source)))?;
+                    roots.add(certificate).map_err(|source| failed(Box::new(source)))?;
+                }
+                roots
             }
-        }
+        };
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = config.map_err(|source| ClientError::Answer(Box::new(source)))?;
@@ -147,5 +169,20 @@ impl Client {
 
     fn unreachable(&self, source: io::Error) -> ClientError {
         ClientError::Reach { host: self.host.clone(), port: self.port, source }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_goes_in_the_clear_to_this_machine_only() {
+        let client = |address| Client::new(address, None, Some(Secret::new("token".to_owned())));
+        for good in ["https://hub.corp", "http://127.0.0.1:8700", "http://[::1]:8700", "http://localhost"] {
+            assert!(client(good).is_ok(), "{good}");
+        }
+        assert!(matches!(client("http://hub.corp:8700"), Err(ClientError::Clear(_))));
+        assert!(Client::new("http://hub.corp:8700", None, None).is_ok(), "nothing to lose");
     }
 }

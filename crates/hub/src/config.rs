@@ -4,12 +4,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use landfall_nats::InvalidServer;
+
 use crate::access::Proxy;
-use crate::pull::{MAX_AGENTS, Pull};
+use crate::pull::{MAX_AGENTS, MAX_CLUSTERS, Pull};
 use crate::roles::{MAX_ROLES, WatchedRole};
 
 use crate::objects::{BucketPlace, BucketPlaceError};
 use crate::store::{PostgresPlace, PostgresPlaceError};
+use crate::take::Take;
 
 /// Where reports are kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +57,8 @@ pub struct Config {
     pub watch_authority: Option<PathBuf>,
     /// Agents that are asked for their reports.
     pub pull: Option<Pull>,
+    /// Where reports are looked for that agents left elsewhere.
+    pub take: Take,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -62,10 +67,16 @@ pub enum ConfigError {
     Store(String),
     #[error("the address of the database cannot be used")]
     Postgres(#[source] PostgresPlaceError),
-    #[error("`{0}` is no place for bundles: `file:PATH`, `s3://…` or `gs://…`")]
+    #[error("`{0}` is no place for bundles: `file:PATH`, `s3://…`, `gs://…` or `az://…`")]
     Objects(String),
     #[error("the address of the object store cannot be used")]
     Bucket(#[source] BucketPlaceError),
+    #[error("the bucket that agents put reports into cannot be used")]
+    TakeObjects(#[source] BucketPlaceError),
+    #[error("reports cannot be taken from NATS")]
+    TakeNats(#[source] InvalidServer),
+    #[error("`{0}` is no subject or name: letters, digits, `-` and `_`, in a subject with dots between them")]
+    Subject(String),
     #[error("{0} is not loopback: it needs TLS and a way to know callers")]
     Exposed(SocketAddr),
     #[error("`{0}` is no role to watch: `NAME=http://HOST:PORT` or `NAME=https://HOST:PORT`")]
@@ -74,6 +85,16 @@ pub enum ConfigError {
     TooManyRoles,
     #[error("`{0}` is no agent to ask: `[NODE=]HOST[:PORT]`")]
     Pull(String),
+    #[error("`{0}` is no cluster to ask: `[NAME=]KUBECONFIG`")]
+    PullCluster(String),
+    #[error("the proxy to agents cannot be used")]
+    PullProxy(#[source] landfall_wire::InvalidProxy),
+    #[error("two clusters to ask are called `{0}`")]
+    SameCluster(String),
+    #[error("{MAX_CLUSTERS} clusters can be asked at most")]
+    TooManyClusters,
+    #[error("a proxy that is spoken to over TLS needs the authority of its certificate")]
+    ProxyAuthority,
     #[error("{MAX_AGENTS} agents can be asked at most")]
     TooManyAgents,
 }
@@ -98,7 +119,9 @@ impl ObjectPlace {
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         match text.split_once(':') {
             Some(("file", path)) if !path.is_empty() => Ok(Self::Folder(path.into())),
-            Some(("s3" | "gs", _)) => BucketPlace::parse(text).map(Self::Bucket).map_err(ConfigError::Bucket),
+            Some(("s3" | "gs" | "az", _)) => {
+                BucketPlace::parse(text).map(Self::Bucket).map_err(ConfigError::Bucket)
+            }
             _ => Err(ConfigError::Objects(text.to_owned())),
         }
     }
@@ -112,9 +135,7 @@ impl Config {
         if self.watch.len() > MAX_ROLES {
             return Err(ConfigError::TooManyRoles);
         }
-        if self.pull.as_ref().is_some_and(|pull| pull.agents.len() > MAX_AGENTS) {
-            return Err(ConfigError::TooManyAgents);
-        }
+        self.pull.as_ref().map_or(Ok(()), Pull::validate)?;
         let certificates = self.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some());
         let knows_callers = certificates || self.token_key.is_some() || self.proxy.is_some();
         let loopback = self.listen.ip().to_canonical().is_loopback();
@@ -144,6 +165,7 @@ mod tests {
             watch: Vec::new(),
             watch_authority: None,
             pull: None,
+            take: Take::default(),
         }
     }
 
@@ -179,5 +201,6 @@ mod tests {
         }
         assert!(ObjectPlace::parse("file:/x").is_ok() && ObjectPlace::parse("ftp://x").is_err());
         assert!(ObjectPlace::parse("s3://bundles?credentials-file=/x").is_ok());
+        assert!(ObjectPlace::parse("az://bundles?account=fleet&credentials-file=/x").is_ok());
     }
 }

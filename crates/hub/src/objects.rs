@@ -2,19 +2,29 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 use std::sync::Arc;
+use std::time::Duration;
 
+use jiff::Timestamp;
 use landfall_fetch::{Algorithm, Digest};
 use landfall_objects::{Bucket, InvalidLocation, Location, ObjectsError, Source};
 use tempfile::{NamedTempFile, TempDir};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Where unfinished files lie; emptied at every start.
 const UNFINISHED: &str = "unfinished";
 const KIND: &str = "application/gzip";
+/// Copies of what lies in a bucket, on our disk at once, for as long as somebody reads them; and how long one waits for it.
+const MAX_COPIES: usize = 4;
+const COPY_PATIENCE: Duration = Duration::from_secs(30);
+/// Folders, by the first two digits of what is in them.
+pub(crate) const FOLDERS: u16 = 256;
+/// Objects looked at in one folder at once; the rest is looked at when these are gone.
+const MAX_LISTED: usize = 10_000;
 
 /// Things by the SHA-256 of their content.
 #[derive(Clone, Debug)]
@@ -26,7 +36,14 @@ pub(crate) struct Objects {
 enum Kept {
     Folder(PathBuf),
     /// With a folder for drafts that is this process's own and goes away with it.
-    Bucket(Arc<Bucket>, Arc<TempDir>),
+    Bucket(Arc<Bucket>, Arc<TempDir>, Arc<Semaphore>),
+}
+
+/// An object that is read; a copy of it takes a place until then.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    file: File,
+    place: Option<OwnedSemaphorePermit>,
 }
 
 /// A bucket, as it is named on the command line. Holds no secret.
@@ -39,7 +56,10 @@ pub struct BucketPlace {
 
 #[derive(Debug, thiserror::Error)]
 pub enum BucketPlaceError {
-    #[error("it is not a bucket such as `s3://bundles/hub?credentials-file=/etc/landfall/s3`")]
+    #[error(
+        "it is not a bucket such as `s3://bundles/hub?credentials-file=/etc/landfall/s3` or \
+         `az://bundles/hub?account=fleet&credentials-file=/etc/landfall/azure`"
+    )]
     Location(#[source] InvalidLocation),
     #[error("it does not say who the hub is to the object store: add `credentials-file=FILE`")]
     NoCredentials,
@@ -60,6 +80,8 @@ pub enum ObjectError {
     Gone(String),
     #[error("the object store gave something else for `{0}`")]
     Changed(String),
+    #[error("too many bundles are being read from the object store")]
+    Busy,
 }
 
 // === impl BucketPlace ===
@@ -81,6 +103,11 @@ impl BucketPlace {
         let credentials = credentials.ok_or(BucketPlaceError::NoCredentials)?;
         Ok(Self { location, credentials, authority })
     }
+
+    pub(crate) fn open(&self) -> Result<Bucket, ObjectError> {
+        let bucket = Bucket::open(self.location.clone(), self.credentials.clone(), self.authority.as_deref());
+        bucket.map_err(ObjectError::Bucket)
+    }
 }
 
 // === impl Objects ===
@@ -98,11 +125,11 @@ impl Objects {
         Ok(Self { kept: Kept::Folder(root.to_owned()) })
     }
 
-    pub(crate) fn bucket(place: BucketPlace) -> Result<Self, ObjectError> {
-        let bucket = Bucket::open(place.location, place.credentials, place.authority.as_deref());
-        let bucket = bucket.map_err(ObjectError::Bucket)?;
+    pub(crate) fn bucket(place: &BucketPlace) -> Result<Self, ObjectError> {
+        let bucket = place.open()?;
         let drafts = tempfile::tempdir().map_err(failed("make a folder in", &std::env::temp_dir()))?;
-        Ok(Self { kept: Kept::Bucket(Arc::new(bucket), Arc::new(drafts)) })
+        let copies = Arc::new(Semaphore::new(MAX_COPIES));
+        Ok(Self { kept: Kept::Bucket(Arc::new(bucket), Arc::new(drafts), copies) })
     }
 
     /// A file to write into; it goes away unless it is kept.
@@ -115,7 +142,7 @@ impl Objects {
     fn drafts(&self) -> PathBuf {
         match &self.kept {
             Kept::Folder(root) => root.join(UNFINISHED),
-            Kept::Bucket(_, drafts) => drafts.path().to_owned(),
+            Kept::Bucket(_, drafts, _) => drafts.path().to_owned(),
         }
     }
 
@@ -128,7 +155,7 @@ impl Objects {
                 let kept = tokio::task::spawn_blocking(move || keep_file(&root, draft, &path)).await;
                 kept.unwrap_or_else(|error| Err(failed("write", &self.drafts())(io::Error::other(error))))
             }
-            Kept::Bucket(bucket, _) => {
+            Kept::Bucket(bucket, ..) => {
                 let hash = Digest::new(Algorithm::Sha256, digest)
                     .ok_or_else(|| ObjectError::Changed(digest.to_owned()))?;
                 bucket
@@ -140,20 +167,26 @@ impl Objects {
     }
 
     /// The file, open for reading; from a bucket it is fetched first and looked at whether it is the one.
-    pub(crate) async fn read(&self, digest: &str, bytes: u64) -> Result<File, ObjectError> {
+    pub(crate) async fn read(&self, digest: &str, bytes: u64) -> Result<Opened, ObjectError> {
         match &self.kept {
             Kept::Folder(root) => {
                 let path = root.join(key(digest));
-                File::open(&path).map_err(failed("open", &path))
+                let file = File::open(&path).map_err(failed("open", &path))?;
+                Ok(Opened { file, place: None })
             }
-            Kept::Bucket(bucket, _) => {
+            Kept::Bucket(bucket, _, copies) => {
+                let place = tokio::time::timeout(COPY_PATIENCE, Arc::clone(copies).acquire_owned()).await;
+                let Ok(Ok(place)) = place else { return Err(ObjectError::Busy) };
                 let draft = self.draft()?;
                 let found = bucket.get_to_file(&key(digest), bytes, draft.path()).await;
                 match found.map_err(ObjectError::Bucket)? {
                     None => Err(ObjectError::Gone(digest.to_owned())),
                     Some((hash, _)) if hash.hex() != digest => Err(ObjectError::Changed(digest.to_owned())),
                     // The name goes away here, the content with whoever reads it.
-                    Some(_) => File::open(draft.path()).map_err(failed("open", draft.path())),
+                    Some(_) => {
+                        let file = File::open(draft.path()).map_err(failed("open", draft.path()))?;
+                        Ok(Opened { file, place: Some(place) })
+                    }
                 }
             }
         }
@@ -171,8 +204,46 @@ impl Objects {
                     _ => Ok(()),
                 }
             }
-            Kept::Bucket(bucket, _) => bucket.delete(&key(digest)).await.map_err(ObjectError::Bucket),
+            Kept::Bucket(bucket, ..) => bucket.delete(&key(digest)).await.map_err(ObjectError::Bucket),
         }
+    }
+
+    /// What is in one of the [`FOLDERS`] and was put there before a moment.
+    pub(crate) async fn older_than(
+        &self,
+        folder: u16,
+        before: Timestamp,
+    ) -> Result<Vec<String>, ObjectError> {
+        let folder = format!("{folder:02x}");
+        match &self.kept {
+            Kept::Folder(root) => {
+                let path = root.join(&folder);
+                let listed = tokio::task::spawn_blocking(move || old_files(&path, before)).await;
+                listed
+                    .unwrap_or_else(|error| Err(failed("list", &root.join(folder))(io::Error::other(error))))
+            }
+            Kept::Bucket(bucket, ..) => {
+                let listed = bucket.list(&format!("{folder}/"), MAX_LISTED).await;
+                let listed = listed.map_err(ObjectError::Bucket)?;
+                let old = listed.iter().filter(|found| found.modified.is_some_and(|time| time < before));
+                let names = old.filter_map(|found| found.key.strip_prefix(&format!("{folder}/")));
+                Ok(names.filter(|name| is_digest(name, &folder)).map(str::to_owned).collect())
+            }
+        }
+    }
+}
+
+// === impl Opened ===
+
+impl Opened {
+    pub(crate) fn into_parts(self) -> (File, Option<OwnedSemaphorePermit>) {
+        (self.file, self.place)
+    }
+}
+
+impl Read for Opened {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.file.read(buffer)
     }
 }
 
@@ -180,7 +251,7 @@ impl fmt::Debug for Kept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Folder(root) => f.debug_tuple("Folder").field(root).finish(),
-            Self::Bucket(bucket, _) => f.debug_tuple("Bucket").field(bucket.location()).finish(),
+            Self::Bucket(bucket, ..) => f.debug_tuple("Bucket").field(bucket.location()).finish(),
         }
     }
 }
@@ -189,6 +260,31 @@ impl fmt::Debug for Kept {
 /// folders short.
 fn key(digest: &str) -> String {
     format!("{}/{digest}", digest.get(..2).unwrap_or("00"))
+}
+
+/// Whether it is a name that [`key`] gives, so that nothing of others is touched.
+fn is_digest(name: &str, folder: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    name.len() == 64 && name.starts_with(folder) && name.bytes().all(plain)
+}
+
+fn old_files(folder: &Path, before: Timestamp) -> Result<Vec<String>, ObjectError> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed("list", folder)(error)),
+    };
+    let first = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let mut names = Vec::new();
+    for entry in entries.take(MAX_LISTED) {
+        let entry = entry.map_err(failed("list", folder))?;
+        // What cannot be looked at is left alone.
+        let modified = entry.metadata().and_then(|found| found.modified()).ok();
+        let is_old =
+            modified.and_then(|time| Timestamp::try_from(time).ok()).is_some_and(|time| time < before);
+        names.extend(entry.file_name().into_string().ok().filter(|name| is_old && is_digest(name, first)));
+    }
+    Ok(names)
 }
 
 fn keep_file(root: &Path, draft: NamedTempFile, path: &Path) -> Result<(), ObjectError> {
@@ -214,7 +310,7 @@ fn failed(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ObjectE
 mod tests {
     use std::io::{Read as _, Write as _};
 
-    use landfall_testkit::{ObjectStore, have};
+    use landfall_testkit::{ObjectServer, have};
     use sha2::{Digest as _, Sha256};
 
     use super::*;
@@ -233,8 +329,20 @@ mod tests {
             objects.keep(draft, &digest).await.unwrap();
         }
         let mut read = Vec::new();
-        objects.read(&digest, bytes).await.unwrap().read_to_end(&mut read).unwrap();
+        let mut opened = objects.read(&digest, bytes).await.unwrap();
+        opened.read_to_end(&mut read).unwrap();
         assert!(read == content);
+        if let Kept::Bucket(_, _, copies) = &objects.kept {
+            assert_eq!(copies.available_permits(), MAX_COPIES - 1, "while it is read");
+            drop(opened);
+            assert_eq!(copies.available_permits(), MAX_COPIES);
+        }
+        let folder = u16::from_str_radix(&digest[..2], 16).unwrap();
+        let hour = jiff::SignedDuration::from_hours(1);
+        let now = Timestamp::now();
+        assert!(objects.older_than(folder, now - hour).await.unwrap().is_empty(), "it is new");
+        assert_eq!(objects.older_than(folder, now + hour).await.unwrap(), std::slice::from_ref(&digest));
+        assert!(objects.older_than((folder + 1) % FOLDERS, now + hour).await.unwrap().is_empty());
         assert_eq!(fs::read_dir(objects.drafts()).unwrap().count(), 0, "no draft is left");
         objects.remove(&digest).await.unwrap();
         assert!(objects.read(&digest, bytes).await.is_err());
@@ -248,32 +356,35 @@ mod tests {
 
     #[tokio::test]
     async fn a_bucket_keeps_the_contract() {
-        if !have(ObjectStore::NEEDS) {
-            return;
-        }
-        let store = ObjectStore::start().unwrap();
-        let place = |prefix: &str| {
+        for server in ObjectServer::ALL.into_iter().filter(|server| have(server.needs())) {
+            let store = server.start().unwrap();
             let (credentials, authority) = (store.credentials(), store.authority());
-            let location = store.location(prefix);
             let files = format!("credentials-file={}&ca-file={}", credentials.display(), authority.display());
-            BucketPlace::parse(&format!("{location}&{files}")).unwrap()
-        };
-        let objects = Objects::bucket(place("hub")).unwrap();
-        contract(&objects).await;
-        // Whoever can write to the bucket cannot put words into a bundle.
-        let digest = "ab".repeat(32);
-        let mut draft = objects.draft().unwrap();
-        draft.write_all(b"something else").unwrap();
-        assert!(objects.keep(draft, &digest).await.is_err(), "the store checks what it is given");
-        let Kept::Bucket(bucket, _) = &objects.kept else { panic!() };
-        bucket.put(&key(&digest), KIND, Source::Bytes(b"something else")).await.unwrap();
-        assert!(matches!(objects.read(&digest, 100).await, Err(ObjectError::Changed(_))));
+            let place = BucketPlace::parse(&format!("{}&{files}", store.location("hub"))).unwrap();
+            let objects = Objects::bucket(&place).unwrap();
+            contract(&objects).await;
+            // Whoever can write to the bucket cannot put words into a bundle.
+            let digest = "ab".repeat(32);
+            let mut draft = objects.draft().unwrap();
+            draft.write_all(b"something else").unwrap();
+            assert!(objects.keep(draft, &digest).await.is_err(), "it is looked at before it is kept");
+            let Kept::Bucket(bucket, _, copies) = &objects.kept else { panic!() };
+            bucket.put(&key(&digest), KIND, Source::Bytes(b"something else")).await.unwrap();
+            assert!(matches!(objects.read(&digest, 100).await, Err(ObjectError::Changed(_))));
+            assert_eq!(copies.available_permits(), MAX_COPIES);
+        }
     }
 
     #[test]
     fn a_bucket_is_named_with_its_credentials() {
         assert!(BucketPlace::parse("s3://bundles/hub?credentials-file=/x&region=eu-west-1").is_ok());
-        for bad in ["s3://bundles/hub", "s3://B?credentials-file=/x", "ftp://bundles?credentials-file=/x"] {
+        assert!(BucketPlace::parse("az://bundles/hub?account=fleet&credentials-file=/x").is_ok());
+        for bad in [
+            "s3://bundles/hub",
+            "s3://B?credentials-file=/x",
+            "az://bundles?credentials-file=/x",
+            "ftp://bundles?credentials-file=/x",
+        ] {
             assert!(BucketPlace::parse(bad).is_err(), "{bad}");
         }
     }

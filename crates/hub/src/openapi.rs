@@ -51,6 +51,7 @@ fn register(generator: &mut SchemaGenerator) {
     generator.subschema_for::<hub::CauseTrend>();
     generator.subschema_for::<hub::NewToken>();
     generator.subschema_for::<store::Fleet>();
+    generator.subschema_for::<store::NodePage>();
     generator.subschema_for::<store::BundleRecord>();
     generator.subschema_for::<bundles::LogPage>();
     generator.subschema_for::<problem::Problem>();
@@ -104,6 +105,7 @@ fn operation(path: &str, method: &Method) -> Value {
     if let Some((kind, schema)) = method.request {
         let mut content = match schema {
             "binary" => json!({ kind: {}, "application/zstd": {} }),
+            "any" => json!({ kind: {} }),
             name => json!({ kind: { "schema": reference(name) } }),
         };
         if schema == "Envelope" {

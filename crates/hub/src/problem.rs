@@ -41,9 +41,13 @@ impl From<Denied> for Problem {
         let (status, title) = match &denied {
             Denied::NoCredential | Denied::Token(_) => (401, "Who are you?"),
             Denied::Host => (421, "Wrong name"),
-            Denied::Certificate | Denied::ProxyUser | Denied::NotAllowed | Denied::OtherNode { .. } => {
-                (403, "Not permitted")
-            }
+            // Agents give such a report up: most machines get their name a moment after their agent has started.
+            Denied::OtherPrefix { .. } | Denied::Nameless(_) => (422, "Not a report of this token"),
+            Denied::Certificate
+            | Denied::ProxyUser
+            | Denied::NotAllowed
+            | Denied::OtherNode { .. }
+            | Denied::Unproven => (403, "Not permitted"),
         };
         Self::new(status, title, chain(&denied).to_string())
     }
@@ -61,7 +65,8 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let (status, title) = match refusal {
             Refusal::IdTaken | Refusal::Replay => (409, "Refused"),
-            Refusal::WrongKey => (403, "Not permitted"),
+            Refusal::WrongKey | Refusal::NotSigned | Refusal::KnownUnsigned => (403, "Not permitted"),
+            Refusal::TooManyNew => (429, "Try again later"),
         };
         Self::new(status, title, refusal.to_string())
     }

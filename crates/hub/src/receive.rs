@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::name::{InvalidNodeName, NodeName};
-use crate::store::Arrival;
+use crate::store::{Arrival, Standing};
 
 /// One report, unpacked. The engine's own are below 100 KiB; the rest is room for what rules will quote one day.
 pub(crate) const MAX_REPORT: usize = 1 << 20;
@@ -20,7 +20,7 @@ const MAX_NAME: usize = 256;
 /// Words kept for search of one report; what lies beyond is still in the report itself.
 const MAX_WORDS: usize = 32 << 10;
 /// Counts stay exact in JSON readers that know only double precision.
-const MAX_SEQUENCE: u64 = 1 << 53;
+const MAX_COUNT: u64 = 1 << 53;
 
 /// Why a body is no report. Its sender is to blame, and sending it again cannot help.
 #[derive(Debug, thiserror::Error)]
@@ -33,8 +33,8 @@ pub(crate) enum ReportError {
     Name(#[source] InvalidNodeName),
     #[error("its {what} is too long")]
     TooLong { what: &'static str },
-    #[error("its sequence is not between 1 and 2^53")]
-    Sequence,
+    #[error("its {what} is not between 1 and 2^53")]
+    Count { what: &'static str },
     #[error("its signature is not a key of 32 bytes and a value of 64 in hexadecimal")]
     SignatureForm,
     #[error("its signature does not fit")]
@@ -48,6 +48,8 @@ struct Incoming<'a> {
     format: u32,
     id: ReportId,
     node: NodeIdentity,
+    #[serde(default)]
+    boot_number: Option<u64>,
     sequence: u64,
     time: Timestamp,
     #[serde(borrow)]
@@ -63,7 +65,7 @@ pub(crate) fn written(text: &str) -> serde_json::Result<Report> {
     serde_json::from_slice(text.as_bytes())
 }
 
-/// Reads one report. Whether its sender may say so is another question.
+/// Reads one report. Whether its sender may say so is another question, and whoever asks it changes its standing.
 pub(crate) fn report(body: &[u8], received: Timestamp) -> Result<Arrival, ReportError> {
     let incoming: Incoming<'_> = serde_json::from_slice(body).map_err(ReportError::Json)?;
     if incoming.format != FORMAT {
@@ -75,8 +77,10 @@ pub(crate) fn report(body: &[u8], received: Timestamp) -> Result<Arrival, Report
         return Err(ReportError::Format { what: "report", found: report.format, known: report::FORMAT });
     }
     let node = NodeName::new(&incoming.node.hostname).map_err(ReportError::Name)?;
-    if !(1..=MAX_SEQUENCE).contains(&incoming.sequence) {
-        return Err(ReportError::Sequence);
+    for (what, count) in [("sequence", Some(incoming.sequence)), ("boot number", incoming.boot_number)] {
+        if count.is_some_and(|count| !(1..=MAX_COUNT).contains(&count)) {
+            return Err(ReportError::Count { what });
+        }
     }
     bounded(&incoming.node, &report)?;
     let key = incoming.signature.map(|signature| check_signature(body, signature)).transpose()?;
@@ -84,6 +88,7 @@ pub(crate) fn report(body: &[u8], received: Timestamp) -> Result<Arrival, Report
         id: incoming.id,
         node,
         identity: incoming.node,
+        boot_number: incoming.boot_number,
         sequence: incoming.sequence,
         time: incoming.time,
         received,
@@ -92,6 +97,7 @@ pub(crate) fn report(body: &[u8], received: Timestamp) -> Result<Arrival, Report
         report: text.to_owned(),
         digest: Sha256::digest(text.as_bytes()).into(),
         key,
+        standing: Standing::Trusted,
     })
 }
 
@@ -219,6 +225,10 @@ mod tests {
             let changed = sent.replace(from, to);
             assert_ne!(changed, sent);
             assert!(matches!(read(&changed), Err(ReportError::Signature)), "{changed}");
+        }
+        for number in ["0", "9007199254740993"] {
+            let odd = sent.replace("\"sequence\":7", &format!("\"sequence\":7,\"bootNumber\":{number}"));
+            assert!(matches!(read(&odd), Err(ReportError::Count { what: "boot number" })), "{number}");
         }
         let twice = sent.replace("\"sequence\":7", "\"sequence\":7,\"sequence\":7");
         assert!(matches!(read(&twice), Err(ReportError::Json(_))));

@@ -1,4 +1,4 @@
-//! The roles that carry a bootstrap (gateways, tunnel servers, tunnel agents), asked on their admin ports: whether they are
+//! The roles that carry a bootstrap (gateways, tunnel servers, tunnel agents), asked on the ports that tell their health: whether they are
 //! ready, and what they count.
 
 use std::path::PathBuf;
@@ -40,7 +40,7 @@ const FIGURES: &[(&str, &str)] = &[
     ("konnectivity_network_proxy_agent_endpoint_dial_failure_total", "failed dials"),
 ];
 
-/// A role and where its admin port is: `NAME=URL`.
+/// A role and the port that tells its health: `NAME=URL`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WatchedRole {
     pub name: String,
@@ -181,6 +181,11 @@ impl Seen {
         };
         let (readiness, detail) = match patiently("/readyz").await {
             Ok(_) => (Readiness::Ready, String::new()),
+            // A tunnel's admin port has metrics only.
+            Err(ClientError::Refused { status: 404, .. }) => {
+                let detail = "this port has no `/readyz`: of a gateway name the admin port, of a tunnel the health port";
+                (Readiness::NotReady, detail.to_owned())
+            }
             Err(ClientError::Refused { status, detail }) => {
                 (Readiness::NotReady, format!("{status}: {}", failing(&detail)))
             }
@@ -211,9 +216,10 @@ fn why(error: &ClientError) -> String {
             format!("its answer is too long or was cut off: {}", chain(source.as_ref()))
         }
         ClientError::Late => format!("it did not answer within {} s", PATIENCE.as_secs()),
-        ClientError::Address(_) | ClientError::Authority { .. } | ClientError::Refused { .. } => {
-            chain(error).to_string()
-        }
+        ClientError::Address(_)
+        | ClientError::Clear(_)
+        | ClientError::Authority { .. }
+        | ClientError::Refused { .. } => chain(error).to_string(),
     }
 }
 

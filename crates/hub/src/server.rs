@@ -8,6 +8,8 @@ use std::time::Duration;
 use axum::Router;
 use jiff::Timestamp;
 use landfall_model::{Secret, chain};
+use landfall_wire::Live;
+use rustls::ClientConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
@@ -22,6 +24,7 @@ use crate::objects::{ObjectError, Objects};
 use crate::pull::{self, Pull};
 use crate::roles::Roles;
 use crate::store::{PostgresStore, SqliteStore, Store, StoreError};
+use crate::take::{self, Take};
 use crate::tls::{Tls, TlsError};
 use crate::token::{TokenError, TokenKey};
 
@@ -36,6 +39,9 @@ const PRUNE_EVERY: Duration = Duration::from_secs(60);
 const PRUNE_PAUSE: Duration = Duration::from_millis(50);
 /// Portions in one go; the rest waits for the next.
 const PRUNE_PORTIONS: u32 = 1000;
+/// How often all bundles are looked through, and when for the first time: a hub that has just begun has other things to do.
+const SWEEP_EVERY: Duration = Duration::from_secs(24 * 3600);
+const SWEEP_FIRST: Duration = Duration::from_secs(900);
 /// After an accept that failed, for instance because there are no more file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -51,6 +57,10 @@ pub enum HubError {
     Tls(#[source] TlsError),
     #[error("cannot use the certificates for agents")]
     PullTls(#[source] TlsError),
+    #[error("cannot use the certificates for NATS")]
+    NatsTls(#[source] landfall_wire::TlsError),
+    #[error("cannot open the bucket agents put reports into")]
+    Bucket(#[source] ObjectError),
     #[error("cannot read the key for tokens `{}`", path.display())]
     ReadKey { path: PathBuf, source: std::io::Error },
     #[error("cannot use the key for tokens")]
@@ -71,6 +81,8 @@ pub struct Server {
     keep: Duration,
     keep_bundles: Duration,
     pull: Option<Pull>,
+    take: Take,
+    nats_tls: Option<Arc<Live<ClientConfig>>>,
 }
 
 // === impl Server ===
@@ -82,6 +94,8 @@ impl Server {
         let tokens = config.token_key.as_deref().map(read_key).transpose()?;
         let certificates = config.tls.as_ref().is_some_and(|tls| tls.client_authority.is_some());
         config.pull.as_ref().map(pull::load).transpose().map_err(HubError::PullTls)?;
+        let nats_tls =
+            config.take.nats.as_ref().map(take::live_tls).transpose().map_err(HubError::NatsTls)?;
         let tls = config.tls.map(Tls::load).transpose().map_err(HubError::Tls)?;
         let store: Arc<dyn Store> = match &config.store {
             StorePlace::Sqlite(path) => Arc::new(SqliteStore::open(path).map_err(HubError::Store)?),
@@ -91,13 +105,18 @@ impl Server {
         };
         let objects = match config.objects {
             ObjectPlace::Folder(folder) => Objects::folder(&folder),
-            ObjectPlace::Bucket(place) => Objects::bucket(place),
+            ObjectPlace::Bucket(place) => Objects::bucket(&place),
         };
         let objects = objects.map_err(HubError::Objects)?;
         let access = Access { tokens, certificates, proxy: config.proxy };
         let limits = BundleLimits { packed: config.max_bundle };
         let roles = Roles::new(config.watch, config.watch_authority);
         let hub = Hub::new(store, objects, access, limits, roles).map_err(HubError::Catalogue)?;
+        if let Some(objects) = &config.take.objects {
+            let bucket = objects.place.open().map_err(HubError::Bucket)?;
+            // It is new, so nobody has put one there before.
+            let _ = hub.bucket.set(bucket);
+        }
         let failed = |source| HubError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -109,6 +128,8 @@ impl Server {
             keep: config.keep,
             keep_bundles: config.keep_bundles,
             pull: config.pull,
+            take: config.take,
+            nats_tls,
         })
     }
 
@@ -124,10 +145,21 @@ impl Server {
             tokio::join!(
                 watching,
                 prune(&self.hub, self.keep, self.keep_bundles),
+                sweep(&self.hub),
                 self.hub.roles.look(),
                 async {
                     if let Some(asked) = self.pull {
                         pull::pull(&self.hub, asked).await;
+                    }
+                },
+                async {
+                    if let (Some(from), Some(bucket)) = (&self.take.objects, self.hub.bucket.get()) {
+                        take::take_from_objects(&self.hub, bucket, from.every, from.afterwards).await;
+                    }
+                },
+                async {
+                    if let (Some(from), Some(tls)) = (&self.take.nats, &self.nats_tls) {
+                        take::take_from_nats(&self.hub, from, tls).await;
                     }
                 },
                 async {
@@ -220,16 +252,8 @@ async fn prune(hub: &Hub, keep: Duration, keep_bundles: Duration) {
             let now = Timestamp::now();
             let before = |keep: Duration| now.checked_sub(keep).unwrap_or(Timestamp::MIN);
             match hub.store.prune(before(keep), before(keep_bundles)).await {
-                Ok(pruned) => {
-                    for digest in &pruned.bundles {
-                        if let Err(error) = hub.objects.remove(digest).await {
-                            tracing::warn!(error = %chain(&error), "An old bundle could not be removed.");
-                        }
-                    }
-                    if pruned == crate::store::Pruned::default() {
-                        break;
-                    }
-                }
+                Ok(pruned) if pruned == crate::store::Pruned::default() => break,
+                Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(error = %chain(&error), "What is old could not be forgotten.");
                     break;
@@ -237,5 +261,15 @@ async fn prune(hub: &Hub, keep: Duration, keep_bundles: Duration) {
             }
             tokio::time::sleep(PRUNE_PAUSE).await;
         }
+        hub.remove_loose().await;
+    }
+}
+
+/// Looks for bundles without a record, for ever.
+async fn sweep(hub: &Hub) {
+    tokio::time::sleep(SWEEP_FIRST).await;
+    loop {
+        hub.sweep().await;
+        tokio::time::sleep(SWEEP_EVERY).await;
     }
 }

@@ -109,8 +109,8 @@ fn server(files: &TlsFiles, content: &[Vec<u8>]) -> Result<ServerConfig, TlsErro
     Ok(config)
 }
 
-/// TLS of one who asks agents: they are trusted by their authority, and know us by a certificate.
-pub(crate) fn client(authority: &Path, certificate: &Path, key: &Path) -> Result<ClientConfig, TlsError> {
+/// TLS of one who asks others: they are trusted by their authority, and may know us by a certificate and its key.
+pub(crate) fn client(authority: &Path, identity: Option<(&Path, &Path)>) -> Result<ClientConfig, TlsError> {
     let read =
         |path: &Path| std::fs::read(path).map_err(|source| TlsError::Read { path: path.to_owned(), source });
     let mut roots = RootCertStore::empty();
@@ -120,15 +120,16 @@ pub(crate) fn client(authority: &Path, certificate: &Path, key: &Path) -> Result
     if roots.is_empty() {
         return Err(TlsError::Authority { path: authority.to_owned() });
     }
+    let builder =
+        ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(TlsError::Unusable)?
+            .with_root_certificates(roots);
+    let Some((certificate, key)) = identity else { return Ok(builder.with_no_client_auth()) };
     let chain = certificates(certificate, &read(certificate)?)?;
     let key_der = PrivateKeyDer::from_pem_slice(&read(key)?)
         .map_err(|source| TlsError::Pem { path: key.to_owned(), source })?;
-    ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(TlsError::Unusable)?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(chain, key_der)
-        .map_err(TlsError::Unusable)
+    builder.with_client_auth_cert(chain, key_der).map_err(TlsError::Unusable)
 }
 
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {

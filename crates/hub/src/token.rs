@@ -10,7 +10,7 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use jiff::Timestamp;
 use landfall_model::Secret;
 use serde::{Deserialize, Serialize};
-use sha2::Sha256;
+use sha2::{Digest as _, Sha256};
 
 use crate::name::NodeName;
 
@@ -31,6 +31,8 @@ pub struct TokenKey(Secret<Vec<u8>>);
 pub enum Holder {
     /// A machine: it may report as itself and do nothing else.
     Node(String),
+    /// Machines whose names begin with this: each may report as itself, known by its key.
+    Nodes(String),
     /// A person or program that may see everything.
     Viewer(String),
     /// One that may also make tokens, take reports in for others and have nodes forgotten.
@@ -65,7 +67,9 @@ impl TokenKey {
     }
 
     pub fn issue(&self, holder: Holder, expires: Timestamp) -> Result<Secret<String>, TokenError> {
-        NodeName::new(holder.name()).map_err(|_| TokenError::Name)?;
+        if !holder.is_for_every_node() {
+            NodeName::new(holder.name()).map_err(|_| TokenError::Name)?;
+        }
         let claims = Claims { holder, expires: expires.as_second() };
         let claims = serde_json::to_vec(&claims).map_err(|_| TokenError::Name)?;
         let sealed = format!("{PREFIX}.{}", BASE64.encode(claims));
@@ -90,6 +94,12 @@ impl TokenKey {
         if claims.expires <= now.as_second() { Err(TokenError::Expired) } else { Ok(claims.holder) }
     }
 
+    /// Tells tokens apart without keeping them.
+    pub(crate) fn fingerprint(token: &str) -> [u8; 32] {
+        // Without the seal: whoever could write that in two ways would have two tokens.
+        Sha256::digest(token.rsplit_once('.').map_or(token, |(sealed, _)| sealed)).into()
+    }
+
     fn seal(&self, sealed: &str) -> Option<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(self.0.expose()).ok()?;
         mac.update(sealed.as_bytes());
@@ -102,8 +112,12 @@ impl TokenKey {
 impl Holder {
     fn name(&self) -> &str {
         match self {
-            Self::Node(name) | Self::Viewer(name) | Self::Operator(name) => name,
+            Self::Node(name) | Self::Nodes(name) | Self::Viewer(name) | Self::Operator(name) => name,
         }
+    }
+
+    fn is_for_every_node(&self) -> bool {
+        matches!(self, Self::Nodes(prefix) if prefix.is_empty())
     }
 }
 
@@ -148,6 +162,15 @@ mod tests {
     #[test]
     fn weak_keys_and_odd_names_are_refused() {
         assert!(matches!(TokenKey::new(Secret::new(vec![0; 31])), Err(TokenError::ShortKey)));
-        assert!(matches!(key(1).issue(Holder::Node("a/b".to_owned()), at(1)), Err(TokenError::Name)));
+        for odd in [
+            Holder::Node("a/b".to_owned()),
+            Holder::Node(String::new()),
+            Holder::Viewer(String::new()),
+            Holder::Nodes("-a".to_owned()),
+            Holder::Nodes("a*".to_owned()),
+        ] {
+            assert!(matches!(key(1).issue(odd, at(1)), Err(TokenError::Name)));
+        }
+        assert!(key(1).issue(Holder::Nodes(String::new()), at(1)).is_ok());
     }
 }

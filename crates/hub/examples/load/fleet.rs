@@ -9,15 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use serde_json::json;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::task::{JoinSet, LocalSet};
 use tokio::time::Instant;
 
+use crate::line::{Line, Way};
 use crate::node::{Bodies, Node, Report};
 
-/// How long an answer may take before the node gives up and sends again.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// How often somebody looks at the board.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The pause before a broken connection is made anew.
@@ -40,16 +37,10 @@ struct Seen {
     refused: u64,
 }
 
-/// A connection that is kept.
-struct Line {
-    address: SocketAddr,
-    stream: Option<TcpStream>,
-    answer: Vec<u8>,
-}
-
 /// Every node reports in its own rhythm.
 pub(crate) async fn run(
     addresses: &[SocketAddr],
+    way: Way,
     nodes: usize,
     every: Duration,
     length: Duration,
@@ -59,8 +50,8 @@ pub(crate) async fn run(
     let bodies = Rc::new(Bodies::new());
     let mut fleet = Vec::with_capacity(nodes);
     for number in 0..nodes {
-        let mut line = Line::new(addresses[number % addresses.len()]);
-        line.connect().await?;
+        let mut line = Line::new(addresses[number % addresses.len()], way.clone());
+        line.prepare().await?;
         fleet.push((Node::new(number, Rc::clone(&bodies))?, line));
     }
     let start = Instant::now() + Duration::from_secs(1);
@@ -77,11 +68,11 @@ pub(crate) async fn run(
     local
         .run_until(async {
             let look = tokio::task::spawn_local(async move {
-                let mut line = Line::new(board);
+                let mut line = Line::new(board, way);
                 loop {
                     tokio::time::sleep(LOOK_EVERY).await;
                     let begun = Instant::now();
-                    let found = line.exchange(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+                    let found = line.exchange(&line.request("GET /", b"")).await;
                     if found.is_ok_and(|status| status == 200) {
                         looking.borrow_mut().page_ms.push(begun.elapsed().as_secs_f64() * 1e3);
                     }
@@ -136,7 +127,7 @@ pub(crate) async fn flood(
             own.push(Node::new(number, Rc::clone(&bodies))?);
         }
         ensure!(!own.is_empty(), "fewer nodes than connections");
-        let mut line = Line::new(addresses[connection % addresses.len()]);
+        let mut line = Line::new(addresses[connection % addresses.len()], Way::Kept);
         let seen = Rc::clone(&seen);
         let rounds = reports / connections;
         tasks.spawn_local_on(
@@ -166,12 +157,12 @@ pub(crate) async fn flood(
 
 /// How long a page takes, asked for again and again.
 pub(crate) async fn pages(address: SocketAddr, path: &str, times: usize) -> Result<()> {
-    let mut line = Line::new(address);
+    let mut line = Line::new(address, Way::Kept);
     let mut seen = Seen::default();
-    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let request = line.request(&format!("GET {path}"), b"");
     for _ in 0..times {
         let begun = Instant::now();
-        let status = line.exchange(request.as_bytes()).await?;
+        let status = line.exchange(&request).await?;
         ensure!(status == 200, "`{path}` gave {status}");
         seen.page_ms.push(begun.elapsed().as_secs_f64() * 1e3);
     }
@@ -184,12 +175,7 @@ pub(crate) async fn pages(address: SocketAddr, path: &str, times: usize) -> Resu
 
 /// Sends until it is acknowledged or refused for good.
 async fn deliver(line: &mut Line, report: &Report, seen: &Rc<RefCell<Seen>>) -> Result<()> {
-    let length = report.json.len();
-    let mut request = format!(
-        "POST /api/v1/reports HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n"
-    )
-    .into_bytes();
-    request.extend_from_slice(&report.json);
+    let request = line.request("POST /api/v1/reports", &report.json);
     for _ in 0..MAX_SENDS {
         let begun = Instant::now();
         match line.exchange(&request).await {
@@ -203,7 +189,7 @@ async fn deliver(line: &mut Line, report: &Report, seen: &Rc<RefCell<Seen>>) -> 
                 seen.acknowledged.push(*report.id.as_bytes());
                 return Ok(());
             }
-            Ok(503) | Err(_) => {
+            Ok(429 | 503) | Err(_) => {
                 seen.borrow_mut().again += 1;
                 tokio::time::sleep(AGAIN).await;
             }
@@ -214,56 +200,6 @@ async fn deliver(line: &mut Line, report: &Report, seen: &Rc<RefCell<Seen>>) -> 
         }
     }
     bail!("the hub took nothing for too long");
-}
-
-// === impl Line ===
-
-impl Line {
-    fn new(address: SocketAddr) -> Self {
-        Self { address, stream: None, answer: Vec::new() }
-    }
-
-    async fn connect(&mut self) -> Result<()> {
-        if self.stream.is_none() {
-            let stream = tokio::time::timeout(PATIENCE, TcpStream::connect(self.address)).await;
-            let stream = stream.context("connect in time")?.context("connect")?;
-            stream.set_nodelay(true)?;
-            self.stream = Some(stream);
-        }
-        Ok(())
-    }
-
-    /// Sends a request and gives the status of the answer, once that has come whole.
-    async fn exchange(&mut self, request: &[u8]) -> Result<u16> {
-        self.connect().await?;
-        let Some(stream) = self.stream.as_mut() else { bail!("no connection") };
-        self.answer.clear();
-        let answered = tokio::time::timeout(PATIENCE, async {
-            stream.write_all(request).await?;
-            loop {
-                if let Some(status) = whole(&self.answer) {
-                    return Ok(status);
-                }
-                ensure!(stream.read_buf(&mut self.answer).await? > 0, "the hub hung up");
-            }
-        })
-        .await;
-        let answered = answered.context("wait for an answer").flatten();
-        if answered.is_err() {
-            self.stream = None;
-        }
-        answered
-    }
-}
-
-/// The status, when the answer is all there; a hub gives lengths.
-fn whole(answer: &[u8]) -> Option<u16> {
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let head = std::str::from_utf8(&answer[..end]).ok()?;
-    let length =
-        head.lines().find_map(|line| line.strip_prefix("content-length: "))?.parse::<usize>().ok()?;
-    let status = head.split(' ').nth(1)?.parse().ok()?;
-    (answer.len() >= end + 4 + length).then_some(status)
 }
 
 // === impl Seen ===

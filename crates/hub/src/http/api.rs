@@ -3,9 +3,10 @@
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, Query, Request, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{MethodRouter, get, post, put};
+use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use landfall_model::report::{Report, State as NodeState};
 use landfall_model::{Cause, Phase};
@@ -13,14 +14,15 @@ use serde::{Deserialize, Serialize};
 use tokio_util::io::ReaderStream;
 
 use super::asking::Asking;
-use super::{Answer, Operation, Rests, Served, body, events, progress};
+use super::{Answer, Operation, Rests, Served, body, events, progress, take};
 use crate::access::Wish;
 use crate::bundles::{LogFile, LogPage, LogQuery};
+use crate::enrol;
 use crate::hub::{BatchItem, CauseTrend, Found, MAX_BATCH, NewToken, NodeView};
 use crate::name::NodeName;
 use crate::problem::Problem;
 use crate::roles::RoleHealth;
-use crate::store::{BundleRecord, Fleet, FleetQuery, Group, Turn};
+use crate::store::{BundleRecord, Fleet, FleetQuery, Group, NodePage, Turn};
 use crate::token::Holder;
 
 /// The document made from the table of routes by `cargo xtask gen`.
@@ -48,6 +50,13 @@ pub(super) struct FleetParameters {
     pub(super) q: String,
     pub(super) limit: Option<u32>,
     pub(super) offset: Option<u32>,
+}
+
+#[derive(Deserialize)]
+struct NodesParameters {
+    #[serde(default)]
+    after: String,
+    limit: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -82,8 +91,10 @@ struct LineParameters {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct TokenWish {
-    /// `node`, `viewer` or `operator`
+    /// `node`, `nodes`, `viewer` or `operator`
     kind: String,
+    /// Whom it is for; of `nodes` how their names begin, or nothing.
+    #[serde(default)]
     name: String,
     /// How long it lives, 7 unless told.
     days: Option<u32>,
@@ -116,7 +127,7 @@ pub(crate) struct LogFiles {
 #[derive(Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct BatchAnswer {
-    results: Vec<BatchItem>,
+    pub(super) results: Vec<BatchItem>,
 }
 
 #[derive(Debug, Serialize)]
@@ -131,6 +142,7 @@ pub(super) fn handler(operation: Operation) -> MethodRouter<Served> {
         Operation::Reports => post(reports),
         Operation::Fleet => get(fleet),
         Operation::Groups => get(groups),
+        Operation::Nodes => get(nodes),
         Operation::Node => get(node).delete(forget),
         Operation::History => get(history),
         Operation::PastReport => get(past_report),
@@ -146,7 +158,8 @@ pub(super) fn handler(operation: Operation) -> MethodRouter<Served> {
         Operation::BundleFiles => get(bundle_files),
         Operation::BundleLines => get(bundle_lines),
         Operation::Tokens => post(new_token),
-        Operation::Events => get(events::events),
+        Operation::Events => get(events::events).post(take::event),
+        Operation::Console => post(take::console),
         Operation::OpenApi => get(open_api),
     }
 }
@@ -163,8 +176,10 @@ async fn reports(
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match kind.as_str() {
         "application/x-ndjson" | "application/jsonl" => {
+            // Before it is read: what waits for its turn lies with its sender.
+            let turn = served.hub.turn_to_batch().await?;
             let content = served.room.whole(content, MAX_BATCH).await?;
-            let results = served.hub.batch(&caller, packing, &content).await?;
+            let results = served.hub.batch(turn, &caller, packing, content).await?;
             Ok(Json(BatchAnswer { results }).into_response())
         }
         "application/json" | "application/cloudevents+json" | "" => {
@@ -194,6 +209,15 @@ async fn fleet(
 async fn groups(State(served): State<Served>, Asking(caller): Asking) -> Answer<Groups> {
     let fleet = served.hub.fleet(&caller, FleetQuery::default()).await?;
     Ok(Json(Groups { groups: fleet.groups }))
+}
+
+async fn nodes(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    Query(parameters): Query<NodesParameters>,
+) -> Answer<NodePage> {
+    let limit = parameters.limit.unwrap_or(DEFAULT_NODES).clamp(1, MAX_NODES);
+    served.hub.nodes(&caller, parameters.after, limit).await.map(Json)
 }
 
 async fn node(
@@ -246,10 +270,14 @@ async fn add_named_bundle(
     State(served): State<Served>,
     Asking(caller): Asking,
     Path((name, digest)): Path<(String, String)>,
+    headers: HeaderMap,
     content: Body,
 ) -> Answer<BundleRecord> {
+    let node = node_name(name)?;
+    let signature = headers.get(enrol::SIGNATURE).and_then(|value| value.to_str().ok());
+    let caller = served.hub.sender_of_bundle(caller, &node, &digest, signature).await?;
     let stream = body::stream(content);
-    served.hub.take_bundle(&caller, node_name(name)?, Some(&digest), stream).await.map(Json)
+    served.hub.take_bundle(&caller, node, Some(&digest), stream).await.map(Json)
 }
 
 async fn roles(State(served): State<Served>, Asking(caller): Asking) -> Answer<RoleList> {
@@ -290,14 +318,18 @@ async fn bundle_content(
     Asking(caller): Asking,
     Path(digest): Path<String>,
 ) -> Result<Response, Problem> {
-    let (record, file) = served.hub.open_bundle(&caller, &digest).await?;
+    let (record, opened) = served.hub.open_bundle(&caller, &digest).await?;
+    let (file, place) = opened.into_parts();
     let name = format!("attachment; filename=\"{}-{}.tar.gz\"", record.node, &record.digest[..12]);
     let headers = [
         (header::CONTENT_TYPE, "application/octet-stream".to_owned()),
         (header::CONTENT_LENGTH, record.bytes.to_string()),
         (header::CONTENT_DISPOSITION, name),
     ];
-    let stream = ReaderStream::new(tokio::fs::File::from_std(file));
+    let stream = ReaderStream::new(tokio::fs::File::from_std(file)).inspect(move |_| {
+        // A copy has its place until its last byte is on the way.
+        let _ = &place;
+    });
     Ok((headers, Body::from_stream(stream)).into_response())
 }
 
@@ -331,9 +363,10 @@ async fn new_token(State(served): State<Served>, Asking(caller): Asking, content
         serde_json::from_slice(&content).map_err(|error| Problem::bad_request(error.to_string()))?;
     let holder = match wish.kind.as_str() {
         "node" => Holder::Node(wish.name),
+        "nodes" => Holder::Nodes(wish.name),
         "viewer" => Holder::Viewer(wish.name),
         "operator" => Holder::Operator(wish.name),
-        _ => return Err(Problem::bad_request("`kind` is `node`, `viewer` or `operator`")),
+        _ => return Err(Problem::bad_request("`kind` is `node`, `nodes`, `viewer` or `operator`")),
     };
     served.hub.new_token(&caller, holder, wish.days.unwrap_or(DEFAULT_TOKEN_DAYS)).map(Json)
 }

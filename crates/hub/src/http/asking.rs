@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::extract::{FromRequestParts, Request};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, Method, Uri, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use jiff::Timestamp;
@@ -77,9 +77,22 @@ pub(super) fn token(headers: &HeaderMap) -> Option<&str> {
 /// Browsers say when another site made them send something; such requests change nothing here.
 pub(super) async fn refuse_cross_site(request: Request, next: Next) -> Response {
     let reading = matches!(*request.method(), Method::GET | Method::HEAD);
-    let site = request.headers().get("sec-fetch-site").and_then(|value| value.to_str().ok());
-    if !reading && site.is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+    if !reading && !is_from_here(&request) {
         return Problem::new(403, "Not permitted", "another site asked for this").into_response();
     }
     next.run(request).await
+}
+
+/// Browsers of today name the kind of site; older ones, and those that came without TLS, only the site itself. Programs name
+/// neither.
+fn is_from_here(request: &Request) -> bool {
+    let text = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
+    if let Some(site) = text("sec-fetch-site") {
+        return matches!(site, "same-origin" | "none");
+    }
+    let Some(origin) = text("origin") else { return true };
+    let host = request.uri().authority().map(axum::http::uri::Authority::as_str).or_else(|| text("host"));
+    let origin = origin.parse::<Uri>().ok();
+    let origin = origin.as_ref().and_then(Uri::authority).map(axum::http::uri::Authority::as_str);
+    origin.is_some() && origin == host
 }

@@ -8,14 +8,15 @@ use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 use http_body_util::BodyExt as _;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::problem::Problem;
 use crate::unpack::Packing;
 
 /// How long a report or a batch may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// All that may be in memory at once of bodies that are not whole yet, in units of this many bytes: 64 MiB.
+/// All that may be in memory at once of bodies, whole or not, in units of this many bytes: 64 MiB. What comes in one piece is
+/// not counted: it lies in the connection's own buffer.
 const UNIT: usize = 1 << 10;
 const ROOM: usize = 64 << 10;
 /// How long a bundle may pause.
@@ -29,9 +30,16 @@ pub(super) enum Broken {
     Silent,
 }
 
-/// Where bodies are put together, of everybody at once: a hub that runs out of memory serves nobody.
+/// Where bodies are put together, of everybody at once: a hub that runs out of memory serves nobody. A body takes its room
+/// with it until it is gone.
 #[derive(Clone, Debug)]
 pub(crate) struct Room(Arc<Semaphore>);
+
+/// A body and the room it takes.
+struct Held {
+    bytes: BytesMut,
+    _room: Option<OwnedSemaphorePermit>,
+}
 
 // === impl Room ===
 
@@ -64,13 +72,14 @@ impl Room {
             self.hold(&mut held, length)?;
             gathered.extend_from_slice(&piece);
         }
-        Ok(gathered.freeze())
+        Ok(Bytes::from_owner(Held { bytes: gathered, _room: held }))
     }
 
     /// Takes as much room as this many bytes need.
-    fn hold<'r>(&'r self, held: &mut Option<SemaphorePermit<'r>>, bytes: usize) -> Result<(), Problem> {
-        let missing = bytes.div_ceil(UNIT) - held.as_ref().map_or(0, SemaphorePermit::num_permits);
-        let more = u32::try_from(missing).ok().and_then(|missing| self.0.try_acquire_many(missing).ok());
+    fn hold(&self, held: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> Result<(), Problem> {
+        let missing = bytes.div_ceil(UNIT) - held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
+        let more = u32::try_from(missing).ok();
+        let more = more.and_then(|more| Arc::clone(&self.0).try_acquire_many_owned(more).ok());
         let full = || Problem::new(503, "Try again later", "too much is being sent to this hub at once");
         let more = more.ok_or_else(full)?;
         match held {
@@ -78,6 +87,14 @@ impl Room {
             None => *held = Some(more),
         }
         Ok(())
+    }
+}
+
+// === impl Held ===
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 
@@ -102,6 +119,24 @@ pub(super) fn packing(headers: &HeaderMap) -> Result<Packing, Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn in_pieces(count: usize) -> Body {
+        let pieces = (0..count).map(|_| Ok::<_, Broken>(Bytes::from(vec![b'x'; 4 * UNIT])));
+        Body::from_stream(futures_util::stream::iter(pieces))
+    }
+
+    #[tokio::test]
+    async fn a_body_takes_its_room_until_it_is_gone() {
+        let room = Room(Arc::new(Semaphore::new(10)));
+        let whole = room.whole(in_pieces(2), 100 * UNIT).await.unwrap();
+        assert_eq!((whole.len(), room.0.available_permits()), (8 * UNIT, 2));
+        assert_eq!(room.whole(in_pieces(2), 100 * UNIT).await.unwrap_err().status, 503);
+        let part = whole.slice(..1);
+        drop(whole);
+        assert_eq!(room.0.available_permits(), 2, "a part of it is still there");
+        drop(part);
+        assert_eq!(room.0.available_permits(), 10);
+    }
 
     #[tokio::test]
     async fn bodies_that_are_not_whole_have_a_bound_all_together() {

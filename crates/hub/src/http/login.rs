@@ -45,7 +45,7 @@ fn viewer(served: &Served, token: &str) -> Option<String> {
     let holder = served.hub.access.tokens.as_ref()?.check(token, Timestamp::now()).ok()?;
     match holder {
         Holder::Operator(name) | Holder::Viewer(name) => Some(name),
-        Holder::Node(_) => None,
+        Holder::Node(_) | Holder::Nodes(_) => None,
     }
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod metrics;
 mod pages;
 mod progress;
 mod routes;
+mod take;
 
 use std::sync::Arc;
 

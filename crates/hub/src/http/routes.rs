@@ -6,6 +6,7 @@ pub(crate) enum Operation {
     Reports,
     Fleet,
     Groups,
+    Nodes,
     Node,
     History,
     PastReport,
@@ -22,6 +23,7 @@ pub(crate) enum Operation {
     BundleLines,
     Tokens,
     Events,
+    Console,
     OpenApi,
 }
 
@@ -107,6 +109,22 @@ pub(crate) const ROUTES: &[Route] = &[
         methods: &[get("What is wrong, one line per cause", &[], "Groups")],
     },
     Route {
+        path: "/api/v1/nodes",
+        operation: Operation::Nodes,
+        methods: &[get(
+            "Every node, by name. Page by page with `after`, nobody is left out or told twice, however nodes change meanwhile",
+            &[
+                parameter(
+                    "after",
+                    "string",
+                    "Only nodes whose name comes after this one, which need not exist",
+                ),
+                parameter("limit", "integer", "Nodes on a page, 200 unless told, 1000 at most"),
+            ],
+            "NodePage",
+        )],
+    },
+    Route {
         path: "/api/v1/nodes/{node}",
         operation: Operation::Node,
         methods: &[
@@ -155,7 +173,9 @@ pub(crate) const ROUTES: &[Route] = &[
         operation: Operation::NamedBundle,
         methods: &[Method {
             name: "put",
-            summary: "Take in a bundle whose SHA-256 is known beforehand; may be repeated",
+            summary: "Take in a bundle whose SHA-256 is known beforehand; may be repeated. With a token that many nodes share, the header \
+                      `landfall-signature` holds the base64 of the node's Ed25519 signature over `landfall-bundle-v1`, the node's \
+                      name and the SHA-256 in lower-case hexadecimal, each on a line, the last one without its end.",
             caller: "node",
             parameters: &[],
             request: Some(("application/gzip", "binary")),
@@ -255,7 +275,7 @@ pub(crate) const ROUTES: &[Route] = &[
         operation: Operation::Tokens,
         methods: &[Method {
             name: "post",
-            summary: "Make a token for a node, a viewer or an operator",
+            summary: "Make a token for a node, for many nodes that share it, for a viewer or for an operator",
             caller: "operator",
             parameters: &[],
             request: Some(("application/json", "TokenWish")),
@@ -265,7 +285,30 @@ pub(crate) const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/events",
         operation: Operation::Events,
-        methods: &[raw("Server-sent events: `changed` whenever a board would show something else")],
+        methods: &[
+            raw("Server-sent events: `changed` whenever a board would show something else"),
+            Method {
+                name: "post",
+                summary: "Take in a CloudEvent 1.0 of the type `dev.landfall.report.v1`, structured or binary. The signed report is in \
+                          `data.envelope`, or where `dataref` says, if that is the hub's own `--take-objects`.",
+                caller: "operator, or the node itself",
+                parameters: &[],
+                request: Some(("application/cloudevents+json", "any")),
+                answer: (200, Some("Receipt")),
+            },
+        ],
+    },
+    Route {
+        path: "/api/v1/console",
+        operation: Operation::Console,
+        methods: &[Method {
+            name: "post",
+            summary: "Take in what was captured of a serial console: every whole, signed report an agent wrote to it. 16 MiB at most.",
+            caller: "operator, or the node itself",
+            parameters: &[],
+            request: Some(("text/plain", "any")),
+            answer: (200, Some("BatchAnswer")),
+        }],
     },
     Route { path: "/api/v1/openapi.json", operation: Operation::OpenApi, methods: &[raw("This document")] },
 ];

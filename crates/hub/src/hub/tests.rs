@@ -12,12 +12,93 @@ fn hub(folder: &std::path::Path) -> Hub {
 async fn batches_wait_for_each_other_and_not_for_ever() {
     let folder = tempfile::tempdir().unwrap();
     let hub = hub(folder.path());
-    let all = hub.batching.acquire_many(u32::try_from(MAX_BATCHES).unwrap()).await.unwrap();
-    let nothing = || hub.batch(&Caller::Anyone, Packing::None, b"");
-    let problem = nothing().await.unwrap_err();
+    let all = hub.batching.acquire_many(u32::try_from(batch::MAX_BATCHES).unwrap()).await.unwrap();
+    let problem = hub.turn_to_batch().await.unwrap_err();
     assert_eq!((problem.status, problem.retry), (503, true), "{problem:?}");
-    let ((), taken) = tokio::join!(async { drop(all) }, nothing());
-    assert!(taken.unwrap().is_empty());
+    let ((), turn) = tokio::join!(async { drop(all) }, hub.turn_to_batch());
+    let taken = hub.batch(turn.unwrap(), &Caller::Anyone, Packing::None, Bytes::new()).await.unwrap();
+    assert!(taken.is_empty());
+    assert_eq!(hub.batching.available_permits(), batch::MAX_BATCHES, "the turn ends with the batch");
+}
+
+/// A byte every half minute is no pause, and yet there is an end to it.
+#[tokio::test(start_paused = true)]
+async fn a_bundle_that_never_ends_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = hub(folder.path());
+    let drops = futures_util::stream::unfold((), async |()| {
+        tokio::time::sleep(std::time::Duration::from_secs(30)).await;
+        Some((Ok::<_, std::io::Error>(Bytes::from_static(b"x")), ()))
+    });
+    let node = NodeName::new("n1").unwrap();
+    let begun = tokio::time::Instant::now();
+    let problem = hub.take_bundle(&Caller::Anyone, node, None, Box::pin(drops)).await.unwrap_err();
+    assert_eq!((problem.status, begun.elapsed()), (408, bundles::UPLOAD_PATIENCE), "{problem:?}");
+}
+
+fn object(folder: &std::path::Path, digest: &str) -> std::path::PathBuf {
+    folder.join("bundles").join(&digest[..2]).join(digest)
+}
+
+/// Keeps an object and says how long it is there.
+fn lay(path: &std::path::Path, age: std::time::Duration) {
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, "packed").unwrap();
+    let laid = std::time::SystemTime::now() - age;
+    std::fs::File::options().write(true).open(path).unwrap().set_modified(laid).unwrap();
+}
+
+async fn record(hub: &Hub, digest: &str) {
+    let bundle = BundleRecord {
+        digest: digest.to_owned(),
+        node: "n1".to_owned(),
+        received: Timestamp::now(),
+        bytes: 6,
+        files: 1,
+        cut: false,
+    };
+    assert!(hub.store.expect_bundle(digest.to_owned(), Timestamp::now()).await.unwrap());
+    assert!(hub.store.add_bundle(bundle).await.unwrap());
+}
+
+#[tokio::test]
+async fn objects_without_a_record_are_swept_when_they_are_old() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = hub(folder.path());
+    let day = std::time::Duration::from_secs(24 * 3600);
+    let [lost, new, known] = ["ab", "cd", "ef"].map(|part| part.repeat(32));
+    for (digest, age) in [(&lost, 2 * day), (&new, day / 2), (&known, 2 * day)] {
+        lay(&object(folder.path(), digest), age);
+    }
+    record(&hub, &known).await;
+    let strange = folder.path().join("bundles/ab/notes.txt");
+    lay(&strange, 2 * day);
+    hub.sweep().await;
+    assert!(!object(folder.path(), &lost).exists());
+    assert!(object(folder.path(), &new).exists() && object(folder.path(), &known).exists());
+    assert!(strange.exists(), "it is not ours");
+}
+
+#[tokio::test]
+async fn an_object_that_cannot_be_removed_is_not_lost_from_sight() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = hub(folder.path());
+    let digest = "ab".repeat(32);
+    record(&hub, &digest).await;
+    // A folder in its place: to remove a file fails, whoever tries.
+    let path = object(folder.path(), &digest);
+    std::fs::create_dir_all(&path).unwrap();
+    let later = Timestamp::now() + jiff::SignedDuration::from_hours(1);
+    assert_eq!(hub.store.prune(Timestamp::UNIX_EPOCH, later).await.unwrap().bundles, 1);
+    hub.remove_loose().await;
+    assert_eq!(hub.store.loose(later).await.unwrap(), [digest.as_str()], "it is tried again");
+    std::fs::remove_dir(&path).unwrap();
+    lay(&path, std::time::Duration::ZERO);
+    let even_later = later + jiff::SignedDuration::from_hours(1);
+    assert_eq!(hub.store.loose(even_later).await.unwrap(), [digest.as_str()]);
+    hub.objects.remove(&digest).await.unwrap();
+    hub.store.removed(digest).await.unwrap();
+    assert!(hub.store.loose(Timestamp::MAX).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -35,8 +116,12 @@ async fn who_goes_away_makes_no_room_for_more_work() {
         _ = work => panic!("nobody told it to end"),
         begun = begun => begun.unwrap(),
     }
-    assert_eq!(hub.unpacking.available_permits(), MAX_UNPACKING - 1, "the work goes on without its caller");
+    assert_eq!(
+        hub.unpacking.available_permits(),
+        bundles::MAX_UNPACKING - 1,
+        "the work goes on without its caller"
+    );
     drop(end);
-    let all = u32::try_from(MAX_UNPACKING).unwrap();
+    let all = u32::try_from(bundles::MAX_UNPACKING).unwrap();
     drop(hub.unpacking.acquire_many(all).await.unwrap());
 }

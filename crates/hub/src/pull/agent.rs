@@ -17,6 +17,8 @@ const MAX_NAMES: usize = 32;
 /// An agent that is asked: `[NODE=]HOST[:PORT]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PulledAgent {
+    /// The cluster through whose API server it is reached.
+    pub(super) cluster: Option<String>,
     /// The node it speaks for, where that is not to be seen from its certificate.
     node: Option<NodeName>,
     pub(super) host: String,
@@ -44,7 +46,13 @@ impl PulledAgent {
         let port = port.map_or(Ok(PORT), str::parse).map_err(|_| invalid())?;
         // What can be in a certificate can be asked for, and nothing else.
         rustls::pki_types::ServerName::try_from(host).map_err(|_| invalid())?;
-        if port == 0 { Err(invalid()) } else { Ok(Self { node, host: host.to_owned(), port }) }
+        if port == 0 { Err(invalid()) } else { Ok(Self { cluster: None, node, host: host.to_owned(), port }) }
+    }
+
+    /// That of a cluster's node. Its certificate must be for the node's name.
+    pub(super) fn within(cluster: &str, node: &NodeName) -> Self {
+        let host = node.to_string();
+        Self { cluster: Some(cluster.to_owned()), node: Some(node.clone()), host, port: PORT }
     }
 
     /// `HOST:PORT`.
@@ -74,8 +82,10 @@ impl PulledAgent {
 
 impl fmt::Display for PulledAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(node) = &self.node {
-            write!(f, "{node}=")?;
+        match (&self.cluster, &self.node) {
+            (Some(cluster), _) => write!(f, "{cluster}/")?,
+            (None, Some(node)) => write!(f, "{node}=")?,
+            (None, None) => {}
         }
         f.write_str(&self.place())
     }

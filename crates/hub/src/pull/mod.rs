@@ -4,11 +4,19 @@
 //! Agents are asked in turns, never more than [`AT_ONCE`] at a time, each about every [`Pull::every`]; one that fails is left
 //! alone for longer and longer. What an agent says counts for the node it is known to be: the one it is named as, or one of
 //! the names of its certificate.
+//!
+//! ```text
+//!  --pull, --pull-list ─┬─▶ directly ───────────────────────────────┐
+//!                       └─▶ --pull-proxy: CONNECT, a tunnel's server ┼─▶ TLS to the agent ─▶ /report, /bundle
+//!  --pull-cluster ────────▶ API server ─▶ kubelet ─▶ node's loopback ┘
+//! ```
 
 mod agent;
+mod cluster;
 #[cfg(test)]
 mod patience_tests;
 mod talk;
+mod way;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -16,15 +24,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_model::chain;
+use landfall_wire::{ConnectProxy, ProxyPlace};
 use rustls::ClientConfig;
 use sha2::{Digest as _, Sha256};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, MissedTickBehavior};
 
 pub use self::agent::PulledAgent;
 use self::agent::read_list;
+pub(crate) use self::cluster::MAX_CLUSTERS;
+pub use self::cluster::PulledCluster;
+use self::cluster::{Found, follow};
 use self::talk::{Line, MAX_NEIGHBOURS, TalkError};
+use self::way::{Gate, Way};
 use crate::access::Caller;
+use crate::config::ConfigError;
 use crate::hub::Hub;
 use crate::name::NodeName;
 use crate::problem::Problem;
@@ -57,6 +72,10 @@ pub struct Pull {
     pub agents: Vec<PulledAgent>,
     /// A file that names more of them, one on a line; read again when it changes.
     pub list: Option<PathBuf>,
+    /// Through whom those of both are reached; directly without.
+    pub proxy: Option<PullProxy>,
+    /// Clusters whose nodes are asked through their API servers.
+    pub clusters: Vec<PulledCluster>,
     /// Whose certificates agents have.
     pub authority: PathBuf,
     /// Who we are to them.
@@ -65,6 +84,15 @@ pub struct Pull {
     pub every: Duration,
     pub neighbours: Neighbours,
     pub bundles: Bundles,
+}
+
+/// A proxy that is asked by CONNECT, and who we are to it where it is spoken to over TLS.
+#[derive(Clone, Debug)]
+pub struct PullProxy {
+    pub proxy: ConnectProxy,
+    pub authority: Option<PathBuf>,
+    pub certificate: Option<PathBuf>,
+    pub key: Option<PathBuf>,
 }
 
 /// Whether agents are asked for what other nodes left with them.
@@ -102,6 +130,7 @@ struct Page {
 /// What is needed to ask one agent.
 struct Question {
     agent: PulledAgent,
+    way: Way,
     tls: Arc<ClientConfig>,
     said: HashMap<String, [u8; 32]>,
     neighbours: Neighbours,
@@ -134,8 +163,16 @@ enum PullError {
 /// Asks for ever.
 pub(crate) async fn pull(hub: &Arc<Hub>, pull: Pull) {
     let mut book = Book::default();
-    let mut tls = None;
+    let mut loaded = None;
     let mut read = None;
+    // They end with us.
+    let mut followers = JoinSet::new();
+    let clusters = pull.clusters.iter().map(|place| {
+        let (told, found) = watch::channel(None);
+        followers.spawn(follow(place.clone(), told));
+        found
+    });
+    let mut clusters: Vec<Found> = clusters.collect();
     let mut talks = JoinSet::new();
     let bundling = Arc::new(tokio::sync::Semaphore::new(BUNDLES_AT_ONCE));
     let mut look = tokio::time::interval(LOOK);
@@ -151,17 +188,22 @@ pub(crate) async fn pull(hub: &Arc<Hub>, pull: Pull) {
             _ = look.tick() => {
                 if read.is_none_or(|read: Instant| read.elapsed() >= READ_AGAIN) {
                     read = Some(Instant::now());
-                    book.write(agents(&pull));
+                    book.write(agents(&pull, &clusters));
                     match load(&pull) {
-                        Ok(loaded) => tls = Some(Arc::new(loaded)),
+                        Ok(files) => loaded = Some(files),
                         Err(error) => tracing::warn!(error = %chain(&error), "Agents' certificates not read."),
                     }
+                } else if clusters.iter().any(|found| found.has_changed().unwrap_or(false)) {
+                    book.write(agents(&pull, &clusters));
                 }
-                let Some(tls) = &tls else { continue };
+                clusters.iter_mut().for_each(Found::mark_unchanged);
+                let Some(loaded) = &loaded else { continue };
                 for (agent, said) in book.due(AT_ONCE.saturating_sub(talks.len())) {
+                    let way = loaded.way(&agent, &clusters);
                     let question = Question {
                         agent,
-                        tls: Arc::clone(tls),
+                        way,
+                        tls: Arc::clone(&loaded.tls),
                         said,
                         neighbours: pull.neighbours,
                         bundles: pull.bundles,
@@ -174,14 +216,31 @@ pub(crate) async fn pull(hub: &Arc<Hub>, pull: Pull) {
     }
 }
 
-/// Checked before anything is asked, and read again later.
-pub(crate) fn load(pull: &Pull) -> Result<ClientConfig, TlsError> {
-    tls::client(&pull.authority, &pull.certificate, &pull.key)
+/// What is read from files.
+pub(crate) struct Loaded {
+    tls: Arc<ClientConfig>,
+    gate: Option<Arc<Gate>>,
 }
 
-/// Those named, and those of the list.
-fn agents(pull: &Pull) -> Option<Vec<PulledAgent>> {
+/// Checked before anything is asked, and read again later.
+pub(crate) fn load(pull: &Pull) -> Result<Loaded, TlsError> {
+    let tls = Arc::new(tls::client(&pull.authority, Some((&pull.certificate, &pull.key)))?);
+    let gate = pull.proxy.as_ref().map(|through| {
+        let is_tls = matches!(through.proxy.place, ProxyPlace::Tls { .. });
+        let authority = through.authority.as_ref().filter(|_| is_tls);
+        let identity = through.certificate.as_deref().zip(through.key.as_deref());
+        let tls = authority.map(|authority| tls::client(authority, identity)).transpose()?;
+        Ok(Arc::new(Gate { proxy: through.proxy.clone(), tls: tls.map(Arc::new) }))
+    });
+    Ok(Loaded { tls, gate: gate.transpose()? })
+}
+
+/// Those named, those of the list, and those of clusters.
+fn agents(pull: &Pull, clusters: &[Found]) -> Option<Vec<PulledAgent>> {
     let mut agents = pull.agents.clone();
+    for reach in clusters.iter().filter_map(|found| found.borrow().clone()) {
+        agents.extend(reach.agents());
+    }
     if let Some(list) = &pull.list {
         match listed(list) {
             Ok(more) => agents.extend(more),
@@ -198,6 +257,41 @@ fn agents(pull: &Pull) -> Option<Vec<PulledAgent>> {
 fn listed(path: &Path) -> Result<Vec<PulledAgent>, String> {
     let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
     read_list(&text).map_err(|error| chain(&error).to_string())
+}
+
+// === impl Pull ===
+
+impl Pull {
+    pub(crate) fn validate(&self) -> Result<(), ConfigError> {
+        if self.agents.len() > MAX_AGENTS {
+            return Err(ConfigError::TooManyAgents);
+        }
+        if self.clusters.len() > MAX_CLUSTERS {
+            return Err(ConfigError::TooManyClusters);
+        }
+        for (place, cluster) in self.clusters.iter().enumerate() {
+            if self.clusters[..place].iter().any(|other| other.name == cluster.name) {
+                return Err(ConfigError::SameCluster(cluster.name.clone()));
+            }
+        }
+        let proxy = self.proxy.as_ref();
+        let is_blind = |proxy: &PullProxy| {
+            matches!(proxy.proxy.place, ProxyPlace::Tls { .. }) && proxy.authority.is_none()
+        };
+        if proxy.is_some_and(is_blind) { Err(ConfigError::ProxyAuthority) } else { Ok(()) }
+    }
+}
+
+// === impl Loaded ===
+
+impl Loaded {
+    fn way(&self, agent: &PulledAgent, clusters: &[Found]) -> Way {
+        let Some(name) = &agent.cluster else {
+            return self.gate.as_ref().map_or(Way::Direct, |gate| Way::Proxy(Arc::clone(gate)));
+        };
+        let mut found = clusters.iter().filter_map(|found| found.borrow().clone());
+        Way::Forward(found.find(|reach| reach.name == *name))
+    }
 }
 
 // === impl Book ===
@@ -243,7 +337,8 @@ impl Book {
             }
             Err(error) => {
                 if page.failed == 0 {
-                    tracing::warn!(agent = %told.agent, error = %chain(&error), "An agent was asked in vain.");
+                    let (error, hint) = (chain(&error), error.hint());
+                    tracing::warn!(agent = %told.agent, %error, hint, "An agent was asked in vain.");
                 }
                 page.failed = page.failed.saturating_add(1);
             }
@@ -270,8 +365,12 @@ impl Question {
         Told { agent: self.agent, said: self.said, result }
     }
 
+    async fn open(&self) -> Result<Line, TalkError> {
+        Line::open(&self.agent, &self.way, Arc::clone(&self.tls)).await
+    }
+
     async fn converse(&mut self, hub: &Hub, bundling: &tokio::sync::Semaphore) -> Result<(), PullError> {
-        let mut line = Line::open(&self.agent, Arc::clone(&self.tls)).await.map_err(PullError::Talk)?;
+        let mut line = self.open().await.map_err(PullError::Talk)?;
         let names = self.agent.names(line.certificate());
         // Nothing before the first report.
         if let Some(report) = line.report("/report").await.map_err(PullError::Talk)? {
@@ -350,7 +449,7 @@ impl Question {
 
     /// Over a connection of its own, as it is collected.
     async fn bundle(&self, hub: &Hub, node: NodeName) -> Result<(), PullError> {
-        let line = Line::open(&self.agent, Arc::clone(&self.tls)).await.map_err(PullError::Talk)?;
+        let line = self.open().await.map_err(PullError::Talk)?;
         let stream = line.bundle().await.map_err(PullError::Talk)?;
         let taken = talk::in_time(hub.take_bundle(&Caller::Node(node.clone()), node, None, stream)).await;
         match taken {
@@ -358,6 +457,17 @@ impl Question {
             Some(Err(Problem { detail, retry: false, .. })) => Err(PullError::Unfit(detail)),
             Some(Err(Problem { detail, .. })) => Err(PullError::Bundle(detail)),
             None => Err(PullError::Bundle("it did not come to its end in time".to_owned())),
+        }
+    }
+}
+
+// === impl PullError ===
+
+impl PullError {
+    fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Talk(TalkError::Way(error)) => error.hint(),
+            _ => None,
         }
     }
 }

@@ -52,6 +52,7 @@ fn hub(folder: &Path) -> Hub {
 fn question() -> Question {
     Question {
         agent: PulledAgent::parse("n1").unwrap(),
+        way: Way::Direct,
         tls: Arc::new(
             ClientConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()))
                 .with_safe_default_protocol_versions()

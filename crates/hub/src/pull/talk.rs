@@ -15,10 +15,10 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::PulledAgent;
+use super::way::{Way, WayError};
 use crate::name::NodeName;
 use crate::receive::MAX_REPORT;
 
@@ -42,8 +42,10 @@ pub(super) struct Line {
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum TalkError {
-    #[error("cannot reach it")]
-    Reach(#[source] io::Error),
+    #[error("there is no way to it")]
+    Way(#[source] WayError),
+    #[error("cannot agree on TLS with it")]
+    Tls(#[source] io::Error),
     #[error("it does not speak HTTP")]
     Http(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("its answer is longer than {MAX_REPORT} bytes, or was cut off")]
@@ -66,14 +68,18 @@ struct NeighbourList {
 // === impl Line ===
 
 impl Line {
-    pub(super) async fn open(agent: &PulledAgent, tls: Arc<ClientConfig>) -> Result<Self, TalkError> {
+    pub(super) async fn open(
+        agent: &PulledAgent,
+        way: &Way,
+        tls: Arc<ClientConfig>,
+    ) -> Result<Self, TalkError> {
         let open = async {
-            let stream = TcpStream::connect((agent.host.as_str(), agent.port)).await?;
-            let name = ServerName::try_from(agent.host.clone()).map_err(io::Error::other)?;
-            TlsConnector::from(tls).connect(name, stream).await
+            let stream = way.open(agent).await.map_err(TalkError::Way)?;
+            let name = ServerName::try_from(agent.host.clone());
+            let name = name.map_err(|error| TalkError::Tls(io::Error::other(error)))?;
+            TlsConnector::from(tls).connect(name, stream).await.map_err(TalkError::Tls)
         };
-        let stream = tokio::time::timeout(PATIENCE, open).await.map_err(|_| TalkError::Late)?;
-        let stream = stream.map_err(TalkError::Reach)?;
+        let stream = tokio::time::timeout(PATIENCE, open).await.map_err(|_| TalkError::Late)??;
         let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let certificate = certificate.map(|certificate| certificate.to_vec()).unwrap_or_default();
         Self::over(stream, agent.place(), certificate).await

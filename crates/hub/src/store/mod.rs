@@ -6,11 +6,13 @@
 //! *turn*.
 
 mod board;
-mod progress;
-
+mod loose;
 mod packing;
 mod postgres;
+mod progress;
 mod sqlite;
+mod standing;
+mod waiting;
 
 use std::fmt;
 use std::pin::Pin;
@@ -29,9 +31,10 @@ pub use progress::{Heard, MAX_ATTEMPTS, MAX_EVENTS, ProgressEvent, ProgressLine}
 
 pub use postgres::{Place as PostgresPlace, PlaceError as PostgresPlaceError, PostgresStore};
 pub use sqlite::SqliteStore;
+pub use standing::{Allowance, NEW_NODES_A_MINUTE, Standing};
 
 /// Bundles of one node that are kept: a node that sends ever more of them fills nobody's disk.
-pub const MAX_BUNDLES: i64 = 16;
+const MAX_BUNDLES: i64 = 16;
 
 /// What a store gives, in time.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
@@ -40,10 +43,20 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Se
 pub trait Store: fmt::Debug + Send + Sync {
     /// Takes reports in, each on its own: a refused one does not keep the others out. When this fails, none was taken.
     fn accept(&self, arrivals: Vec<Arrival>) -> Answer<'_, Vec<Result<Outcome, Refusal>>>;
+    /// Whether reports could be stored now, as far as that is known without storing one.
+    fn ready(&self) -> Answer<'_, ()>;
+    /// Which of these were acknowledged before, and are not forgotten.
+    fn has(&self, ids: Vec<ReportId>) -> Answer<'_, Vec<ReportId>>;
     /// Grows whenever anything a board shows has changed.
     fn version(&self) -> Answer<'_, u64>;
     fn fleet(&self, query: FleetQuery) -> Answer<'_, Fleet>;
+    /// Nodes by name, those after the given one.
+    fn nodes(&self, after: String, limit: u32) -> Answer<'_, NodePage>;
     fn node(&self, name: NodeName) -> Answer<'_, Option<NodeRecord>>;
+    /// How much is kept.
+    fn size(&self) -> Answer<'_, StoreSize>;
+    /// The key the node is known by.
+    fn pinned(&self, name: NodeName) -> Answer<'_, Pinned>;
     /// Newest first, before the given turn when there is one.
     fn history(&self, name: NodeName, before: Option<u64>, limit: u32) -> Answer<'_, Vec<Turn>>;
     /// The report as the node sent it, by the number of its turn.
@@ -52,7 +65,12 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn trend(&self, since: Timestamp, step: u32) -> Answer<'_, Vec<TrendPoint>>;
     /// Reports whose evidence holds all the words, newest first.
     fn search(&self, words: Vec<String>, limit: u32) -> Answer<'_, Vec<Hit>>;
-    fn add_bundle(&self, bundle: BundleRecord) -> Answer<'_, ()>;
+    /// Says that an object is about to be kept, before it is: what is without a record is known from then on. Says no while
+    /// the same object is being removed.
+    fn expect_bundle(&self, digest: String, now: Timestamp) -> Answer<'_, bool>;
+    /// Records a bundle whose object is kept; one that is on record already stays as it is. Says no when the object was
+    /// removed meanwhile. Beyond the newest [`MAX_BUNDLES`] of a node the others become loose.
+    fn add_bundle(&self, bundle: BundleRecord) -> Answer<'_, bool>;
     fn bundle(&self, digest: String) -> Answer<'_, Option<BundleRecord>>;
     /// Newest first.
     fn bundles(&self, name: NodeName) -> Answer<'_, Vec<BundleRecord>>;
@@ -63,11 +81,16 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn progress(&self, name: NodeName) -> Answer<'_, Vec<ProgressEvent>>;
     /// The newest event of every node's newest attempt, the one heard last first.
     fn progress_lines(&self, limit: u32) -> Answer<'_, Vec<ProgressLine>>;
-    /// Forgets the node, its reports and its bundles; gives the digests of those.
-    fn forget(&self, name: NodeName) -> Answer<'_, Option<Vec<String>>>;
-    /// Forgets a bounded number of what is older, and of bundles beyond the newest [`MAX_BUNDLES`] of a node; says what was
-    /// forgotten.
+    /// Forgets the node, its reports and its bundles, whose objects become loose; says whether it was known.
+    fn forget(&self, name: NodeName) -> Answer<'_, bool>;
+    /// Forgets a bounded number of what is older; says how much. The objects of bundles become loose.
     fn prune(&self, older_than: Timestamp, bundles_older_than: Timestamp) -> Answer<'_, Pruned>;
+    /// Some objects that have no record and are to be removed now, by whoever asked, who says then what was
+    /// [removed](Self::removed). What was not is given again later.
+    fn loose(&self, now: Timestamp) -> Answer<'_, Vec<String>>;
+    fn removed(&self, digest: String) -> Answer<'_, ()>;
+    /// Makes those of these objects loose that nobody knows; says how many.
+    fn make_loose(&self, digests: Vec<String>, now: Timestamp) -> Answer<'_, u64>;
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -92,6 +115,8 @@ pub struct Arrival {
     pub id: ReportId,
     pub node: NodeName,
     pub identity: NodeIdentity,
+    /// Counts the boots of the node, where it counts them.
+    pub boot_number: Option<u64>,
     pub sequence: u64,
     pub time: Timestamp,
     pub received: Timestamp,
@@ -104,6 +129,26 @@ pub struct Arrival {
     pub words: String,
     /// The key it was signed with; the signature is good.
     pub key: Option<Vec<u8>>,
+    pub standing: Standing,
+}
+
+/// How much is kept, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoreSize {
+    /// Of the database.
+    pub store: u64,
+    /// Of all bundles, packed.
+    pub bundles: u64,
+}
+
+/// The key a node is known by: that of its first signed report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pinned {
+    /// There is no such node.
+    Unknown,
+    /// It does not sign.
+    Nothing,
+    Key(Vec<u8>),
 }
 
 /// What became of a report.
@@ -119,7 +164,7 @@ pub enum Outcome {
     Duplicate,
 }
 
-/// Why a report was not stored. Sending it again cannot help.
+/// Why a report was not stored. Sending it again cannot help, but for the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("another report has this id")]
@@ -130,9 +175,20 @@ pub enum Refusal {
     Replay,
     #[error(
         "the node signed earlier reports, and this one is not signed by the same key; if the machine was installed anew, have an \
-         operator forget the node (`DELETE /api/v1/nodes/NAME`)"
+         operator forget the node (`landfall hub forget NODE`); if two machines have this name, name their clusters (`/etc/landfall/cluster`)"
     )]
     WrongKey,
+    #[error(
+        "its sender could be any of many nodes, and only a signature tells which: the report must be signed"
+    )]
+    NotSigned,
+    #[error(
+        "the node is known without a key, and the sender could be any of many; use a credential of the node's own, or have an \
+         operator forget the node (`landfall hub forget NODE`)"
+    )]
+    KnownUnsigned,
+    #[error("more than {NEW_NODES_A_MINUTE} nodes became known by this way within a minute; come again")]
+    TooManyNew,
 }
 
 /// Which nodes a board shows.
@@ -212,6 +268,16 @@ pub struct NodeLine {
     /// When it was last heard, by the hub's clock.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub last_seen: Timestamp,
+}
+
+/// Some nodes, in the order of their names: the one thing about a node that does not change while it is read.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct NodePage {
+    pub nodes: Vec<NodeLine>,
+    /// What to ask for next with `after`; `null` when these are the last.
+    pub next: Option<String>,
 }
 
 /// All that is known of one node.
@@ -294,12 +360,11 @@ pub struct BundleRecord {
     pub cut: bool,
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pruned {
     pub reports: u64,
     pub turns: u64,
-    /// The digests of bundles no longer known.
-    pub bundles: Vec<String>,
+    pub bundles: u64,
 }
 
 // === impl StoreError ===
@@ -309,6 +374,33 @@ impl StoreError {
         doing: &'static str,
     ) -> impl FnOnce(E) -> Self {
         move |source| Self::Failed { doing, source: Box::new(source) }
+    }
+}
+
+// === impl Arrival ===
+
+impl Arrival {
+    /// When it was, for boots without a number. A clock that runs ahead is not believed: else nothing would be newer until
+    /// that time had come.
+    fn moment(&self) -> i64 {
+        self.time.min(self.received).as_microsecond()
+    }
+
+    fn numbered(&self) -> Option<i64> {
+        self.boot_number.map(u64::cast_signed)
+    }
+}
+
+// === impl Pinned ===
+
+impl From<Option<Option<Vec<u8>>>> for Pinned {
+    /// From the column of a row that may be missing.
+    fn from(column: Option<Option<Vec<u8>>>) -> Self {
+        match column {
+            None => Self::Unknown,
+            Some(None) => Self::Nothing,
+            Some(Some(key)) => Self::Key(key),
+        }
     }
 }
 
@@ -322,6 +414,19 @@ impl FleetQuery {
         }
         let wanted = states.iter().filter(|count| self.state.is_none_or(|state| state == count.state));
         Some(wanted.map(|count| count.nodes).sum())
+    }
+}
+
+// === impl NodePage ===
+
+impl NodePage {
+    /// Of one more node than was asked for, when there is one.
+    fn new(mut nodes: Vec<NodeLine>, limit: u32) -> Self {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let is_last = nodes.len() <= limit;
+        nodes.truncate(limit);
+        let next = nodes.last().filter(|_| !is_last).map(|node| node.name.clone());
+        Self { nodes, next }
     }
 }
 

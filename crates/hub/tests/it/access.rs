@@ -13,26 +13,18 @@ use crate::bed::{Answer, TestHub, bundle, config, envelope, no_dns, running};
 
 const KEY: &[u8] = b"a key that is long enough to seal tokens";
 
-fn token(holder: Holder) -> String {
+pub(crate) fn token(holder: Holder) -> String {
     let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1);
     let token = TokenKey::new(Secret::new(KEY.to_vec())).unwrap().issue(holder, expires).unwrap();
     format!("Bearer {}", token.expose())
 }
 
-fn with_tokens() -> TestHub {
-    TestHub::with(|config| {
-        let StoreFolder(folder) = folder_of(config);
+pub(crate) fn with_tokens() -> TestHub {
+    TestHub::with_files(|config, folder| {
         let path = folder.join("tokens.key");
         fs::write(&path, KEY).unwrap();
         config.token_key = Some(path);
     })
-}
-
-struct StoreFolder(std::path::PathBuf);
-
-fn folder_of(config: &Config) -> StoreFolder {
-    let landfall_hub::StorePlace::Sqlite(path) = &config.store else { panic!("{:?}", config.store) };
-    StoreFolder(path.parent().unwrap().to_owned())
 }
 
 fn report_as(hub: &TestHub, token: Option<&str>, node: &str) -> u16 {
@@ -145,8 +137,7 @@ fn beyond_loopback_nothing_is_served_in_the_open() {
 fn certificates_are_credentials() {
     let authority = Authority::new("test CA", 1).unwrap();
     let served = authority.issue(&Leaf::new("hub", Purpose::Serve).names(["localhost"])).unwrap();
-    let hub = TestHub::with(|config| {
-        let StoreFolder(folder) = folder_of(config);
+    let hub = TestHub::with_files(|config, folder| {
         let write = |name: &str, text: &str| {
             fs::write(folder.join(name), text).unwrap();
             folder.join(name)

@@ -1,22 +1,25 @@
 //! A hub in this process on a free port, nodes that report, and a small HTTP client.
 
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_evidence::bundle::{BundleWriter, Packing, bundle_id};
-use landfall_hub::{Config, ObjectPlace, Server, StorePlace, TlsFiles};
+use landfall_hub::{Config, ObjectPlace, Server, StorePlace, Take, TlsFiles};
 use landfall_model::bundle::{BundleItem, ItemOutcome};
-use landfall_model::envelope::{Envelope, FORMAT, ReportId};
+use landfall_model::envelope::{Envelope, FORMAT, ReportId, Signature, signed_bytes};
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::{
     Class, Evidence, Finding, PhaseOutcome, Report, Source, State, TimelineEntry, Verdict,
 };
 use landfall_model::{Cause, Confidence, Phase};
-use landfall_testkit::{Postgres, have};
+use landfall_pki::SigningKey;
+use landfall_testkit::{ObjectServer, ObjectStore, Postgres, have};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::oneshot;
@@ -25,9 +28,16 @@ use tokio::sync::oneshot;
 pub(crate) struct TestHub {
     pub(crate) address: SocketAddr,
     pub(crate) folder: TempDir,
-    _database: Option<Arc<Postgres>>,
+    grown_up: Option<GrownUp>,
     end: Option<oneshot::Sender<()>>,
     thread: Option<std::thread::JoinHandle<()>>,
+}
+
+/// What a hub has in the place of its own files.
+struct GrownUp {
+    _database: Arc<Postgres>,
+    objects: Arc<ObjectStore>,
+    prefix: String,
 }
 
 #[derive(Debug)]
@@ -45,10 +55,15 @@ impl TestHub {
     }
 
     pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::with_files(|config, _| change(config))
+    }
+
+    /// The change may put files into the hub's folder.
+    pub(crate) fn with_files(change: impl FnOnce(&mut Config, &Path)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut config = config(&folder);
-        let database = other_store(&mut config);
-        change(&mut config);
+        let grown_up = GrownUp::wanted(&mut config);
+        change(&mut config, folder.path());
         let (end, ended) = oneshot::channel::<()>();
         let (told, address) = std::sync::mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -65,7 +80,22 @@ impl TestHub {
             });
         });
         let address = address.recv_timeout(Duration::from_secs(60)).unwrap();
-        Self { address, folder, _database: database, end: Some(end), thread: Some(thread) }
+        Self { address, folder, grown_up, end: Some(end), thread: Some(thread) }
+    }
+
+    /// Whether the bundle is where bundles are kept.
+    pub(crate) fn keeps(&self, digest: &str) -> bool {
+        let kept = format!("{}/{digest}", &digest[..2]);
+        match &self.grown_up {
+            Some(grown_up) => grown_up.objects.objects(&grown_up.prefix).unwrap().contains_key(&kept),
+            None => self.folder.path().join("bundles").join(kept).exists(),
+        }
+    }
+
+    /// Files of bundles that did not become one. A hub with an object store has a folder for them that nobody else finds.
+    pub(crate) fn unfinished(&self) -> usize {
+        let unfinished = fs::read_dir(self.folder.path().join("bundles/unfinished"));
+        unfinished.map_or(0, Iterator::count)
     }
 
     pub(crate) fn request(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
@@ -104,15 +134,36 @@ impl Drop for TestHub {
     }
 }
 
-/// Tests in the module `on_postgres` have a database of their own.
-fn other_store(config: &mut Config) -> Option<Arc<Postgres>> {
-    let wanted = std::thread::current().name().is_some_and(|name| name.starts_with("on_postgres::"));
-    if !wanted || !have(Postgres::NEEDS) {
-        return None;
+/// Whether this test is one of the module `on_postgres`.
+pub(crate) fn on_postgres() -> bool {
+    std::thread::current().name().is_some_and(|name| name.starts_with("on_postgres::"))
+}
+
+// === impl GrownUp ===
+
+impl GrownUp {
+    /// Tests in the module `on_postgres` have a database and a part of an object store of their own.
+    fn wanted(config: &mut Config) -> Option<Self> {
+        static COUNT: AtomicU64 = AtomicU64::new(1);
+        if !on_postgres() || !have(Postgres::NEEDS) || !have(ObjectServer::Versitygw.needs()) {
+            return None;
+        }
+        let (database, objects) = (Postgres::shared().unwrap(), ObjectStore::shared().unwrap());
+        let prefix = format!("hub-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        config.store = StorePlace::parse(&database.database().unwrap()).unwrap();
+        config.objects = ObjectPlace::parse(&bucket(&objects, &prefix)).unwrap();
+        Some(Self { _database: database, objects, prefix })
     }
-    let postgres = Postgres::shared().unwrap();
-    config.store = StorePlace::parse(&postgres.database().unwrap()).unwrap();
-    Some(postgres)
+}
+
+/// A part of an object store, as a hub is told of it.
+pub(crate) fn bucket(objects: &ObjectStore, prefix: &str) -> String {
+    format!(
+        "{}&credentials-file={}&ca-file={}",
+        objects.location(prefix),
+        objects.credentials().display(),
+        objects.authority().display()
+    )
 }
 
 pub(crate) fn config(folder: &TempDir) -> Config {
@@ -129,6 +180,7 @@ pub(crate) fn config(folder: &TempDir) -> Config {
         watch: Vec::new(),
         watch_authority: None,
         pull: None,
+        take: Take::default(),
     }
 }
 
@@ -218,11 +270,21 @@ pub(crate) fn envelope(node: &str, sequence: u64, report: Report) -> Envelope {
         format: FORMAT,
         id: new_id(),
         node: identity(node),
+        boot_number: None,
         sequence,
         time: Timestamp::now(),
         report,
         signature: None,
     }
+}
+
+/// The same, signed with this key.
+pub(crate) fn signed(mut envelope: Envelope, key: &SigningKey) -> Envelope {
+    let message = signed_bytes(&serde_json::to_value(&envelope).unwrap());
+    let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    envelope.signature =
+        Some(Signature { key: hexadecimal(&key.public_key()), value: hexadecimal(&key.sign(&message)) });
+    envelope
 }
 
 fn at(second: i64) -> Timestamp {

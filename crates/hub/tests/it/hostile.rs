@@ -1,10 +1,8 @@
 //! Ten kinds of hostile upload, and what becomes of them.
 
-use std::fs;
 use std::io::Write as _;
 use std::net::TcpStream;
 
-use landfall_model::envelope::{Signature, signed_bytes};
 use landfall_pki::SigningKey;
 
 use crate::bed::{Answer, TestHub, ask, bundle, envelope, failed, no_dns, running};
@@ -21,8 +19,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 #[track_caller]
 fn unharmed(hub: &TestHub) {
     assert_eq!(hub.json("/api/v1/fleet")["total"], 0);
-    let unfinished = fs::read_dir(hub.folder.path().join("bundles/unfinished")).unwrap().count();
-    assert_eq!(unfinished, 0, "nothing is left on the disk");
+    assert_eq!(hub.unfinished(), 0, "nothing is left on the disk");
     hub.stored(&envelope("good", 1, running()));
 }
 
@@ -162,14 +159,8 @@ fn six_a_stolen_name_without_the_key() {
     let hub = TestHub::start();
     let (key, _) = SigningKey::generate().unwrap();
     let (thief, _) = SigningKey::generate().unwrap();
-    let signed = |sequence: u64, key: &SigningKey| {
-        let mut envelope = envelope("n1", sequence, no_dns());
-        let message = signed_bytes(&serde_json::to_value(&envelope).unwrap());
-        let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        envelope.signature =
-            Some(Signature { key: hexadecimal(&key.public_key()), value: hexadecimal(&key.sign(&message)) });
-        envelope
-    };
+    let signed =
+        |sequence: u64, key: &SigningKey| crate::bed::signed(envelope("n1", sequence, no_dns()), key);
     hub.stored(&signed(1, &key));
     refused(&hub.post(&envelope("n1", 2, running())), 403);
     refused(&hub.post(&signed(3, &thief)), 403);

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use landfall_hub::{Bundles, Neighbours, Pull, PulledAgent};
-use landfall_model::envelope::{Envelope, Signature, signed_bytes};
+use landfall_model::envelope::Envelope;
 use landfall_pki::{Authority, Leaf, Purpose, SigningKey};
 use landfall_testkit::{eventually, free_port};
 use rustls::pki_types::pem::PemObject as _;
@@ -81,13 +81,8 @@ fn json(envelope: &Envelope) -> Vec<u8> {
     serde_json::to_vec(envelope).unwrap()
 }
 
-fn signed(mut envelope: Envelope) -> Envelope {
-    let (key, _) = SigningKey::generate().unwrap();
-    let message = signed_bytes(&serde_json::to_value(&envelope).unwrap());
-    let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    envelope.signature =
-        Some(Signature { key: hexadecimal(&key.public_key()), value: hexadecimal(&key.sign(&message)) });
-    envelope
+fn signed(envelope: Envelope) -> Envelope {
+    crate::bed::signed(envelope, &SigningKey::generate().unwrap().0)
 }
 
 /// A hub that asks these agents every second.
@@ -101,6 +96,8 @@ fn hub(authority: &Authority, folder: &Path, agents: &[String], neighbours: Neig
     let pull = Pull {
         agents: agents.iter().map(|agent| PulledAgent::parse(agent).unwrap()).collect(),
         list: Some(file("agents", "# none yet\n")),
+        proxy: None,
+        clusters: Vec::new(),
         authority: file("ca.crt", authority.certificate()),
         certificate: file("hub.crt", &issued.certificate),
         key: file("hub.key", issued.key.expose()),
@@ -239,4 +236,14 @@ fn what_others_left_with_an_agent_is_taken_when_it_is_signed() {
     let fleet = hub.json("/api/v1/fleet");
     assert_eq!(fleet["total"], 2, "{fleet}");
     assert_eq!(cause(&hub, "n1").as_deref(), Some("none"), "nobody speaks for the agent's own node");
+
+    // A node that reports by itself and does not sign is nobody's to take over.
+    hub.stored(&envelope("n10", 1, running()));
+    let taken = json(&signed(envelope("n10", 2, no_dns())));
+    content.lock().unwrap().insert("/neighbours/n10/report".to_owned(), taken);
+    content.lock().unwrap().insert("/neighbours".to_owned(), br#"{"nodes": ["n10"]}"#.to_vec());
+    let refused = || metric(&hub, "landfall_hub_reports_total{outcome=\"refused\"}");
+    let before = refused();
+    eventually("a report that is refused", LIMIT, || (refused() > before).then_some(())).unwrap();
+    assert_eq!(cause(&hub, "n10").as_deref(), Some("none"));
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use landfall_hub::store::{Outcome, PostgresPlace, PostgresStore, StoreError};
 use landfall_hub::{ObjectPlace, StorePlace};
-use landfall_testkit::{Durability, ObjectStore, Postgres, have};
+use landfall_testkit::{Durability, ObjectServer, Postgres, have};
 
-use crate::bed::{TestHub, bundle, envelope, failed, no_dns, running};
+use crate::bed::{TestHub, bucket, bundle, envelope, failed, no_dns, running};
 use crate::store::{accept, arrival, name, open};
 
 #[test]
@@ -43,35 +43,33 @@ fn what_one_hub_takes_the_other_shows() {
 
 #[test]
 fn a_bundle_given_to_one_hub_is_read_at_the_other() {
-    if !have(Postgres::NEEDS) || !have(ObjectStore::NEEDS) {
+    if !have(Postgres::NEEDS) {
         return;
     }
-    let (postgres, objects) = (Postgres::shared().unwrap(), ObjectStore::start().unwrap());
-    let url = postgres.database().unwrap();
-    let bucket = format!(
-        "{}&credentials-file={}&ca-file={}",
-        objects.location("hub"),
-        objects.credentials().display(),
-        objects.authority().display()
-    );
-    let hub = || {
-        TestHub::with(|config| {
-            config.store = StorePlace::parse(&url).unwrap();
-            config.objects = ObjectPlace::parse(&bucket).unwrap();
-        })
-    };
-    let (one, other) = (hub(), hub());
-    one.stored(&envelope("n1", 1, no_dns()));
-    let packed = bundle("n1", &["first".to_owned(), "no such host".to_owned()]);
-    let taken = one.request("POST", "/api/v1/nodes/n1/bundles", &[], &packed);
-    assert_eq!(taken.status, 200, "{taken:?}");
-    let digest = taken.json()["digest"].as_str().unwrap().to_owned();
-    assert_eq!(other.get(&format!("/api/v1/bundles/{digest}/content")).body, packed);
-    let lines = other.json(&format!("/api/v1/bundles/{digest}/lines?q=no+such+host"));
-    assert_eq!(lines["lines"][0]["line"], 2, "{lines}");
-    assert_eq!(other.request("DELETE", "/api/v1/nodes/n1", &[], b"").status, 204);
-    let left = objects.bucket().join("hub").join(&digest[..2]).join(&digest);
-    assert!(!left.exists(), "forgotten with its node");
+    let postgres = Postgres::shared().unwrap();
+    for server in ObjectServer::ALL.into_iter().filter(|server| have(server.needs())) {
+        let (url, objects) = (postgres.database().unwrap(), server.start().unwrap());
+        let bucket = bucket(&objects, "hub");
+        let hub = || {
+            TestHub::with(|config| {
+                config.store = StorePlace::parse(&url).unwrap();
+                config.objects = ObjectPlace::parse(&bucket).unwrap();
+            })
+        };
+        let (one, other) = (hub(), hub());
+        one.stored(&envelope("n1", 1, no_dns()));
+        let packed = bundle("n1", &["first".to_owned(), "no such host".to_owned()]);
+        let taken = one.request("POST", "/api/v1/nodes/n1/bundles", &[], &packed);
+        assert_eq!(taken.status, 200, "{taken:?}");
+        let digest = taken.json()["digest"].as_str().unwrap().to_owned();
+        let kept = format!("{}/{digest}", &digest[..2]);
+        assert_eq!(objects.objects("hub").unwrap().get(&kept), Some(&packed));
+        assert_eq!(other.get(&format!("/api/v1/bundles/{digest}/content")).body, packed);
+        let lines = other.json(&format!("/api/v1/bundles/{digest}/lines?q=no+such+host"));
+        assert_eq!(lines["lines"][0]["line"], 2, "{lines}");
+        assert_eq!(other.request("DELETE", "/api/v1/nodes/n1", &[], b"").status, 204);
+        assert!(objects.objects("hub").unwrap().is_empty(), "forgotten with its node");
+    }
 }
 
 /// The worst case: the same nodes report to both at once, so that each is overtaken by the other all the time.

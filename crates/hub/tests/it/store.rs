@@ -5,13 +5,14 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use landfall_hub::NodeName;
 use landfall_hub::store::{
-    Arrival, BundleRecord, FleetQuery, Outcome, PostgresPlace, PostgresStore, Refusal, SqliteStore, Store,
+    Arrival, BundleRecord, FleetQuery, Outcome, PostgresPlace, PostgresStore, Refusal, SqliteStore, Standing,
+    Store, StoreError,
 };
 use landfall_model::report::{Report, State};
 use landfall_testkit::{Postgres, have};
 use sha2::{Digest as _, Sha256};
 
-use crate::bed::{envelope, failed, no_dns, running};
+use crate::bed::{envelope, failed, no_dns, running, succeeded};
 
 fn now() -> Timestamp {
     Timestamp::now()
@@ -30,6 +31,7 @@ pub(crate) fn arrival(node: &str, boot: &str, sequence: u64, report: Report) -> 
         id: envelope.id,
         node: name(node),
         identity,
+        boot_number: None,
         sequence,
         time: envelope.time,
         received: now(),
@@ -38,6 +40,7 @@ pub(crate) fn arrival(node: &str, boot: &str, sequence: u64, report: Report) -> 
         words: text.clone(),
         report: text,
         key: None,
+        standing: Standing::Trusted,
     }
 }
 
@@ -53,18 +56,25 @@ async fn state(store: &dyn Store, node: &str) -> State {
 async fn contract(store: &dyn Store) {
     order(store).await;
     reboots(store).await;
+    late_boots(store).await;
+    comes_again(store).await;
     retention(store).await;
     bundles(store).await;
+    loose(store).await;
     crate::progress::contract(store).await;
 
     words(store).await;
     versions(store).await;
+    nodes_by_name(store).await;
     odd_characters(store).await;
     sweeps(store).await;
 }
 
 /// Late and repeated reports never change what is shown.
 async fn order(store: &dyn Store) {
+    let (one, other) = (arrival("asked", "b", 1, running()), arrival("asked", "b", 2, running()));
+    accept(store, &one).await.unwrap();
+    assert_eq!(store.has(vec![other.id, one.id]).await.unwrap(), [one.id]);
     let second = arrival("order", "a", 2, no_dns());
     let first = arrival("order", "a", 1, running());
     assert_eq!(accept(store, &second).await, Ok(Outcome::Stored));
@@ -83,15 +93,103 @@ async fn order(store: &dyn Store) {
     assert_eq!(state(store, "order").await, State::Failed);
 }
 
-/// A boot that was never heard of is newer than all that were; its sequence begins anew.
+/// A report of another boot, by its number and the second it was made in.
+fn of_boot(node: &str, boot: (&str, Option<u64>), sequence: u64, second: i64, report: Report) -> Arrival {
+    let time = Timestamp::from_second(second).unwrap();
+    Arrival { boot_number: boot.1, time, ..arrival(node, boot.0, sequence, report) }
+}
+
+/// The sequence of a boot that was never heard of begins anew. Which boot is the later one tells its number, and where there is
+/// none the clock.
 async fn reboots(store: &dyn Store) {
-    assert_eq!(accept(store, &arrival("reboots", "a", 7, no_dns())).await, Ok(Outcome::Stored));
-    assert_eq!(accept(store, &arrival("reboots", "b", 1, running())).await, Ok(Outcome::Stored));
+    let (a, b) = (("a", None), ("b", None));
+    assert_eq!(accept(store, &of_boot("reboots", a, 7, 100, no_dns())).await, Ok(Outcome::Stored));
+    assert_eq!(accept(store, &of_boot("reboots", b, 1, 200, running())).await, Ok(Outcome::Stored));
     assert_eq!(state(store, "reboots").await, State::Running);
-    assert_eq!(accept(store, &arrival("reboots", "a", 8, no_dns())).await, Ok(Outcome::Late));
+    assert_eq!(accept(store, &of_boot("reboots", a, 8, 110, no_dns())).await, Ok(Outcome::Late));
     assert_eq!(state(store, "reboots").await, State::Running);
     let node = store.node(name("reboots")).await.unwrap().unwrap();
     assert_eq!((node.boots, node.sequence), (2, 1));
+}
+
+/// What an earlier boot has yet to say comes after the present one has spoken, by way of a neighbour or from a spool.
+async fn late_boots(store: &dyn Store) {
+    // By the clock, as far as it is known.
+    let (a, b) = (("a", None), ("b", None));
+    assert_eq!(accept(store, &of_boot("clock", b, 1, 200, running())).await, Ok(Outcome::Stored));
+    assert_eq!(accept(store, &of_boot("clock", a, 7, 100, no_dns())).await, Ok(Outcome::Late));
+    assert_eq!(accept(store, &of_boot("clock", b, 2, 210, succeeded())).await, Ok(Outcome::Stored));
+    assert_eq!(state(store, "clock").await, State::Succeeded);
+    // A boot is the present again when it is heard of later.
+    assert_eq!(accept(store, &of_boot("clock", a, 9, 300, no_dns())).await, Ok(Outcome::Stored));
+    assert_eq!(accept(store, &of_boot("clock", b, 3, 290, running())).await, Ok(Outcome::Late));
+    assert_eq!(accept(store, &of_boot("clock", b, 4, 310, running())).await, Ok(Outcome::Stored));
+    assert_eq!(store.node(name("clock")).await.unwrap().unwrap().boots, 2);
+
+    // By number, whatever the clock says: it is set in neither boot.
+    let (first, second) = (("a", Some(1)), ("b", Some(2)));
+    assert_eq!(accept(store, &of_boot("counted", second, 1, 30, running())).await, Ok(Outcome::Stored));
+    assert_eq!(accept(store, &of_boot("counted", first, 7, 900, no_dns())).await, Ok(Outcome::Late));
+    assert_eq!(accept(store, &of_boot("counted", first, 8, 901, no_dns())).await, Ok(Outcome::Late));
+    assert_eq!(accept(store, &of_boot("counted", second, 2, 31, succeeded())).await, Ok(Outcome::Stored));
+    let third = vec![
+        of_boot("counted", ("c", Some(3)), 1, 2, running()),
+        of_boot("counted", second, 3, 32, no_dns()),
+        of_boot("counted", ("c", Some(3)), 2, 3, running()),
+    ];
+    let (stored, late) = (Ok(Outcome::Stored), Ok(Outcome::Late));
+    assert_eq!(store.accept(third).await.unwrap(), [stored, late, stored]);
+    let node = store.node(name("counted")).await.unwrap().unwrap();
+    assert_eq!((node.line.state, node.boots, node.sequence), (State::Running, 3, 2));
+
+    // A clock that ran years ahead does not keep the next boot out.
+    let ahead = now().as_second() + 1_000_000_000;
+    assert_eq!(accept(store, &of_boot("ahead", a, 1, ahead, no_dns())).await, Ok(Outcome::Stored));
+    assert_eq!(accept(store, &arrival("ahead", "b", 1, running())).await, Ok(Outcome::Stored));
+
+    // An agent that was replaced in the middle of a boot counts from then on.
+    let mid = now().as_second() - 1000;
+    assert_eq!(accept(store, &of_boot("replaced", a, 1, mid, running())).await, Ok(Outcome::Stored));
+    assert_eq!(
+        accept(store, &of_boot("replaced", ("a", Some(5)), 2, mid, running())).await,
+        Ok(Outcome::Stored)
+    );
+    assert_eq!(
+        accept(store, &of_boot("replaced", ("z", Some(4)), 9, mid + 500, no_dns())).await,
+        Ok(Outcome::Late)
+    );
+    assert_eq!(
+        accept(store, &of_boot("replaced", ("a", Some(5)), 3, mid, running())).await,
+        Ok(Outcome::Stored)
+    );
+
+    // Many boots that come late do not push the present one out.
+    for number in 1..=70 {
+        let boot = format!("l{number}");
+        let late = of_boot("counted", (&boot, Some(1)), 1, 1, running());
+        assert_eq!(accept(store, &late).await, Ok(Outcome::Late));
+    }
+    assert_eq!(accept(store, &of_boot("counted", ("c", Some(3)), 3, 4, running())).await, stored);
+}
+
+/// A node that was forgotten may come again, with what it had said already.
+async fn comes_again(store: &dyn Store) {
+    let reports: Vec<Arrival> = (1..=3).map(|sequence| arrival("again", "a", sequence, running())).collect();
+    store.accept(reports.clone()).await.unwrap();
+    assert!(store.forget(name("again")).await.unwrap());
+    assert!(!store.forget(name("again")).await.unwrap());
+    assert!(store.node(name("again")).await.unwrap().is_none());
+    // Another takes no place of it.
+    accept(store, &arrival("other", "a", 1, running())).await.unwrap();
+    assert_eq!(accept(store, &reports[2]).await, Ok(Outcome::Stored));
+    assert_eq!(accept(store, &reports[2]).await, Ok(Outcome::Duplicate));
+    assert_eq!(accept(store, &reports[0]).await, Ok(Outcome::Late));
+    let node = store.node(name("again")).await.unwrap().unwrap();
+    assert_eq!((node.boots, node.sequence, node.reports), (1, 3, 1));
+    // The id is another's while that is known.
+    let mut stolen = arrival("other", "a", 2, running());
+    stolen.id = reports[2].id;
+    assert_eq!(accept(store, &stolen).await, Err(Refusal::IdTaken));
 }
 
 /// What is old is forgotten, what is shown is not, and what was forgotten cannot come again.
@@ -105,16 +203,15 @@ async fn retention(store: &dyn Store) {
         assert_eq!(accept(store, arrival).await, Ok(Outcome::Stored));
     }
     let limit = now() - SignedDuration::from_hours(24);
-    // In the order of arrival: what is younger than the limit comes first here, so it is taken in portions until done.
     let pruned = store.prune(limit, limit).await.unwrap();
     assert!(pruned.turns >= 1, "{pruned:?}");
     assert_eq!(state(store, "old").await, State::Failed, "what is shown stays");
     assert_eq!(store.history(name("old"), None, 10).await.unwrap().len(), 1);
-    if pruned.reports > 0 {
-        let mut replay = first.clone();
-        replay.id = crate::bed::new_id();
-        assert_eq!(accept(store, &replay).await, Err(Refusal::Replay));
-    }
+    // What came before them goes with them: a hub's clock does not run backwards for days.
+    assert!(pruned.reports >= 2, "{pruned:?}");
+    let mut replay = first.clone();
+    replay.id = crate::bed::new_id();
+    assert_eq!(accept(store, &replay).await, Err(Refusal::Replay));
     assert_eq!(accept(store, &arrival("old", "a", 3, running())).await, Ok(Outcome::Stored));
 }
 
@@ -128,29 +225,104 @@ async fn bundles(store: &dyn Store) {
         files: 2,
         cut: false,
     };
-    store.add_bundle(record.clone()).await.unwrap();
-    store.add_bundle(record.clone()).await.unwrap();
+    let add = async |record: BundleRecord| {
+        assert!(store.expect_bundle(record.digest.clone(), now()).await.unwrap());
+        assert!(store.add_bundle(record).await.unwrap());
+    };
+    add(record.clone()).await;
+    add(record.clone()).await;
     assert_eq!(store.bundles(name("bundled")).await.unwrap(), std::slice::from_ref(&record));
     assert_eq!(store.bundle(record.digest.clone()).await.unwrap(), Some(record.clone()));
+    assert!(store.loose(Timestamp::MAX).await.unwrap().is_empty(), "what is on record is not loose");
     let later = now() + SignedDuration::from_hours(1);
-    let pruned = store.prune(Timestamp::UNIX_EPOCH, later).await.unwrap();
-    assert_eq!(pruned.bundles, std::slice::from_ref(&record.digest));
+    assert_eq!(store.prune(Timestamp::UNIX_EPOCH, later).await.unwrap().bundles, 1);
     assert!(store.bundles(name("bundled")).await.unwrap().is_empty());
+    assert_eq!(store.loose(now()).await.unwrap(), std::slice::from_ref(&record.digest));
+    store.removed(record.digest.clone()).await.unwrap();
+    assert!(store.loose(Timestamp::MAX).await.unwrap().is_empty());
     // Of a node that sends ever more, the newest are kept; of another, all.
     for number in 0..20 {
         let node = if number == 0 { "modest" } else { "bundled" };
         let received = record.received + SignedDuration::from_secs(number);
         let digest = format!("{number:064x}");
-        store
-            .add_bundle(BundleRecord { digest, node: node.to_owned(), received, ..record.clone() })
-            .await
-            .unwrap();
+        add(BundleRecord { digest, node: node.to_owned(), received, ..record.clone() }).await;
     }
-    let mut pruned = store.prune(Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH).await.unwrap().bundles;
-    pruned.sort_unstable();
-    assert_eq!(pruned, [1, 2, 3].map(|number| format!("{number:064x}")));
+    let mut loose = store.loose(now()).await.unwrap();
+    loose.sort_unstable();
+    assert_eq!(loose, [1, 2, 3].map(|number| format!("{number:064x}")));
+    for digest in loose {
+        store.removed(digest).await.unwrap();
+    }
     assert_eq!(store.bundles(name("bundled")).await.unwrap().len(), 16);
     assert_eq!(store.bundles(name("modest")).await.unwrap().len(), 1);
+    accept(store, &arrival("bundled", "a", 1, running())).await.unwrap();
+    assert!(store.forget(name("bundled")).await.unwrap());
+    assert!(store.bundles(name("bundled")).await.unwrap().is_empty());
+    let (first, second) = (store.loose(now()).await.unwrap(), store.loose(now()).await.unwrap());
+    assert_eq!((first.len(), second.len()), (10, 6), "in portions, none twice");
+    for digest in first.into_iter().chain(second) {
+        store.removed(digest).await.unwrap();
+    }
+}
+
+/// What somebody sends again is not removed under his hands, and what is being removed is not acknowledged.
+async fn loose(store: &dyn Store) {
+    let record = BundleRecord {
+        digest: "cd".repeat(32),
+        node: "loose".to_owned(),
+        received: Timestamp::from_microsecond(now().as_microsecond()).unwrap(),
+        bytes: 5,
+        files: 2,
+        cut: false,
+    };
+    let digest = || record.digest.clone();
+    let later = now() + SignedDuration::from_hours(1);
+    let prune = async || store.prune(Timestamp::UNIX_EPOCH, later).await.unwrap().bundles;
+    // What others left is out of the way.
+    prune().await;
+    for digest in store.loose(now()).await.unwrap() {
+        store.removed(digest).await.unwrap();
+    }
+    // Sent, forgotten, and sent again before anybody removes it.
+    assert!(store.expect_bundle(digest(), now()).await.unwrap());
+    assert!(store.add_bundle(record.clone()).await.unwrap());
+    assert_eq!(prune().await, 1);
+    assert!(store.expect_bundle(digest(), now()).await.unwrap());
+    assert!(store.loose(now()).await.unwrap().is_empty());
+    assert!(store.add_bundle(record.clone()).await.unwrap());
+    assert!(store.loose(Timestamp::MAX).await.unwrap().is_empty());
+    // Forgotten while it is being sent once more.
+    assert!(store.expect_bundle(digest(), now()).await.unwrap());
+    prune().await;
+    assert!(store.loose(now()).await.unwrap().is_empty());
+    assert!(store.add_bundle(record.clone()).await.unwrap());
+    // Sent while it is being removed: not now.
+    assert_eq!(prune().await, 1);
+    assert_eq!(store.loose(now()).await.unwrap(), [digest()]);
+    assert!(!store.expect_bundle(digest(), now()).await.unwrap());
+    assert!(store.loose(now()).await.unwrap().is_empty(), "one who removes it is enough");
+    store.removed(digest()).await.unwrap();
+    assert!(store.expect_bundle(digest(), now()).await.unwrap());
+    // A hub that ended in the middle of it.
+    assert!(store.loose(later).await.unwrap().is_empty());
+    let tomorrow = now() + SignedDuration::from_hours(25);
+    assert_eq!(store.loose(tomorrow).await.unwrap(), [digest()]);
+    assert!(!store.add_bundle(record.clone()).await.unwrap(), "its object may be gone");
+    assert_eq!(store.bundle(digest()).await.unwrap(), None);
+    assert_eq!(
+        store.loose(tomorrow + SignedDuration::from_mins(11)).await.unwrap(),
+        [digest()],
+        "not removed"
+    );
+    store.removed(digest()).await.unwrap();
+    // Found by looking through the objects.
+    assert!(store.expect_bundle("ef".repeat(32), now()).await.unwrap());
+    assert!(store.add_bundle(BundleRecord { digest: "ef".repeat(32), ..record.clone() }).await.unwrap());
+    let found = vec![digest(), "ef".repeat(32)];
+    assert_eq!(store.make_loose(found.clone(), now()).await.unwrap(), 1);
+    assert_eq!(store.make_loose(found, now()).await.unwrap(), 0);
+    assert_eq!(store.loose(now()).await.unwrap(), [digest()]);
+    store.removed(digest()).await.unwrap();
 }
 
 /// What was forgotten cannot come again.
@@ -191,8 +363,7 @@ async fn sweeps(store: &dyn Store) {
     // What came in between goes with them: a hub's clock does not run backwards for days.
     assert!(sweeps.iter().sum::<u64>() >= REPORTS, "{sweeps:?}");
     assert_eq!(state(store, "swept").await, State::Failed, "what is shown stays");
-    let swept = store.forget(name("swept")).await.unwrap();
-    assert_eq!(swept, Some(Vec::new()));
+    assert!(store.forget(name("swept")).await.unwrap());
     assert!(store.node(name("swept")).await.unwrap().is_none());
 }
 
@@ -233,6 +404,40 @@ async fn words(store: &dyn Store) {
         let hits = hits.iter().filter(|hit| hit.node == "words").count();
         assert_eq!(hits, found, "{words:?}");
     }
+}
+
+/// Page by page, everybody is told of exactly once, whatever becomes of them meanwhile.
+async fn nodes_by_name(store: &dyn Store) {
+    let names: Vec<String> = (0..7).map(|number| format!("paged-{number}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let report = if number % 2 == 0 { running() } else { no_dns() };
+        accept(store, &arrival(name, "a", 1, report)).await.unwrap();
+    }
+    let mut told = Vec::new();
+    let mut after = "paged-".to_owned();
+    let mut sequence = 1;
+    loop {
+        let page = store.nodes(after, 2).await.unwrap();
+        told.extend(
+            page.nodes.iter().map(|node| node.name.clone()).filter(|name| name.starts_with("paged-")),
+        );
+        let Some(next) = page.next else { break };
+        assert_eq!(page.nodes.last().map(|node| &node.name), Some(&next));
+        after = next;
+        // Between two pages everybody trades places: the board's order is another one each time.
+        sequence += 1;
+        for (number, name) in names.iter().enumerate() {
+            let is_well = (number + usize::try_from(sequence).unwrap()) % 2 == 0;
+            let report = if is_well { running() } else { no_dns() };
+            accept(store, &arrival(name, "a", sequence, report)).await.unwrap();
+        }
+    }
+    assert_eq!(told, names);
+    let last = store.nodes("paged-5".to_owned(), 1).await.unwrap();
+    assert_eq!(last.nodes[0].name, "paged-6");
+    let all = store.nodes(String::new(), 1000).await.unwrap();
+    assert!(all.next.is_none() && all.nodes.is_sorted_by_key(|node| node.name.clone()), "{all:?}");
+    assert!(store.nodes("~\0".to_owned(), 5).await.unwrap().nodes.is_empty());
 }
 
 /// Boards hear of what they would show, and of nothing else.
@@ -310,12 +515,41 @@ async fn what_was_acknowledged_before_a_crash_is_found_after_it() {
     let again = SqliteStore::open(&left).unwrap();
     assert_eq!(again.search(vec!["10.0.0.2".to_owned()], 5).await.unwrap().len(), 1);
     // Numbers of what is forgotten are given again, to other words.
-    assert!(again.forget(name("n1")).await.unwrap().is_some());
+    assert!(again.forget(name("n1")).await.unwrap());
     let full = failed("disk-full", "The disk is full", "write: no space left on device");
     assert_eq!(accept(&again, &arrival("n2", "a", 1, full)).await, Ok(Outcome::Stored));
     for (word, found) in [("10.0.0.2", 0), ("space", 1)] {
         assert_eq!(again.search(vec![word.to_owned()], 5).await.unwrap().len(), found, "{word}");
     }
+}
+
+/// Reports that wait have a bound by their bytes, not only by their number.
+async fn many_bytes(store: &dyn Store) {
+    let report = "x".repeat(1 << 20);
+    let large: Vec<Arrival> = (1..=16)
+        .map(|sequence| Arrival { report: report.clone(), ..arrival("large", "a", sequence, running()) })
+        .collect();
+    // All are put into the queue before the first is written.
+    let sent = futures_util::future::join_all((0..12).map(|_| store.accept(large.clone()))).await;
+    let busy = sent.iter().filter(|sent| matches!(sent, Err(StoreError::Busy))).count();
+    assert!((4..12).contains(&busy), "{busy} of {} were told to come again", sent.len());
+    assert!(sent.iter().all(|sent| matches!(sent, Ok(_) | Err(StoreError::Busy))));
+    assert!(store.accept(large).await.is_ok(), "there is room again");
+}
+
+#[tokio::test]
+async fn what_waits_for_the_disk_has_a_bound() {
+    let (_folder, store) = sqlite();
+    many_bytes(store.as_ref()).await;
+}
+
+#[tokio::test]
+async fn what_waits_for_the_database_has_a_bound() {
+    if !have(Postgres::NEEDS) {
+        return;
+    }
+    let postgres = Postgres::shared().unwrap();
+    many_bytes(open(&postgres.database().unwrap()).await.as_ref()).await;
 }
 
 /// Many writers at once: everything that is acknowledged is there.

@@ -14,8 +14,6 @@ use crate::store::{Fleet, Group, NodeLine};
 
 /// Nodes on one page.
 const ROWS: u32 = 100;
-/// A node that is on its way and says nothing for this long is called silent.
-const SILENT_AFTER: i64 = 120;
 
 #[derive(Template)]
 #[template(path = "fleet.html")]
@@ -203,7 +201,6 @@ impl GroupView {
 
 impl NodeView {
     fn new(node: &NodeLine, now: Timestamp) -> Self {
-        let waited_for = matches!(node.state, NodeState::Running | NodeState::Hung | NodeState::Unknown);
         Self {
             name: node.name.clone(),
             state: node.state.name(),
@@ -212,7 +209,7 @@ impl NodeView {
             phase: node.phase.map_or("", Phase::name),
             since: ago(node.since, now),
             heard: ago(node.last_seen, now),
-            silent: waited_for && now.duration_since(node.last_seen).as_secs() > SILENT_AFTER,
+            silent: shown::is_silent(node, now),
         }
     }
 }

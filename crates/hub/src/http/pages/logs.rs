@@ -2,17 +2,21 @@
 
 use askama::Template;
 use axum::extract::{Path, Query, State};
+use axum::response::Redirect;
 use serde::Deserialize;
 
 use super::super::Served;
 use super::shown;
-use super::{Looking, Page, render};
+use super::{Looking, Page, PageProblem, render};
 use crate::bundles::{LogFile, LogLine, LogQuery};
+use crate::proof::{Place, Wanted};
 
 /// Lines on a page.
 const LINES: u32 = 400;
-/// Lines shown before one that search found.
+/// Lines shown before one that is jumped to.
 const BEFORE: u64 = 30;
+/// What is searched for where a line is not found as it is quoted.
+const WORDS: usize = 80;
 
 #[derive(Deserialize)]
 pub(super) struct Parameters {
@@ -22,6 +26,13 @@ pub(super) struct Parameters {
     mark: Option<u64>,
     #[serde(default)]
     q: String,
+}
+
+#[derive(Deserialize)]
+pub(super) struct Sought {
+    source: String,
+    line: u64,
+    text: String,
 }
 
 #[derive(Template)]
@@ -118,6 +129,25 @@ pub(super) async fn page(
         })
         .collect();
     render(&page)
+}
+
+/// Leads to the line of a bundle that a report quotes; where that is not in it, to all lines that hold its words.
+pub(super) async fn find(
+    State(served): State<Served>,
+    Looking(caller): Looking,
+    Path(digest): Path<String>,
+    Query(sought): Query<Sought>,
+) -> Result<Redirect, PageProblem> {
+    let Sought { source, line, text } = sought;
+    let words: String = text.chars().take(WORDS).collect();
+    let place = served.hub.place_of(&caller, &digest, Wanted { source, line, text }).await?;
+    Ok(Redirect::to(&match place {
+        Some(Place { path, line }) => {
+            let from = line.saturating_sub(BEFORE).max(1);
+            format!("/logs/{digest}?path={}&from={from}&mark={line}#L{line}", shown::escaped(&path))
+        }
+        None => format!("/logs/{digest}?q={}", shown::escaped(&words)),
+    }))
 }
 
 // === impl FileView ===

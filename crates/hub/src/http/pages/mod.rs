@@ -2,6 +2,7 @@
 
 mod causes;
 mod fleet;
+mod forget;
 mod logs;
 mod node;
 mod roles;
@@ -46,12 +47,14 @@ pub(super) fn router() -> Router<Served> {
     let mut router = Router::new()
         .route("/", get(fleet::page))
         .route("/nodes/{node}", get(node::page))
+        .route("/nodes/{node}/forget", get(forget::page).post(forget::forget))
         .route("/causes", get(causes::page))
         .route("/roles", get(roles::page))
         .route("/waves", get(waves::page))
         .route("/waves/{node}", get(waves::machine))
         .route("/search", get(search::page))
-        .route("/logs/{digest}", get(logs::page));
+        .route("/logs/{digest}", get(logs::page))
+        .route("/logs/{digest}/find", get(logs::find));
     for (path, kind, content) in ASSETS {
         let headers = [(header::CONTENT_TYPE, *kind), (header::CACHE_CONTROL, "max-age=300")];
         router = router.route(path, get(async move || (headers, *content)));

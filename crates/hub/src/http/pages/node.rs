@@ -11,9 +11,11 @@ use super::super::Served;
 use super::super::api::node_name;
 use super::shown::{self, ago};
 use super::{Looking, Page, render, waves};
+use crate::access::Wish;
 use crate::hub::NodeView;
 use crate::machine::Part;
 use crate::problem::Problem;
+use crate::proof;
 use crate::store::{BundleRecord, FleetQuery, Turn};
 
 /// Lines of evidence shown at once.
@@ -24,8 +26,6 @@ const SHOWN_AROUND: usize = 20;
 const SHOWN_TURNS: u32 = 30;
 /// The width of a phase that is open, in thousandths.
 const OPEN: i64 = 120;
-/// Lines shown before the one that is jumped to.
-const BEFORE: u64 = 30;
 
 #[derive(Deserialize)]
 pub(super) struct Parameters {
@@ -38,6 +38,8 @@ struct NodePage {
     place: &'static str,
     name: String,
     past: bool,
+    /// Since when nothing was heard of a node that should say something.
+    silent: Option<String>,
     state: &'static str,
     title: String,
     heading: String,
@@ -59,6 +61,8 @@ struct NodePage {
     history: Vec<TurnView>,
     bundles: Vec<BundleView>,
     sources: Vec<SourceView>,
+    /// Whether the reader may have it forgotten.
+    operator: bool,
 }
 
 /// A line that proves something; what was recognised in it stands between `start` and `end`.
@@ -164,6 +168,7 @@ pub(super) async fn page(
         place: "",
         name: name.to_string(),
         past: past.is_some(),
+        silent: shown::is_silent(&view.node.line, now).then(|| ago(view.node.line.last_seen, now)),
         state: verdict.state.name(),
         title: shown::text(&verdict.title),
         heading: shown::sentence(&verdict.title),
@@ -192,6 +197,7 @@ pub(super) async fn page(
         history: history.iter().map(|line| TurnView::new(line, turn, now)).collect(),
         bundles: view.bundles.iter().map(|bundle| BundleView::new(bundle, now)).collect(),
         sources: report.sources.iter().map(SourceView::new).collect(),
+        operator: caller.may(Wish::Operate).is_ok(),
     })
 }
 
@@ -321,20 +327,12 @@ fn machine(view: &NodeView, now: Timestamp) -> Vec<(&'static str, String)> {
     machine
 }
 
-/// The path below `log-bundle-<id>/`, when the source is a file of a bundle.
-fn path_in_bundle(source: &str) -> Option<&str> {
-    let (_, rest) = source.split_once("log-bundle-")?;
-    rest.split_once('/').map(|(_, path)| path)
-}
-
-/// Where a line of evidence stands in a bundle: by its path when the source names one, else by what it says.
-fn jump(line: &Evidence, digest: &str) -> String {
-    let Some(path) = path_in_bundle(&line.source) else {
-        let words: String = line.text.chars().take(80).collect();
-        return format!("/logs/{digest}?q={}", shown::escaped(&words));
-    };
-    let from = line.line.saturating_sub(BEFORE).max(1);
-    format!("/logs/{digest}?path={}&from={from}&mark={n}#L{n}", shown::escaped(path), n = line.line)
+/// The way to a line of evidence in a bundle, if it can be there.
+fn jump(line: &Evidence, digest: &str) -> Option<String> {
+    let words: String = line.text.chars().take(proof::MAX_WORDS).collect();
+    let (source, words) = (shown::escaped(&line.source), shown::escaped(&words));
+    let link = format!("/logs/{digest}/find?source={source}&line={}&text={words}", line.line);
+    proof::is_written(&line.source).then_some(link)
 }
 
 // === impl EvidenceView ===
@@ -349,7 +347,7 @@ impl EvidenceView {
         let around =
             |lines: &[String]| lines.iter().take(SHOWN_AROUND).map(|line| shown::text(line)).collect();
         Self {
-            source: shown::text(path_in_bundle(&line.source).unwrap_or(&line.source)),
+            source: shown::text(proof::path_in_bundle(&line.source).unwrap_or(&line.source)),
             line: line.line,
             time: line.time.map(|time| format!("{time:.0}")),
             before: around(&line.before),
@@ -358,7 +356,7 @@ impl EvidenceView {
             end,
             after: around(&line.after),
             count: line.count,
-            link: bundle.map(|digest| jump(line, digest)),
+            link: bundle.and_then(|digest| jump(line, digest)),
         }
     }
 }

@@ -1,9 +1,19 @@
 //! How values are written on pages.
 
 use jiff::Timestamp;
+use landfall_model::report::State;
+
+use crate::store::NodeLine;
 
 /// Lines longer than this are cut on pages; the API gives them whole.
 const MAX_SHOWN: usize = 4000;
+/// Agents repeat their report every minute until the node made it; after three that did not come, the node is called silent.
+const SILENT_AFTER: i64 = 180;
+
+/// Whether a node that should say something every minute does not.
+pub(super) fn is_silent(node: &NodeLine, now: Timestamp) -> bool {
+    node.state != State::Succeeded && now.duration_since(node.last_seen).as_secs() > SILENT_AFTER
+}
 
 /// Text of a node, made harmless for a page: control characters, and those that change the direction of what stands around
 /// them, become visible. Templates escape markup.
@@ -109,6 +119,26 @@ mod tests {
         assert_eq!(sentence("one ` only"), "one ` only");
         assert_eq!(sentence("a `b` c ` d"), "a <code>b</code> c ` d");
         assert_eq!(sentence(""), "");
+    }
+
+    #[test]
+    fn a_node_that_should_speak_is_silent_after_three_minutes() {
+        let now = Timestamp::from_second(10_000).unwrap();
+        let node = |state, seconds| NodeLine {
+            name: "n1".to_owned(),
+            state,
+            cause: None,
+            title: String::new(),
+            component: None,
+            phase: None,
+            confidence: landfall_model::Confidence::NONE,
+            since: now,
+            last_seen: now - jiff::SignedDuration::from_secs(seconds),
+        };
+        for state in State::ALL {
+            assert!(!is_silent(&node(state, 180), now), "{state:?}");
+            assert_eq!(is_silent(&node(state, 181), now), state != State::Succeeded, "{state:?}");
+        }
     }
 
     #[test]

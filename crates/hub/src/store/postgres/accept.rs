@@ -9,7 +9,7 @@ use futures_util::future::try_join_all;
 use tokio_postgres::types::ToSql;
 
 use super::super::packing;
-use super::super::{Arrival, BundleRecord, Outcome, Refusal};
+use super::super::{Arrival, Outcome, Refusal};
 use super::Trouble;
 use super::judge::{self, Boot, Changes, Known, Node, Seen};
 use super::row::{self, Shown, micros};
@@ -19,11 +19,12 @@ use super::row::{self, Shown, micros};
 const MAX_BOOTS: i64 = 64;
 
 const NODES: &str = "SELECT n.name, n.id, n.body, n.turn, n.digest, n.key, p.boot, p.sequence, n.since, n.state, n.cause, \
-     n.title, n.phase, n.confidence FROM nodes n JOIN pulses p ON p.node = n.id WHERE n.name = ANY($1)";
-const BOOTS: &str = "SELECT b.node, b.name, b.id, b.floor FROM unnest($1::text[], $2::text[]) AS w(node, boot) \
+     n.title, n.phase, n.confidence, least(p.time, p.last_seen), b.number FROM nodes n JOIN pulses p ON p.node = n.id \
+     LEFT JOIN boots b ON b.id = p.boot WHERE n.name = ANY($1)";
+const BOOTS: &str = "SELECT b.node, b.name, b.id, b.floor, b.number FROM unnest($1::text[], $2::text[]) AS w(node, boot) \
      JOIN nodes n ON n.name = w.node JOIN boots b ON b.node = n.id AND b.name = w.boot";
-const SEEN: &str = "SELECT r.id, r.node, r.sequence, r.time, b.digest FROM reports r LEFT JOIN bodies b ON b.id = r.body \
-     WHERE r.id = ANY($1)";
+const SEEN: &str = "SELECT r.id, r.node, r.sequence, r.time, b.digest, EXISTS (SELECT 1 FROM nodes n WHERE n.id = r.node) \
+     FROM reports r LEFT JOIN bodies b ON b.id = r.body WHERE r.id = ANY($1)";
 const NUMBERS: &str = "SELECT nextval('numbers') FROM generate_series(1, $1::bigint)";
 
 const ADD_NODES: &str = "INSERT INTO nodes (id, name, identity, first_seen, body, turn, digest, since, rank, state, cause, title, \
@@ -43,16 +44,20 @@ const BEAT: &str = "UPDATE pulses p SET last_seen = w.last_seen, time = w.time, 
      reports = p.reports + w.reports FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], \
      $6::bigint[], $7::bigint[], $8::bigint[]) AS w(node, last_seen, time, boot, sequence, reports, read_boot, read_sequence) \
      WHERE p.node = w.node AND p.boot = w.read_boot AND p.sequence = w.read_sequence";
-const ADD_BOOTS: &str =
-    "INSERT INTO boots (id, node, name) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[])";
+const ADD_BOOTS: &str = "INSERT INTO boots (id, node, name, number) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bigint[])";
+const NUMBER_BOOTS: &str = "UPDATE boots b SET number = w.number FROM unnest($1::bigint[], $2::bigint[]) AS w(id, number) \
+     WHERE b.id = w.id AND b.number IS NULL";
 const FORGET_BOOTS: &str = "DELETE FROM boots b USING (SELECT id, row_number() OVER (PARTITION BY node ORDER BY id DESC) AS place \
-     FROM boots WHERE node = ANY($1)) AS old WHERE b.id = old.id AND old.place > $2";
+     FROM boots WHERE node = ANY($1)) AS old WHERE b.id = old.id AND old.place > $2 \
+     AND NOT EXISTS (SELECT 1 FROM pulses p WHERE p.node = b.node AND p.boot = b.id)";
 const ADD_BODIES: &str = "INSERT INTO bodies (id, node, received, time, kind, state, cause, title, phase, confidence, digest, words, \
      data) SELECT a, b, c, d, e, f, g, h, i, j, k, to_tsvector('simple', l), m FROM unnest($1::bigint[], $2::bigint[], \
      $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[], $10::double precision[], \
      $11::bytea[], $12::text[], $13::bytea[]) AS w(a, b, c, d, e, f, g, h, i, j, k, l, m)";
 const ADD_REPORTS: &str = "INSERT INTO reports (id, node, boot, sequence, time, received, body) SELECT * FROM unnest($1::bytea[], \
      $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])";
+/// Of nodes that were forgotten.
+const REMOVE_REPORTS: &str = "DELETE FROM reports WHERE id = ANY($1)";
 pub(super) const CHANGED: &str = "UPDATE changes SET count = count + 1 WHERE slot = $1";
 
 /// A statement with its parameters, one value per column and row.
@@ -159,17 +164,23 @@ async fn read(client: &Object, arrivals: &[&Arrival]) -> Result<Known, Trouble> 
             sequence,
             since: row.try_get(8)?,
             shown: Shown::read(row, 9)?,
+            moment: row.try_get(14)?,
+            boot_number: row.try_get(15)?,
             read: Some((boot, sequence)),
         };
         known.nodes.insert(row.try_get(0)?, node);
     }
     for row in &boot_rows {
-        let boot = Boot { id: row.try_get(2)?, floor: row.try_get(3)? };
+        let boot = Boot { id: row.try_get(2)?, floor: row.try_get(3)?, number: row.try_get(4)? };
         known.boots.insert((row.try_get(0)?, row.try_get(1)?), boot);
     }
     for row in &seen_rows {
         let id: &[u8] = row.try_get(0)?;
         let id = id.try_into().map_err(|_| Trouble::Unknown("a report's id".to_owned()))?;
+        if !row.try_get::<_, bool>(5)? {
+            known.forgotten.push(id);
+            continue;
+        }
         let seen = Seen {
             node: row.try_get(1)?,
             sequence: row.try_get(2)?,
@@ -220,6 +231,14 @@ fn writes(known: &Known, changes: &Changes<'_>) -> Result<(Vec<Write>, u64), Tro
     if !changes.boots.is_empty() {
         writes.extend(boots(changes));
     }
+    if !changes.numbered.is_empty() {
+        let (boots, numbers): (Vec<i64>, Vec<i64>) = changes.numbered.iter().copied().unzip();
+        writes.push((NUMBER_BOOTS, vec![Box::new(boots), Box::new(numbers)]));
+    }
+    if !known.forgotten.is_empty() {
+        let ids: Vec<Vec<u8>> = known.forgotten.iter().map(|id| id.to_vec()).collect();
+        writes.push((REMOVE_REPORTS, vec![Box::new(ids)]));
+    }
     if !changes.bodies.is_empty() {
         writes.push((ADD_BODIES, bodies(changes)?));
     }
@@ -231,8 +250,9 @@ fn boots(changes: &Changes<'_>) -> [Write; 2] {
     let ids: Vec<i64> = changes.boots.iter().map(|boot| boot.id).collect();
     let nodes: Vec<i64> = changes.boots.iter().map(|boot| boot.node).collect();
     let names: Vec<String> = changes.boots.iter().map(|boot| boot.name.clone()).collect();
+    let numbers: Vec<Option<i64>> = changes.boots.iter().map(|boot| boot.number).collect();
     [
-        (ADD_BOOTS, vec![Box::new(ids), Box::new(nodes.clone()), Box::new(names)]),
+        (ADD_BOOTS, vec![Box::new(ids), Box::new(nodes.clone()), Box::new(names), Box::new(numbers)]),
         (FORGET_BOOTS, vec![Box::new(nodes), Box::new(MAX_BOOTS)]),
     ]
 }
@@ -275,20 +295,6 @@ fn reports(changes: &Changes<'_>) -> Vec<Box<dyn ToSql + Sync + Send>> {
         column(|report| micros(report.arrival.received)),
         column(|report| report.body),
     ]
-}
-
-/// Records a bundle; one that is known already stays as it is.
-pub(super) async fn bundle(client: &Object, bundle: &BundleRecord, slot: i64) -> Result<(), Trouble> {
-    let statement =
-        client.prepare_cached("INSERT INTO bundles VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING");
-    let (bytes, files) = (bundle.bytes.cast_signed(), bundle.files.cast_signed());
-    let received = micros(bundle.received);
-    let values: [&(dyn ToSql + Sync); 6] =
-        [&bundle.digest, &bundle.node, &received, &bytes, &files, &bundle.cut];
-    client.execute(&statement.await?, &values).await?;
-    let statement = client.prepare_cached(CHANGED).await?;
-    client.execute(&statement, &[&slot]).await?;
-    Ok(())
 }
 
 // === impl Lines ===

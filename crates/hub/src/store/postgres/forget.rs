@@ -1,20 +1,44 @@
 //! Retention: what is old is forgotten in small portions, so that reports need not wait for it. Only one hub at a time does
 //! it; the others find nothing to do.
+//!
+//! The log of reports knows a report by its number and its id, and nothing else, so that to write one stays cheap. What it has
+//! of a node that was forgotten stays in it until it is old; it holds nothing the node said.
 
 use deadpool_postgres::{Object, Transaction};
 use jiff::Timestamp;
-use tokio_postgres::Row;
 
-use super::super::{MAX_BUNDLES, Pruned};
+use super::super::Pruned;
 use super::accept::CHANGED;
 use super::row::micros;
-use super::{Trouble, progress};
+use super::{Trouble, loose, progress};
 use crate::name::NodeName;
 
 /// Rows forgotten in one transaction: some milliseconds of work.
 const PORTION: i64 = 2000;
 /// The advisory lock of the hub that forgets: any number that nobody else uses in this database.
 const FORGETTING: i64 = 0x6c61_6e64_6661_6c02;
+
+// What the board shows stays, however old.
+const OLD_BODIES: &str = "DELETE FROM bodies WHERE id IN (SELECT b.id FROM bodies b WHERE b.received < $2 AND NOT EXISTS \
+     (SELECT 1 FROM nodes n WHERE n.id = b.node AND (n.body = b.id OR n.turn = b.id)) ORDER BY b.received LIMIT $1)";
+// Reports are in the order of arrival, so the old ones are the first ones.
+const OLD_REPORTS: &str = "SELECT max(number) FROM (SELECT number, received FROM reports ORDER BY number LIMIT $1) AS first \
+     WHERE received < $2";
+const REMOVE_REPORTS: &str = "WITH gone AS (DELETE FROM reports WHERE number <= $1 RETURNING boot, sequence), \
+     floors AS (UPDATE boots SET floor = greatest(floor, high.sequence) FROM \
+     (SELECT boot, max(sequence) AS sequence FROM gone GROUP BY boot) AS high WHERE boots.id = high.boot) \
+     SELECT count(*) FROM gone";
+const REMOVE_NODE: &str = "DELETE FROM nodes WHERE name = $1 RETURNING id";
+const REMOVE_BOOTS: &str = "DELETE FROM boots WHERE node = $1";
+const REMOVE_PULSE: &str = "DELETE FROM pulses WHERE node = $1";
+const REMOVE_BODIES: &str =
+    "DELETE FROM bodies WHERE id IN (SELECT id FROM bodies WHERE node = $1 ORDER BY node, kind, id LIMIT $2)";
+
+/// A node that is not shown any more.
+pub(super) struct Forgotten {
+    /// Its number; nothing when it had told of its progress only.
+    pub(super) node: Option<i64>,
+}
 
 pub(super) async fn old(
     client: &mut Object,
@@ -29,23 +53,9 @@ pub(super) async fn old(
         return Ok(Pruned::default());
     }
     let mut pruned = Pruned { reports: reports(&transaction, limit).await?, ..Pruned::default() };
-    // What the board shows stays, however old.
-    let bodies = transaction
-        .prepare_cached(
-            "DELETE FROM bodies WHERE id IN (SELECT b.id FROM bodies b WHERE b.received < $2 AND NOT EXISTS \
-             (SELECT 1 FROM nodes n WHERE n.id = b.node AND (n.body = b.id OR n.turn = b.id)) ORDER BY b.received LIMIT $1)",
-        )
-        .await?;
+    let bodies = transaction.prepare_cached(OLD_BODIES).await?;
     pruned.turns = transaction.execute(&bodies, &[&PORTION, &limit]).await?;
-    let bundles = transaction
-        .prepare_cached(
-            "DELETE FROM bundles WHERE digest IN (SELECT digest FROM (SELECT digest, received, \
-             row_number() OVER (PARTITION BY node ORDER BY received DESC) AS place FROM bundles) AS placed \
-             WHERE received < $2 OR place > $3 LIMIT $1) RETURNING digest",
-        )
-        .await?;
-    let rows = transaction.query(&bundles, &[&PORTION, &micros(bundles_older_than), &MAX_BUNDLES]).await?;
-    pruned.bundles = digests(&rows)?;
+    pruned.bundles = loose::prune(&transaction, micros(bundles_older_than), PORTION).await?;
     progress::prune(&transaction, limit, PORTION).await?;
     if pruned != Pruned::default() {
         let statement = transaction.prepare_cached(CHANGED).await?;
@@ -56,51 +66,73 @@ pub(super) async fn old(
 }
 
 async fn reports(transaction: &Transaction<'_>, limit: i64) -> Result<u64, Trouble> {
-    // Reports are in the order of arrival, so the old ones are the first ones.
-    let last = transaction
-        .prepare_cached(
-            "SELECT max(number) FROM (SELECT number, received FROM reports ORDER BY number LIMIT $1) AS first \
-             WHERE received < $2",
-        )
-        .await?;
+    let last = transaction.prepare_cached(OLD_REPORTS).await?;
     let last: Option<i64> = transaction.query_one(&last, &[&PORTION, &limit]).await?.try_get(0)?;
     let Some(last) = last else { return Ok(0) };
-    let gone = transaction
-        .prepare_cached(
-            "WITH gone AS (DELETE FROM reports WHERE number <= $1 RETURNING boot, sequence), \
-             floors AS (UPDATE boots SET floor = greatest(floor, high.sequence) FROM \
-             (SELECT boot, max(sequence) AS sequence FROM gone GROUP BY boot) AS high WHERE boots.id = high.boot) \
-             SELECT count(*) FROM gone",
-        )
-        .await?;
+    let gone = transaction.prepare_cached(REMOVE_REPORTS).await?;
     super::row::count(&transaction.query_one(&gone, &[&last]).await?, 0)
 }
 
+/// Forgets the node and all it is known by. What it said is forgotten then, by [`bodies`].
 pub(super) async fn node(
     client: &mut Object,
     name: &NodeName,
     slot: i64,
-) -> Result<Option<Vec<String>>, Trouble> {
+) -> Result<Option<Forgotten>, Trouble> {
     let transaction = client.transaction().await?;
-    let row =
-        transaction.query_opt("DELETE FROM nodes WHERE name = $1 RETURNING id", &[&name.as_str()]).await?;
+    let node = transaction.query_opt(REMOVE_NODE, &[&name.as_str()]).await?;
+    let node: Option<i64> = node.map(|row| row.try_get(0)).transpose()?;
     let told = progress::forget(&transaction, name).await?;
-    if row.is_none() && !told {
+    if node.is_none() && !told {
         return Ok(None);
     }
-    if let Some(row) = row {
-        let id: i64 = row.try_get(0)?;
-        for table in ["reports", "boots", "pulses", "bodies"] {
-            transaction.execute(&format!("DELETE FROM {table} WHERE node = $1"), &[&id]).await?;
+    if let Some(node) = node {
+        for statement in [REMOVE_BOOTS, REMOVE_PULSE] {
+            transaction.execute(statement, &[&node]).await?;
         }
     }
-    let rows =
-        transaction.query("DELETE FROM bundles WHERE node = $1 RETURNING digest", &[&name.as_str()]).await?;
+    loose::forget(&transaction, name).await?;
     transaction.execute(CHANGED, &[&slot]).await?;
     transaction.commit().await?;
-    digests(&rows).map(Some)
+    Ok(Some(Forgotten { node }))
 }
 
-fn digests(rows: &[Row]) -> Result<Vec<String>, Trouble> {
-    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+/// Forgets a portion of what the node said; says how much.
+pub(super) async fn bodies(client: &Object, node: i64) -> Result<u64, Trouble> {
+    let statement = client.prepare_cached(REMOVE_BODIES).await?;
+    Ok(client.execute(&statement, &[&node, &PORTION]).await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_testkit::{Postgres, have};
+
+    use super::super::super::PostgresPlace;
+    use super::super::PostgresStore;
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_forgotten_by_looking_at_everything() {
+        if !have(Postgres::NEEDS) {
+            return;
+        }
+        let postgres = Postgres::shared().unwrap();
+        let url = postgres.database().unwrap();
+        drop(PostgresStore::open(&PostgresPlace::parse(&url).unwrap()).await.unwrap());
+        let database = url.rsplit('/').next().unwrap();
+        let plan = |statement: &str| {
+            let statement = statement.replace("$1", "1").replace("$2", "2");
+            let statement = statement.replace("name = 1", "name = 'n1'");
+            // Tables are empty here; so it is asked whether it could be done in another way.
+            postgres.sql(database, &format!("SET enable_seqscan = off; EXPLAIN {statement}")).unwrap()
+        };
+        for statement in
+            [OLD_BODIES, OLD_REPORTS, REMOVE_REPORTS, REMOVE_NODE, REMOVE_BOOTS, REMOVE_PULSE, REMOVE_BODIES]
+        {
+            let plan = plan(statement);
+            assert!(plan.contains("Index") && !plan.contains("Seq Scan"), "{statement}\n{plan}");
+        }
+        let by_node = plan("DELETE FROM reports WHERE node = $1");
+        assert!(by_node.contains("Seq Scan on reports"), "the test can tell: {by_node}");
+    }
 }

@@ -4,6 +4,8 @@
 
 use std::collections::HashMap;
 
+use landfall_model::envelope::is_later_boot;
+
 use super::super::{Arrival, Outcome, Refusal};
 use super::row::{self, Shown, micros};
 
@@ -21,6 +23,8 @@ pub(super) struct Known {
     pub(super) nodes: HashMap<String, Node>,
     pub(super) boots: HashMap<(i64, String), Boot>,
     pub(super) seen: HashMap<[u8; 16], Seen>,
+    /// Ids of reports of nodes that were forgotten: they make room.
+    pub(super) forgotten: Vec<[u8; 16]>,
 }
 
 /// A node as it was read, and as the group leaves it.
@@ -32,7 +36,10 @@ pub(super) struct Node {
     pub(super) digest: Vec<u8>,
     pub(super) key: Option<Vec<u8>>,
     pub(super) boot: i64,
+    pub(super) boot_number: Option<i64>,
     pub(super) sequence: i64,
+    /// When the present report was made, as [`Arrival::moment`] tells.
+    pub(super) moment: i64,
     pub(super) since: i64,
     pub(super) shown: Shown,
     /// The boot and the sequence that were read; nothing for a node that was never heard of.
@@ -43,6 +50,7 @@ pub(super) struct Node {
 pub(super) struct Boot {
     pub(super) id: i64,
     pub(super) floor: i64,
+    pub(super) number: Option<i64>,
 }
 
 /// A report that was acknowledged before.
@@ -60,6 +68,8 @@ pub(super) struct Seen {
 pub(super) struct Changes<'a> {
     pub(super) bodies: Vec<NewBody<'a>>,
     pub(super) boots: Vec<NewBoot>,
+    /// Boots that have a number from now on: their agent was replaced by a newer one.
+    pub(super) numbered: Vec<(i64, i64)>,
     pub(super) reports: Vec<NewReport<'a>>,
     /// The last report of each node that says what it says now, and how many there were.
     pub(super) pulses: HashMap<&'a str, Pulse<'a>>,
@@ -88,6 +98,7 @@ pub(super) struct NewBoot {
     pub(super) id: i64,
     pub(super) node: i64,
     pub(super) name: String,
+    pub(super) number: Option<i64>,
 }
 
 #[derive(Debug)]
@@ -115,24 +126,25 @@ pub(super) fn report<'a>(
     }
     let boot_name = row::text(arrival.identity.boot_id.as_deref().unwrap_or_default());
     let Some(node) = known.nodes.get_mut(name) else {
+        arrival.standing.admits_new(arrival.key.as_deref())?;
         let node = first(changes, arrival, &boot_name);
-        known.boots.insert((node.id, boot_name), Boot { id: node.boot, floor: 0 });
+        let boot = Boot { id: node.boot, floor: 0, number: node.boot_number };
+        known.boots.insert((node.id, boot_name), boot);
         remember(known, changes, arrival, (node.id, node.boot, node.body));
         changes.beat(arrival);
         known.nodes.insert(name.to_owned(), node);
         return Ok(Outcome::Stored);
     };
-    if node.key.is_some() && node.key != arrival.key {
-        return Err(Refusal::WrongKey);
-    }
+    arrival.standing.admits(node.key.as_deref(), arrival.key.as_deref())?;
     let named = (node.id, boot_name);
     let boot = known.boots.get(&named).copied();
-    if let Some(boot) = boot
-        && (boot.id != node.boot || sequence <= node.sequence)
-    {
-        if sequence <= boot.floor {
-            return Err(Refusal::Replay);
-        }
+    if boot.is_some_and(|boot| sequence <= boot.floor) {
+        return Err(Refusal::Replay);
+    }
+    let is_news = node.is_older_than(arrival, boot);
+    let boot = changes.boot(boot, &named, arrival);
+    known.boots.insert(named, boot);
+    if !is_news {
         let id = node.id;
         let body = if node.digest == arrival.digest {
             node.body
@@ -142,12 +154,7 @@ pub(super) fn report<'a>(
         remember(known, changes, arrival, (id, boot.id, body));
         return Ok(Outcome::Late);
     }
-    if let Some(boot) = boot {
-        node.boot = boot.id;
-    } else {
-        node.boot = changes.next();
-        changes.boots.push(NewBoot { id: node.boot, node: node.id, name: named.1.clone() });
-    }
+    (node.boot, node.boot_number) = (boot.id, boot.number);
     if node.digest != arrival.digest {
         let kind = if node.shown.is(&arrival.verdict) { Kind::SameVerdict } else { Kind::Turn };
         node.body = changes.add_body(node.id, kind, arrival);
@@ -160,20 +167,17 @@ pub(super) fn report<'a>(
         node.key.clone_from(&arrival.key);
         changes.lines.insert(name, arrival);
     }
-    node.sequence = sequence;
+    (node.sequence, node.moment) = (sequence, arrival.moment());
     let row = (node.id, node.boot, node.body);
-    if boot.is_none() {
-        known.boots.insert(named, Boot { id: row.1, floor: 0 });
-    }
     remember(known, changes, arrival, row);
     changes.beat(arrival);
     Ok(Outcome::Stored)
 }
 
 fn first<'a>(changes: &mut Changes<'a>, arrival: &'a Arrival, boot_name: &str) -> Node {
-    let (id, boot) = (changes.next(), changes.next());
+    let id = changes.next();
+    let boot = changes.boot(None, &(id, boot_name.to_owned()), arrival);
     let body = changes.add_body(id, Kind::Turn, arrival);
-    changes.boots.push(NewBoot { id: boot, node: id, name: boot_name.to_owned() });
     changes.lines.insert(arrival.node.as_str(), arrival);
     Node {
         id,
@@ -181,8 +185,10 @@ fn first<'a>(changes: &mut Changes<'a>, arrival: &'a Arrival, boot_name: &str) -
         turn: body,
         digest: arrival.digest.to_vec(),
         key: arrival.key.clone(),
-        boot,
+        boot: boot.id,
+        boot_number: boot.number,
         sequence: arrival.sequence.cast_signed(),
+        moment: arrival.moment(),
         since: micros(arrival.received),
         shown: Shown::of(&arrival.verdict),
         read: None,
@@ -205,12 +211,43 @@ fn remember<'a>(
     changes.reports.push(NewReport { node, boot, body, arrival });
 }
 
+// === impl Node ===
+
+impl Node {
+    /// Whether the report was made after the present one.
+    fn is_older_than(&self, arrival: &Arrival, boot: Option<Boot>) -> bool {
+        if boot.is_some_and(|boot| boot.id == self.boot) {
+            return arrival.sequence.cast_signed() > self.sequence;
+        }
+        let unsigned = |number: Option<i64>| number.map(i64::cast_unsigned);
+        let number = arrival.boot_number.or(unsigned(boot.and_then(|boot| boot.number)));
+        is_later_boot((number, arrival.moment()), (unsigned(self.boot_number), self.moment))
+    }
+}
+
 // === impl Changes ===
 
 impl<'a> Changes<'a> {
     fn next(&mut self) -> i64 {
         self.numbers += 1;
         -self.numbers
+    }
+
+    /// The boot of a report: as it is known, with a number when it has one now, or new.
+    fn boot(&mut self, known: Option<Boot>, (node, name): &(i64, String), arrival: &Arrival) -> Boot {
+        let number = arrival.numbered();
+        match (known, number) {
+            (Some(Boot { id, floor, number: None }), Some(told)) => {
+                self.numbered.push((id, told));
+                Boot { id, floor, number }
+            }
+            (Some(boot), _) => boot,
+            (None, _) => {
+                let id = self.next();
+                self.boots.push(NewBoot { id, node: *node, name: name.clone(), number });
+                Boot { id, floor: 0, number }
+            }
+        }
     }
 
     fn add_body(&mut self, node: i64, kind: Kind, arrival: &'a Arrival) -> i64 {
@@ -240,6 +277,9 @@ impl<'a> Changes<'a> {
         for boot in &mut self.boots {
             real(&mut boot.id);
             real(&mut boot.node);
+        }
+        for (boot, _) in &mut self.numbered {
+            real(boot);
         }
         for report in &mut self.reports {
             real(&mut report.node);

@@ -4,8 +4,9 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 
 use deadpool_postgres::Pool;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use super::super::waiting::Waiting;
 use super::super::{Arrival, Outcome, Refusal, StoreError};
 use super::{Tries, Trouble, accept, connection, tell};
 
@@ -24,6 +25,7 @@ type Verdicts = Vec<Result<Outcome, Refusal>>;
 #[derive(Debug)]
 pub(super) struct Lanes {
     queues: Vec<mpsc::Sender<Job>>,
+    waiting: Waiting,
     seed: RandomState,
 }
 
@@ -31,6 +33,8 @@ pub(super) struct Lanes {
 struct Job {
     arrivals: Vec<Arrival>,
     done: oneshot::Sender<Result<Verdicts, StoreError>>,
+    /// Until they are stored and gone.
+    _room: OwnedSemaphorePermit,
 }
 
 /// A number nobody can foresee, for pauses and places.
@@ -52,7 +56,8 @@ impl Lanes {
             tokio::spawn(write(pool.clone(), jobs));
             queue
         };
-        Self { queues: (0..LANES).map(start).collect(), seed: RandomState::new() }
+        let queues = (0..LANES).map(start).collect();
+        Self { queues, waiting: Waiting::default(), seed: RandomState::new() }
     }
 
     pub(super) async fn accept(&self, arrivals: Vec<Arrival>) -> Result<Verdicts, StoreError> {
@@ -60,8 +65,10 @@ impl Lanes {
         // One node's reports go one way, so that they seldom meet each other.
         let lane = self.seed.hash_one(first.node.as_str()) % LANES as u64;
         let lane = usize::try_from(lane).ok().and_then(|lane| self.queues.get(lane));
+        let room = self.waiting.room_for(&arrivals)?;
         let (done, verdicts) = oneshot::channel();
-        lane.ok_or(StoreError::Closed)?.try_send(Job { arrivals, done }).map_err(|error| match error {
+        let job = Job { arrivals, done, _room: room };
+        lane.ok_or(StoreError::Closed)?.try_send(job).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => StoreError::Busy,
             mpsc::error::TrySendError::Closed(_) => StoreError::Closed,
         })?;

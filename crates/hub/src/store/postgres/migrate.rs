@@ -7,7 +7,7 @@ use super::place::Place;
 use super::{Tries, Trouble, connection};
 
 /// The steps from an empty database to the present one; a step is never changed once it was released.
-const STEPS: &[&str] = &[include_str!("schema.sql")];
+const STEPS: &[&str] = &[include_str!("schema.sql"), include_str!("later.sql")];
 /// The advisory lock of the hub that changes tables: any number that nobody else uses in this database.
 const CHANGING: i64 = 0x6c61_6e64_6661_6c01;
 
@@ -48,4 +48,36 @@ async fn migrate(pool: &Pool) -> Result<i64, Trouble> {
     transaction.execute("INSERT INTO format VALUES ($1)", &[&version]).await?;
     transaction.commit().await?;
     Ok(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_testkit::{Postgres, have};
+
+    use super::super::super::Store as _;
+    use super::super::PostgresStore;
+    use super::*;
+
+    #[tokio::test]
+    async fn tables_of_an_earlier_version_are_taken_over() {
+        if !have(Postgres::NEEDS) {
+            return;
+        }
+        let postgres = Postgres::shared().unwrap();
+        let url = postgres.database().unwrap();
+        let place = Place::parse(&url).unwrap();
+        let pool = super::super::pool(&place, 1, None).unwrap();
+        let earlier = connection(&pool).await.unwrap();
+        let rest = "CREATE TABLE format (version bigint NOT NULL); INSERT INTO format VALUES (1); \
+             INSERT INTO bundles VALUES ('ab', 'n1', 1, 1, 1, false)";
+        earlier.batch_execute(&format!("{}{rest}", STEPS[0])).await.unwrap();
+        // Twice: a step is made once.
+        for _ in 0..2 {
+            let store = PostgresStore::open(&place).await.unwrap();
+            assert_eq!(store.bundle("ab".to_owned()).await.unwrap().map(|bundle| bundle.bytes), Some(1));
+            assert!(store.loose(jiff::Timestamp::now()).await.unwrap().is_empty());
+        }
+        let row = earlier.query_one("SELECT version FROM format", &[]).await.unwrap();
+        assert_eq!(row.get::<_, i64>(0), 2);
+    }
 }

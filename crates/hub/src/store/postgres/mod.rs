@@ -8,6 +8,7 @@ mod accept;
 mod forget;
 mod judge;
 mod lane;
+mod loose;
 mod migrate;
 mod place;
 mod progress;
@@ -21,13 +22,14 @@ use deadpool_postgres::{
 };
 use jiff::Timestamp;
 use landfall_model::chain;
+use landfall_model::envelope::ReportId;
 use landfall_model::in_place::Progress;
 use tokio_postgres::error::SqlState;
 
 use self::lane::{LANES, Lanes};
 use super::{
-    Answer, Arrival, BundleRecord, Fleet, FleetQuery, Heard, Hit, NodeRecord, Outcome, ProgressEvent,
-    ProgressLine, Pruned, Refusal, Store, StoreError, TrendPoint, Turn,
+    Answer, Arrival, BundleRecord, Fleet, FleetQuery, Heard, Hit, NodePage, NodeRecord, Outcome, Pinned,
+    ProgressEvent, ProgressLine, Pruned, Refusal, Store, StoreError, StoreSize, TrendPoint, Turn,
 };
 use crate::name::NodeName;
 
@@ -132,6 +134,10 @@ impl Store for PostgresStore {
         Box::pin(self.lanes.accept(arrivals))
     }
 
+    fn ready(&self) -> Answer<'_, ()> {
+        with!(self, "ask whether the database is there", |client| read::ready(client))
+    }
+
     fn version(&self) -> Answer<'_, u64> {
         with!(self, "ask for changes", |client| read::version(client))
     }
@@ -140,8 +146,20 @@ impl Store for PostgresStore {
         with!(self, "read the fleet", |client| read::fleet(client, &query))
     }
 
+    fn nodes(&self, after: String, limit: u32) -> Answer<'_, NodePage> {
+        with!(self, "read the nodes", |client| read::nodes(client, &after, limit))
+    }
+
     fn node(&self, name: NodeName) -> Answer<'_, Option<NodeRecord>> {
         with!(self, "read a node", |client| read::node(client, &name))
+    }
+
+    fn size(&self) -> Answer<'_, StoreSize> {
+        with!(self, "measure the store", |client| read::size(client))
+    }
+
+    fn pinned(&self, name: NodeName) -> Answer<'_, Pinned> {
+        with!(self, "read a node's key", |client| read::pinned(client, &name))
     }
 
     fn history(&self, name: NodeName, before: Option<u64>, limit: u32) -> Answer<'_, Vec<Turn>> {
@@ -160,8 +178,16 @@ impl Store for PostgresStore {
         with!(self, "search evidence", |client| read::search(client, &words, limit))
     }
 
-    fn add_bundle(&self, bundle: BundleRecord) -> Answer<'_, ()> {
-        with!(self, "record a bundle", |client| accept::bundle(client, &bundle, self.slot))
+    fn expect_bundle(&self, digest: String, now: Timestamp) -> Answer<'_, bool> {
+        with!(self, "expect a bundle", |client| loose::expect(client, &digest, now))
+    }
+
+    fn add_bundle(&self, bundle: BundleRecord) -> Answer<'_, bool> {
+        with!(self, "record a bundle", |client| loose::add(client, &bundle, self.slot))
+    }
+
+    fn has(&self, ids: Vec<ReportId>) -> Answer<'_, Vec<ReportId>> {
+        with!(self, "look for reports", |client| read::has(client, &ids))
     }
 
     fn bundle(&self, digest: String) -> Answer<'_, Option<BundleRecord>> {
@@ -184,8 +210,19 @@ impl Store for PostgresStore {
         with!(self, "read the progress of nodes", |client| progress::lines(client, limit))
     }
 
-    fn forget(&self, name: NodeName) -> Answer<'_, Option<Vec<String>>> {
-        with!(self, "forget a node", |client| forget::node(client, &name, self.slot))
+    fn forget(&self, name: NodeName) -> Answer<'_, bool> {
+        Box::pin(async move {
+            let forget: Answer<'_, Option<forget::Forgotten>> =
+                with!(self, "forget a node", |client| forget::node(client, &name, self.slot));
+            let Some(forgotten) = forget.await? else { return Ok(false) };
+            if let Some(node) = forgotten.node {
+                let said = || -> Answer<'_, u64> {
+                    with!(self, "forget what a node said", |client| forget::bodies(client, node))
+                };
+                while said().await? > 0 {}
+            }
+            Ok(true)
+        })
     }
 
     fn prune(&self, older_than: Timestamp, bundles_older_than: Timestamp) -> Answer<'_, Pruned> {
@@ -195,6 +232,18 @@ impl Store for PostgresStore {
             bundles_older_than,
             self.slot
         ))
+    }
+
+    fn loose(&self, now: Timestamp) -> Answer<'_, Vec<String>> {
+        with!(self, "look for what is loose", |client| loose::take(client, now))
+    }
+
+    fn removed(&self, digest: String) -> Answer<'_, ()> {
+        with!(self, "forget what is removed", |client| loose::removed(client, &digest))
+    }
+
+    fn make_loose(&self, digests: Vec<String>, now: Timestamp) -> Answer<'_, u64> {
+        with!(self, "note what is loose", |client| loose::make(client, &digests, now))
     }
 }
 

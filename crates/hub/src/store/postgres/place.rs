@@ -123,8 +123,10 @@ impl Place {
             .ssl_mode(if encrypted { SslMode::Require } else { SslMode::Disable })
             .connect_timeout(CONNECT_PATIENCE)
             .tcp_user_timeout(CONNECT_PATIENCE * 4)
-            .keepalives_idle(CONNECT_PATIENCE * 6)
-            .options(SESSION);
+            .keepalives_idle(CONNECT_PATIENCE * 6);
+        // What the operator says comes last, and so holds.
+        let session = config.get_options().map_or(SESSION.to_owned(), |own| format!("{SESSION} {own}"));
+        config.options(session);
         if config.get_application_name().is_none() {
             config.application_name("landfall-hub");
         }
@@ -175,6 +177,15 @@ mod tests {
         assert_eq!(mode("postgres://hub@127.0.0.1/landfall"), SslMode::Disable);
         assert_eq!(mode("postgres://hub@localhost/landfall?sslmode=verify-full"), SslMode::Require);
         assert_eq!(mode("postgres://hub@%2frun%2fpostgresql/landfall"), SslMode::Disable);
+    }
+
+    #[test]
+    fn options_of_the_address_are_added_to_ours() {
+        let options =
+            |text: &str| Place::parse(text).unwrap().open().unwrap().0.get_options().map(str::to_owned);
+        assert_eq!(options("postgres://hub@localhost/landfall").as_deref(), Some(SESSION));
+        let own = options("postgres://hub@localhost/landfall?options=-c%20search_path%3Dhub").unwrap();
+        assert_eq!(own, format!("{SESSION} -c search_path=hub"));
     }
 
     #[test]

@@ -1,8 +1,11 @@
 //! Questions of boards and pages.
 
+use std::collections::HashSet;
+
 use deadpool_postgres::Object;
 use jiff::Timestamp;
 use landfall_model::Phase;
+use landfall_model::envelope::ReportId;
 use landfall_model::report::State;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Row};
@@ -10,7 +13,8 @@ use tokio_postgres::{IsolationLevel, Row};
 use super::super::board::{EXAMPLES, LINE, MAX_BUNDLES, MAX_GROUPS, TROUBLE};
 use super::super::packing;
 use super::super::{
-    BundleRecord, Fleet, FleetQuery, Group, Hit, NodeLine, NodeRecord, StateCount, TrendPoint, Turn,
+    BundleRecord, Fleet, FleetQuery, Group, Hit, NodeLine, NodePage, NodeRecord, Pinned, StateCount,
+    StoreSize, TrendPoint, Turn,
 };
 use super::Trouble;
 use super::row::{self, Shown, micros};
@@ -20,6 +24,10 @@ const FILTER: &str = "($1::text IS NULL OR n.state = $1) \
      AND ($2::text IS NULL OR n.cause = $2 OR ($2 = 'none' AND n.cause IS NULL)) \
      AND ($3::text IS NULL OR n.phase = $3) \
      AND ($4::text = '' OR position($4 in lower(n.name || ' ' || n.title || ' ' || coalesce(n.cause, ''))) > 0)";
+
+pub(super) async fn ready(client: &Object) -> Result<(), Trouble> {
+    version(client).await.map(drop)
+}
 
 pub(super) async fn version(client: &Object) -> Result<u64, Trouble> {
     let statement = client.prepare_cached("SELECT coalesce(sum(count), 0)::bigint FROM changes").await?;
@@ -87,6 +95,23 @@ pub(super) async fn fleet(client: &mut Object, query: &FleetQuery) -> Result<Fle
     })
 }
 
+pub(super) async fn size(client: &Object) -> Result<StoreSize, Trouble> {
+    let statement = client
+        .prepare_cached(
+            "SELECT pg_database_size(current_database()), (SELECT coalesce(sum(bytes), 0)::bigint FROM bundles)",
+        )
+        .await?;
+    let row = client.query_one(&statement, &[]).await?;
+    Ok(StoreSize { store: row::count(&row, 0)?, bundles: row::count(&row, 1)? })
+}
+
+pub(super) async fn pinned(client: &Object, name: &NodeName) -> Result<Pinned, Trouble> {
+    let statement = client.prepare_cached("SELECT key FROM nodes WHERE name = $1").await?;
+    let row = client.query_opt(&statement, &[&name.as_str()]).await?;
+    let key: Option<Option<Vec<u8>>> = row.map(|row| row.try_get(0)).transpose()?;
+    Ok(key.into())
+}
+
 fn group(row: &Row) -> Result<Group, Trouble> {
     let rank: i64 = row.try_get(2)?;
     let phases: Option<&str> = row.try_get(4)?;
@@ -119,6 +144,16 @@ fn line(row: &Row) -> Result<NodeLine, Trouble> {
         since: row::time(row, 7)?,
         last_seen: row::time(row, 8)?,
     })
+}
+
+pub(super) async fn nodes(client: &Object, after: &str, limit: u32) -> Result<NodePage, Trouble> {
+    let statement = client
+        .prepare_cached(&format!(
+            "SELECT {LINE} FROM nodes n JOIN pulses p ON p.node = n.id WHERE n.name > $1 ORDER BY n.name LIMIT $2"
+        ))
+        .await?;
+    let rows = client.query(&statement, &[&row::text(after), &(i64::from(limit) + 1)]).await?;
+    Ok(NodePage::new(rows.iter().map(line).collect::<Result<_, _>>()?, limit))
 }
 
 pub(super) async fn node(client: &Object, name: &NodeName) -> Result<Option<NodeRecord>, Trouble> {
@@ -247,6 +282,14 @@ fn bundle_record(row: &Row) -> Result<BundleRecord, Trouble> {
         files: row::count(row, 4)?,
         cut: row.try_get(5)?,
     })
+}
+
+pub(super) async fn has(client: &Object, ids: &[ReportId]) -> Result<Vec<ReportId>, Trouble> {
+    let statement = client.prepare_cached("SELECT id FROM reports WHERE id = ANY($1)").await?;
+    let wanted: Vec<&[u8]> = ids.iter().map(|id| &id.as_bytes()[..]).collect();
+    let found = client.query(&statement, &[&wanted]).await?;
+    let known: HashSet<&[u8]> = found.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>()?;
+    Ok(ids.iter().filter(|id| known.contains(&id.as_bytes()[..])).copied().collect())
 }
 
 pub(super) async fn bundle(client: &Object, digest: &str) -> Result<Option<BundleRecord>, Trouble> {

@@ -1,8 +1,9 @@
 //! What one report changes.
 
+use landfall_model::envelope::is_later_boot;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::super::{Arrival, BundleRecord, Outcome, Refusal};
+use super::super::{Arrival, Outcome, Refusal};
 use super::row::{self, Shown, micros};
 use super::words::Words;
 
@@ -25,12 +26,20 @@ struct Known {
     turn: i64,
     boot: i64,
     sequence: i64,
-    /// The boot the report names, and its floor; nothing when it is heard of for the first time.
-    named_boot: Option<(i64, i64)>,
-    /// Whether the report is signed as those before it were.
-    key_fits: bool,
+    /// When the present report was made, as [`Arrival::moment`] tells.
+    moment: i64,
+    /// The boot the report names; nothing when it is heard of for the first time.
+    named_boot: Option<Boot>,
+    /// Why its sender may not speak for the node.
+    refusal: Option<Refusal>,
     /// What it says now; nothing when the report says the same.
     shown: Option<Shown>,
+}
+
+struct Boot {
+    id: i64,
+    floor: i64,
+    number: Option<i64>,
 }
 
 /// What else comes of the reports of a group.
@@ -60,34 +69,35 @@ pub(super) fn report(
         return Ok(if same { Ok(Outcome::Duplicate) } else { Err(Refusal::IdTaken) });
     }
     let Some(known) = known else {
+        if let Err(refusal) = arrival.standing.admits_new(arrival.key.as_deref()) {
+            return Ok(Err(refusal));
+        }
         first(connection, arrival, effects)?;
         return Ok(Ok(Outcome::Stored));
     };
-    if !known.key_fits {
-        return Ok(Err(Refusal::WrongKey));
+    if let Some(refusal) = known.refusal {
+        return Ok(Err(refusal));
     }
     let sequence = arrival.sequence.cast_signed();
-    match known.named_boot {
-        Some((boot, floor)) if boot != known.boot || sequence <= known.sequence => {
-            if sequence <= floor {
-                return Ok(Err(Refusal::Replay));
-            }
-            let body = match known.shown {
-                None => known.body,
-                Some(_) => add_body(connection, known.id, arrival, Kind::Late, effects)?,
-            };
-            log(connection, arrival, known.id, boot, body)?;
-            return Ok(Ok(Outcome::Late));
-        }
-        _ => {}
+    if known.named_boot.as_ref().is_some_and(|boot| sequence <= boot.floor) {
+        return Ok(Err(Refusal::Replay));
     }
-    let boot = if let Some((boot, _)) = known.named_boot {
-        boot
-    } else {
-        let boot = add_boot(connection, known.id, boot_name(arrival))?;
-        forget_boots(connection, known.id)?;
-        boot
+    let is_news = known.is_news(connection, arrival)?;
+    let boot = match &known.named_boot {
+        Some(boot) => {
+            number_boot(connection, boot, arrival)?;
+            boot.id
+        }
+        None => add_boot(connection, known.id, arrival)?,
     };
+    if !is_news {
+        let body = match known.shown {
+            None => known.body,
+            Some(_) => add_body(connection, known.id, arrival, Kind::Late, effects)?,
+        };
+        log(connection, arrival, known.id, boot, body)?;
+        return Ok(Ok(Outcome::Late));
+    }
     let mut body = known.body;
     if let Some(shown) = &known.shown {
         let kind = if same(shown, arrival) { Kind::SameVerdict } else { Kind::Turn };
@@ -100,41 +110,30 @@ pub(super) fn report(
     Ok(Ok(Outcome::Stored))
 }
 
-/// Records a bundle; one that is known already stays as it is.
-pub(super) fn bundle(connection: &Connection, bundle: &BundleRecord) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached("INSERT OR IGNORE INTO bundles VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
-        .execute(params![
-            bundle.digest,
-            bundle.node,
-            micros(bundle.received),
-            bundle.bytes.cast_signed(),
-            bundle.files.cast_signed(),
-            bundle.cut
-        ])
-        .map(drop)
-}
-
 fn known(connection: &Connection, arrival: &Arrival) -> rusqlite::Result<Option<Known>> {
     connection
         .prepare_cached(
-            "SELECT n.id, n.body, n.turn, n.digest, n.key, p.boot, p.sequence, b.id, b.floor, n.state, n.cause, n.title, \
-             n.phase, n.confidence FROM nodes n JOIN pulses p ON p.node = n.id \
+            "SELECT n.id, n.body, n.turn, n.digest, n.key, p.boot, p.sequence, min(p.time, p.last_seen), b.id, b.floor, \
+             b.number, n.state, n.cause, n.title, n.phase, n.confidence FROM nodes n JOIN pulses p ON p.node = n.id \
              LEFT JOIN boots b ON b.node = n.id AND b.name = ?2 WHERE n.name = ?1",
         )?
         .query_row([arrival.node.as_str(), boot_name(arrival)], |row| {
             let key = row.get_ref(4)?.as_blob_or_null()?;
             let same_body = row.get_ref(3)?.as_blob()? == arrival.digest;
-            let named_boot: Option<i64> = row.get(7)?;
+            let named_boot = match row.get(8)? {
+                Some(id) => Some(Boot { id, floor: row.get(9)?, number: row.get(10)? }),
+                None => None,
+            };
             Ok(Known {
                 id: row.get(0)?,
                 body: row.get(1)?,
                 turn: row.get(2)?,
                 boot: row.get(5)?,
                 sequence: row.get(6)?,
-                named_boot: named_boot.map(|boot| Ok::<_, rusqlite::Error>((boot, row.get(8)?))).transpose()?,
-                key_fits: key.is_none() || key == arrival.key.as_deref(),
-                shown: if same_body { None } else { Some(Shown::read(row, 9)?) },
+                moment: row.get(7)?,
+                named_boot,
+                refusal: arrival.standing.admits(key, arrival.key.as_deref()).err(),
+                shown: if same_body { None } else { Some(Shown::read(row, 11)?) },
             })
         })
         .optional()
@@ -148,6 +147,14 @@ fn seen(connection: &Connection, arrival: &Arrival, known: Option<&Known>) -> ru
         )?
         .query_row([arrival.id.as_bytes()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))
         .optional()?;
+    let found = match found {
+        Some((node, ..))
+            if known.is_none_or(|known| known.id != node) && was_forgotten(connection, arrival)? =>
+        {
+            None
+        }
+        found => found,
+    };
     Ok(found.map(|(node, sequence, time, digest)| {
         known.is_some_and(|known| known.id == node)
             && sequence == arrival.sequence.cast_signed()
@@ -157,13 +164,24 @@ fn seen(connection: &Connection, arrival: &Arrival, known: Option<&Known>) -> ru
     }))
 }
 
+/// Whether the report that has this id is one of a node that was forgotten; then it makes room.
+fn was_forgotten(connection: &Connection, arrival: &Arrival) -> rusqlite::Result<bool> {
+    let removed = connection
+        .prepare_cached(
+            "DELETE FROM reports WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM nodes WHERE nodes.id = reports.node)",
+        )?
+        .execute([arrival.id.as_bytes()])?;
+    Ok(removed > 0)
+}
+
 fn first(connection: &Connection, arrival: &Arrival, effects: &mut Effects) -> rusqlite::Result<()> {
     effects.changed = true;
     let verdict = &arrival.verdict;
     connection
         .prepare_cached(
-            "INSERT INTO nodes (name, identity, first_seen, body, turn, digest, since, rank, state, cause, title, component, \
-             phase, confidence, key) VALUES (?1, ?2, ?3, 0, 0, ?4, ?3, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+            "INSERT INTO nodes (id, name, identity, first_seen, body, turn, digest, since, rank, state, cause, title, component, \
+             phase, confidence, key) SELECT 1 + max(node, (SELECT ifnull(max(id), 0) FROM nodes)), ?1, ?2, ?3, 0, 0, ?4, ?3, ?5, \
+             ?6, ?7, ?8, ?9, ?10, ?11, ?12 FROM highest",
         )?
         .execute(params![
             arrival.node.as_str(),
@@ -184,7 +202,7 @@ fn first(connection: &Connection, arrival: &Arrival, effects: &mut Effects) -> r
     connection
         .prepare_cached("UPDATE nodes SET body = ?2, turn = ?2 WHERE id = ?1")?
         .execute([node, body])?;
-    let boot = add_boot(connection, node, boot_name(arrival))?;
+    let boot = add_boot(connection, node, arrival)?;
     connection.prepare_cached("INSERT INTO pulses VALUES (?1, ?2, ?3, ?4, ?5, 1)")?.execute(params![
         node,
         micros(arrival.received),
@@ -261,19 +279,30 @@ fn add_body(
     Ok(body)
 }
 
-fn add_boot(connection: &Connection, node: i64, name: &str) -> rusqlite::Result<i64> {
-    connection
-        .prepare_cached("INSERT INTO boots (node, name) VALUES (?1, ?2)")?
-        .execute(params![node, name])?;
-    Ok(connection.last_insert_rowid())
-}
-
-fn forget_boots(connection: &Connection, node: i64) -> rusqlite::Result<()> {
+/// Adds a boot, and forgets those of the node that are too many.
+fn add_boot(connection: &Connection, node: i64, arrival: &Arrival) -> rusqlite::Result<i64> {
     connection
         .prepare_cached(
-            "DELETE FROM boots WHERE id IN (SELECT id FROM boots WHERE node = ?1 ORDER BY id DESC LIMIT -1 OFFSET ?2)",
+            "INSERT INTO boots (id, node, name, number) SELECT 1 + max(boot, (SELECT ifnull(max(id), 0) FROM boots)), ?1, ?2, ?3 \
+             FROM highest",
         )?
-        .execute([node, MAX_BOOTS])
+        .execute(params![node, boot_name(arrival), arrival.numbered()])?;
+    let added = connection.last_insert_rowid();
+    connection
+        .prepare_cached(
+            "DELETE FROM boots WHERE id IN (SELECT id FROM boots WHERE node = ?1 ORDER BY id DESC LIMIT -1 OFFSET ?2) \
+             AND id NOT IN (SELECT boot FROM pulses WHERE node = ?1)",
+        )?
+        .execute([node, MAX_BOOTS])?;
+    Ok(added)
+}
+
+/// An agent that was replaced by a newer one begins to count in the middle of a boot.
+fn number_boot(connection: &Connection, boot: &Boot, arrival: &Arrival) -> rusqlite::Result<()> {
+    let (None, Some(number)) = (boot.number, arrival.numbered()) else { return Ok(()) };
+    connection
+        .prepare_cached("UPDATE boots SET number = ?2 WHERE id = ?1")?
+        .execute([boot.id, number])
         .map(drop)
 }
 
@@ -340,9 +369,27 @@ fn identity(arrival: &Arrival) -> rusqlite::Result<String> {
 impl Known {
     /// Whether the report is the next of the present boot and says what the last one said.
     fn goes_on_with(&self, arrival: &Arrival) -> bool {
-        self.key_fits
+        let is_present =
+            |boot: &Boot| boot.id == self.boot && boot.number.is_some() >= arrival.boot_number.is_some();
+        self.refusal.is_none()
             && self.shown.is_none()
-            && self.named_boot.is_some_and(|(boot, _)| boot == self.boot)
+            && self.named_boot.as_ref().is_some_and(is_present)
             && arrival.sequence.cast_signed() > self.sequence
+    }
+
+    /// Whether the report was made after the present one.
+    fn is_news(&self, connection: &Connection, arrival: &Arrival) -> rusqlite::Result<bool> {
+        let named = self.named_boot.as_ref();
+        if named.is_some_and(|boot| boot.id == self.boot) {
+            return Ok(arrival.sequence.cast_signed() > self.sequence);
+        }
+        // Nearly all reports are of the present boot; so its number is looked up only here.
+        let present: Option<Option<i64>> = connection
+            .prepare_cached("SELECT number FROM boots WHERE id = ?1")?
+            .query_row([self.boot], |row| row.get(0))
+            .optional()?;
+        let unsigned = |number: Option<i64>| number.map(i64::cast_unsigned);
+        let number = arrival.boot_number.or(unsigned(named.and_then(|boot| boot.number)));
+        Ok(is_later_boot((number, arrival.moment()), (unsigned(present.flatten()), self.moment)))
     }
 }

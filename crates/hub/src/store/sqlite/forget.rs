@@ -1,15 +1,34 @@
 //! Retention: what is old is forgotten in small portions, so that reports need not wait for it.
+//!
+//! The log of reports knows a report by its number and its id, and nothing else, so that to write one stays cheap. What it has
+//! of a node that was forgotten stays in it until it is old; it holds nothing the node said.
 
 use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension as _, params};
+use rusqlite::{Connection, OptionalExtension as _};
 
-use super::super::{MAX_BUNDLES, Pruned};
+use super::super::Pruned;
 use super::row::micros;
-use super::{progress, words};
+use super::{loose, progress, words};
 use crate::name::NodeName;
 
 /// Rows forgotten in one transaction: some milliseconds of work.
 const PORTION: i64 = 2000;
+
+// Reports are in the order of arrival, so the old ones are the first ones.
+const OLD_REPORTS: &str = "SELECT max(number) FROM (SELECT number, received FROM reports ORDER BY number LIMIT ?1) WHERE received < ?2";
+const FLOORS: &str = "UPDATE boots SET floor = max(floor, gone.sequence) FROM \
+     (SELECT boot, max(sequence) AS sequence FROM reports WHERE number <= ?1 GROUP BY boot) AS gone WHERE boots.id = gone.boot";
+// What the board shows stays, however old.
+const OLD_BODIES: &str = "SELECT b.id FROM bodies b WHERE b.received < ?2 AND NOT EXISTS \
+     (SELECT 1 FROM nodes n WHERE n.id = b.node AND (n.body = b.id OR n.turn = b.id)) ORDER BY b.received LIMIT ?1";
+const BODIES_OF: &str = "SELECT id FROM bodies WHERE node = ?1 LIMIT ?2";
+const REMOVE_BOOTS: &str = "DELETE FROM boots WHERE node = ?1";
+
+/// A node that is not shown any more.
+pub(super) struct Forgotten {
+    /// Its number; nothing when it had told of its progress only.
+    pub(super) node: Option<i64>,
+}
 
 pub(super) fn old(
     connection: &Connection,
@@ -17,77 +36,74 @@ pub(super) fn old(
     bundles_older_than: Timestamp,
 ) -> rusqlite::Result<Pruned> {
     let limit = micros(older_than);
-    // Reports are in the order of arrival, so the old ones are the first ones.
-    let last: Option<i64> = connection
-        .prepare_cached(
-            "SELECT max(number) FROM (SELECT number, received FROM reports ORDER BY number LIMIT ?1) WHERE received < ?2",
-        )?
-        .query_row([PORTION, limit], |row| row.get(0))?;
+    let last: Option<i64> =
+        connection.prepare_cached(OLD_REPORTS)?.query_row([PORTION, limit], |row| row.get(0))?;
     let mut pruned = Pruned::default();
     if let Some(last) = last {
-        connection
-            .prepare_cached(
-                "UPDATE boots SET floor = max(floor, gone.sequence) FROM \
-                 (SELECT boot, max(sequence) AS sequence FROM reports WHERE number <= ?1 GROUP BY boot) AS gone \
-                 WHERE boots.id = gone.boot",
-            )?
-            .execute([last])?;
+        connection.prepare_cached(FLOORS)?.execute([last])?;
         pruned.reports =
             connection.prepare_cached("DELETE FROM reports WHERE number <= ?1")?.execute([last])? as u64;
     }
-    // What the board shows stays, however old.
-    let bodies: Vec<i64> = connection
-        .prepare_cached(
-            "SELECT b.id FROM bodies b WHERE b.received < ?2 AND NOT EXISTS \
-             (SELECT 1 FROM nodes n WHERE n.id = b.node AND (n.body = b.id OR n.turn = b.id)) \
-             ORDER BY b.id LIMIT ?1",
-        )?
-        .query_map([PORTION, limit], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
-    for body in &bodies {
-        remove_body(connection, *body)?;
-    }
-    words::forgotten(connection)?;
-    pruned.turns = bodies.len() as u64;
+    pruned.turns = remove_bodies(connection, OLD_BODIES, [PORTION, limit])?;
     progress::prune(connection, limit, PORTION)?;
-    pruned.bundles = connection
-        .prepare_cached(
-            "DELETE FROM bundles WHERE digest IN (SELECT digest FROM (SELECT digest, received, \
-             row_number() OVER (PARTITION BY node ORDER BY received DESC) AS place FROM bundles) \
-             WHERE received < ?2 OR place > ?3 LIMIT ?1) RETURNING digest",
-        )?
-        .query_map([PORTION, micros(bundles_older_than), MAX_BUNDLES], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
+    pruned.bundles = loose::prune(connection, micros(bundles_older_than), PORTION)?;
     Ok(pruned)
 }
 
-pub(super) fn node(connection: &Connection, name: &NodeName) -> rusqlite::Result<Option<Vec<String>>> {
+/// Forgets the node and all it is known by. What it said is forgotten then, by [`bodies`].
+pub(super) fn node(connection: &Connection, name: &NodeName) -> rusqlite::Result<Option<Forgotten>> {
     let told = progress::forget(connection, name)?;
-    let id: Option<i64> = connection
+    let node: Option<i64> = connection
         .query_row("SELECT id FROM nodes WHERE name = ?1", [name.as_str()], |row| row.get(0))
         .optional()?;
-    let Some(id) = id else { return Ok(told.then(Vec::new)) };
-    let bodies: Vec<i64> = connection
-        .prepare_cached("SELECT id FROM bodies WHERE node = ?1")?
-        .query_map([id], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
-    for body in bodies {
-        remove_body(connection, body)?;
+    if let Some(node) = node {
+        connection.execute(
+            "UPDATE highest SET node = max(node, ?1), boot = max(boot, (SELECT ifnull(max(id), 0) FROM boots WHERE node = ?1))",
+            [node],
+        )?;
+        connection.execute(REMOVE_BOOTS, [node])?;
+        connection.execute("DELETE FROM pulses WHERE node = ?1", [node])?;
+        connection.execute("DELETE FROM nodes WHERE id = ?1", [node])?;
+        loose::forget(connection, name)?;
     }
-    words::forgotten(connection)?;
-    for table in ["reports", "boots", "pulses"] {
-        connection.execute(&format!("DELETE FROM {table} WHERE node = ?1"), [id])?;
-    }
-    connection.execute("DELETE FROM nodes WHERE id = ?1", [id])?;
-    connection
-        .prepare("DELETE FROM bundles WHERE node = ?1 RETURNING digest")?
-        .query_map(params![name.as_str()], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()
-        .map(Some)
+    Ok((told || node.is_some()).then_some(Forgotten { node }))
 }
 
-fn remove_body(connection: &Connection, body: i64) -> rusqlite::Result<()> {
-    connection.prepare_cached("DELETE FROM words WHERE rowid = ?1")?.execute([body])?;
-    connection.prepare_cached("DELETE FROM bodies WHERE id = ?1")?.execute([body])?;
-    Ok(())
+/// Forgets a portion of what the node said; says how much.
+pub(super) fn bodies(connection: &Connection, node: i64) -> rusqlite::Result<u64> {
+    remove_bodies(connection, BODIES_OF, [node, PORTION])
+}
+
+fn remove_bodies(connection: &Connection, which: &str, values: [i64; 2]) -> rusqlite::Result<u64> {
+    let bodies: Vec<i64> = connection
+        .prepare_cached(which)?
+        .query_map(values, |row| row.get(0))?
+        .collect::<rusqlite::Result<_>>()?;
+    for body in &bodies {
+        connection.prepare_cached("DELETE FROM words WHERE rowid = ?1")?.execute([body])?;
+        connection.prepare_cached("DELETE FROM bodies WHERE id = ?1")?.execute([body])?;
+    }
+    words::forgotten(connection)?;
+    Ok(bodies.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::plan;
+    use super::*;
+
+    #[test]
+    fn nothing_is_forgotten_by_looking_at_everything() {
+        for statement in [OLD_BODIES, BODIES_OF, FLOORS, REMOVE_BOOTS] {
+            let plan = plan(statement);
+            assert!(!plan.contains("SCAN b") && !plan.contains("SCAN reports"), "{statement}\n{plan}");
+        }
+        assert!(
+            plan(OLD_BODIES).contains("USING COVERING INDEX bodies_by_time (received<?)"),
+            "{}",
+            plan(OLD_BODIES)
+        );
+        // This one has a bound instead.
+        assert!(plan(OLD_REPORTS).contains("SCAN reports") && OLD_REPORTS.contains("LIMIT"));
+    }
 }

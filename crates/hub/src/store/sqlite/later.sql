@@ -20,3 +20,19 @@ CREATE TABLE IF NOT EXISTS progress (
 
 -- One row: bodies with a higher number are not in `words` yet.
 CREATE TABLE IF NOT EXISTS indexed (body INTEGER NOT NULL) STRICT;
+
+-- Numbers of nodes and boots that were given once are not given again: reports of a node that was forgotten still have them.
+-- One row.
+CREATE TABLE IF NOT EXISTS highest (node INTEGER NOT NULL, boot INTEGER NOT NULL) STRICT;
+INSERT INTO highest SELECT 0, 0 WHERE NOT EXISTS (SELECT 1 FROM highest);
+
+-- What is old is found without looking at what is not. The node is in it, so that what is shown is skipped without reading it.
+CREATE INDEX IF NOT EXISTS bodies_by_time ON bodies (received, node);
+CREATE INDEX IF NOT EXISTS bundles_by_time ON bundles (received);
+
+-- Objects without a record; `state` is `arriving`, `leaving` or `removing`, since when.
+CREATE TABLE IF NOT EXISTS loose (
+    digest TEXT PRIMARY KEY,
+    state TEXT NOT NULL,
+    since INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

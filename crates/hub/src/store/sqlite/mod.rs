@@ -6,18 +6,22 @@
 mod accept;
 mod carry;
 mod forget;
+mod loose;
 mod progress;
 mod read;
 mod row;
 mod words;
 mod writer;
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use landfall_model::envelope::ReportId;
 use landfall_model::in_place::Progress;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
@@ -25,8 +29,8 @@ use tokio::sync::Semaphore;
 
 use self::writer::Writer;
 use super::{
-    Answer, Arrival, BundleRecord, Fleet, FleetQuery, Heard, Hit, NodeRecord, Outcome, ProgressEvent,
-    ProgressLine, Pruned, Refusal, Store, StoreError, TrendPoint, Turn,
+    Answer, Arrival, BundleRecord, Fleet, FleetQuery, Heard, Hit, NodePage, NodeRecord, Outcome, Pinned,
+    ProgressEvent, ProgressLine, Pruned, Refusal, Store, StoreError, StoreSize, TrendPoint, Turn,
 };
 use crate::name::NodeName;
 
@@ -65,6 +69,16 @@ fn prepared(connection: &Connection) -> rusqlite::Result<()> {
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
+/// Adds what earlier versions did not have.
+fn later(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(include_str!("later.sql"))?;
+    if !connection.column_exists(None, "boots", "number")? {
+        // How many boots the node counted; earlier agents do not count them.
+        connection.execute_batch("ALTER TABLE boots ADD COLUMN number INTEGER")?;
+    }
+    Ok(())
+}
+
 // === impl SqliteStore ===
 
 impl SqliteStore {
@@ -72,6 +86,9 @@ impl SqliteStore {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let place = || path.display().to_string();
         let failed = |source: rusqlite::Error| StoreError::Open { place: place(), source: Box::new(source) };
+        // What nodes say is nobody else's business. SQLite gives its other files the rights of this one.
+        let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+        made.map_err(|source| StoreError::Open { place: place(), source: Box::new(source) })?;
         let connection = Connection::open(path).map_err(failed)?;
         prepared(&connection).map_err(failed)?;
         connection.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
@@ -91,7 +108,7 @@ impl SqliteStore {
             FORMAT => {}
             _ => return Err(StoreError::Newer { place: place(), found, known: FORMAT }),
         }
-        connection.execute_batch(include_str!("later.sql")).map_err(failed)?;
+        later(&connection).map_err(failed)?;
         // It writes what it read: one that only reads at first is turned away when another hub, which is ending, writes meanwhile.
         let catching_up =
             Transaction::new_unchecked(&connection, TransactionBehavior::Immediate).map_err(failed)?;
@@ -131,16 +148,32 @@ impl Store for SqliteStore {
         Box::pin(self.writer.accept(arrivals))
     }
 
+    fn ready(&self) -> Answer<'_, ()> {
+        Box::pin(self.writer.ready())
+    }
+
     fn version(&self) -> Answer<'_, u64> {
-        Box::pin(async { Ok(self.writer.version.load(Ordering::Acquire)) })
+        Box::pin(async { Ok(self.writer.signs.version.load(Ordering::Acquire)) })
     }
 
     fn fleet(&self, query: FleetQuery) -> Answer<'_, Fleet> {
         self.read("read the fleet", move |connection| read::fleet(connection, &query))
     }
 
+    fn nodes(&self, after: String, limit: u32) -> Answer<'_, NodePage> {
+        self.read("read the nodes", move |connection| read::nodes(connection, &after, limit))
+    }
+
     fn node(&self, name: NodeName) -> Answer<'_, Option<NodeRecord>> {
         self.read("read a node", move |connection| read::node(connection, &name))
+    }
+
+    fn size(&self) -> Answer<'_, StoreSize> {
+        self.read("measure the store", read::size)
+    }
+
+    fn pinned(&self, name: NodeName) -> Answer<'_, Pinned> {
+        self.read("read a node's key", move |connection| read::pinned(connection, &name))
     }
 
     fn history(&self, name: NodeName, before: Option<u64>, limit: u32) -> Answer<'_, Vec<Turn>> {
@@ -162,8 +195,18 @@ impl Store for SqliteStore {
         })
     }
 
-    fn add_bundle(&self, bundle: BundleRecord) -> Answer<'_, ()> {
-        Box::pin(self.writer.run("record a bundle", move |connection| accept::bundle(connection, &bundle)))
+    fn expect_bundle(&self, digest: String, now: Timestamp) -> Answer<'_, bool> {
+        Box::pin(
+            self.writer.run("expect a bundle", move |connection| loose::expect(connection, &digest, now)),
+        )
+    }
+
+    fn add_bundle(&self, bundle: BundleRecord) -> Answer<'_, bool> {
+        Box::pin(self.writer.run("record a bundle", move |connection| loose::add(connection, &bundle)))
+    }
+
+    fn has(&self, ids: Vec<ReportId>) -> Answer<'_, Vec<ReportId>> {
+        self.read("look for reports", move |connection| read::has(connection, &ids))
     }
 
     fn bundle(&self, digest: String) -> Answer<'_, Option<BundleRecord>> {
@@ -190,14 +233,39 @@ impl Store for SqliteStore {
         self.read("read the progress of nodes", move |connection| progress::lines(connection, limit))
     }
 
-    fn forget(&self, name: NodeName) -> Answer<'_, Option<Vec<String>>> {
-        Box::pin(self.writer.run("forget a node", move |connection| forget::node(connection, &name)))
+    fn forget(&self, name: NodeName) -> Answer<'_, bool> {
+        Box::pin(async move {
+            let forget = self.writer.run("forget a node", move |connection| forget::node(connection, &name));
+            let Some(forgotten) = forget.await? else { return Ok(false) };
+            if let Some(node) = forgotten.node {
+                let said =
+                    || self.writer.run("forget a node", move |connection| forget::bodies(connection, node));
+                while said().await? > 0 {}
+            }
+            Ok(true)
+        })
     }
 
     fn prune(&self, older_than: Timestamp, bundles_older_than: Timestamp) -> Answer<'_, Pruned> {
         Box::pin(self.writer.run("forget what is old", move |connection| {
             forget::old(connection, older_than, bundles_older_than)
         }))
+    }
+
+    fn loose(&self, now: Timestamp) -> Answer<'_, Vec<String>> {
+        Box::pin(self.writer.run("look for what is loose", move |connection| loose::take(connection, now)))
+    }
+
+    fn removed(&self, digest: String) -> Answer<'_, ()> {
+        Box::pin(
+            self.writer.run("forget what is removed", move |connection| loose::removed(connection, &digest)),
+        )
+    }
+
+    fn make_loose(&self, digests: Vec<String>, now: Timestamp) -> Answer<'_, u64> {
+        Box::pin(
+            self.writer.run("note what is loose", move |connection| loose::make(connection, &digests, now)),
+        )
     }
 }
 
@@ -224,6 +292,82 @@ impl Readers {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// How a statement is carried out.
+    pub(super) fn plan(statement: &str) -> String {
+        let connection = Connection::open_in_memory().unwrap();
+        prepared(&connection).unwrap();
+        connection.execute_batch(include_str!("schema.sql")).unwrap();
+        later(&connection).unwrap();
+        let mut explained = connection.prepare(&format!("EXPLAIN QUERY PLAN {statement}")).unwrap();
+        let nothing = vec![rusqlite::types::Null; explained.parameter_count()];
+        let steps = explained.query_map(rusqlite::params_from_iter(nothing), |row| row.get::<_, String>(3));
+        steps.unwrap().collect::<rusqlite::Result<Vec<_>>>().unwrap().join("\n")
+    }
+
+    #[tokio::test]
+    async fn a_file_of_an_earlier_version_is_taken_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hub.db");
+        let earlier = Connection::open(&path).unwrap();
+        earlier.execute_batch(include_str!("schema.sql")).unwrap();
+        earlier.pragma_update(None, "user_version", FORMAT).unwrap();
+        let add = "INSERT INTO boots (node, name) VALUES (1, 'a'); INSERT INTO bundles VALUES ('ab', 'n1', 1, 1, 1, 0)";
+        earlier.execute_batch(add).unwrap();
+        drop(earlier);
+        // Twice: what is there already is not added again.
+        for _ in 0..2 {
+            let store = SqliteStore::open(&path).unwrap();
+            assert_eq!(store.bundle("ab".to_owned()).await.unwrap().map(|bundle| bundle.bytes), Some(1));
+        }
+        let store = SqliteStore::open(&path).unwrap();
+        assert_eq!(store.prune(Timestamp::MIN, Timestamp::now()).await.unwrap().bundles, 1);
+        assert_eq!(store.loose(Timestamp::now()).await.unwrap(), ["ab"]);
+    }
+
+    #[test]
+    fn only_the_hub_reads_what_nodes_say() {
+        use std::os::unix::fs::PermissionsExt as _;
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hub.db");
+        let _store = SqliteStore::open(&path).unwrap();
+        for end in ["", "-wal", "-shm"] {
+            let found = std::fs::metadata(format!("{}{end}", path.display())).unwrap();
+            assert_eq!(found.permissions().mode() & 0o777, 0o600, "{end}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_written_is_noticed_and_noticed_again_when_it_can() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("hub.db");
+        let store = SqliteStore::open(&path).unwrap();
+        store.ready().await.unwrap();
+        // Somebody holds the lock, and nothing is written for as long.
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("BEGIN IMMEDIATE").unwrap();
+        store.make_loose(vec!["a".to_owned()], Timestamp::now()).await.unwrap_err();
+        store.ready().await.unwrap_err();
+        other.execute_batch("COMMIT").unwrap();
+        let mut last = store.ready().await;
+        for _ in 0..100 {
+            if last.is_ok() {
+                break;
+            }
+            last = store.ready().await;
+        }
+        last.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_writer_that_is_gone_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(&folder.path().join("hub.db")).unwrap();
+        let broken = store.writer.run("break", |_| -> rusqlite::Result<()> { panic!("a defect") });
+        broken.await.unwrap_err();
+        assert!(matches!(store.ready().await, Err(StoreError::Closed)));
+    }
 
     #[tokio::test]
     async fn who_goes_away_makes_no_room_for_another_connection() {

@@ -2,13 +2,15 @@
 
 use jiff::Timestamp;
 use landfall_model::Phase;
+use landfall_model::envelope::ReportId;
 use landfall_model::report::State;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::super::board::{EXAMPLES, LINE, MAX_BUNDLES, MAX_GROUPS, TROUBLE};
 use super::super::{
-    BundleRecord, Fleet, FleetQuery, Group, Hit, NodeLine, NodeRecord, StateCount, TrendPoint, Turn,
+    BundleRecord, Fleet, FleetQuery, Group, Hit, NodeLine, NodePage, NodeRecord, Pinned, StateCount,
+    StoreSize, TrendPoint, Turn,
 };
 use super::row::{self, Shown, micros};
 use crate::name::NodeName;
@@ -45,6 +47,22 @@ pub(super) fn fleet(connection: &Connection, query: &FleetQuery) -> rusqlite::Re
         .query_map(filter, line)?
         .collect::<rusqlite::Result<_>>()?;
     Ok(Fleet { total, states, groups: groups(&moment)?, found, nodes })
+}
+
+pub(super) fn size(connection: &Connection) -> rusqlite::Result<StoreSize> {
+    let number = |pragma: &str| connection.pragma_query_value(None, pragma, |row| row::count(row, 0));
+    let bundles = connection
+        .prepare_cached("SELECT ifnull(sum(bytes), 0) FROM bundles")?
+        .query_row([], |row| row::count(row, 0))?;
+    Ok(StoreSize { store: number("page_count")? * number("page_size")?, bundles })
+}
+
+pub(super) fn pinned(connection: &Connection, name: &NodeName) -> rusqlite::Result<Pinned> {
+    let key: Option<Option<Vec<u8>>> = connection
+        .prepare_cached("SELECT key FROM nodes WHERE name = ?1")?
+        .query_row([name.as_str()], |row| row.get(0))
+        .optional()?;
+    Ok(key.into())
 }
 
 fn states(connection: &Connection) -> rusqlite::Result<Vec<StateCount>> {
@@ -111,6 +129,16 @@ fn line(row: &Row<'_>) -> rusqlite::Result<NodeLine> {
         since: row::time(row, 7)?,
         last_seen: row::time(row, 8)?,
     })
+}
+
+pub(super) fn nodes(connection: &Connection, after: &str, limit: u32) -> rusqlite::Result<NodePage> {
+    let nodes = connection
+        .prepare_cached(&format!(
+            "SELECT {LINE} FROM nodes n JOIN pulses p ON p.node = n.id WHERE n.name > ?1 ORDER BY n.name LIMIT ?2"
+        ))?
+        .query_map(params![after, i64::from(limit) + 1], line)?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(NodePage::new(nodes, limit))
 }
 
 pub(super) fn node(connection: &Connection, name: &NodeName) -> rusqlite::Result<Option<NodeRecord>> {
@@ -232,6 +260,17 @@ fn bundle_record(row: &Row<'_>) -> rusqlite::Result<BundleRecord> {
         files: row::count(row, 4)?,
         cut: row.get(5)?,
     })
+}
+
+pub(super) fn has(connection: &Connection, ids: &[ReportId]) -> rusqlite::Result<Vec<ReportId>> {
+    let mut statement = connection.prepare_cached("SELECT 1 FROM reports WHERE id = ?1")?;
+    let mut known = Vec::new();
+    for id in ids {
+        if statement.exists([id.as_bytes()])? {
+            known.push(*id);
+        }
+    }
+    Ok(known)
 }
 
 pub(super) fn bundle(connection: &Connection, digest: &str) -> rusqlite::Result<Option<BundleRecord>> {

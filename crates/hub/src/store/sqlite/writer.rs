@@ -2,14 +2,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use landfall_model::chain;
 use rusqlite::{Connection, TransactionBehavior};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
+use super::super::waiting::Waiting;
 use super::super::{Arrival, Outcome, Refusal, StoreError};
 use super::accept::{self, Effects};
 use super::carry::Carrier;
@@ -24,7 +25,10 @@ const PACE: Duration = Duration::from_millis(5);
 /// Reports in one transaction: enough to make the disk's delay small for each, few enough to be done in some milliseconds.
 const MAX_GROUP: usize = 1024;
 
-type Task = Box<dyn FnOnce(&mut Connection, &AtomicU64) + Send>;
+/// How long a healthy writer may take to answer who only asks.
+const READY_PATIENCE: Duration = Duration::from_secs(5);
+
+type Task = Box<dyn FnOnce(&mut Connection, &Signs) + Send>;
 /// Where the answer goes.
 type Done = oneshot::Sender<Result<Verdicts, StoreError>>;
 type Verdicts = Vec<Result<Outcome, Refusal>>;
@@ -32,20 +36,37 @@ type Verdicts = Vec<Result<Outcome, Refusal>>;
 #[derive(Debug)]
 pub(super) struct Writer {
     queue: mpsc::Sender<Job>,
+    waiting: Waiting,
+    pub(super) signs: Arc<Signs>,
+}
+
+/// What is seen of the writer from outside.
+#[derive(Debug)]
+pub(super) struct Signs {
     /// Grows with every change a board would show.
-    pub(super) version: Arc<AtomicU64>,
+    pub(super) version: AtomicU64,
+    /// The last transaction could not be written.
+    fails: AtomicBool,
 }
 
 enum Job {
-    Accept {
-        arrivals: Vec<Arrival>,
-        done: Done,
-    },
+    Accept(Batch),
     /// Words that wait are added to the index.
     Settle {
         done: oneshot::Sender<()>,
     },
+    /// Whether the file can be written.
+    Look {
+        done: oneshot::Sender<Result<(), StoreError>>,
+    },
     Other(Task),
+}
+
+struct Batch {
+    arrivals: Vec<Arrival>,
+    done: Done,
+    /// Until they are stored and gone.
+    _room: OwnedSemaphorePermit,
 }
 
 /// What the thread has.
@@ -53,7 +74,7 @@ struct Desk {
     connection: Connection,
     backlog: Backlog,
     carrier: Carrier,
-    version: Arc<AtomicU64>,
+    signs: Arc<Signs>,
 }
 
 // === impl Writer ===
@@ -64,28 +85,43 @@ impl Writer {
         let (queue, jobs) = mpsc::channel(QUEUE);
         // Begins with the time, so that it grows across restarts as well.
         let start = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
-        let version = Arc::new(AtomicU64::new(start));
+        let signs = Arc::new(Signs { version: AtomicU64::new(start), fails: AtomicBool::new(false) });
         connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(|source| opened(Box::new(source)))?;
         let desk = Desk {
             connection,
             backlog: Backlog::default(),
             carrier: Carrier::start(path)?,
-            version: Arc::clone(&version),
+            signs: Arc::clone(&signs),
         };
         thread::Builder::new()
             .name("store-writer".to_owned())
             .spawn(move || desk.write(jobs))
             .map_err(|source| opened(Box::new(source)))?;
-        Ok(Self { queue, version })
+        Ok(Self { queue, waiting: Waiting::default(), signs })
     }
 
     pub(super) async fn accept(&self, arrivals: Vec<Arrival>) -> Result<Verdicts, StoreError> {
+        let room = self.waiting.room_for(&arrivals)?;
         let (done, verdicts) = oneshot::channel();
-        self.queue.try_send(Job::Accept { arrivals, done }).map_err(|error| match error {
+        self.put(Job::Accept(Batch { arrivals, done, _room: room }))?;
+        verdicts.await.map_err(|_| StoreError::Closed)?
+    }
+
+    /// Whether the thread is there, is not held up, and could write what it wrote last.
+    pub(super) async fn ready(&self) -> Result<(), StoreError> {
+        let (done, looked) = oneshot::channel();
+        self.put(Job::Look { done })?;
+        match tokio::time::timeout(READY_PATIENCE, looked).await {
+            Ok(looked) => looked.map_err(|_| StoreError::Closed)?,
+            Err(_) => Err(StoreError::Busy),
+        }
+    }
+
+    fn put(&self, job: Job) -> Result<(), StoreError> {
+        self.queue.try_send(job).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => StoreError::Busy,
             mpsc::error::TrySendError::Closed(_) => StoreError::Closed,
-        })?;
-        verdicts.await.map_err(|_| StoreError::Closed)?
+        })
     }
 
     /// Runs in a transaction of its own.
@@ -95,7 +131,7 @@ impl Writer {
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (done, result) = oneshot::channel();
-        let task: Task = Box::new(move |connection, version| {
+        let task: Task = Box::new(move |connection, signs| {
             let result = connection
                 .transaction_with_behavior(TransactionBehavior::Immediate)
                 .and_then(|transaction| {
@@ -104,8 +140,9 @@ impl Writer {
                     Ok(value)
                 })
                 .map_err(StoreError::failed(doing));
+            signs.fails.store(result.is_err(), Ordering::Release);
             if result.is_ok() {
-                version.fetch_add(1, Ordering::AcqRel);
+                signs.version.fetch_add(1, Ordering::AcqRel);
             }
             // Nobody waits for the answer any more; what was done is done.
             let _ = done.send(result);
@@ -133,25 +170,28 @@ impl Desk {
                 Job::Other(task) => {
                     // It may forget bodies whose words wait.
                     self.settle();
-                    task(&mut self.connection, &self.version);
+                    task(&mut self.connection, &self.signs);
                 }
                 Job::Settle { done } => {
                     self.settle();
                     let _ = done.send(());
                 }
-                Job::Accept { arrivals, done } => {
+                Job::Look { done } => {
+                    let _ = done.send(self.look());
+                }
+                Job::Accept(batch) => {
                     if let Some(rest) = last.and_then(|last| PACE.checked_sub(last.elapsed())) {
                         // Nobody wakes it; if somebody did, the group would be smaller.
                         thread::park_timeout(rest);
                     }
                     last = Some(Instant::now());
-                    let mut count = arrivals.len();
-                    let mut group = vec![(arrivals, done)];
+                    let mut count = batch.arrivals.len();
+                    let mut group = vec![batch];
                     while count < MAX_GROUP {
                         match jobs.try_recv() {
-                            Ok(Job::Accept { arrivals, done }) => {
-                                count += arrivals.len();
-                                group.push((arrivals, done));
+                            Ok(Job::Accept(batch)) => {
+                                count += batch.arrivals.len();
+                                group.push(batch);
                             }
                             Ok(other) => {
                                 next = Some(other);
@@ -168,15 +208,15 @@ impl Desk {
         self.settle();
     }
 
-    fn accept(&mut self, group: Vec<(Vec<Arrival>, Done)>) {
+    fn accept(&mut self, group: Vec<Batch>) {
         let mut effects = Effects::default();
         let settles = self.backlog.is_enough();
         let mut write = || -> rusqlite::Result<Vec<Verdicts>> {
             let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let mut all = Vec::with_capacity(group.len());
-            for (arrivals, _) in &group {
+            for batch in &group {
                 let taken =
-                    arrivals.iter().map(|arrival| accept::report(&transaction, arrival, &mut effects));
+                    batch.arrivals.iter().map(|arrival| accept::report(&transaction, arrival, &mut effects));
                 all.push(taken.collect::<rusqlite::Result<Verdicts>>()?);
             }
             if settles {
@@ -189,24 +229,25 @@ impl Desk {
         if settles {
             self.backlog.end(written.is_ok());
         }
+        self.signs.fails.store(written.is_err(), Ordering::Release);
         match written {
             Ok(all) => {
                 // Before anybody is told: who asks after the answer sees the change.
                 if effects.changed {
-                    self.version.fetch_add(1, Ordering::AcqRel);
+                    self.signs.version.fetch_add(1, Ordering::AcqRel);
                 }
                 self.backlog.add(effects.words);
-                for ((_, done), verdicts) in group.into_iter().zip(all) {
+                for (batch, verdicts) in group.into_iter().zip(all) {
                     // A sender that went away will send again and be told that it is a duplicate.
-                    let _ = done.send(Ok(verdicts));
+                    let _ = batch.done.send(Ok(verdicts));
                 }
             }
             Err(error) => {
                 tracing::error!(error = %chain(&error), "Reports could not be stored.");
                 let text = error.to_string();
-                for (_, done) in group {
+                for batch in group {
                     let source = std::io::Error::other(text.clone());
-                    let _ = done.send(Err(StoreError::failed("store reports")(source)));
+                    let _ = batch.done.send(Err(StoreError::failed("store reports")(source)));
                 }
             }
         }
@@ -225,6 +266,17 @@ impl Desk {
         if let Err(error) = &written {
             tracing::error!(error = %chain(error), "Words could not be stored.");
         }
+        self.signs.fails.store(written.is_err(), Ordering::Release);
         self.backlog.end(written.is_ok());
+    }
+
+    /// Tries to write again what could not be written: else nobody would send anything, and nothing would tell that it works.
+    fn look(&mut self) -> Result<(), StoreError> {
+        if !self.signs.fails.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let tried = self.connection.execute("UPDATE indexed SET body = body", []);
+        self.signs.fails.store(tried.is_err(), Ordering::Release);
+        tried.map(drop).map_err(StoreError::failed("write to the store"))
     }
 }

@@ -3,6 +3,7 @@
 use landfall_testkit::{Browser, Theme, have};
 
 use super::{PAGES, picture, url, with_bundle, wrecked};
+use crate::bed::{TestHub, envelope, no_dns, running, succeeded};
 
 /// What stands out to the right of the window.
 const WIDE: &str = "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.hidden, thead, svg')) \
@@ -66,5 +67,43 @@ fn a_printed_page_has_what_matters_and_nothing_to_click() {
             .unwrap();
         assert_eq!(folded, 0, "{name}");
         browser.look(Theme::Light).unwrap();
+    }
+}
+
+/// Agents repeat their reports; where three are missing, boards say since when nothing was heard. Not of nodes that made it.
+#[test]
+fn silence_is_told_in_words() {
+    if !have(Browser::NEEDS) {
+        return;
+    }
+    let hub = TestHub::start();
+    hub.stored(&envelope("worker-1", 1, running()));
+    hub.stored(&envelope("worker-2", 1, no_dns()));
+    hub.stored(&envelope("worker-3", 1, succeeded()));
+    hub.stored(&envelope("worker-4", 1, running()));
+    let store = rusqlite::Connection::open(hub.folder.path().join("hub.db")).unwrap();
+    let ago = "UPDATE pulses SET last_seen = last_seen - 420000000 \
+               WHERE node IN (SELECT id FROM nodes WHERE name <> 'worker-4')";
+    assert_eq!(store.execute(ago, []).unwrap(), 3);
+    let mut browser = Browser::start().unwrap();
+    browser.open(&url(&hub, "/")).unwrap();
+    browser.screenshot(&picture("fleet-silent.png")).unwrap();
+    let heard = browser.text(
+        "[...document.querySelectorAll('.nodes tbody tr')].map(r => r.querySelector('th').innerText + ': ' + \
+         r.lastElementChild.innerText).sort().join('; ')",
+    );
+    let heard = heard.unwrap();
+    assert!(
+        heard.starts_with(
+            "worker-1: silent for 7 min; worker-2: silent for 7 min; worker-3: 7 min; worker-4: "
+        ),
+        "{heard}"
+    );
+    assert!(!heard.contains("worker-4: silent"), "{heard}");
+    for (node, silent) in [("worker-2", true), ("worker-3", false)] {
+        browser.open(&url(&hub, &format!("/nodes/{node}"))).unwrap();
+        browser.screenshot(&picture(&format!("{node}-silent.png"))).unwrap();
+        let page = browser.text("document.querySelector('main').innerText").unwrap();
+        assert_eq!(page.contains("Nothing was heard from this node for 7 min"), silent, "{page}");
     }
 }

@@ -6,7 +6,6 @@ mod board;
 mod logs;
 mod looks;
 mod node;
-mod roles;
 mod waves;
 
 use std::path::PathBuf;
@@ -15,13 +14,14 @@ use landfall_model::report::{Report, State};
 use landfall_model::{Confidence, Phase};
 use landfall_testkit::Browser;
 
-use crate::bed::{TestHub, bundle, envelope, failed, no_dns, running, succeeded};
+use crate::bed::{TestHub, bundle, envelope, failed, no_dns, on_postgres, running, succeeded};
 
 /// The pages an operator has, of a hub made by [`wrecked`].
 const PAGES: &[(&str, &str)] = &[
     ("fleet", "/"),
     ("fleet-filtered", "/?cause=dns-resolution-failure"),
     ("node", "/nodes/worker-000"),
+    ("forget", "/nodes/worker-000/forget"),
     ("causes", "/causes"),
     ("roles", "/roles"),
     ("waves", "/waves"),
@@ -32,11 +32,11 @@ const PAGES: &[(&str, &str)] = &[
 ];
 
 /// A line that would do something if it were taken for markup, wherever it came to stand.
-const HOSTILE: &str =
+pub(crate) const HOSTILE: &str =
     "</pre><script>alert(1)</script><img src=x onerror=alert(2)>\" onfocus=alert(3) autofocus=\"";
 
 /// Two hundred machines after a bad night.
-fn wrecked() -> TestHub {
+pub(crate) fn wrecked() -> TestHub {
     let hub = TestHub::start();
     let mut machines: Vec<(String, Report)> = Vec::new();
     for number in 0..63 {
@@ -110,7 +110,7 @@ fn undecided() -> Report {
 }
 
 /// A bundle of this node whose kubelet log has its proof in line 42.
-fn with_bundle(hub: &TestHub, node: &str) {
+pub(crate) fn with_bundle(hub: &TestHub, node: &str) {
     let lines: Vec<String> = (1..=200)
         .map(|number| match number {
             42 => "dial tcp: lookup api.corp on 10.0.0.2:53: no such host".to_owned(),
@@ -126,17 +126,18 @@ fn with_bundle(hub: &TestHub, node: &str) {
     assert_eq!(answer.status, 200, "{answer:?}");
 }
 
-fn url(hub: &TestHub, path: &str) -> String {
+pub(crate) fn url(hub: &TestHub, path: &str) -> String {
     format!("http://{}{path}", hub.address)
 }
 
-fn picture(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("pages").join(name)
+pub(crate) fn picture(name: &str) -> PathBuf {
+    let folder = if on_postgres() { "pages-on-postgres" } else { "pages" };
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder).join(name)
 }
 
 /// Whether anything that was shown came to life, or the policy had to stop something.
 #[track_caller]
-fn nothing_ran(browser: &mut Browser) {
+pub(crate) fn nothing_ran(browser: &mut Browser) {
     let odd: Vec<_> = browser
         .events()
         .iter()

@@ -93,3 +93,37 @@ fn scripts_in_what_a_node_says_stay_text() {
         .unwrap();
     assert_eq!(browser.text("typeof window.ran").unwrap(), "undefined");
 }
+
+/// With a click, a look at what goes, and another click; no script takes part.
+#[test]
+fn an_operator_has_a_node_forgotten() {
+    if !have(Browser::NEEDS) {
+        return;
+    }
+    let hub = TestHub::start();
+    hub.stored(&envelope("worker-1", 1, failed("disk-full", "The disk is full", "no space left")));
+    hub.stored(&envelope("worker-2", 1, failed("disk-full", "The disk is full", "no space left")));
+    with_bundle(&hub, "worker-1");
+    let mut browser = Browser::start().unwrap();
+    browser.scripts(false).unwrap();
+    browser.open(&url(&hub, "/nodes/worker-1")).unwrap();
+    browser.click(".sure button").unwrap();
+    browser
+        .until("location.pathname === '/nodes/worker-1/forget' && document.readyState === 'complete'")
+        .unwrap();
+    browser.screenshot(&picture("forget.png")).unwrap();
+    let asked = browser.text("document.querySelector('main').innerText").unwrap();
+    assert!(
+        asked.contains("Forget worker-1?") && asked.contains("1 report and 1 bundle are deleted"),
+        "{asked}"
+    );
+    assert_eq!(hub.get("/nodes/worker-1").status, 200, "asking changes nothing");
+    browser.click(".sure .danger").unwrap();
+    browser.until("location.pathname === '/' && document.readyState === 'complete'").unwrap();
+    assert_eq!(
+        browser.text("document.querySelector('h1').innerText").unwrap(),
+        "1 of 1 node is in trouble: 1 cause"
+    );
+    assert_eq!(hub.get("/nodes/worker-1").status, 404);
+    nothing_ran(&mut browser);
+}

@@ -1,0 +1,42 @@
+//! The handlers of reports that others pass on.
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header;
+
+use super::api::BatchAnswer;
+use super::asking::Asking;
+use super::{Answer, Served, body};
+use crate::hub::Receipt;
+use crate::receive::MAX_REPORT;
+use crate::take::{CloudEvent, MAX_CONSOLE};
+use crate::unpack::unpack;
+
+/// A report with what is around it, perhaps in base64.
+const MAX_EVENT: usize = 2 * MAX_REPORT;
+
+pub(super) async fn event(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    request: Request,
+) -> Answer<Receipt> {
+    let (parts, content) = request.into_parts();
+    let packing = body::packing(&parts.headers)?;
+    let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let kind = text(header::CONTENT_TYPE.as_str()).unwrap_or_default();
+    let content = served.room.whole(content, MAX_EVENT).await?;
+    let content = unpack(packing, &content, MAX_EVENT)?;
+    let event = CloudEvent::read(&kind, text, &content)?;
+    served.hub.event(&caller, &event).await.map(Json)
+}
+
+pub(super) async fn console(
+    State(served): State<Served>,
+    Asking(caller): Asking,
+    content: Body,
+) -> Answer<BatchAnswer> {
+    let content = served.room.whole(content, MAX_CONSOLE).await?;
+    let results = served.hub.console(&caller, content).await?;
+    Ok(Json(BatchAnswer { results }))
+}

@@ -1,0 +1,107 @@
+//! Many reports at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use landfall_model::envelope::ReportId;
+use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::{Hub, Receipt};
+use crate::access::Caller;
+use crate::problem::Problem;
+use crate::receive;
+use crate::store::Arrival;
+use crate::unpack::{Packing, unpack};
+
+/// A batch of reports, unpacked.
+pub(crate) const MAX_BATCH: usize = 16 << 20;
+/// Reports in one batch.
+const MAX_BATCH_REPORTS: usize = 1000;
+/// Batches taken in at once: each may be some fifty megabytes until it is stored, and a few kilobytes on the wire.
+pub(super) const MAX_BATCHES: usize = 2;
+/// How long a batch waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What became of one report of a batch.
+#[derive(Clone, Debug, Serialize)]
+#[serde(untagged)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub(crate) enum BatchItem {
+    Taken(Receipt),
+    Refused { problem: Problem },
+}
+
+/// A batch that was read, line by line.
+struct Reports {
+    lines: Vec<Result<Arrival, Problem>>,
+    /// The turn ends with the work: who goes away does not stop it, and must not make room for more.
+    turn: OwnedSemaphorePermit,
+}
+
+// === impl Hub ===
+
+impl Hub {
+    /// To be had before the first byte of a batch is read.
+    pub(crate) async fn turn_to_batch(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let turn = tokio::time::timeout(PATIENCE, Arc::clone(&self.batching).acquire_owned()).await;
+        let turn = turn.ok().and_then(Result::ok);
+        turn.ok_or_else(|| Problem::new(503, "Try again later", "too many batches are being taken in"))
+    }
+
+    /// Takes many in, one per line. Each is judged on its own, in the order they came.
+    pub(crate) async fn batch(
+        &self,
+        turn: OwnedSemaphorePermit,
+        caller: &Caller,
+        packing: Packing,
+        body: Bytes,
+    ) -> Result<Vec<BatchItem>, Problem> {
+        // A thousand reports and their signatures keep a core busy for a while; others are served meanwhile.
+        let read = tokio::task::spawn_blocking(move || read(turn, packing, &body)).await;
+        let Reports { lines, turn } =
+            read.map_err(|_| Problem::new(500, "Defect", "the batch could not be read"))??;
+        let mut good = Vec::new();
+        let mut judged: Vec<Result<ReportId, Problem>> = Vec::new();
+        for line in lines {
+            judged.push(line.and_then(|arrival| {
+                let standing = self.standing(caller, &arrival.node)?;
+                let id = arrival.id;
+                good.push(Arrival { standing, ..arrival });
+                Ok(id)
+            }));
+        }
+        let mut outcomes = self.store.accept(good).await?.into_iter();
+        drop(turn);
+        let results = judged.into_iter().map(|line| {
+            let receipt = line.and_then(|id| match outcomes.next() {
+                Some(outcome) => Ok(Receipt { id, outcome: outcome? }),
+                None => Err(Problem::new(500, "Defect", "the store gave too few answers")),
+            });
+            self.counters.count(receipt.as_ref().ok().map(|receipt| receipt.outcome));
+            match receipt {
+                Ok(receipt) => BatchItem::Taken(receipt),
+                Err(problem) => BatchItem::Refused { problem },
+            }
+        });
+        Ok(results.collect())
+    }
+}
+
+fn read(turn: OwnedSemaphorePermit, packing: Packing, body: &[u8]) -> Result<Reports, Problem> {
+    let body = unpack(packing, body, MAX_BATCH)?;
+    let lines = || body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
+    if lines().count() > MAX_BATCH_REPORTS {
+        let detail = format!("a batch has {MAX_BATCH_REPORTS} reports at most");
+        return Err(Problem::new(413, "Too large", detail));
+    }
+    let read = |line: &[u8]| {
+        if line.len() > receive::MAX_REPORT {
+            return Err(Problem::new(413, "Too large", "the report is too long"));
+        }
+        Ok(receive::report(line, Timestamp::now())?)
+    };
+    Ok(Reports { lines: lines().map(read).collect(), turn })
+}

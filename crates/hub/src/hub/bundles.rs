@@ -1,0 +1,157 @@
+//! Bundles, as they are brought and asked for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::Stream;
+use jiff::Timestamp;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::Hub;
+use crate::access::{Caller, Wish};
+use crate::bundles::{self, BundleError, LogFile, LogPage, LogQuery};
+use crate::machine::{self, Machine};
+use crate::name::NodeName;
+use crate::objects::Opened;
+use crate::problem::Problem;
+use crate::store::BundleRecord;
+
+/// Bundles unpacked at once, for verifying and for reading: each keeps a core busy.
+pub(super) const MAX_UNPACKING: usize = 2;
+/// How long a request waits for its turn to unpack.
+const UNPACK_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a bundle may take to arrive: half a gigabyte at 1.2 Mbit/s.
+pub(super) const UPLOAD_PATIENCE: Duration = Duration::from_secs(3600);
+
+// === impl Hub ===
+
+impl Hub {
+    /// Takes a bundle in as it comes.
+    pub(crate) async fn take_bundle<E: std::error::Error + Send + Sync + 'static>(
+        &self,
+        caller: &Caller,
+        node: NodeName,
+        announced: Option<&str>,
+        stream: impl Stream<Item = Result<Bytes, E>> + Unpin,
+    ) -> Result<BundleRecord, Problem> {
+        caller.may(Wish::Report(&node))?;
+        let _place = self.uploads.place(&node)?;
+        let receiving = bundles::receive(&self.objects, announced, self.limits, stream);
+        let received = tokio::time::timeout(UPLOAD_PATIENCE, receiving).await;
+        let received = received.map_err(|_| Problem::new(408, "Too slow", "the bundle took too long"))??;
+        let name = node.clone();
+        let (draft, taken) = self.unpacked(move || bundles::verified(&name, received)).await?;
+        let record = BundleRecord {
+            digest: taken.digest,
+            node: node.to_string(),
+            received: Timestamp::now(),
+            bytes: taken.bytes,
+            files: taken.files,
+            cut: taken.cut,
+        };
+        let (objects, store, known) = (self.objects.clone(), Arc::clone(&self.store), record.clone());
+        // To its end, even when the sender is gone: what was begun need not be cleared away then.
+        let kept = tokio::spawn(async move {
+            let again = || Problem::new(503, "Try again later", "the same bundle is being removed");
+            if !store.expect_bundle(known.digest.clone(), Timestamp::now()).await? {
+                return Err(again());
+            }
+            objects.keep(draft, &known.digest).await.map_err(BundleError::Objects)?;
+            if store.add_bundle(known).await? { Ok(()) } else { Err(again()) }
+        });
+        kept.await.map_err(|_| BundleError::Stopped)??;
+        self.counters.count_bundle();
+        Ok(record)
+    }
+
+    pub(crate) async fn bundle(&self, caller: &Caller, digest: &str) -> Result<BundleRecord, Problem> {
+        caller.may(Wish::See)?;
+        let bundle = self.store.bundle(digest.to_owned()).await?;
+        bundle.ok_or_else(|| Problem::not_found("this bundle"))
+    }
+
+    /// The packed bundle.
+    pub(crate) async fn open_bundle(
+        &self,
+        caller: &Caller,
+        digest: &str,
+    ) -> Result<(BundleRecord, Opened), Problem> {
+        let record = self.bundle(caller, digest).await?;
+        let opened = self.objects.read(&record.digest, record.bytes).await.map_err(BundleError::Objects)?;
+        Ok((record, opened))
+    }
+
+    pub(crate) async fn log_files(&self, caller: &Caller, digest: &str) -> Result<Vec<LogFile>, Problem> {
+        self.read_bundle(caller, digest, bundles::files).await
+    }
+
+    /// Units and probes of a bundle; nothing when it is too large to be looked through while somebody waits.
+    pub(crate) async fn machine(
+        &self,
+        caller: &Caller,
+        bundle: &BundleRecord,
+    ) -> Result<Option<Arc<Machine>>, Problem> {
+        caller.may(Wish::See)?;
+        if let Some(machine) = self.machines.get(&bundle.digest) {
+            return Ok(Some(machine));
+        }
+        if bundle.bytes > machine::MAX_PACKED {
+            return Ok(None);
+        }
+        let machine = Arc::new(self.read_bundle(caller, &bundle.digest, machine::read).await?);
+        self.machines.add(bundle.digest.clone(), &machine);
+        Ok(Some(machine))
+    }
+
+    pub(crate) async fn log_lines(
+        &self,
+        caller: &Caller,
+        digest: &str,
+        query: LogQuery,
+    ) -> Result<LogPage, Problem> {
+        self.read_bundle(caller, digest, move |packed| bundles::lines(packed, &query)).await
+    }
+
+    /// The turn comes first: what lies in a bucket is fetched for those only who may read it now.
+    async fn read_bundle<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        digest: &str,
+        work: impl FnOnce(Opened) -> Result<T, BundleError> + Send + 'static,
+    ) -> Result<T, Problem> {
+        self.bundle(caller, digest).await?;
+        let turn = self.turn_to_unpack().await?;
+        let (_, opened) = self.open_bundle(caller, digest).await?;
+        self.in_turn(turn, move || work(opened)).await
+    }
+
+    pub(crate) async fn unpacked<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, BundleError> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let turn = self.turn_to_unpack().await?;
+        self.in_turn(turn, work).await
+    }
+
+    async fn in_turn<T: Send + 'static>(
+        &self,
+        turn: OwnedSemaphorePermit,
+        work: impl FnOnce() -> Result<T, BundleError> + Send + 'static,
+    ) -> Result<T, Problem> {
+        let work = move || {
+            // The turn ends with the work: who goes away does not stop it, and must not make room for more.
+            let _turn = turn;
+            work()
+        };
+        let done = tokio::task::spawn_blocking(work).await;
+        Ok(done.map_err(|_| BundleError::Stopped)??)
+    }
+
+    async fn turn_to_unpack(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        match tokio::time::timeout(UNPACK_PATIENCE, Arc::clone(&self.unpacking).acquire_owned()).await {
+            Ok(Ok(permit)) => Ok(permit),
+            _ => Err(Problem::new(503, "Try again later", "too many bundles are being unpacked")),
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! How a sender may speak for a node, and how fast one may make new nodes known.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::Refusal;
+
+/// Nodes that one token for many nodes may make known within a minute: a scale-up of a thousand machines is through in
+/// three, and a token that leaked does not fill the store overnight without being noticed.
+pub const NEW_NODES_A_MINUTE: u32 = 300;
+
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// How the sender of a report may speak for its node.
+#[derive(Clone, Debug)]
+pub enum Standing {
+    /// By a credential of the node's own, or an operator's.
+    Trusted,
+    /// By a credential that many nodes share: only the node's key tells which of them it is.
+    ByKey(Arc<Allowance>),
+}
+
+/// How many nodes may still be made known. It holds [`NEW_NODES_A_MINUTE`], and fills up again within a minute.
+#[derive(Debug)]
+pub struct Allowance {
+    /// When it would be full again.
+    full: Mutex<Instant>,
+}
+
+// === impl Standing ===
+
+impl Standing {
+    /// Whether a report about a node that was never heard of may be stored.
+    pub(super) fn admits_new(&self, key: Option<&[u8]>) -> Result<(), Refusal> {
+        match self {
+            Self::Trusted => Ok(()),
+            Self::ByKey(_) if key.is_none() => Err(Refusal::NotSigned),
+            Self::ByKey(allowance) if allowance.take(Instant::now()) => Ok(()),
+            Self::ByKey(_) => Err(Refusal::TooManyNew),
+        }
+    }
+
+    /// Whether a report about a known node may be stored. `pinned` is the key the node is known by.
+    pub(super) fn admits(&self, pinned: Option<&[u8]>, key: Option<&[u8]>) -> Result<(), Refusal> {
+        match (pinned, self) {
+            (Some(pinned), _) if key == Some(pinned) => Ok(()),
+            (Some(_), _) => Err(Refusal::WrongKey),
+            (None, Self::Trusted) => Ok(()),
+            // Anybody with such a token could otherwise take over a node that does not sign.
+            (None, Self::ByKey(_)) => Err(Refusal::KnownUnsigned),
+        }
+    }
+}
+
+// === impl Allowance ===
+
+impl Default for Allowance {
+    fn default() -> Self {
+        Self { full: Mutex::new(Instant::now()) }
+    }
+}
+
+impl Allowance {
+    /// Takes one, if there is one.
+    fn take(&self, now: Instant) -> bool {
+        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = (*full).max(now) + MINUTE / NEW_NODES_A_MINUTE;
+        if next.duration_since(now) > MINUTE {
+            return false;
+        }
+        *full = next;
+        true
+    }
+
+    /// Whether nothing is missing from it.
+    pub(crate) fn is_full(&self, now: Instant) -> bool {
+        *self.full.lock().unwrap_or_else(PoisonError::into_inner) <= now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_allowance_is_used_up_and_fills_up_again() {
+        let (allowance, start) = (Allowance::default(), Instant::now());
+        let taken = |now: Instant| (0..1000).filter(|_| allowance.take(now)).count();
+        assert!(allowance.is_full(start + MINUTE));
+        assert_eq!(taken(start), 300);
+        assert_eq!(taken(start), 0);
+        assert_eq!(taken(start + Duration::from_secs(1)), 5);
+        assert_eq!(taken(start + Duration::from_secs(31)), 150);
+        assert!(!allowance.is_full(start + Duration::from_secs(31)));
+        assert_eq!(taken(start + Duration::from_secs(3600)), 300, "never more than a minute's worth");
+    }
+
+    #[test]
+    fn only_its_key_tells_which_of_many_a_node_is() {
+        let shared = Standing::ByKey(Arc::default());
+        let (own, other) = (&[1; 32][..], &[2; 32][..]);
+        for (pinned, key, expected) in [
+            (Some(own), Some(own), Ok(())),
+            (Some(own), Some(other), Err(Refusal::WrongKey)),
+            (Some(own), None, Err(Refusal::WrongKey)),
+            (None, Some(own), Err(Refusal::KnownUnsigned)),
+            (None, None, Err(Refusal::KnownUnsigned)),
+        ] {
+            assert_eq!(shared.admits(pinned, key), expected, "{pinned:?} {key:?}");
+            let trusted = if pinned.is_none() { Ok(()) } else { expected };
+            assert_eq!(Standing::Trusted.admits(pinned, key), trusted, "{pinned:?} {key:?}");
+        }
+        assert_eq!(shared.admits_new(None), Err(Refusal::NotSigned));
+        assert_eq!((shared.admits_new(Some(own)), Standing::Trusted.admits_new(None)), (Ok(()), Ok(())));
+    }
+}

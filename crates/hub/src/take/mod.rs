@@ -1,0 +1,197 @@
+//! Reports that come by ways on which nobody knows the sender: an object store, NATS, events that others pass on, the capture
+//! of a serial console. They are believed for the node's own signature and for nothing else; the first key of a node is
+//! pinned, as everywhere in the hub.
+//!
+//! What passes through other hands may be laid out anew, so an envelope is spelled as agents spell it before it is looked at:
+//! the same report is the same bytes, whichever way it came.
+
+mod console;
+mod events;
+mod nats;
+mod objects;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use landfall_model::envelope::respelled;
+use landfall_nats::{Server, is_subject};
+use serde_json::Value;
+
+use crate::access::Caller;
+use crate::config::ConfigError;
+use crate::hub::{Hub, Receipt};
+use crate::objects::BucketPlace;
+use crate::problem::Problem;
+use crate::receive::{self, MAX_REPORT, ReportError};
+use crate::store::Arrival;
+
+pub(crate) use console::MAX_CONSOLE;
+pub use events::{CloudEvent, EventError};
+pub(crate) use nats::{live_tls, take as take_from_nats};
+pub(crate) use objects::take as take_from_objects;
+
+/// Where the hub looks for reports by itself.
+#[derive(Clone, Debug, Default)]
+pub struct Take {
+    pub objects: Option<TakeObjects>,
+    pub nats: Option<TakeNats>,
+}
+
+/// A bucket that agents put reports into.
+#[derive(Clone, Debug)]
+pub struct TakeObjects {
+    pub place: BucketPlace,
+    /// How often it is looked into.
+    pub every: Duration,
+    pub afterwards: Afterwards,
+}
+
+/// What becomes of an object whose report is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Afterwards {
+    Kept,
+    Deleted,
+}
+
+/// A stream that agents publish reports to.
+#[derive(Clone, Debug)]
+pub struct TakeNats {
+    /// Servers of one cluster, tried in turn.
+    pub servers: Vec<Server>,
+    /// Reports are below it, by the name of their node.
+    pub subject: String,
+    /// The consumer by which the server remembers what was taken. Hubs with one store share one.
+    pub durable: String,
+    pub authority: Option<PathBuf>,
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// A token on one line, or a user and a password on two; read at each use.
+    pub login: Option<PathBuf>,
+}
+
+/// Who brings a report.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bearer<'a> {
+    Nobody,
+    Caller(&'a Caller),
+}
+
+// === impl TakeObjects ===
+
+impl TakeObjects {
+    /// `s3://BUCKET/PREFIX?credentials-file=FILE`, the same bucket and prefix as agents have.
+    pub fn parse(text: &str, every: Duration, afterwards: Afterwards) -> Result<Self, ConfigError> {
+        let place = BucketPlace::parse(text).map_err(ConfigError::TakeObjects)?;
+        Ok(Self { place, every, afterwards })
+    }
+}
+
+// === impl TakeNats ===
+
+impl TakeNats {
+    /// Without any files yet.
+    pub fn parse(servers: &[String], subject: &str, durable: &str) -> Result<Self, ConfigError> {
+        let servers = servers.iter().map(|text| text.parse()).collect::<Result<_, _>>();
+        if !is_subject(subject) {
+            return Err(ConfigError::Subject(subject.to_owned()));
+        }
+        if !is_subject(durable) || durable.contains('.') {
+            return Err(ConfigError::Subject(durable.to_owned()));
+        }
+        Ok(Self {
+            servers: servers.map_err(ConfigError::TakeNats)?,
+            subject: subject.to_owned(),
+            durable: durable.to_owned(),
+            authority: None,
+            certificate: None,
+            login: None,
+        })
+    }
+}
+
+// === impl Hub ===
+
+impl Hub {
+    /// Takes in a report of which nothing counts but its signature.
+    pub(crate) async fn taken(&self, bearer: Bearer<'_>, body: &[u8]) -> Result<Receipt, Problem> {
+        let arrival = self.signed(bearer, body).inspect_err(|_| self.counters.count(None))?;
+        let id = arrival.id;
+        let outcome = self.store.accept(vec![arrival]).await?.pop();
+        let outcome = outcome.ok_or_else(|| Problem::new(500, "Defect", "the store gave no answer"))?;
+        self.counters.count(outcome.as_ref().ok().copied());
+        Ok(Receipt { id, outcome: outcome? })
+    }
+
+    fn signed(&self, bearer: Bearer<'_>, body: &[u8]) -> Result<Arrival, Problem> {
+        let arrival = signed(body)?;
+        let standing = match bearer {
+            Bearer::Nobody => self.standing_of_others(),
+            Bearer::Caller(caller) => self.standing(caller, &arrival.node)?,
+        };
+        Ok(Arrival { standing, ..arrival })
+    }
+}
+
+fn signed(body: &[u8]) -> Result<Arrival, Problem> {
+    if body.len() > MAX_REPORT {
+        return Err(Problem::new(413, "Too large", format!("a report is no larger than {MAX_REPORT} bytes")));
+    }
+    let envelope: Value = serde_json::from_slice(body).map_err(ReportError::Json)?;
+    let arrival = receive::report(&respelled(&envelope), Timestamp::now())?;
+    if arrival.key.is_none() {
+        return Err(Problem::new(
+            403,
+            "Not permitted",
+            "it is not signed, and by this way anybody could send it",
+        ));
+    }
+    Ok(arrival)
+}
+
+#[cfg(test)]
+mod tests {
+    use landfall_model::envelope::signed_bytes;
+    use landfall_pki::SigningKey;
+    use serde_json::json;
+
+    use super::*;
+
+    fn envelope() -> Value {
+        let (key, _) = SigningKey::generate().unwrap();
+        let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let mut envelope = json!({
+            "format": 1, "id": "01890a5d-ac96-774b-bcce-b302099a8057", "node": {"hostname": "n1"}, "sequence": 7,
+            "time": "2026-01-02T03:04:05Z",
+            "report": {
+                "format": 1, "findings": [], "timeline": [], "sources": [], "nextSteps": [],
+                "verdict": {"state": "running", "title": "t", "confidence": 0.97}
+            }
+        });
+        let value = key.sign(&signed_bytes(&envelope));
+        envelope["signature"] = json!({"key": hexadecimal(&key.public_key()), "value": hexadecimal(&value)});
+        envelope
+    }
+
+    #[test]
+    fn a_report_is_the_same_however_others_laid_it_out() {
+        let envelope = envelope();
+        let plain = signed(envelope.to_string().as_bytes()).unwrap();
+        let pretty = serde_json::to_string_pretty(&envelope).unwrap();
+        let pretty = signed(pretty.as_bytes()).unwrap();
+        assert_eq!((plain.digest, plain.id), (pretty.digest, pretty.id));
+        assert!(pretty.key.is_some());
+    }
+
+    #[test]
+    fn what_is_not_signed_is_not_believed() {
+        let mut bare = envelope();
+        let sent = bare.to_string();
+        assert!(signed(sent.as_bytes()).is_ok());
+        bare.as_object_mut().unwrap().remove("signature");
+        assert_eq!(signed(bare.to_string().as_bytes()).unwrap_err().status, 403);
+        let forged = sent.replace("\"sequence\":7", "\"sequence\":8");
+        assert_eq!(signed(forged.as_bytes()).unwrap_err().status, 403);
+        assert_eq!(signed(b"{").unwrap_err().status, 422);
+        assert_eq!(signed(&vec![b' '; MAX_REPORT + 1]).unwrap_err().status, 413);
+    }
+}

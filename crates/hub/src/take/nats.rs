@@ -1,0 +1,97 @@
+//! Takes what agents published to a stream of NATS JetStream. A message is acknowledged when the store has acknowledged its
+//! report, so that neither end of the hub nor of the connection loses one; one that comes twice is known by its id.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use landfall_fetch::machine_authorities;
+use landfall_model::chain;
+use landfall_nats::{Connection, Consumer, Message, NatsError, Server, Settlement};
+use landfall_wire::{Backoff, Live, Pair, TlsError, calling_whom, roots};
+use rustls::ClientConfig;
+
+use super::{Bearer, TakeNats};
+use crate::hub::Hub;
+
+/// Messages asked for at once.
+const BATCH: usize = 64;
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+#[derive(Debug, thiserror::Error)]
+enum TakeError {
+    #[error("cannot take reports from NATS")]
+    Nats(#[source] NatsError),
+    #[error("the store did not take a report: {0}")]
+    Store(String),
+}
+
+/// Takes for ever.
+pub(crate) async fn take(hub: &Hub, from: &TakeNats, tls: &Live<ClientConfig>) {
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+    let mut was_broken = false;
+    for server in from.servers.iter().cycle() {
+        tls.reload();
+        let Err(error) = session(hub, from, server, &tls.get(), &mut backoff, &mut was_broken).await;
+        if !was_broken {
+            tracing::warn!(%server, error = %chain(&error), "Reports do not come from NATS.");
+        }
+        was_broken = true;
+        tokio::time::sleep(backoff.pause()).await;
+    }
+}
+
+/// TLS as the files stand, read again when they change.
+pub(crate) fn live_tls(from: &TakeNats) -> Result<Arc<Live<ClientConfig>>, TlsError> {
+    let authority = from.authority.clone();
+    let pair = from.certificate.clone().map(|(certificate, key)| Pair { certificate, key });
+    let paths = authority.iter().chain(pair.iter().flat_map(|pair| [&pair.certificate, &pair.key]));
+    let paths = paths.cloned().collect();
+    Live::load(paths, move |files| {
+        let whom =
+            authority.as_deref().map_or_else(|| Ok(machine_authorities()), |path| roots(files, path))?;
+        calling_whom(files, whom, pair.as_ref(), &[])
+    })
+}
+
+/// One connection, until it breaks.
+async fn session(
+    hub: &Hub,
+    from: &TakeNats,
+    server: &Server,
+    tls: &Arc<ClientConfig>,
+    backoff: &mut Backoff,
+    was_broken: &mut bool,
+) -> Result<std::convert::Infallible, TakeError> {
+    let connection = Connection::open(server, tls, from.login.as_deref(), "landfall-hub").await;
+    let mut connection = connection.map_err(TakeError::Nats)?;
+    let consumer = Consumer::open(&mut connection, &from.subject, &from.durable).await;
+    let consumer = consumer.map_err(TakeError::Nats)?;
+    tracing::info!(%server, "Taking reports from NATS.");
+    *was_broken = false;
+    loop {
+        let messages = consumer.take(&mut connection, BATCH).await.map_err(TakeError::Nats)?;
+        for message in &messages {
+            let judged = judge(hub, message).await;
+            let settlement = judged.as_ref().map_or(Settlement::Later, |settlement| *settlement);
+            consumer.settle(&mut connection, message, settlement).await.map_err(TakeError::Nats)?;
+            judged?;
+        }
+        backoff.reset();
+    }
+}
+
+async fn judge(hub: &Hub, message: &Message) -> Result<Settlement, TakeError> {
+    let Some(body) = &message.body else {
+        tracing::warn!("A message on NATS is too large to be a report.");
+        return Ok(Settlement::Never);
+    };
+    match hub.taken(Bearer::Nobody, body).await {
+        Ok(_) => Ok(Settlement::Taken),
+        Err(problem) if problem.retry => Err(TakeError::Store(problem.detail)),
+        Err(problem) => {
+            tracing::warn!(reason = problem.detail, "A report from NATS was refused.");
+            Ok(Settlement::Never)
+        }
+    }
+}

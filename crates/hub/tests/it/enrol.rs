@@ -1,0 +1,268 @@
+//! A token that many nodes share: what its holders may, and what somebody who stole it may not.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use landfall_hub::Holder;
+use landfall_model::envelope::Envelope;
+use landfall_model::report::Report;
+use landfall_pki::SigningKey;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::access::{token, with_tokens};
+use crate::bed::{Answer, TestHub, bundle, envelope, no_dns, running, signed};
+
+fn key() -> SigningKey {
+    SigningKey::generate().unwrap().0
+}
+
+fn shared(prefix: &str) -> String {
+    token(Holder::Nodes(prefix.to_owned()))
+}
+
+fn send(hub: &TestHub, token: &str, envelope: &Envelope) -> Answer {
+    let body = serde_json::to_vec(envelope).unwrap();
+    let headers = [("content-type", "application/json"), ("authorization", token)];
+    hub.request("POST", "/api/v1/reports", &headers, &body)
+}
+
+fn report(hub: &TestHub, token: &str, node: &str, sequence: u64, report: Report, key: &SigningKey) -> Answer {
+    send(hub, token, &signed(envelope(node, sequence, report), key))
+}
+
+/// What an operator sees.
+fn seen(hub: &TestHub, path: &str) -> Value {
+    let operator = token(Holder::Operator("ann".to_owned()));
+    hub.request("GET", path, &[("authorization", &operator)], b"").json()
+}
+
+#[track_caller]
+fn refused(answer: &Answer, status: u16, why: &str) {
+    assert_eq!(answer.status, status, "{answer:?}");
+    let detail = answer.json()["detail"].as_str().unwrap_or_default().to_owned();
+    assert!(detail.contains(why), "{detail}");
+}
+
+#[test]
+fn machines_nobody_knew_beforehand_make_themselves_known() {
+    let hub = with_tokens();
+    let fleet = shared("worker-");
+    let keys: Vec<SigningKey> = (0..3).map(|_| key()).collect();
+    for (number, key) in keys.iter().enumerate() {
+        let node = format!("worker-{number}");
+        assert_eq!(report(&hub, &fleet, &node, 1, running(), key).status, 200);
+        assert_eq!(report(&hub, &fleet, &node, 2, no_dns(), key).status, 200);
+    }
+    let board = seen(&hub, "/api/v1/fleet");
+    assert_eq!((&board["total"], &board["groups"][0]["nodes"]), (&json!(3), &json!(3)), "{board}");
+    assert_eq!(seen(&hub, "/api/v1/nodes/worker-0")["signed"], true);
+    // A token of the node's own, or none of them: the key goes on to count.
+    let own = token(Holder::Node("worker-0".to_owned()));
+    assert_eq!(report(&hub, &own, "worker-0", 3, running(), &keys[0]).status, 200);
+    refused(&report(&hub, &own, "worker-0", 4, no_dns(), &keys[1]), 403, "not signed by the same key");
+    // Without a prefix it is good for every name, but for those that are none yet: many machines have them, and an agent must not
+    // be held up by a report that can never be taken.
+    assert_eq!(report(&hub, &shared(""), "control-plane-0", 1, running(), &key()).status, 200);
+    for none in ["localhost", "unknown", "prod.localhost", "localhost.localdomain"] {
+        refused(&report(&hub, &shared(""), none, 1, running(), &key()), 422, "no name yet");
+    }
+}
+
+#[test]
+fn the_token_speaks_for_no_node_that_is_known_otherwise() {
+    let hub = with_tokens();
+    let fleet = shared("n");
+    let (own, thief) = (key(), key());
+    let first = signed(envelope("n1", 1, running()), &own);
+    assert_eq!(send(&hub, &fleet, &first).status, 200);
+    // Under another key, and without any.
+    refused(&report(&hub, &fleet, "n1", 2, no_dns(), &thief), 403, "not signed by the same key");
+    refused(&send(&hub, &fleet, &envelope("n1", 2, no_dns())), 403, "not signed by the same key");
+    // One nobody knows yet, without a signature, and with one that does not fit.
+    refused(&send(&hub, &fleet, &envelope("n2", 1, no_dns())), 403, "must be signed");
+    let mut changed = signed(envelope("n2", 1, no_dns()), &thief);
+    changed.node.hostname = "n3".to_owned();
+    refused(&send(&hub, &fleet, &changed), 403, "signature does not fit");
+    // What was sent before changes nothing, whoever sends it.
+    assert_eq!(send(&hub, &fleet, &first).json()["outcome"], "duplicate");
+    let mut again = first.clone();
+    again.id = crate::bed::new_id();
+    refused(&send(&hub, &fleet, &again), 403, "signature does not fit");
+    // A node that reports with a token of its own and does not sign is nobody else's to take over.
+    let trusted = token(Holder::Node("n4".to_owned()));
+    assert_eq!(send(&hub, &trusted, &envelope("n4", 1, running())).status, 200);
+    refused(&report(&hub, &fleet, "n4", 2, no_dns(), &thief), 403, "known without a key");
+    assert_eq!(report(&hub, &trusted, "n4", 2, no_dns(), &own).status, 200, "it may begin to sign");
+    refused(&report(&hub, &fleet, "n4", 3, running(), &thief), 403, "not signed by the same key");
+    assert_eq!(report(&hub, &fleet, "n4", 3, running(), &own).status, 200);
+    let board = seen(&hub, "/api/v1/fleet");
+    assert_eq!(board["total"], 2, "{board}");
+    assert_eq!(seen(&hub, "/api/v1/nodes/n1")["state"], "running");
+}
+
+#[test]
+fn a_prefix_is_how_names_begin_and_nothing_else() {
+    let hub = with_tokens();
+    let fleet = shared("prod-a.");
+    assert_eq!(report(&hub, &fleet, "prod-a.n1", 1, running(), &key()).status, 200);
+    for other in ["prod-a", "prod-axn1", "PROD-A.n1", "n1.prod-a.", "xprod-a.n1", "prod-b.n1"] {
+        refused(&report(&hub, &fleet, other, 1, running(), &key()), 422, "begin with `prod-a.`");
+    }
+    for odd in ["prod-a.../x", "prod-a.\u{0}", "prod-a.\nn1", "prod-a. n1"] {
+        assert_eq!(report(&hub, &fleet, odd, 1, running(), &key()).status, 422, "{odd:?}");
+    }
+    // In a batch each line is judged on its own.
+    let lines: String = ["prod-a.n2", "prod-b.n2"]
+        .iter()
+        .map(|name| serde_json::to_string(&signed(envelope(name, 1, running()), &key())).unwrap() + "\n")
+        .collect();
+    let headers = [("content-type", "application/x-ndjson"), ("authorization", fleet.as_str())];
+    let results = hub.request("POST", "/api/v1/reports", &headers, lines.as_bytes()).json();
+    assert_eq!(results["results"][0]["outcome"], "stored", "{results}");
+    assert_eq!(results["results"][1]["problem"]["status"], 422, "{results}");
+    assert_eq!(seen(&hub, "/api/v1/fleet")["total"], 2);
+}
+
+#[test]
+fn bundles_need_the_key_of_the_node() {
+    let hub = with_tokens();
+    let fleet = shared("");
+    let (own, thief) = (key(), key());
+    let packed = bundle("n1", &["a line".to_owned()]);
+    let digest: String = Sha256::digest(&packed).iter().map(|byte| format!("{byte:02x}")).collect();
+    let proof = |key: &SigningKey, kind: &str, node: &str, digest: &str| {
+        BASE64.encode(key.sign(format!("{kind}\n{node}\n{digest}").as_bytes()))
+    };
+    let good = proof(&own, "landfall-bundle-v1", "n1", &digest);
+    let put = |node: &str, proof: Option<&str>| {
+        let mut headers = vec![("authorization", fleet.as_str())];
+        headers.extend(proof.map(|proof| ("landfall-signature", proof)));
+        hub.request("PUT", &format!("/api/v1/nodes/{node}/bundles/{digest}"), &headers, &packed)
+    };
+    refused(&put("n1", Some(&good)), 403, "after the node's first report");
+    assert_eq!(report(&hub, &fleet, "n1", 1, no_dns(), &own).status, 200);
+    assert_eq!(report(&hub, &fleet, "n2", 1, no_dns(), &thief).status, 200);
+    let other = "0".repeat(64);
+    for bad in [
+        None,
+        Some(String::new()),
+        Some("no base64!".to_owned()),
+        Some(proof(&thief, "landfall-bundle-v1", "n1", &digest)),
+        Some(proof(&own, "landfall-bundle-v1", "n2", &digest)),
+        Some(proof(&own, "landfall-bundle-v1", "n1", &other)),
+        Some(proof(&own, "landfall-bundle-v2", "n1", &digest)),
+    ] {
+        refused(&put("n1", bad.as_deref()), 403, "signed with the same key");
+    }
+    // With a good proof of its own another node sends what is not its own.
+    refused(
+        &put("n2", Some(&proof(&thief, "landfall-bundle-v1", "n2", &digest))),
+        403,
+        "a bundle of node `n1`",
+    );
+    let post = hub.request("POST", "/api/v1/nodes/n1/bundles", &[("authorization", &fleet)], &packed);
+    refused(&post, 403, "sent by its digest");
+    assert!(!hub.keeps(&digest) && hub.unfinished() == 0);
+    for _ in 0..2 {
+        assert_eq!(put("n1", Some(&good)).json()["digest"], digest.as_str(), "it may be repeated");
+    }
+    assert!(hub.keeps(&digest));
+}
+
+#[test]
+fn nothing_else_can_be_done_with_it() {
+    let hub = with_tokens();
+    let fleet = shared("");
+    assert_eq!(report(&hub, &fleet, "n1", 1, running(), &key()).status, 200);
+    let ask = |method: &str, path: &str, body: &[u8]| {
+        hub.request(method, path, &[("authorization", fleet.as_str())], body).status
+    };
+    for path in ["/api/v1/fleet", "/api/v1/nodes/n1", "/api/v1/search?q=x", "/metrics", "/nodes/n1", "/"] {
+        assert_eq!(ask("GET", path, b""), 403, "{path}");
+    }
+    let progress = json!({"attempt": "a1", "sequence": 1, "time": "2026-01-02T03:04:05Z", "bootId": "b1",
+        "state": {"is": "claimed"}});
+    for node in ["n1", "n2"] {
+        let path = format!("/api/v1/nodes/{node}/progress");
+        assert_eq!(ask("POST", &path, progress.to_string().as_bytes()), 403, "{node}");
+    }
+    assert_eq!(ask("DELETE", "/api/v1/nodes/n1", b""), 403);
+    assert_eq!(ask("POST", "/nodes/n1/forget", b""), 403);
+    assert_eq!(ask("POST", "/api/v1/tokens", br#"{"kind":"nodes"}"#), 403);
+    let form = format!("token={}", fleet.trim_start_matches("Bearer "));
+    let kind = [("content-type", "application/x-www-form-urlencoded")];
+    assert_eq!(hub.request("POST", "/login", &kind, form.as_bytes()).status, 401);
+}
+
+#[test]
+fn a_token_that_leaked_does_not_fill_the_store() {
+    let hub = with_tokens();
+    let (fleet, own) = (shared("n"), key());
+    let flood = |token: &str, names: std::ops::Range<u32>, sequence: u64| {
+        let lines: String = names
+            .map(|name| {
+                let envelope = signed(envelope(&format!("n{name}"), sequence, running()), &own);
+                serde_json::to_string(&envelope).unwrap() + "\n"
+            })
+            .collect();
+        let headers = [("content-type", "application/x-ndjson"), ("authorization", token)];
+        let answer = hub.request("POST", "/api/v1/reports", &headers, lines.as_bytes());
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.json()["results"].as_array().unwrap().clone()
+    };
+    let begun = std::time::Instant::now();
+    let results = flood(&fleet, 0..900, 1);
+    // Five come to be allowed each second that passes meanwhile.
+    let most = 300 + usize::try_from(begun.elapsed().as_secs() + 1).unwrap() * 5;
+    let stored = results.iter().filter(|result| result["outcome"] == "stored").count();
+    assert!((300..=most).contains(&stored), "{stored} of at most {most}");
+    let turned_away = results.iter().find(|result| result["problem"]["status"] == 429).unwrap();
+    assert_eq!(turned_away["problem"]["retry"], true, "{turned_away}");
+    // Those that are known go on reporting, and a token of another fleet is not held back by this one.
+    let known = flood(&fleet, 0..100, 2);
+    assert!(known.iter().all(|result| result["outcome"] == "stored"), "{known:?}");
+    let other = flood(&shared(""), 10_000..10_010, 1);
+    assert!(other.iter().all(|result| result["outcome"] == "stored"), "{other:?}");
+}
+
+#[test]
+fn operators_make_such_tokens_and_forget_machines_that_were_installed_anew() {
+    let hub = with_tokens();
+    let operator = token(Holder::Operator("ann".to_owned()));
+    let make = |wish: &str| {
+        hub.request("POST", "/api/v1/tokens", &[("authorization", operator.as_str())], wish.as_bytes())
+    };
+    for (wish, status) in [
+        (r#"{"kind":"nodes"}"#, 200),
+        (r#"{"kind":"nodes","name":"-x"}"#, 400),
+        (r#"{"kind":"nodes","name":"a/b"}"#, 400),
+        (r#"{"kind":"node"}"#, 400),
+        (r#"{"kind":"viewer"}"#, 400),
+        (r#"{"kind":"fleet"}"#, 400),
+    ] {
+        assert_eq!(make(wish).status, status, "{wish}");
+    }
+    let made = make(r#"{"kind":"nodes","name":"worker-","days":300}"#).json();
+    let fleet = format!("Bearer {}", made["token"].as_str().unwrap());
+    let (before, after) = (key(), key());
+    assert_eq!(report(&hub, &fleet, "worker-1", 1, no_dns(), &before).status, 200);
+    refused(&report(&hub, &fleet, "worker-1", 1, running(), &after), 403, "landfall hub forget");
+    let forget = |headers: &[(&str, &str)]| {
+        let headers = [&[("authorization", operator.as_str())], headers].concat();
+        hub.request("POST", "/nodes/worker-1/forget", &headers, b"").status
+    };
+    // Another site cannot make an operator's browser do it, however old the browser is.
+    let host = hub.address.to_string();
+    for cross in [
+        &[("sec-fetch-site", "cross-site")][..],
+        &[("sec-fetch-site", "same-site")],
+        &[("origin", "https://evil.example")],
+        &[("origin", "null")],
+        &[("origin", "")],
+    ] {
+        assert_eq!(forget(cross), 403, "{cross:?}");
+    }
+    assert_eq!(forget(&[("origin", &format!("http://{host}"))]), 303);
+    assert_eq!(forget(&[]), 404, "it is gone");
+    assert_eq!(report(&hub, &fleet, "worker-1", 1, running(), &after).status, 200);
+}
