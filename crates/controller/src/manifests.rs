@@ -18,6 +18,8 @@ pub const RUNNER: &str = "landfall-in-place";
 pub const RUNNER_SELECTOR: &str = "app.kubernetes.io/name=landfall-in-place";
 pub const LEASE: &str = "landfall-controller";
 const NAME: &str = "app.kubernetes.io/name";
+/// Nobody in particular, for pods that need no rights on their node.
+pub(crate) const USER: u32 = 65_532;
 /// Where the pod finds its Secret.
 const SECRET_FOLDER: &str = "/run/landfall-secret";
 
@@ -42,6 +44,14 @@ pub enum Rights {
     Usual,
     /// And approve certificates of kubelets.
     Approving,
+}
+
+/// Whose rules pods follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Platform {
+    Kubernetes,
+    /// Chooses users itself, and lets nobody have all rights without a binding that says so.
+    Openshift,
 }
 
 /// The pod that does the work on one node.
@@ -95,10 +105,15 @@ pub fn runner(settings: &Settings, node: &str, secret: &str) -> Value {
 }
 
 /// Everything the controller is installed from, each with a word for its file, in the order in which it is applied.
-pub fn install(settings: &Settings, rights: Rights, arguments: &[String]) -> Vec<(&'static str, Value)> {
+pub fn install(
+    settings: &Settings,
+    rights: Rights,
+    platform: Platform,
+    arguments: &[String],
+) -> Vec<(&'static str, Value)> {
     let namespace = &settings.namespace;
     let [policy, policy_binding] = own_node_only(namespace);
-    vec![
+    let mut all = vec![
         ("definition", crd()),
         (
             "namespace",
@@ -139,8 +154,24 @@ pub fn install(settings: &Settings, rights: Rights, arguments: &[String]) -> Vec
         ),
         ("policy", policy),
         ("policy-binding", policy_binding),
-        ("deployment", deployment(settings, arguments)),
-    ]
+    ];
+    if platform == Platform::Openshift {
+        all.push(("runner-security-context-binding", privileged_runner(namespace)));
+    }
+    all.push(("deployment", deployment(settings, platform, arguments)));
+    all
+}
+
+/// OpenShift lets a pod have all rights of its node only where its account may use this.
+fn privileged_runner(namespace: &str) -> Value {
+    json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+        "metadata": {"name": format!("{RUNNER}-privileged"), "namespace": namespace},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:openshift:scc:privileged",
+        },
+        "subjects": [{"kind": "ServiceAccount", "name": RUNNER, "namespace": namespace}],
+    })
 }
 
 /// The definition of `NodeBootstrap`.
@@ -321,7 +352,7 @@ fn own_node_only(namespace: &str) -> [Value; 2] {
     admission(name, &spec)
 }
 
-fn deployment(settings: &Settings, arguments: &[String]) -> Value {
+fn deployment(settings: &Settings, platform: Platform, arguments: &[String]) -> Value {
     let mut all = vec![
         "controller".to_owned(),
         format!("--namespace={}", settings.namespace),
@@ -333,12 +364,23 @@ fn deployment(settings: &Settings, arguments: &[String]) -> Value {
         all.push(format!("--selector={}", settings.selector));
     }
     all.extend(arguments.iter().cloned());
-    deployment_of(MANAGER, &settings.namespace, &settings.image, &all)
+    deployment_of(MANAGER, &settings.namespace, &settings.image, platform, &all)
 }
 
 /// A controller in its pods: one leads; the other takes over when the first one's own node is drained.
-pub(crate) fn deployment_of(name: &str, namespace: &str, image: &str, arguments: &[String]) -> Value {
+pub(crate) fn deployment_of(
+    name: &str,
+    namespace: &str,
+    image: &str,
+    platform: Platform,
+    arguments: &[String],
+) -> Value {
     let labels = json!({NAME: name});
+    let mut user = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+    // Elsewhere it is chosen from the namespace's range, and another one is refused.
+    if platform == Platform::Kubernetes {
+        user["runAsUser"] = json!(USER);
+    }
     let probe = |path: &str| json!({"httpGet": {"path": path, "port": "metrics"}, "periodSeconds": 10});
     json!({
         "apiVersion": "apps/v1",
@@ -352,8 +394,7 @@ pub(crate) fn deployment_of(name: &str, namespace: &str, image: &str, arguments:
                 "spec": {
                     "serviceAccountName": name,
                     "priorityClassName": "system-cluster-critical",
-                    "securityContext": {"runAsNonRoot": true, "runAsUser": 65532,
-                        "seccompProfile": {"type": "RuntimeDefault"}},
+                    "securityContext": user,
                     "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
                         "weight": 100,
                         "podAffinityTerm": {
@@ -395,8 +436,10 @@ mod tests {
     /// I11: in the original every node's pod could read every node's Secret, and all others of `kube-system`.
     #[test]
     fn i11_the_pod_on_a_node_may_read_no_secret_and_is_given_its_own() {
-        let objects: Vec<Value> =
-            install(&settings(), Rights::Approving, &[]).into_iter().map(|(_, object)| object).collect();
+        let objects: Vec<Value> = install(&settings(), Rights::Approving, Platform::Kubernetes, &[])
+            .into_iter()
+            .map(|(_, object)| object)
+            .collect();
         let of = |kind: &str, name: &str| {
             objects
                 .iter()
@@ -419,9 +462,21 @@ mod tests {
 
     #[test]
     fn what_is_rendered() {
-        let objects = install(&settings(), Rights::Approving, &["--max-unavailable=3".to_owned()]);
+        let arguments = ["--max-unavailable=3".to_owned()];
+        let objects = install(&settings(), Rights::Approving, Platform::Kubernetes, &arguments);
         let mut objects: Vec<Value> = objects.into_iter().map(|(_, object)| object).collect();
         objects.push(runner(&settings(), "worker-1", "ibm-ipb-worker-1"));
         insta::assert_snapshot!(serde_json::to_string_pretty(&objects).unwrap());
+    }
+
+    #[test]
+    fn openshift_chooses_users_and_lets_the_pod_on_a_node_have_its_rights() {
+        let objects = install(&settings(), Rights::Usual, Platform::Openshift, &[]);
+        let of = |word: &str| &objects.iter().find(|(own, _)| *own == word).unwrap().1;
+        insta::assert_snapshot!(
+            serde_json::to_string_pretty(&[of("runner-security-context-binding"), of("deployment")]).unwrap()
+        );
+        let usual = install(&settings(), Rights::Usual, Platform::Kubernetes, &[]);
+        assert!(usual.iter().all(|(word, _)| *word != "runner-security-context-binding"));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use landfall_cluster::{Cluster, NodeChange};
-use landfall_controller::manifests::{self, Rights};
+use landfall_controller::manifests::{self, Platform, Rights};
 use landfall_controller::metrics::Metrics;
 use landfall_controller::policy::{Approvals, AtOnce, Policy};
 use landfall_controller::run::{Controller, run};
@@ -148,8 +148,11 @@ async fn what_it_is_installed_from_is_taken_by_an_api_server() {
     }
     let server = ApiServer::start().unwrap();
     server.kubectl(&["create", "namespace", NAMESPACE]).unwrap();
-    for rights in [Rights::Usual, Rights::Approving] {
-        for (_, object) in manifests::install(&settings(), rights, &["--max-unavailable=3".to_owned()]) {
+    for (rights, platform) in
+        [(Rights::Usual, Platform::Openshift), (Rights::Approving, Platform::Kubernetes)]
+    {
+        let arguments = ["--max-unavailable=3".to_owned()];
+        for (_, object) in manifests::install(&settings(), rights, platform, &arguments) {
             let folder = tempfile::tempdir().unwrap();
             let file = folder.path().join("object.json");
             std::fs::write(&file, object.to_string()).unwrap();

@@ -126,12 +126,9 @@ impl Listener {
     ) -> Option<(Trust, Exchange)> {
         let post = |url: String, body: String| Exchange {
             method: Method::Post,
-            url,
-            headers: Vec::new(),
             body: Some(body.into()),
-            within: WITHIN,
-            limit: MAX_ANSWER,
             begin: Begin::Anew,
+            ..Exchange::get(url, WITHIN, MAX_ANSWER)
         };
         let (trust, question) = match self {
             Self::Webhook => {

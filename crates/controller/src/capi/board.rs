@@ -28,6 +28,7 @@ pub struct Query {
 /// One Machine on the board.
 #[derive(Clone, Debug)]
 struct Line {
+    namespace: String,
     name: String,
     state: State,
     cause: Option<String>,
@@ -51,7 +52,8 @@ pub fn fleet(machines: &[Machine], heard: Vec<Heard>, query: &Query) -> Value {
         machines.iter().enumerate().filter_map(|(place, machine)| Line::new(machine, heard.remove(&place)));
     let mut lines: Vec<Line> = lines.collect();
     let rank = |state: State| State::ALL.iter().position(|other| *other == state);
-    lines.sort_by(|one, two| (rank(one.state), &one.name).cmp(&(rank(two.state), &two.name)));
+    let key = |line: &Line| (rank(line.state), line.namespace.clone(), line.name.clone());
+    lines.sort_by_cached_key(key);
     let states: Vec<Value> = State::ALL
         .into_iter()
         .map(|state| (state, lines.iter().filter(|line| line.state == state).count()))
@@ -81,7 +83,8 @@ fn groups(lines: &[Line]) -> Vec<Value> {
     groups.sort_by_key(|(_, lines)| std::cmp::Reverse(lines.len()));
     let group = |(cause, lines): (Option<&String>, Vec<&Line>)| {
         let first = lines.first()?;
-        let examples: Vec<&String> = lines.iter().take(EXAMPLES).map(|line| &line.name).collect();
+        let examples: Vec<String> =
+            lines.iter().take(EXAMPLES).map(|line| format!("{}/{}", line.namespace, line.name)).collect();
         Some(json!({
             "cause": cause, "title": first.title, "state": first.state.name(), "nodes": lines.len(),
             "examples": examples,
@@ -95,10 +98,11 @@ fn groups(lines: &[Line]) -> Vec<Value> {
 impl Line {
     /// The node's own report says more than the condition, where there is one; without either there is nothing to show.
     fn new(machine: &Machine, heard: Option<Heard>) -> Option<Self> {
-        let name = machine.id.name.clone();
+        let (namespace, name) = (machine.id.namespace.clone(), machine.id.name.clone());
         let condition = machine.condition.as_ref();
         match heard {
             Some(heard) => Some(Self {
+                namespace,
                 name,
                 state: heard.state,
                 cause: heard.cause.map(|cause| cause.to_string()),
@@ -108,12 +112,13 @@ impl Line {
                 since: condition.map_or(heard.last_seen, |condition| condition.since),
             }),
             None => condition.map(|condition| Self {
+                namespace,
                 name,
                 state: state(condition),
                 cause: cause(condition),
-                title: condition.message.clone(),
+                title: title(&condition.message).to_owned(),
                 component: None,
-                phase: None,
+                phase: phase(&condition.message),
                 since: condition.since,
             }),
         }
@@ -121,7 +126,7 @@ impl Line {
 
     fn json(&self) -> Value {
         json!({
-            "name": self.name, "state": self.state.name(), "cause": self.cause, "title": self.title,
+            "namespace": self.namespace, "name": self.name, "state": self.state.name(), "cause": self.cause, "title": self.title,
             "component": self.component, "phase": self.phase, "since": self.since.to_string(),
         })
     }
@@ -137,6 +142,24 @@ fn state(condition: &Condition) -> State {
         (Status::Unknown, condition::IN_PROGRESS) => State::Running,
         (Status::Unknown, _) => State::Unknown,
     }
+}
+
+/// The sentence of a message, without what its columns say and without the address of the hub's page.
+fn title(message: &str) -> &str {
+    let told = message.rsplit_once(". See ").map_or(message, |(told, _)| told);
+    let more = told.strip_suffix(')').and_then(|told| told.rsplit_once(" ("));
+    match more {
+        Some((title, more)) if more.starts_with("cause ") || more.starts_with("phase ") => title,
+        _ => told,
+    }
+}
+
+/// The phase's name, as the message has it.
+fn phase(message: &str) -> Option<&'static str> {
+    let told = message.rsplit_once(". See ").map_or(message, |(told, _)| told);
+    let named = told.rsplit_once("phase ").or_else(|| told.rsplit_once(", in "))?.1;
+    let name = named.split([',', ')']).next()?;
+    landfall_model::Phase::ALL.into_iter().map(landfall_model::Phase::name).find(|known| *known == name)
 }
 
 /// The cause's name, as the message has it.
@@ -162,6 +185,23 @@ mod tests {
     }
 
     #[test]
+    fn a_message_is_its_sentence() {
+        for (message, sentence, named) in [
+            ("It failed (cause disk-full, phase join, kubelet)", "It failed", Some("join")),
+            ("It failed (phase runtime). See https://hub/nodes/a", "It failed", Some("runtime")),
+            ("Swap is on (no, really)", "Swap is on (no, really)", None),
+            (
+                "Bootstrap is under way, in cloud-init",
+                "Bootstrap is under way, in cloud-init",
+                Some("cloud-init"),
+            ),
+            ("", "", None),
+        ] {
+            assert_eq!((title(message), phase(message)), (sentence, named), "{message}");
+        }
+    }
+
+    #[test]
     fn conditions_and_reports_are_one_board() {
         let full = "The disk is full (cause disk-full, phase join). See https://hub/nodes/m1";
         let unheard = Machine { condition: None, ..machine("m0", "True", "", "") };
@@ -183,6 +223,14 @@ mod tests {
             board["nodes"].as_array().unwrap().iter().filter_map(|node| node["name"].as_str()).collect();
         assert_eq!(names, ["m1", "m2", "m4", "m3"], "what needs a person first comes first");
         assert_eq!(board["nodes"][2]["title"], "Waits for ever", "the node's own words say more");
+        let first = &board["nodes"][0];
+        assert_eq!(
+            (&first["title"], &first["phase"]),
+            (&json!("The disk is full"), &json!("join")),
+            "{first}"
+        );
+        assert_eq!((&first["namespace"], &board["groups"][0]["title"]), (&json!("ns"), &first["title"]));
+        assert_eq!(board["groups"][0]["examples"], json!(["ns/m1", "ns/m2"]));
         let query = Query { cause: Some("disk-full".to_owned()), limit: 1, ..Query::default() };
         let some = fleet(&machines, Vec::new(), &query);
         assert_eq!((&some["found"], some["nodes"].as_array().unwrap().len()), (&json!(2), 1));

@@ -25,7 +25,8 @@ pub const FAILED: &str = "Failed";
 /// The node became ready after its last word of trouble.
 pub const NODE_READY: &str = "NodeReady";
 
-/// A node under way says something every few seconds; after this long it is not under way.
+/// A node under way says something at least once a minute. The hub's board calls it silent after three; a Machine may be
+/// replaced for it, so here ten must be missing.
 const SILENT_AFTER: SignedDuration = SignedDuration::from_mins(10);
 /// A title is a sentence.
 const MAX_TITLE: usize = 200;

@@ -25,17 +25,16 @@ pub struct Heard {
     pub last_seen: Timestamp,
     /// The hub has a page about it.
     pub is_in_hub: bool,
-    /// It says that its bundle was stored.
-    pub has_bundle: bool,
 }
 
-/// One page of the hub's fleet.
+/// Some of the hub's nodes, in the order of their names.
 #[derive(Clone, Debug)]
-pub struct FleetPage {
-    pub found: u64,
+pub struct NodePage {
     pub heard: Vec<Heard>,
-    /// Nodes on the page, readable or not.
-    pub count: u64,
+    /// Nodes on it that a newer hub tells of in a way this program does not know.
+    pub unread: usize,
+    /// After whom to go on; nothing on the last page.
+    pub next: Option<String>,
 }
 
 /// What the hub has of one node, beside its verdict.
@@ -61,9 +60,9 @@ pub trait Hub: fmt::Debug + Send + Sync {
 pub struct NotAHub(#[source] serde_json::Error);
 
 #[derive(Deserialize)]
-struct Fleet {
-    found: u64,
+struct Page {
     nodes: Vec<serde_json::Value>,
+    next: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -98,11 +97,11 @@ struct Bundle {
     received: Timestamp,
 }
 
-/// `GET /api/v1/fleet`. A line of a newer hub that cannot be read leaves the others readable.
-pub fn read_fleet(body: &[u8]) -> Result<FleetPage, NotAHub> {
-    let fleet: Fleet = serde_json::from_slice(body).map_err(NotAHub)?;
-    let count = u64::try_from(fleet.nodes.len()).unwrap_or(u64::MAX);
-    let lines = fleet.nodes.into_iter().filter_map(|line| serde_json::from_value::<Line>(line).ok());
+/// `GET /api/v1/nodes`. A line of a newer hub that cannot be read leaves the others readable.
+pub fn read_nodes(body: &[u8]) -> Result<NodePage, NotAHub> {
+    let page: Page = serde_json::from_slice(body).map_err(NotAHub)?;
+    let count = page.nodes.len();
+    let lines = page.nodes.into_iter().filter_map(|line| serde_json::from_value::<Line>(line).ok());
     let heard = lines.map(|line| Heard {
         name: line.name,
         provider_id: None,
@@ -114,9 +113,9 @@ pub fn read_fleet(body: &[u8]) -> Result<FleetPage, NotAHub> {
         phase: line.phase,
         last_seen: line.last_seen,
         is_in_hub: true,
-        has_bundle: false,
     });
-    Ok(FleetPage { found: fleet.found, heard: heard.collect(), count })
+    let heard: Vec<Heard> = heard.collect();
+    Ok(NodePage { unread: count - heard.len(), heard, next: page.next })
 }
 
 /// `GET /api/v1/nodes/NAME`.
@@ -134,13 +133,13 @@ mod tests {
 
     #[test]
     fn a_page_is_read_and_a_strange_line_left_out() {
-        let body = json!({"total": 3, "found": 2, "states": [], "groups": [], "nodes": [
+        let body = json!({"next": "n2", "nodes": [
             {"name": "n1", "state": "failed", "cause": "disk-full", "title": "Full", "component": "kubelet",
              "phase": "join", "confidence": 0.9, "since": "2026-01-02T03:04:05Z", "lastSeen": "2026-01-02T03:05:05Z"},
             {"name": "n2", "state": "levitating", "lastSeen": "2026-01-02T03:05:05Z"},
         ]});
-        let page = read_fleet(body.to_string().as_bytes()).unwrap();
-        assert_eq!((page.found, page.count, page.heard.len()), (2, 2, 1));
+        let page = read_nodes(body.to_string().as_bytes()).unwrap();
+        assert_eq!((page.heard.len(), page.unread, page.next.as_deref()), (1, 1, Some("n2")));
         let heard = &page.heard[0];
         assert_eq!((heard.name.as_str(), heard.state), ("n1", State::Failed));
         assert_eq!(heard.cause.as_ref().map(Cause::as_str), Some("disk-full"));
@@ -160,8 +159,8 @@ mod tests {
 
     #[test]
     fn what_is_no_answer_of_a_hub_is_refused() {
-        for body in [&b""[..], b"[]", b"<html>", b"{}", br#"{"found": -1, "nodes": []}"#] {
-            assert!(read_fleet(body).is_err() && read_node(body).is_err());
+        for body in [&b""[..], b"[]", b"<html>", b"{}", br#"{"next": 1, "nodes": []}"#] {
+            assert!(read_nodes(body).is_err() && read_node(body).is_err());
         }
     }
 }

@@ -12,7 +12,7 @@ use super::condition::TYPE;
 use super::machine::HOOK;
 use super::report::{self, KIND};
 use super::shape::{DEFINITION, GROUP};
-use crate::manifests::{account, admission, binding, deployment_of, unless};
+use crate::manifests::{Platform, USER, account, admission, binding, deployment_of, unless};
 
 pub const MANAGER: &str = "landfall-capi";
 pub const LEASE: &str = "landfall-capi";
@@ -39,7 +39,7 @@ pub struct Settings {
 }
 
 /// Everything, each with a word for its file, in the order in which it is applied.
-pub fn install(settings: &Settings, arguments: &[String]) -> Vec<(&'static str, Value)> {
+pub fn install(settings: &Settings, platform: Platform, arguments: &[String]) -> Vec<(&'static str, Value)> {
     let namespace = &settings.namespace;
     let [policy, policy_binding] = own_condition_only(namespace);
     let mut all = vec![
@@ -76,7 +76,7 @@ pub fn install(settings: &Settings, arguments: &[String]) -> Vec<(&'static str, 
             }),
         ),
         ("role-binding", binding("RoleBinding", Some(namespace), "Role", MANAGER, namespace)),
-        ("deployment", deployment(settings, arguments)),
+        ("deployment", deployment(settings, platform, arguments)),
     ];
     for (namespace, machine) in &settings.write_back {
         all.extend(write_back(namespace, machine));
@@ -220,7 +220,7 @@ fn own_condition_only(namespace: &str) -> [Value; 2] {
     admission(name, &spec)
 }
 
-fn deployment(settings: &Settings, arguments: &[String]) -> Value {
+fn deployment(settings: &Settings, platform: Platform, arguments: &[String]) -> Value {
     let mut all = vec![
         "controller".to_owned(),
         "--capi".to_owned(),
@@ -234,11 +234,13 @@ fn deployment(settings: &Settings, arguments: &[String]) -> Value {
     }
     all.extend(settings.hold.iter().map(|hold| format!("--hold-evidence={}s", hold.as_secs())));
     all.extend(arguments.iter().cloned());
-    let mut object = deployment_of(MANAGER, &settings.namespace, &settings.image, &all);
+    let mut object = deployment_of(MANAGER, &settings.namespace, &settings.image, platform, &all);
     if let Some(secret) = &settings.hub_secret {
         let pod = &mut object["spec"]["template"]["spec"];
         pod["volumes"] = json!([{"name": "hub", "secret": {"secretName": secret, "defaultMode": 0o440}}]);
-        pod["securityContext"]["fsGroup"] = json!(65532);
+        if platform == Platform::Kubernetes {
+            pod["securityContext"]["fsGroup"] = json!(USER);
+        }
         pod["containers"][0]["volumeMounts"] =
             json!([{"name": "hub", "mountPath": HUB_FOLDER, "readOnly": true}]);
     }
@@ -263,8 +265,17 @@ mod tests {
 
     #[test]
     fn what_is_rendered() {
-        let objects: Vec<Value> = install(&settings(), &[]).into_iter().map(|(_, object)| object).collect();
+        let objects = install(&settings(), Platform::Kubernetes, &[]);
+        let objects: Vec<Value> = objects.into_iter().map(|(_, object)| object).collect();
         insta::assert_snapshot!(serde_json::to_string_pretty(&objects).unwrap());
+    }
+
+    #[test]
+    fn openshift_chooses_users_and_groups() {
+        let objects = install(&settings(), Platform::Openshift, &[]);
+        let (_, deployment) = objects.iter().find(|(word, _)| *word == "deployment").unwrap();
+        let security = &deployment["spec"]["template"]["spec"]["securityContext"];
+        assert_eq!(*security, json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}));
     }
 
     #[test]

@@ -100,7 +100,12 @@ impl Numbers for Metrics {
                 number(counts.ambiguous),
             ),
             ("looks_failed_total", "counter", "Looks that were not answered", counter(&self.looks_failed)),
-            ("hub_failed_total", "counter", "Times the hub did not answer", counter(&self.hub_failed)),
+            (
+                "hub_failed_total",
+                "counter",
+                "Looks at which the hub did not tell of every node",
+                counter(&self.hub_failed),
+            ),
             ("conditions_written_total", "counter", "Conditions written", counter(&self.written)),
             ("writes_failed_total", "counter", "Writes that were not made", counter(&self.writes_failed)),
             (

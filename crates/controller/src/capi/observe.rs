@@ -8,7 +8,7 @@ use landfall_cluster::{Cluster, Error};
 use landfall_model::chain;
 
 use super::condition::Words;
-use super::heard::{Details, Heard, Hub, NotAHub, read_fleet, read_node};
+use super::heard::{Details, Heard, Hub, NotAHub, read_node, read_nodes};
 use super::machine::{Machine, paused_cluster};
 use super::pair::pair;
 use super::plan::{Evidence, Hearing, Policy, Seen, World, wants_evidence};
@@ -17,8 +17,8 @@ use super::shape::{DEFINITION, Shape, Unknown};
 
 /// Nodes of one answer of the hub; as many as it gives.
 const PAGE: u64 = 1000;
-/// As many nodes as Machines are listed.
-const MAX_PAGES: u64 = 20;
+/// Beyond a hundred thousand nodes the rest is not heard, and nothing of theirs is taken away.
+const MAX_PAGES: usize = 100;
 /// Nodes that are asked about one by one, of one look.
 const MAX_DETAILS: usize = 50;
 /// How long it is believed what a node is called by its cloud.
@@ -116,8 +116,11 @@ pub async fn observe(
         own.map(|heard| Heard { last_seen: heard.last_seen.min(now), ..heard }).collect();
     let mut hearing = Hearing::Whole;
     if let Some(hub) = sources.hub {
-        match fleet(hub).await {
-            Ok(said) => heard.extend(said),
+        match nodes(hub, PAGE, MAX_PAGES).await {
+            Ok((said, whole)) => {
+                heard.extend(said);
+                hearing = whole;
+            }
             Err(error) => {
                 tracing::warn!(error = %chain(&error), "The hub was not heard: conditions stay as they are.");
                 hearing = Hearing::Deaf;
@@ -125,17 +128,18 @@ pub async fn observe(
         }
     }
     let mut pairs = pair(&machines, heard.clone());
+    // By what the cloud calls it a node is paired only when nobody with a surer claim can be missing.
     if let Some(hub) = sources.hub
+        && hearing == Hearing::Whole
         && memory.learn(hub, &machines, &pairs.strangers, &mut heard).await
     {
         pairs = pair(&machines, heard);
     }
     memory.written.retain(|uid, _| machines.iter().any(|machine| machine.id.uid == *uid));
-    let seen = machines.into_iter().enumerate().map(|(place, machine)| {
-        let heard = pairs.heard.remove(&place);
-        let is_stored = heard.as_ref().is_some_and(|heard| heard.has_bundle);
-        let evidence = if is_stored { Evidence::Stored } else { Evidence::OnMachine };
-        Seen { machine, heard, evidence }
+    let seen = machines.into_iter().enumerate().map(|(place, machine)| Seen {
+        machine,
+        heard: pairs.heard.remove(&place),
+        evidence: Evidence::OnMachine,
     });
     let mut seen: Vec<Seen> = seen.collect();
     if let Some(hub) = sources.hub {
@@ -146,18 +150,31 @@ pub async fn observe(
     Ok(Look { shape, world, ambiguous: pairs.ambiguous })
 }
 
-async fn fleet(hub: &dyn Hub) -> Result<Vec<Heard>, HubError> {
-    let mut all = Vec::new();
-    for page in 0..MAX_PAGES {
-        let offset = page * PAGE;
-        let page = read_fleet(&ask(hub, format!("/api/v1/fleet?limit={PAGE}&offset={offset}")).await?)?;
+/// Every node of the hub, by name: what a node says may change between two pages, its name does not.
+async fn nodes(hub: &dyn Hub, limit: u64, max_pages: usize) -> Result<(Vec<Heard>, Hearing), HubError> {
+    let (mut all, mut unread, mut after) = (Vec::new(), 0, String::new());
+    for _ in 0..max_pages {
+        let page = read_nodes(&ask(hub, format!("/api/v1/nodes?limit={limit}&after={after}")).await?)?;
         all.extend(page.heard);
-        if page.count == 0 || offset + page.count >= page.found {
-            break;
+        unread += page.unread;
+        match page.next {
+            None if unread == 0 => return Ok((all, Hearing::Whole)),
+            Some(next) if is_name(&next) && next > after => after = next,
+            // The last page, or a hub that does not get on and would be asked for ever.
+            _ => break,
         }
     }
-    // Nodes that change their state between two pages may be on both: the newer word counts, as everywhere.
-    Ok(all)
+    tracing::warn!(
+        heard = all.len(),
+        unread,
+        "Not every node was heard: of the others nothing is taken away."
+    );
+    Ok((all, Hearing::Partial))
+}
+
+/// It stands in an address as it is.
+fn is_name(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
 }
 
 async fn details(hub: &dyn Hub, name: &str) -> Result<Details, HubError> {
@@ -235,5 +252,93 @@ impl Memory {
             }
         }
         learned
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use serde_json::{Value, json};
+
+    use super::super::heard::Answer;
+    use super::*;
+
+    /// Nodes by name, and what becomes of them after each page.
+    #[derive(Debug)]
+    struct Moving {
+        nodes: Mutex<BTreeMap<String, &'static str>>,
+        asked: Mutex<Vec<String>>,
+    }
+
+    impl Moving {
+        fn new(count: usize) -> Self {
+            let nodes = (0..count).map(|number| (format!("n{number:03}"), "failed"));
+            Self { nodes: Mutex::new(nodes.collect()), asked: Mutex::default() }
+        }
+
+        fn answer(&self, path: &str) -> Value {
+            self.asked.lock().unwrap().push(path.to_owned());
+            let (_, query) = path.split_once('?').unwrap();
+            let value = |key: &str| query.split('&').find_map(|pair| pair.strip_prefix(key)).unwrap();
+            let (limit, after): (usize, &str) = (value("limit=").parse().unwrap(), value("after="));
+            let mut nodes = self.nodes.lock().unwrap();
+            let rest: Vec<(String, &str)> = nodes
+                .iter()
+                .filter(|(name, _)| name.as_str() > after)
+                .map(|(name, state)| (name.clone(), *state))
+                .collect();
+            // Everybody becomes another before the next page: on a board sorted by state all would trade places.
+            for state in nodes.values_mut() {
+                *state = if *state == "failed" { "running" } else { "failed" };
+            }
+            let page = &rest[..limit.min(rest.len())];
+            let next = (page.len() < rest.len()).then(|| page.last().map(|(name, _)| name)).flatten();
+            let line = |(name, state): &(String, &str)| json!({"name": name, "state": state, "lastSeen": "2026-01-02T03:04:05Z"});
+            json!({"nodes": page.iter().map(line).collect::<Vec<_>>(), "next": next})
+        }
+    }
+
+    impl Hub for Moving {
+        fn get(&self, path: String) -> Answer<'_> {
+            Box::pin(async move { Ok(self.answer(&path).to_string().into_bytes()) })
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_changes_between_two_pages_is_heard_all_the_same() {
+        let hub = Moving::new(10);
+        let (heard, hearing) = nodes(&hub, 3, 9).await.unwrap();
+        let names: Vec<String> = heard.into_iter().map(|heard| heard.name).collect();
+        let all: Vec<String> = (0..10).map(|number| format!("n{number:03}")).collect();
+        assert_eq!((names, hearing), (all, Hearing::Whole));
+        assert_eq!(hub.asked.lock().unwrap().len(), 4);
+    }
+
+    #[tokio::test]
+    async fn more_nodes_than_are_asked_for_are_not_taken_for_all() {
+        let (heard, hearing) = nodes(&Moving::new(10), 3, 2).await.unwrap();
+        assert_eq!((heard.len(), hearing), (6, Hearing::Partial));
+        let (heard, hearing) = nodes(&Moving::new(6), 3, 2).await.unwrap();
+        assert_eq!((heard.len(), hearing), (6, Hearing::Whole), "exactly as many is all");
+    }
+
+    /// One that says the same page again and again, or names that belong in no address.
+    #[tokio::test]
+    async fn a_hub_that_does_not_get_on_is_not_asked_for_ever() {
+        #[derive(Debug)]
+        struct Odd(&'static str, Mutex<usize>);
+        impl Hub for Odd {
+            fn get(&self, _path: String) -> Answer<'_> {
+                *self.1.lock().unwrap() += 1;
+                let page = json!({"nodes": [{"name": "n1", "state": "odd"}], "next": self.0}).to_string();
+                Box::pin(async move { Ok(page.into_bytes()) })
+            }
+        }
+        for (next, asked) in [("", 1), ("a&limit=1", 1), ("a", 2)] {
+            let hub = Odd(next, Mutex::new(0));
+            assert_eq!(nodes(&hub, 3, 9).await.unwrap(), (Vec::new(), Hearing::Partial));
+            assert_eq!(*hub.1.lock().unwrap(), asked, "{next}");
+        }
     }
 }

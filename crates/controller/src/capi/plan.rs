@@ -56,6 +56,8 @@ pub enum Evidence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hearing {
     Whole,
+    /// Some nodes could not be told of: about those who were, everything is decided; about the others what time decides.
+    Partial,
     /// The hub did not answer: what it would have said is not known, so nothing is decided but what time decides.
     Deaf,
 }
@@ -138,14 +140,18 @@ fn one(policy: &Policy, words: &Words, world: &World, seen: &Seen) -> Vec<Action
     if machine.is_paused || world.paused.contains(&cluster) {
         return Vec::new();
     }
+    let is_known = match world.hearing {
+        Hearing::Whole => true,
+        Hearing::Partial => heard.is_some(),
+        Hearing::Deaf => false,
+    };
     let shown = heard.as_ref().map(|heard| shown(machine, heard, world.now, words));
-    let should_hold = match world.hearing {
+    let should_hold = if is_known {
+        let is_trouble = shown.as_ref().is_some_and(|shown| shown.trouble);
+        is_trouble && *evidence == Evidence::OnMachine && policy.hold.is_some()
+    } else {
         // What the hub has is not known: whoever is held is held on, until time is up.
-        Hearing::Deaf => machine.has_hook && policy.hold.is_some(),
-        Hearing::Whole => {
-            let is_trouble = shown.as_ref().is_some_and(|shown| shown.trouble);
-            is_trouble && *evidence == Evidence::OnMachine && policy.hold.is_some()
-        }
+        machine.has_hook && policy.hold.is_some()
     };
     let is_up = match (machine.deleted, policy.hold) {
         (Some(deleted), Some(hold)) => is_over(deleted, hold, world.now),
@@ -160,7 +166,7 @@ fn one(policy: &Policy, words: &Words, world: &World, seen: &Seen) -> Vec<Action
         }
         _ => {}
     }
-    if machine.deleted.is_none() && world.hearing == Hearing::Whole {
+    if machine.deleted.is_none() && is_known {
         actions.extend(condition(world, machine, shown));
     }
     actions

@@ -41,7 +41,6 @@ struct Status {
     component: Option<String>,
     phase: Option<Phase>,
     time: Timestamp,
-    bundle: Option<String>,
 }
 
 /// An object as it came. The node wrote its status: what does not fit is as if nothing was said.
@@ -64,7 +63,6 @@ pub fn read(object: &Value) -> Option<Found> {
         phase: status.phase,
         last_seen: written(object).unwrap_or(status.time),
         is_in_hub: false,
-        has_bundle: status.bundle.is_some(),
     });
     Some(Found { namespace, name, machine, owners, heard })
 }
@@ -112,7 +110,7 @@ pub fn crd() -> Value {
     let phases: Vec<&str> = Phase::ALL.iter().map(|phase| phase.name()).collect();
     let status = json!({
         "type": "object",
-        "description": "The node's own verdict. Lines of logs have no place here: they are in the bundle.",
+        "description": "The node's own verdict. Lines of logs have no place here.",
         "required": ["state", "time"],
         "properties": {
             "state": {"type": "string", "enum": states},
@@ -122,8 +120,6 @@ pub fn crd() -> Value {
             "phase": {"type": "string", "enum": phases},
             "confidence": {"type": "number", "minimum": 0, "maximum": 1},
             "time": time,
-            "bundle": {"type": "string", "pattern": "^[0-9a-f]{64}$",
-                "description": "The SHA-256 of the bundle, once it is stored"},
         },
     });
     let schema = json!({

@@ -93,7 +93,7 @@ async fn work(controller: &Controller, mut leading: Leading) {
         let seen = observe(&sources, &controller.policy, &controller.words, &mut memory).await;
         let has_written = match seen {
             Ok(look) => {
-                if look.world.hearing == Hearing::Deaf {
+                if look.world.hearing != Hearing::Whole {
                     controller.metrics.hub_failed();
                 }
                 if !look.ambiguous.is_empty() {

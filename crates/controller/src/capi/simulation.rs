@@ -179,7 +179,6 @@ impl Node {
             phase: None,
             last_seen: now,
             is_in_hub: true,
-            has_bundle: false,
         })
     }
 }

@@ -17,21 +17,22 @@ use landfall_controller::capi::observe::shape;
 use landfall_controller::capi::plan::{Action, Turn};
 use landfall_controller::capi::run::tear_down;
 use landfall_controller::capi::shape::Way;
-use landfall_testkit::{ApiServer, have};
+use landfall_controller::manifests::Platform;
+use landfall_testkit::{ApiServer, ClusterApi, have};
 use serde_json::{Value, json};
-use stage::{Conditions, FakeHub, Led, NAMESPACE, PATIENCE, Stage, settings};
+use stage::{FakeHub, Led, NAMESPACE, PATIENCE, Stage, settings};
 
 /// Long enough that no test reaches it.
 const LONG: Duration = Duration::from_secs(3600);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn machines_show_what_their_nodes_say_where_conditions_are_a_map() {
-    if !have(ApiServer::NEEDS) {
+    if !have(&[ApiServer::NEEDS, ClusterApi::NEEDS].concat()) {
         return;
     }
     // A test that fails shows what the controller said.
     let _ = tracing_subscriber::fmt().with_test_writer().with_ansi(false).try_init();
-    let stage = Stage::set(Conditions::Map);
+    let stage = Stage::set(ClusterApi::V1beta2);
     let hub = Arc::new(FakeHub::default());
     for machine in ["m1", "m2", "m3"] {
         stage.machine(machine);
@@ -42,6 +43,7 @@ async fn machines_show_what_their_nodes_say_where_conditions_are_a_map() {
     a_failure_is_shown_and_held(&stage, &hub);
     a_recovery_is_shown(&stage, &hub, &led);
     a_node_writes_its_own_report_and_no_other(&stage);
+    a_health_check_is_taken(&stage).unwrap();
     led.end().await;
     only_our_condition_and_our_hook_may_be_written(&stage).await;
     nothing_more_is_allowed(&stage);
@@ -51,11 +53,11 @@ async fn machines_show_what_their_nodes_say_where_conditions_are_a_map() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn machines_show_what_their_nodes_say_where_conditions_are_one_value() {
-    if !have(ApiServer::NEEDS) {
+    if !have(&[ApiServer::NEEDS, ClusterApi::NEEDS].concat()) {
         return;
     }
     let _ = tracing_subscriber::fmt().with_test_writer().with_ansi(false).try_init();
-    let stage = Stage::set(Conditions::Atomic);
+    let stage = Stage::set(ClusterApi::V1beta1);
     let hub = Arc::new(FakeHub::default());
     stage.machine("m1");
     stage.machine("m2");
@@ -73,6 +75,9 @@ async fn machines_show_what_their_nodes_say_where_conditions_are_one_value() {
         stage.shown("m2", "status").is_none().then_some(())
     });
     stage.others_are_untouched("m2");
+    // What it checks by came with Cluster API 1.12, as the guide says.
+    let refused = a_health_check_is_taken(&stage).unwrap_err();
+    assert!(refused.contains("no matches for kind"), "{refused}");
     led.end().await;
     only_our_condition_and_our_hook_may_be_written(&stage).await;
     teardown_leaves_nothing(&stage).await;
@@ -96,9 +101,9 @@ async fn what_it_is_installed_from_is_taken_by_an_api_server() {
         ])
         .unwrap();
     let folder = tempfile::tempdir().unwrap();
-    for hold in [None, Some(LONG)] {
+    for (hold, platform) in [(None, Platform::Openshift), (Some(LONG), Platform::Kubernetes)] {
         let settings = manifests::Settings { hold, ..settings() };
-        for (_, object) in manifests::install(&settings, &["--every=5s".to_owned()]) {
+        for (_, object) in manifests::install(&settings, platform, &["--every=5s".to_owned()]) {
             let file = folder.path().join("object.json");
             std::fs::write(&file, object.to_string()).unwrap();
             let file = file.display().to_string();
@@ -190,6 +195,15 @@ fn a_node_writes_its_own_report_and_no_other(stage: &Stage) {
     assert!(table.contains("CAUSE") && table.contains("disk-full"), "{table}");
 }
 
+/// The rendered MachineHealthCheck against Cluster API's own schema: unknown and misspelt fields are refused.
+fn a_health_check_is_taken(stage: &Stage) -> Result<(), String> {
+    let file = stage.server.directory().join("check.json");
+    std::fs::write(&file, manifests::health_check("default", "c").to_string()).unwrap();
+    let file = file.display().to_string();
+    let arguments = ["apply", "--server-side", "--validate=strict", "-f", &file];
+    stage.server.kubectl(&arguments).map(drop).map_err(|error| format!("{error:#}"))
+}
+
 /// A Machine that is being deleted is held no longer than it may be, bundle or none.
 fn a_deadline_ends_the_hold(stage: &Stage) {
     assert!(stage.has_hook("m1"), "nothing ends a hold before the Machine is deleted");
@@ -213,7 +227,7 @@ async fn only_our_condition_and_our_hook_may_be_written(stage: &Stage) {
         json!({"status": {"conditions": conditions}})
     };
     let entry = |kind: &str| {
-        json!({"type": kind, "status": "True", "reason": "Lie", "message": "",
+        json!({"type": kind, "status": "True", "reason": "Lie", "message": "x",
         "lastTransitionTime": "2026-01-02T03:04:05Z"})
     };
     let other = conditions(&|all| all[0]["status"] = json!("False"));
@@ -240,7 +254,6 @@ async fn only_our_condition_and_our_hook_may_be_written(stage: &Stage) {
     let owner = json!([{"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}]);
     for (patch, words) in [
         (json!({"spec": {"clusterName": "other"}}), "the spec"),
-        (json!({"spec": null}), "the spec"),
         (json!({"metadata": {"annotations": {"theirs": "2"}}}), note),
         (json!({"metadata": {"annotations": {"theirs": null}}}), note),
         (json!({"metadata": {"annotations": null}}), note),
@@ -252,6 +265,9 @@ async fn only_our_condition_and_our_hook_may_be_written(stage: &Stage) {
         let denied = cluster.merge_placed(&kind, place, "test", Part::Object, &patch).await.unwrap_err();
         assert!(denied.said().is_some_and(|said| said.contains(words)), "{patch}: {denied:?}");
     }
+    // Whoever comes first, the schema or the policy.
+    let nothing = json!({"spec": null});
+    assert!(cluster.merge_placed(&kind, place, "test", Part::Object, &nothing).await.is_err());
     stage.others_are_untouched("m2");
     // Its business.
     for value in [json!("x"), Value::Null] {

@@ -11,8 +11,9 @@ use landfall_controller::capi::manifests::{self, MANAGER, Settings};
 use landfall_controller::capi::metrics::Metrics;
 use landfall_controller::capi::plan::Policy;
 use landfall_controller::capi::run::{Controller, run};
+use landfall_controller::manifests::Platform;
 use landfall_controller::metrics::Numbers as _;
-use landfall_testkit::{ApiServer, eventually};
+use landfall_testkit::{ApiServer, ClusterApi, eventually};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -20,18 +21,9 @@ pub(crate) const NAMESPACE: &str = "landfall";
 /// The machine is loaded.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How conditions of a Machine are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Conditions {
-    /// As in v1beta2.
-    Map,
-    /// As in v1beta1.
-    Atomic,
-}
-
 pub(crate) struct Stage {
     pub(crate) server: ApiServer,
-    version: &'static str,
+    cluster_api: ClusterApi,
 }
 
 /// A hub that says what it is told to.
@@ -60,53 +52,17 @@ pub(crate) fn settings() -> Settings {
     }
 }
 
-/// A definition with what matters here, in the shape Cluster API has it.
-fn definition(kind: &str, plural: &str, version: &str, conditions: Conditions) -> Value {
-    let item = json!({
-        "type": "object", "required": ["type", "status", "lastTransitionTime"],
-        "properties": {
-            "type": {"type": "string", "maxLength": 316}, "status": {"type": "string"},
-            "reason": {"type": "string", "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
-            "severity": {"type": "string"},
-            "message": {"type": "string", "maxLength": 10240},
-            "lastTransitionTime": {"type": "string", "format": "date-time"},
-        },
-    });
-    let mut list = json!({"type": "array", "items": item});
-    if conditions == Conditions::Map {
-        list["x-kubernetes-list-type"] = json!("map");
-        list["x-kubernetes-list-map-keys"] = json!(["type"]);
-        list["maxItems"] = json!(32);
-    }
-    let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let mut status = free.clone();
-    status["properties"] = json!({"conditions": list});
-    let schema = json!({"type": "object", "properties": {"spec": free, "status": status}});
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.cluster.x-k8s.io"),
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
-        "spec": {
-            "group": "cluster.x-k8s.io", "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
-            "versions": [{"name": version, "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": schema}}],
-        },
-    })
-}
-
 // === impl Stage ===
 
 impl Stage {
-    pub(crate) fn set(conditions: Conditions) -> Self {
+    pub(crate) fn set(cluster_api: ClusterApi) -> Self {
         let server = ApiServer::start().unwrap();
-        let version = if conditions == Conditions::Map { "v1beta2" } else { "v1beta1" };
-        for (kind, plural) in [("Machine", "machines"), ("Cluster", "clusters")] {
-            server.apply(&definition(kind, plural, version, conditions)).unwrap();
-        }
-        let objects: Vec<Value> =
-            manifests::install(&settings(), &[]).into_iter().map(|(_, object)| object).collect();
-        let stage = Self { server, version };
+        cluster_api.install(&server).unwrap();
+        let objects: Vec<Value> = manifests::install(&settings(), Platform::Kubernetes, &[])
+            .into_iter()
+            .map(|(_, object)| object)
+            .collect();
+        let stage = Self { server, cluster_api };
         for object in &objects {
             // Nothing here would run it.
             if object["kind"] == "Deployment" {
@@ -114,10 +70,8 @@ impl Stage {
             }
             stage.wait("what it is installed from to be taken", || stage.server.apply(object).ok().map(drop));
         }
-        for plural in ["machines.cluster.x-k8s.io", "bootstrapreports.landfall.dev"] {
-            let wanted = format!("crd/{plural}");
-            stage.kubectl(&["wait", "--for=condition=Established", &wanted, "--timeout=120s"]);
-        }
+        let wanted = "crd/bootstrapreports.landfall.dev";
+        stage.kubectl(&["wait", "--for=condition=Established", wanted, "--timeout=25s"]);
         stage
     }
 
@@ -136,11 +90,19 @@ impl Stage {
 
     /// A Machine as Cluster API would have made it, with conditions of its own.
     pub(crate) fn machine(&self, name: &str) {
+        let mut infrastructure = json!({"kind": "TestMachine", "name": name});
+        match self.cluster_api {
+            ClusterApi::V1beta1 => {
+                infrastructure["apiVersion"] = json!("infrastructure.cluster.x-k8s.io/v1beta1");
+            }
+            ClusterApi::V1beta2 => infrastructure["apiGroup"] = json!("infrastructure.cluster.x-k8s.io"),
+        }
         let machine = json!({
-            "apiVersion": format!("cluster.x-k8s.io/{}", self.version), "kind": "Machine",
+            "apiVersion": format!("cluster.x-k8s.io/{}", self.cluster_api.version()), "kind": "Machine",
             "metadata": {"name": name, "namespace": "default", "annotations": {"theirs": "1"},
                 "labels": {"cluster.x-k8s.io/cluster-name": "c"}, "finalizers": ["machine.cluster.x-k8s.io"]},
-            "spec": {"clusterName": "c", "providerID": format!("test:///{name}")},
+            "spec": {"clusterName": "c", "providerID": format!("test:///{name}"),
+                "bootstrap": {"dataSecretName": name}, "infrastructureRef": infrastructure},
         });
         self.server.apply(&machine).unwrap();
         let of = |kind: &str| {
@@ -239,9 +201,9 @@ impl FakeHub {
 
     fn answer(&self, path: &str) -> Option<Value> {
         let nodes = self.nodes.lock().unwrap();
-        if path.starts_with("/api/v1/fleet?") {
+        if path.starts_with("/api/v1/nodes?") {
             let lines: Vec<&Value> = nodes.values().map(|(line, _)| line).collect();
-            return Some(json!({"found": lines.len(), "nodes": lines}));
+            return Some(json!({"nodes": lines, "next": null}));
         }
         let (line, bundle) = nodes.get(path.strip_prefix("/api/v1/nodes/")?)?;
         let bundles: Vec<Value> = bundle.iter().map(|received| json!({"received": received})).collect();

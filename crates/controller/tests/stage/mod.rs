@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as BASE64;
-use landfall_controller::manifests::{self, Rights, Settings};
+use landfall_controller::manifests::{self, Platform, Rights, Settings};
 use landfall_model::in_place::STATE_ANNOTATION;
 use landfall_testkit::{ApiServer, ApiServerSpec, eventually};
 use rcgen::{CertificateParams, DnType, KeyPair};
@@ -41,7 +41,7 @@ impl Stage {
             ..ApiServerSpec::default()
         };
         let server = ApiServer::start_with(&spec).unwrap();
-        for (_, object) in manifests::install(&settings(), Rights::Approving, &[]) {
+        for (_, object) in manifests::install(&settings(), Rights::Approving, Platform::Kubernetes, &[]) {
             // Nothing here would run it.
             if object["kind"] != "Deployment" {
                 server.apply(&object).unwrap();

@@ -22,7 +22,6 @@ fn said(state: State) -> Heard {
         phase: Some(Phase::Join),
         last_seen: at(100),
         is_in_hub: true,
-        has_bundle: false,
     }
 }
 

@@ -25,7 +25,6 @@ fn said(name: &str, last_seen: i64) -> Heard {
         phase: None,
         last_seen: at(last_seen),
         is_in_hub: true,
-        has_bundle: false,
     }
 }
 

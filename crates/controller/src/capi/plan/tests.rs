@@ -23,7 +23,6 @@ fn said(state: State) -> Heard {
         phase: None,
         last_seen: at(1000),
         is_in_hub: true,
-        has_bundle: false,
     }
 }
 
@@ -139,6 +138,18 @@ fn a_hub_that_is_not_heard_changes_nothing() {
         let deaf = World { hearing: Hearing::Deaf, ..world(before.clone(), heard, Evidence::OnMachine) };
         assert_eq!(decide(&deaf, Some(60)), []);
     }
+}
+
+#[test]
+fn of_those_who_could_not_be_told_of_nothing_is_taken_away() {
+    let before =
+        Machine { condition: Some(condition(Status::False, "DiskFull", 10)), has_hook: true, ..machine() };
+    let partial =
+        |heard| World { hearing: Hearing::Partial, ..world(before.clone(), heard, Evidence::OnMachine) };
+    assert_eq!(decide(&partial(None), Some(60)), [], "neither the condition nor the hook");
+    let better = decide(&partial(Some(said(State::Succeeded))), Some(60));
+    assert_eq!(better[0], Action::Unhook { machine: machine().id });
+    assert_eq!(shows(&better[1..]).0, Status::True, "who was told of is written");
 }
 
 #[test]
