@@ -3,12 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use crate::carriers::{Carriers, FOLDER, Sight};
-use crate::package::{HostFile, Package, Unit};
-use crate::{Content, Download, Format, Plan, RenderError, Target, chart, names, objects, yaml};
+use crate::package::{HostFile, Package};
+use crate::{Download, Format, Plan, RenderError, Target, chart, names, objects, package, yaml};
 
 /// User data is small (16 KB on some clouds) and others want room in it too.
 pub const MAX_SNIPPET: usize = 1024;
 const NAME: &str = "landfall-agent";
+const ABOUT: &str = "Follows the bootstrap of every node";
 const UNIT: &str = "landfall-agent.service";
 const SHIPPED: &str = include_str!("../../../dist/landfall-agent.service");
 const ENVIRONMENT: &str = "/etc/landfall/agent.env";
@@ -42,7 +43,7 @@ pub struct Settings {
 
 pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
     settings.check(format)?;
-    let mut package = Package::new(NAME, "Follows the bootstrap of every node", settings.target);
+    let mut package = Package::new(NAME, ABOUT, settings.target);
     match settings.way {
         Way::Image => {
             package.files = vec![
@@ -56,17 +57,9 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
             // For whoever builds the image.
             package.download.clone_from(&settings.download);
         }
-        Way::FirstBoot => {
-            if format == Format::Yaml && settings.target != Target::Capi {
-                return first_boot(settings);
-            }
-            package.units.push(Unit { name: UNIT, text: SHIPPED.to_owned() });
-            package.files = settings.host_files();
-            package.download.clone_from(&settings.download);
-        }
+        Way::FirstBoot => return first_boot(settings, format),
         Way::Pod => {
-            package.files = settings.host_files();
-            package.files.retain(|file| file.path != ENVIRONMENT);
+            package.files = settings.authorities();
             let pod = json!({
                 "apiVersion": "v1",
                 "kind": "Pod",
@@ -75,7 +68,6 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
             });
             let folder = settings.target.static_pods();
             package.files.push(HostFile::open(format!("{folder}/{NAME}.yaml"), yaml::documents(&[pod])?));
-            settings.quiet_preflight(&mut package)?;
         }
         Way::DaemonSet if format == Format::Helm => {
             let (namespace, image) = (chart::NAMESPACE.into(), Some(chart::IMAGE.into()));
@@ -88,29 +80,78 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
     package.plan(format)
 }
 
-/// A few lines of cloud-init that wait for nobody and that nobody waits for: the download happens in the unit.
-fn first_boot(settings: &Settings) -> Result<Plan, RenderError> {
+/// As little as fetches, verifies and runs the agent, in the words of whoever is to say it: cloud-init, Cluster API or
+/// Ignition. It waits for nobody and nobody waits for it: what cannot be had, or is not what it must be, is tried again by
+/// its unit while the machine boots on. (Ignition would fetch the program itself, but no machine boots on whose file cannot be
+/// had.)
+fn first_boot(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
     let Some(download) = &settings.download else { return Err(missing_download()) };
     let options: String =
         settings.words().iter().map(|word| format!(" {}", names::shell_word(word))).collect();
-    let command = format!(
-        "systemd-run --no-block -u {NAME} -p DefaultDependencies=no -p Restart=always -p RestartSec=5 -p Nice=10 \
-         -p StateDirectory=landfall sh -ec '{};exec $p agent{options}'||:",
-        download.command()
-    );
-    let mut config = json!({"bootcmd": [command]});
-    let authorities = settings.carriers.authorities();
-    if !authorities.is_empty() {
-        let file = |(name, text): &(&str, &str)| json!({"path": format!("{FOLDER}/{name}"), "content": text});
-        config["write_files"] = authorities.iter().map(file).collect();
+    // Only what has the hash: an older program that lies there has not.
+    let script = format!("{}&&exec $p agent{options}", download.command());
+    match (settings.target, format) {
+        (Target::Capi, Format::Ignition) => Err(RenderError::IgnitionOfCapi),
+        // Machines of OpenShift read nothing else.
+        (Target::Openshift, _) | (_, Format::Ignition) => Ok(ignition(settings, &script)),
+        (Target::Capi, _) => {
+            let mut package = Package::new(NAME, ABOUT, settings.target);
+            package.commands.push(transient(&script));
+            let bare = package.machine_objects()?;
+            bare.iter().try_for_each(|(_, fragment)| short(fragment))?;
+            package.files = settings.authorities();
+            package.plan(format)
+        }
+        _ => {
+            let mut config = json!({"bootcmd": [transient(&script)]});
+            short(&cloud_config(&config)?)?;
+            let file = |file: HostFile| json!({"path": file.path, "content": file.content.text()});
+            let files: Vec<Value> = settings.authorities().into_iter().map(file).collect();
+            if !files.is_empty() {
+                config["write_files"] = json!(files);
+            }
+            let mut plan = Plan::default();
+            plan.add("cloud-init.yaml", 0o644, cloud_config(&config)?);
+            Ok(plan)
+        }
     }
-    let text = format!("#cloud-config\n{}", yaml::documents(&[config])?);
-    if text.len() > MAX_SNIPPET {
-        return Err(RenderError::Snippet { bytes: text.len() });
+}
+
+/// A unit that lives until the next boot, made by a command that always succeeds.
+fn transient(script: &str) -> String {
+    format!(
+        "systemd-run --no-block -u {NAME} -p DefaultDependencies=no -p Restart=always -p RestartSec=5 -p Nice=10 \
+         -p StateDirectory=landfall sh -ec '{script}'||:"
+    )
+}
+
+fn cloud_config(config: &Value) -> Result<String, RenderError> {
+    Ok(format!("#cloud-config\n{}", yaml::documents(std::slice::from_ref(config))?))
+}
+
+/// What is a machine's own to trust comes on top of this.
+fn short(snippet: &str) -> Result<(), RenderError> {
+    if snippet.len() > MAX_SNIPPET { Err(RenderError::Snippet { bytes: snippet.len() }) } else { Ok(()) }
+}
+
+/// One unit. Ignition is often fetched by a shorter one, and so has no limit but what fits into it is short as well.
+fn ignition(settings: &Settings, script: &str) -> Plan {
+    let unit = format!(
+        "[Unit]\nDefaultDependencies=no\nAfter=local-fs.target\n[Service]\nExecStart=/bin/sh -ec '{}'\n\
+         Restart=always\nRestartSec=5\nNice=10\nStateDirectory=landfall\n[Install]\nWantedBy=sysinit.target\n",
+        script.replace('%', "%%")
+    );
+    let mut config = json!({
+        "ignition": {"version": package::IGNITION},
+        "systemd": {"units": [{"name": UNIT, "enabled": true, "contents": unit}]},
+    });
+    let files: Vec<Value> = settings.authorities().iter().map(package::ignition_file).collect();
+    if !files.is_empty() {
+        config["storage"] = json!({"files": files});
     }
     let mut plan = Plan::default();
-    plan.add("cloud-init.yaml", 0o644, text);
-    Ok(plan)
+    plan.add(format!("{NAME}.ign"), 0o644, format!("{config}\n"));
+    plan
 }
 
 fn daemon_set(settings: &Settings) -> Vec<(&'static str, Value)> {
@@ -277,33 +318,13 @@ impl Settings {
         }
         let options = format!("LANDFALL_AGENT_OPTIONS={}\n", words.join(" "));
         let mut files = vec![HostFile::open(ENVIRONMENT, options)];
-        let authorities = self.carriers.authorities().into_iter();
-        files.extend(authorities.map(|(name, text)| HostFile::open(format!("{FOLDER}/{name}"), text)));
+        files.extend(self.authorities());
         files
     }
 
-    /// kubeadm refuses to join where a static pod is waiting already, unless it is told that this is meant.
-    fn quiet_preflight(&self, package: &mut Package) -> Result<(), RenderError> {
-        let ignored = json!({
-            "# ignorePreflightErrors": "The agent's static pod lies there already.",
-            "ignorePreflightErrors": ["DirAvailable--etc-kubernetes-manifests"],
-        });
-        match self.target {
-            Target::Capi => package.kubeadm = json!({"joinConfiguration": {"nodeRegistration": ignored}}),
-            Target::Kubeadm => {
-                let configuration = json!({
-                    "apiVersion": "kubeadm.k8s.io/v1beta4", "kind": "JoinConfiguration", "nodeRegistration": ignored,
-                });
-                let text = yaml::documents(&[configuration])?;
-                package.files.push(HostFile {
-                    path: "/etc/landfall/kubeadm-join-configuration.yaml".to_owned(),
-                    mode: 0o644,
-                    content: Content::Open(text),
-                });
-            }
-            Target::Openshift | Target::K3s => {}
-        }
-        Ok(())
+    fn authorities(&self) -> Vec<HostFile> {
+        let authorities = self.carriers.authorities().into_iter();
+        authorities.map(|(name, text)| HostFile::open(format!("{FOLDER}/{name}"), text)).collect()
     }
 }
 

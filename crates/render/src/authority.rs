@@ -1,7 +1,7 @@
 //! One bootstrap authority, and certificates that are each good for one thing.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use landfall_model::Secret;
 use landfall_pki::{Authority, KeyedCertificate, Leaf, Purpose};
@@ -12,6 +12,8 @@ use crate::{Plan, RenderError, names};
 const AUTHORITY_OUTLIVES_DAYS: u32 = 23;
 /// A bootstrap takes hours; whoever needs a year means another kind of certificate.
 const MAX_DAYS: u32 = 365;
+/// As long as X.509 lets a common name be.
+const MAX_PERSON: usize = 64;
 
 /// What the tunnel's two ends prove themselves with.
 #[expect(missing_debug_implementations, reason = "holds private keys")]
@@ -21,11 +23,28 @@ pub struct Credentials {
     pub agent: KeyedCertificate,
 }
 
+/// Somebody or something that proves itself by a certificate of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    role: Role,
+    name: String,
+    /// Further names and addresses an agent is reached at.
+    hosts: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// A node's agent, to those who ask it.
+    Agent,
+    /// A node, to hubs, neighbours and NATS.
+    Node,
+    Operator,
+    Viewer,
+}
+
 /// The authority in `folder` (`ca.crt`, `ca.key`), or a new one.
 pub fn authority(folder: Option<&Path>, days: u32) -> Result<Authority, RenderError> {
-    if !(1..=MAX_DAYS).contains(&days) {
-        return Err(RenderError::Days { days });
-    }
+    check_days(days)?;
     let Some(folder) = folder else {
         return Ok(Authority::new("landfall-bootstrap", days + AUTHORITY_OUTLIVES_DAYS)?);
     };
@@ -33,7 +52,10 @@ pub fn authority(folder: Option<&Path>, days: u32) -> Result<Authority, RenderEr
         let path = folder.join(name);
         fs::read_to_string(&path).map_err(|source| RenderError::Read { path, source })
     };
-    let authority = Authority::from_pem(&read("ca.crt")?, Secret::new(read("ca.key")?))?;
+    let certificates = read("ca.crt")?;
+    let (own, others) = first(&certificates);
+    // Those it stands beside are trusted as long as they live.
+    let authority = Authority::from_pem(own, Secret::new(read("ca.key")?))?.beside(others)?;
     if authority.has_expired()? {
         return Err(RenderError::Expired { folder: folder.to_owned() });
     }
@@ -43,6 +65,10 @@ pub fn authority(folder: Option<&Path>, days: u32) -> Result<Authority, RenderEr
         return Err(RenderError::Outlives { folder: folder.to_owned(), left, days });
     }
     Ok(authority)
+}
+
+pub(crate) fn check_days(days: u32) -> Result<(), RenderError> {
+    if (1..=MAX_DAYS).contains(&days) { Ok(()) } else { Err(RenderError::Days { days }) }
 }
 
 /// A server's certificate for these names, and an agent's.
@@ -57,18 +83,113 @@ pub fn credentials(authority: &Authority, hosts: &[String], days: u32) -> Result
     })
 }
 
+/// Certificates of these, each with the place of its file, without an end.
+pub fn leaves(
+    authority: &Authority,
+    identities: &[Identity],
+    days: u32,
+) -> Result<Vec<(PathBuf, KeyedCertificate)>, RenderError> {
+    let issue = |identity: &Identity| Ok((identity.place(), authority.issue(&identity.leaf(days))?));
+    identities.iter().map(issue).collect()
+}
+
 /// The authority and its certificates as files. An authority that was given stays where it is.
-pub fn pki(authority: &Authority, credentials: &Credentials, new: bool) -> Plan {
+pub fn pki(
+    authority: &Authority,
+    tunnel: Option<&Credentials>,
+    leaves: &[(PathBuf, KeyedCertificate)],
+    new: bool,
+) -> Plan {
     let mut plan = Plan::default();
     plan.add("ca.crt", 0o644, authority.certificate());
     if new {
         plan.add_secret("ca.key", authority.key().expose().clone());
     }
-    for (name, pair) in [("tunnel-server", &credentials.server), ("tunnel-agent", &credentials.agent)] {
-        plan.add(format!("{name}.crt"), 0o644, pair.certificate.clone());
-        plan.add_secret(format!("{name}.key"), pair.key.expose().clone());
+    let tunnel = tunnel.into_iter().flat_map(|tunnel| {
+        [("tunnel-server", &tunnel.server), ("tunnel-agent", &tunnel.agent)]
+            .map(|(name, pair)| (Path::new(name), pair))
+    });
+    for (place, pair) in tunnel.chain(leaves.iter().map(|(place, pair)| (place.as_path(), pair))) {
+        plan.add(place.with_added_extension("crt"), 0o644, pair.certificate.clone());
+        plan.add_secret(place.with_added_extension("key"), pair.key.expose().clone());
     }
     plan
+}
+
+/// The first certificate of a PEM file, and those behind it.
+fn first(certificates: &str) -> (&str, &str) {
+    const END: &str = "-----END CERTIFICATE-----";
+    let Some((own, others)) = certificates.split_once(END) else { return (certificates, "") };
+    // With the end of its line.
+    let line = usize::from(others.starts_with('\n'));
+    certificates.split_at(own.len() + END.len() + line)
+}
+
+// === impl Identity ===
+
+impl Identity {
+    /// `agent=NAME[,HOST…]`, `node=NAME`, `operator=NAME` or `viewer=NAME`.
+    pub fn parse(text: &str) -> Result<Self, RenderError> {
+        let invalid = || RenderError::Leaf { text: text.to_owned() };
+        let (role, names) = text.split_once('=').ok_or_else(invalid)?;
+        let mut names = names.split(',').map(str::to_owned);
+        let name = names.next().ok_or_else(invalid)?;
+        let hosts: Vec<String> = names.collect();
+        let role = match role {
+            "agent" => Role::Agent,
+            "node" => Role::Node,
+            "operator" => Role::Operator,
+            "viewer" => Role::Viewer,
+            _ => return Err(invalid()),
+        };
+        let good = match role {
+            Role::Agent => {
+                names::host(&name)?;
+                hosts.iter().try_for_each(|host| names::host(host))?;
+                true
+            }
+            Role::Node => {
+                names::node(&name, "")?;
+                hosts.is_empty()
+            }
+            Role::Operator | Role::Viewer => is_person(&name) && hosts.is_empty(),
+        };
+        if good { Ok(Self { role, name, hosts }) } else { Err(invalid()) }
+    }
+
+    /// As those it is shown to expect it.
+    fn leaf(&self, days: u32) -> Leaf {
+        let leaf = match self.role {
+            Role::Agent => {
+                let hosts = std::iter::once(&self.name).chain(&self.hosts).cloned();
+                Leaf::new(&self.name, Purpose::Serve).names(hosts)
+            }
+            Role::Node => {
+                Leaf::new(format!("system:node:{}", self.name), Purpose::Call).organization("system:nodes")
+            }
+            Role::Operator => Leaf::new(&self.name, Purpose::Call).organization("landfall:operators"),
+            Role::Viewer => Leaf::new(&self.name, Purpose::Call).organization("landfall:viewers"),
+        };
+        leaf.days(days)
+    }
+
+    /// A folder for each name, with the file names that machines have them by.
+    fn place(&self) -> PathBuf {
+        let role = match self.role {
+            Role::Agent => "agent",
+            Role::Node => "node",
+            Role::Operator => "operator",
+            Role::Viewer => "viewer",
+        };
+        Path::new(&self.name).join(role)
+    }
+}
+
+/// A name for a person or a program, that is also one of a folder.
+fn is_person(name: &str) -> bool {
+    (1..=MAX_PERSON).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "-._@".contains(c))
 }
 
 #[cfg(test)]
@@ -81,10 +202,12 @@ mod tests {
         let first = authority(None, 7).unwrap();
         let names = ["10.0.0.1".to_owned()];
         let made = credentials(&first, &names, 7).unwrap();
-        pki(&first, &made, true).write(folder.path(), false).unwrap();
+        pki(&first, Some(&made), &[], true).write(folder.path(), false).unwrap();
         let second = authority(Some(folder.path()), 7).unwrap();
         assert_eq!(first.certificate(), second.certificate());
-        assert!(pki(&second, &made, false).files.iter().all(|file| file.path != Path::new("ca.key")));
+        assert!(
+            pki(&second, Some(&made), &[], false).files.iter().all(|file| file.path != Path::new("ca.key"))
+        );
 
         let expired = Authority::new("old", 0).unwrap();
         fs::write(folder.path().join("ca.crt"), expired.certificate()).unwrap();
@@ -108,5 +231,48 @@ mod tests {
         assert!(matches!(authority(None, 0), Err(RenderError::Days { days: 0 })));
         assert!(matches!(authority(None, 4000), Err(RenderError::Days { .. })));
         assert!(matches!(authority(Some(Path::new("/nowhere")), 7), Err(RenderError::Read { .. })));
+    }
+
+    #[test]
+    fn what_is_no_identity_is_refused() {
+        for good in ["agent=n1", "agent=10.0.0.4,n1.corp", "node=n1.corp", "operator=ann@corp", "viewer=hub"]
+        {
+            assert!(Identity::parse(good).is_ok(), "{good}");
+        }
+        for bad in [
+            "agent",
+            "agent=",
+            "agent=n1,",
+            "agent=../n1",
+            "node=n1,n2",
+            "node=N1",
+            "operator=",
+            "operator=../a",
+            "operator=.a",
+            "viewer=a b",
+            "master=a",
+            "=a",
+        ] {
+            assert!(Identity::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_name_has_all_its_certificates_in_one_folder() {
+        let authority = authority(None, 7).unwrap();
+        let identities =
+            ["agent=n1,n1.corp", "node=n1", "viewer=hub"].map(|text| Identity::parse(text).unwrap());
+        let made = leaves(&authority, &identities, 7).unwrap();
+        let plan = pki(&authority, None, &made, true);
+        let paths: Vec<_> = plan.files.iter().map(|file| file.path.to_str().unwrap()).collect();
+        let of = [
+            "n1/agent.crt",
+            "n1/agent.key",
+            "n1/node.crt",
+            "n1/node.key",
+            "hub/viewer.crt",
+            "hub/viewer.key",
+        ];
+        assert_eq!(paths, [&["ca.crt", "ca.key"][..], &of].concat());
     }
 }

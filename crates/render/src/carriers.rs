@@ -18,6 +18,7 @@ pub struct Carriers {
     pub events: Option<Events>,
     pub nats: Option<Nats>,
     pub neighbour: Option<Neighbour>,
+    pub bootstrap_report: Option<BootstrapReport>,
     /// A device, such as `/dev/ttyS0`.
     pub console: Option<String>,
     pub serve: Option<Serve>,
@@ -60,10 +61,19 @@ pub struct Nats {
     pub certificate: bool,
 }
 
-/// Another node's agent; each machine has a certificate of its own in `node.crt` and `node.key`.
+/// Agents of other nodes; each machine has a certificate of its own in `node.crt` and `node.key`.
 #[derive(Clone, Debug)]
 pub struct Neighbour {
-    pub place: String,
+    pub places: Vec<String>,
+    pub authority: String,
+}
+
+/// One object of the management cluster; each machine has the token for it in `bootstrap-report.token`.
+#[derive(Clone, Debug)]
+pub struct BootstrapReport {
+    /// `NAMESPACE/NAME`.
+    pub object: String,
+    pub server: String,
     pub authority: String,
 }
 
@@ -100,7 +110,13 @@ impl Carriers {
             nats.subject.as_deref().map_or(Ok(()), names::subject)?;
         }
         if let Some(neighbour) = &self.neighbour {
-            names::host_and_port(&neighbour.place)?;
+            neighbour.places.iter().try_for_each(|place| names::host_and_port(place))?;
+        }
+        if let Some(BootstrapReport { object, server, .. }) = &self.bootstrap_report {
+            names::secure_url(server)?;
+            if !object.split_once('/').is_some_and(|(namespace, name)| names::object(namespace, name)) {
+                return Err(RenderError::Report { object: object.clone() });
+            }
         }
         if let Some(device) = &self.console
             && !(names::path(device) && device.starts_with("/dev/"))
@@ -148,10 +164,18 @@ impl Carriers {
             words.say_if(nats.certificate, "--nats-key", machine("node.key"));
         }
         if let Some(neighbour) = &self.neighbour {
-            words.say("--neighbour", neighbour.place.clone());
+            for place in &neighbour.places {
+                words.say("--neighbour", place.clone());
+            }
             words.say("--neighbour-ca", authority("neighbour-ca.crt"));
             words.say("--neighbour-cert", machine("node.crt"));
             words.say("--neighbour-key", machine("node.key"));
+        }
+        if let Some(report) = &self.bootstrap_report {
+            words.say("--bootstrap-report", report.object.clone());
+            words.say("--bootstrap-report-server", report.server.clone());
+            words.say("--bootstrap-report-ca", authority("bootstrap-report-ca.crt"));
+            words.say("--bootstrap-report-token", machine("bootstrap-report.token"));
         }
         if let Some(device) = &self.console {
             words.say("--console", format!("{}{device}", sight.machine));
@@ -173,6 +197,7 @@ impl Carriers {
             ("events-ca.crt", self.events.as_ref().and_then(|events| events.authority.as_ref())),
             ("nats-ca.crt", self.nats.as_ref().and_then(|nats| nats.authority.as_ref())),
             ("neighbour-ca.crt", self.neighbour.as_ref().map(|neighbour| &neighbour.authority)),
+            ("bootstrap-report-ca.crt", self.bootstrap_report.as_ref().map(|report| &report.authority)),
             ("serve-client-ca.crt", self.serve.as_ref().map(|serve| &serve.client_authority)),
         ]
         .into_iter()

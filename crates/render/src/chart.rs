@@ -5,28 +5,32 @@
 use serde_json::{Map, Value, json};
 
 use crate::package::HostFile;
-use crate::{RenderError, yaml};
+use crate::{RenderError, names, yaml};
 
 /// Marks that are given to roles in place of what their objects are made with.
 pub const NAMESPACE: &str = "landfall-value-namespace";
 pub const IMAGE: &str = "landfall-value-image";
 pub(crate) const STORAGE: &str = "landfall-value-storage";
-/// Marks that are put into workloads here.
+pub(crate) const GATHERERS: &str = "landfall-value-gatherers";
+/// Marks that are put into workloads and accounts here.
 const REPLICAS: &str = "landfall-value-replicas";
 const NODE_SELECTOR: &str = "landfall-value-node-selector";
 const TOLERATIONS: &str = "landfall-value-tolerations";
 const RESOURCES: &str = "landfall-value-resources";
+const PULL_SECRETS: &str = "landfall-value-pull-secrets";
 const ARGUMENTS: &str = "landfall-value-extra-arguments";
 
 /// What Helm puts in the place of a mark. Text is plain by the schema; JSON is YAML on one line.
-const EXPRESSIONS: [(&str, &str); 7] = [
+const EXPRESSIONS: [(&str, &str); 9] = [
     (NAMESPACE, "{{ .Values.namespace }}"),
     (IMAGE, "{{ .Values.image }}"),
     (STORAGE, "{{ .Values.storage }}"),
+    (GATHERERS, "{{ toJson .Values.gatherers }}"),
     (REPLICAS, "{{ .Values.replicas }}"),
     (NODE_SELECTOR, "{{ toJson .Values.nodeSelector }}"),
     (TOLERATIONS, "{{ toJson .Values.tolerations }}"),
     (RESOURCES, "{{ toJson .Values.resources }}"),
+    (PULL_SECRETS, "{{ toJson .Values.imagePullSecrets }}"),
 ];
 
 /// Names of namespaces and images that YAML reads as nothing but text.
@@ -40,6 +44,8 @@ pub(crate) struct Values {
     pub(crate) namespace: Option<String>,
     pub(crate) image: Option<String>,
     pub(crate) storage: Option<&'static str>,
+    /// A group.
+    pub(crate) gatherers: Option<String>,
 }
 
 /// All files of the chart.
@@ -60,6 +66,13 @@ pub(crate) fn files(
         let kind = object["kind"].as_str().unwrap_or_default().to_owned();
         if ["DaemonSet", "Deployment", "StatefulSet"].contains(&kind.as_str()) {
             settings.take_from(&kind, &mut object);
+        }
+        // Of the account, so that it holds for pods that a controller makes as well.
+        if kind == "ServiceAccount" {
+            object["imagePullSecrets"] = json!(PULL_SECRETS);
+            let name =
+                json!({"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}});
+            settings.add("imagePullSecrets", json!([]), json!({"type": "array", "items": name}));
         }
         let mut text = template(&yaml::documents(&[object])?);
         if kind == "Namespace" {
@@ -129,6 +142,10 @@ impl Settings {
         }
         if let Some(storage) = values.storage {
             settings.add("storage", json!(storage), text("^[0-9]+(Mi|Gi|Ti)$"));
+        }
+        if let Some(group) = values.gatherers {
+            let one = json!({"type": "string", "minLength": 1, "not": {"enum": [names::EVERYBODY]}});
+            settings.add("gatherers", json!(group), one);
         }
         settings
     }

@@ -34,12 +34,13 @@ impl Download {
         )
     }
 
-    /// A line of shell that is done when the program is there, and fails when it is not what it must be.
+    /// A line of shell that is done when the program is there, and fails when it is not what it must be. A server that says
+    /// nothing for half a minute, or trickles for ten, has failed: on machines of Cluster API the join waits for this line.
     pub(crate) fn command(&self) -> String {
         let (url, sha256) = (names::shell_word(&self.url), &self.sha256);
         format!(
             "p={PROGRAM}; c(){{ echo {sha256} $1|sha256sum -c --status; }}; \
-             c $p||{{ curl -fgsSLo $p.new {url}&&c $p.new&&chmod 755 $p.new&&mv $p.new $p; }}"
+             c $p||{{ curl -fgsSLm600 -y30 -Y999 --connect-timeout 9 -o $p.new {url}&&c $p.new&&chmod 755 $p.new&&mv $p.new $p; }}"
         )
     }
 }

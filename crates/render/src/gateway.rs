@@ -7,7 +7,7 @@ use landfall_model::Secret;
 use serde_json::json;
 
 use crate::package::{HostFile, Machines, Package, Unit};
-use crate::{Download, Format, Plan, RenderError, Target, names, objects};
+use crate::{Download, Format, Plan, RenderError, Target, chart, names, objects};
 
 const UNIT: &str = "landfall-gateway.service";
 const SHIPPED: &str = include_str!("../../../dist/landfall-gateway.service");
@@ -18,8 +18,6 @@ const GUARD: &str = "/etc/landfall/gateway-guard.nft";
 /// A table of its own; the gateway's own one comes and goes with its redirection.
 const GUARD_TABLE: &str = "landfall_gateway_guard";
 const TOKEN: &str = "/etc/landfall/gather-token";
-/// Those whom nobody knows. The gateway answers none of them, whatever rights they are given.
-const EVERYBODY: &str = "system:unauthenticated";
 const ROLE: &str = "landfall-bootstrap-gatherer";
 
 #[expect(missing_debug_implementations, reason = "holds a token")]
@@ -61,6 +59,11 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
         }),
     ));
     if let Some(group) = &settings.gatherers {
+        let mut name = group.as_str();
+        if format == Format::Helm {
+            name = chart::GATHERERS;
+            package.values = chart::Values { gatherers: Some(group.clone()), ..chart::Values::default() };
+        }
         package.objects.push((
             "cluster-role-binding",
             json!({
@@ -68,7 +71,7 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
                 "kind": "ClusterRoleBinding",
                 "metadata": {"name": ROLE, "labels": objects::labels(ROLE)},
                 "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ROLE},
-                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}],
+                "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name}],
             }),
         ));
     }
@@ -155,7 +158,7 @@ impl Settings {
         }
         if let Some(group) = &self.gatherers {
             let named = !group.trim().is_empty() && !group.chars().any(char::is_control);
-            if !named || group == EVERYBODY {
+            if !named || group == names::EVERYBODY {
                 return Err(RenderError::Group { group: group.clone() });
             }
         }

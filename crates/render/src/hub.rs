@@ -1,4 +1,4 @@
-//! The hub: one process with its state beside it, as a unit or in a cluster.
+//! The hub, as a unit or in a cluster: one process with its state beside it, or several on stores they share.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,10 +6,9 @@ use landfall_model::Secret;
 use landfall_pki::{Authority, KeyedCertificate, Leaf, Purpose};
 use serde_json::{Value, json};
 
-use crate::objects::NOBODY;
 use crate::package::{HostFile, Package, Unit};
 use crate::tunnel::RunAs;
-use crate::{Download, Format, Plan, RenderError, Target, chart, names, objects};
+use crate::{Download, Format, Plan, RenderError, Stores, Target, chart, names, objects};
 
 const NAME: &str = "landfall-hub";
 const UNIT: &str = "landfall-hub.service";
@@ -21,6 +20,12 @@ const STATE: &str = "/var/lib/landfall";
 /// Room for what the fleet sends.
 const STORAGE: &str = "20Gi";
 const FILES: [&str; 3] = ["tls.crt", "tls.key", "token.key"];
+/// The Secret that holds what the stores' addresses name, and where pods find it. It is made by whoever knows its content.
+const STORES: &str = "landfall-hub-stores";
+const STORES_FOLDER: &str = "/etc/landfall/stores";
+/// Where a unit finds it.
+const CREDENTIALS: &str = "${CREDENTIALS_DIRECTORY}";
+const MAX_REPLICAS: u32 = 50;
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -33,6 +38,10 @@ pub struct Settings {
     pub image: Option<String>,
     /// For a unit.
     pub download: Option<Download>,
+    /// What hubs share; without it one keeps everything beside itself.
+    pub stores: Option<Stores>,
+    /// Pods, with stores they share.
+    pub replicas: u32,
 }
 
 /// What the hub proves itself with, and what it knows callers by.
@@ -80,7 +89,7 @@ pub fn plan(settings: &Settings, credentials: &Credentials, format: Format) -> R
                 HostFile::secret(format!("{FOLDER}/tls.key"), credentials.serving.key.expose().clone()),
                 HostFile::secret(format!("{FOLDER}/token.key"), credentials.token_key.expose().clone()),
             ];
-            package.units.push(Unit { name: UNIT, text: unit() });
+            package.units.push(Unit { name: UNIT, text: unit(settings) });
             package.download.clone_from(&settings.download);
         }
         RunAs::Pod if format == Format::Helm => {
@@ -88,7 +97,8 @@ pub fn plan(settings: &Settings, credentials: &Credentials, format: Format) -> R
             let marked = Settings { namespace, image, ..settings.clone() };
             package.objects = objects(&marked, credentials, chart::STORAGE);
             let (namespace, image) = (Some(settings.namespace.clone()), settings.image.clone());
-            package.values = chart::Values { namespace, image, storage: Some(STORAGE) };
+            let storage = settings.stores.is_none().then_some(STORAGE);
+            package.values = chart::Values { namespace, image, storage, ..chart::Values::default() };
         }
         RunAs::Pod => package.objects = objects(settings, credentials, STORAGE),
     }
@@ -100,13 +110,20 @@ pub fn plan(settings: &Settings, credentials: &Credentials, format: Format) -> R
 
 /// The shipped unit, with more than loopback to listen on. The hub's user changes with each start, so the files come to it
 /// as credentials.
-fn unit() -> String {
-    let loads: String = FILES.map(|name| format!("LoadCredential={name}:{FOLDER}/{name}\n")).concat();
-    let start = format!(
+fn unit(settings: &Settings) -> String {
+    let own = FILES.map(|name| (name.to_owned(), format!("{FOLDER}/{name}")));
+    let stores = settings.stores.as_ref().map(|stores| stores.placed(CREDENTIALS));
+    let files = own.iter().chain(stores.iter().flat_map(|stores| &stores.files));
+    let loads: String = files.map(|(name, path)| format!("LoadCredential={name}:{path}\n")).collect();
+    let mut start = format!(
         "{loads}ExecStart=/usr/local/bin/landfall hub --listen [::]:{PORT} \\\n  \
-         --tls-cert ${{CREDENTIALS_DIRECTORY}}/tls.crt --tls-key ${{CREDENTIALS_DIRECTORY}}/tls.key \\\n  \
-         --token-key ${{CREDENTIALS_DIRECTORY}}/token.key"
+         --tls-cert {CREDENTIALS}/tls.crt --tls-key {CREDENTIALS}/tls.key \\\n  \
+         --token-key {CREDENTIALS}/token.key"
     );
+    if let Some(stores) = stores {
+        let [reports, bundles] = [stores.reports, stores.bundles].map(|url| url.replace('%', "%%"));
+        start += &format!(" \\\n  --store {reports} \\\n  --objects {bundles}");
+    }
     let comment =
         "# Without arguments it listens on 127.0.0.1:8700. For more, a drop-in with another ExecStart.\n";
     SHIPPED.replace(comment, "").replace(SHIPPED_START, &start)
@@ -116,19 +133,7 @@ fn objects(settings: &Settings, credentials: &Credentials, storage: &str) -> Vec
     let namespace = settings.namespace.as_str();
     let metadata = || objects::metadata(NAME, namespace);
     let selector = json!({"app.kubernetes.io/name": NAME});
-    let user = match settings.target {
-        Target::Openshift => json!({
-            "# runAsNonRoot": objects::CHOSEN_USER,
-            "runAsNonRoot": true,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        }),
-        _ => json!({
-            "runAsNonRoot": true, "runAsUser": NOBODY, "runAsGroup": NOBODY, "fsGroup": NOBODY,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        }),
-    };
-    let probe = |path: &str| json!({"httpGet": {"path": path, "port": "https", "scheme": "HTTPS"}, "periodSeconds": 10, "timeoutSeconds": 5});
-    vec![
+    let mut all = vec![
         (
             "namespace",
             json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": {
@@ -154,69 +159,111 @@ fn objects(settings: &Settings, credentials: &Credentials, storage: &str) -> Vec
                 "spec": {"selector": selector, "ports": [{"name": "https", "port": PORT, "targetPort": "https"}]},
             }),
         ),
-        (
-            "stateful-set",
-            json!({
-                "apiVersion": "apps/v1",
-                "kind": "StatefulSet",
-                "metadata": metadata(),
-                "spec": {
-                    "serviceName": NAME,
-                    "# replicas": "One writer: its store is a file.",
-                    "replicas": 1,
-                    "selector": {"matchLabels": selector},
-                    "template": {
-                        "metadata": {"labels": objects::labels(NAME)},
-                        "spec": {
-                            "serviceAccountName": NAME,
-                            "automountServiceAccountToken": false,
-                            "terminationGracePeriodSeconds": 30,
-                            "securityContext": user,
-                            "containers": [{
-                                "name": "hub",
-                                "image": settings.image,
-                                "imagePullPolicy": "IfNotPresent",
-                                "command": ["/landfall"],
-                                "args": [
-                                    "hub",
-                                    format!("--listen=0.0.0.0:{PORT}"),
-                                    format!("--store=sqlite:{STATE}/hub.db"),
-                                    format!("--objects=file:{STATE}/bundles"),
-                                    format!("--tls-cert={FOLDER}/tls.crt"),
-                                    format!("--tls-key={FOLDER}/tls.key"),
-                                    format!("--token-key={FOLDER}/token.key"),
-                                ],
-                                "ports": [{"name": "https", "containerPort": PORT}],
-                                "livenessProbe": probe("/livez"),
-                                "readinessProbe": probe("/readyz"),
-                                "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
-                                "securityContext": {
-                                    "allowPrivilegeEscalation": false,
-                                    "readOnlyRootFilesystem": true,
-                                    "capabilities": {"drop": ["ALL"]},
-                                },
-                                "volumeMounts": [
-                                    {"name": "keys", "mountPath": FOLDER, "readOnly": true},
-                                    {"name": "state", "mountPath": STATE},
-                                    {"name": "tmp", "mountPath": "/tmp"},
-                                ],
-                            }],
-                            "volumes": [
-                                {"name": "keys", "secret": {
-                                    "secretName": NAME, "# defaultMode": objects::READ_BY_GROUP, "defaultMode": 0o440,
-                                }},
-                                {"name": "tmp", "emptyDir": {}},
-                            ],
-                        },
-                    },
-                    "volumeClaimTemplates": [{
-                        "metadata": {"name": "state"},
-                        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}},
-                    }],
-                },
-            }),
-        ),
-    ]
+    ];
+    let template = json!({"metadata": {"labels": objects::labels(NAME)}, "spec": pod(settings)});
+    if settings.stores.is_none() {
+        let stateful_set = json!({
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": metadata(),
+            "spec": {
+                "serviceName": NAME,
+                "# replicas": "One writer: its store is a file.",
+                "replicas": 1,
+                "selector": {"matchLabels": selector},
+                "template": template,
+                "volumeClaimTemplates": [{
+                    "metadata": {"name": "state"},
+                    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}},
+                }],
+            },
+        });
+        all.push(("stateful-set", stateful_set));
+        return all;
+    }
+    let deployment = json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(),
+        "spec": {
+            "# replicas": "As many as you like: they keep nothing of their own.",
+            "replicas": settings.replicas,
+            "selector": {"matchLabels": selector},
+            "template": template,
+        },
+    });
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata(),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector}},
+    });
+    all.extend([("disruption-budget", budget), ("deployment", deployment)]);
+    all
+}
+
+fn pod(settings: &Settings) -> Value {
+    let user = objects::unprivileged(settings.target);
+    let probe = |path: &str| json!({"httpGet": {"path": path, "port": "https", "scheme": "HTTPS"}, "periodSeconds": 10, "timeoutSeconds": 5});
+    let read_by_group = |secret: &str| json!({"secretName": secret, "# defaultMode": objects::READ_BY_GROUP, "defaultMode": 0o440});
+    let mut mounts = vec![json!({"name": "keys", "mountPath": FOLDER, "readOnly": true})];
+    let mut volumes = vec![json!({"name": "keys", "secret": read_by_group(NAME)})];
+    let (reports, bundles) = match &settings.stores {
+        None => {
+            mounts.push(json!({"name": "state", "mountPath": STATE}));
+            (format!("sqlite:{STATE}/hub.db"), format!("file:{STATE}/bundles"))
+        }
+        Some(stores) => {
+            let placed = stores.placed(STORES_FOLDER);
+            if !placed.files.is_empty() {
+                mounts.push(json!({"name": "stores", "mountPath": STORES_FOLDER, "readOnly": true}));
+                volumes.push(json!({"name": "stores", "secret": read_by_group(STORES)}));
+            }
+            (placed.reports, placed.bundles)
+        }
+    };
+    mounts.push(json!({"name": "tmp", "mountPath": "/tmp"}));
+    volumes.push(json!({"name": "tmp", "emptyDir": {}}));
+    let mut spec = json!({
+        "serviceAccountName": NAME,
+        "automountServiceAccountToken": false,
+        "terminationGracePeriodSeconds": 30,
+        "securityContext": user,
+        "containers": [{
+            "name": "hub",
+            "image": settings.image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["/landfall"],
+            "args": [
+                "hub",
+                format!("--listen=0.0.0.0:{PORT}"),
+                format!("--store={reports}"),
+                format!("--objects={bundles}"),
+                format!("--tls-cert={FOLDER}/tls.crt"),
+                format!("--tls-key={FOLDER}/tls.key"),
+                format!("--token-key={FOLDER}/token.key"),
+            ],
+            "ports": [{"name": "https", "containerPort": PORT}],
+            "livenessProbe": probe("/livez"),
+            "readinessProbe": probe("/readyz"),
+            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "1Gi"}},
+            "securityContext": {
+                "allowPrivilegeEscalation": false,
+                "readOnlyRootFilesystem": true,
+                "capabilities": {"drop": ["ALL"]},
+            },
+            "volumeMounts": mounts,
+        }],
+        "volumes": volumes,
+    });
+    if settings.stores.is_some() {
+        spec["affinity"] = json!({"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{
+            "weight": 100,
+            "podAffinityTerm": {
+                "labelSelector": {"matchLabels": {"app.kubernetes.io/name": NAME}},
+                "topologyKey": "kubernetes.io/hostname",
+            },
+        }]}});
+    }
+    spec
 }
 
 // === impl Settings ===
@@ -229,6 +276,14 @@ impl Settings {
             return Err(RenderError::HubOfCapi);
         }
         self.names.iter().try_for_each(|name| names::host(name))?;
+        self.stores.as_ref().map_or(Ok(()), Stores::check)?;
+        let replicas = self.replicas;
+        if replicas == 0
+            || replicas > MAX_REPLICAS
+            || replicas > 1 && (self.stores.is_none() || self.run_as == RunAs::Unit)
+        {
+            return Err(RenderError::Replicas { replicas });
+        }
         self.download.as_ref().map_or(Ok(()), Download::check)?;
         match (&self.image, self.run_as) {
             (Some(image), _) => names::image(image),
@@ -240,9 +295,21 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn the_shipped_unit_is_known() {
-        let unit = super::unit();
+        let settings = Settings {
+            target: Target::Kubeadm,
+            run_as: RunAs::Unit,
+            names: Vec::new(),
+            namespace: String::new(),
+            image: None,
+            download: None,
+            stores: None,
+            replicas: 1,
+        };
+        let unit = unit(&settings);
         assert!(
             unit.contains("\nExecStart=/usr/local/bin/landfall hub --listen") && !unit.contains("/usr/bin/")
         );

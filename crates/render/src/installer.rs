@@ -1,50 +1,100 @@
 //! The tunnel as a part of the OpenShift installer's bootstrap: what makes its bootkube know of the tunnel, and the service
 //! that takes it away, both with records as the installer's own services keep them.
 
-use crate::Completion;
 use crate::package::HostFile;
 use crate::teardown::{SERVICE, steps};
 use crate::tunnel::Settings;
+use crate::{Completion, own_address};
 
 /// Where the settings for the API server's renderer lie on the host.
 pub(crate) const OVERRIDE: &str = "/opt/openshift/landfall-tunnel-config-override.yaml";
+/// Where cluster-bootstrap looks for what it applies.
+pub(crate) const MANIFESTS: &str = "/opt/openshift/manifests";
+/// Where a host that finds its own address makes its files.
+pub(crate) const HOME: &str = "/opt/openshift/landfall-tunnel";
 const PRE_COMMAND: &str = "/usr/local/bin/landfall-tunnel-egress.sh";
+const BOOTKUBE: &str = "/usr/local/bin/bootkube.sh";
+const DROP_INS: &str = "/etc/systemd/system/bootkube.service.d";
 
 /// The installer's library of records, and how its scripts begin.
-const BEGIN: &str = "#!/usr/bin/env bash\nset -euo pipefail\n";
-const RECORDS: &str = ". /usr/local/bin/bootstrap-service-record.sh\n";
-
-pub(crate) fn files() -> Vec<HostFile> {
-    vec![
-        HostFile::program(PRE_COMMAND, pre_command()),
-        HostFile::open("/etc/systemd/system/bootkube.service.d/10-landfall-tunnel.conf", drop_in()),
-    ]
-}
+pub(crate) const BEGIN: &str = "#!/usr/bin/env bash\nset -euo pipefail\n";
+pub(crate) const RECORDS: &str = ". /usr/local/bin/bootstrap-service-record.sh\n";
 
 /// bootkube goes on when the flag cannot be set: a bootstrap without a tunnel is better than none.
-fn drop_in() -> String {
-    format!("[Unit]\nWants={SERVICE}\n\n[Service]\nExecStartPre=-{PRE_COMMAND}\n")
-}
-
-/// Adds one flag to the call of the API server's renderer, once.
-fn pre_command() -> String {
-    format!(
+pub(crate) fn files() -> Vec<HostFile> {
+    let script = format!(
         "{BEGIN}# Tells the API server's renderer of the tunnel. May be run again at any time.\n\
          export PRE_COMMAND=landfall-tunnel-egress\n\
          {RECORDS}\
-         script=${{LANDFALL_BOOTKUBE:-/usr/local/bin/bootkube.sh}}\n\
-         flag=--config-override-files=/assets/{}\n\
-         if grep -q -e \"$flag\" \"$script\"; then exit 0; fi\n\
-         sed \"s|/usr/bin/cluster-kube-apiserver-operator render \\\\\\\\\\$|&\\n      $flag \\\\\\\\|\" \"$script\" >\"$script.landfall\"\n\
-         if ! grep -q -e \"$flag\" \"$script.landfall\"; then\n  \
-           rm -f \"$script.landfall\"\n  \
-           echo \"$script calls the renderer in a way that is not known: the API server will not use the tunnel\" >&2\n  \
-           exit 1\n\
-         fi\n\
-         chmod --reference=\"$script\" \"$script.landfall\"\n\
-         mv \"$script.landfall\" \"$script\"\n",
-        OVERRIDE.trim_start_matches("/opt/openshift/"),
+         {}",
+        add_flag()
+    );
+    let drop_in = drop_in(&format!("ExecStartPre=-{PRE_COMMAND}\n"));
+    vec![HostFile::program(PRE_COMMAND, script), drop_in]
+}
+
+/// What bootkube is told of the tunnel.
+pub(crate) fn drop_in(service: &str) -> HostFile {
+    let text = format!("[Unit]\nWants={SERVICE}\n\n[Service]\n{service}");
+    HostFile::open(format!("{DROP_INS}/10-landfall-tunnel.conf"), text)
+}
+
+/// Adds one flag to the call of the API server's renderer, once.
+pub(crate) fn add_flag() -> String {
+    format!(
+        "script=${{LANDFALL_BOOTKUBE:-{BOOTKUBE}}}\n\
+         flag={flag}\n\
+         if ! grep -q -e \"$flag\" \"$script\"; then\n  \
+           sed \"s|/usr/bin/cluster-kube-apiserver-operator render \\\\\\\\\\$|&\\n      $flag \\\\\\\\|\" \"$script\" >\"$script.landfall\"\n  \
+           if ! grep -q -e \"$flag\" \"$script.landfall\"; then\n    \
+             rm -f \"$script.landfall\"\n    \
+             echo \"$script calls the renderer in a way that is not known: the API server will not use the tunnel\" >&2\n    \
+             exit 1\n  \
+           fi\n  \
+           chmod --reference=\"$script\" \"$script.landfall\"\n  \
+           mv \"$script.landfall\" \"$script\"\n\
+         fi\n",
+        flag = flag(),
     )
+}
+
+fn flag() -> String {
+    format!("--config-override-files=/assets/{}", OVERRIDE.trim_start_matches("/opt/openshift/"))
+}
+
+/// What makes bootkube know of the tunnel goes; a bootkube that runs has read its script already.
+pub(crate) fn forget() -> Vec<String> {
+    let flag = flag();
+    vec![
+        format!("if grep -qs -e {flag} {BOOTKUBE}; then"),
+        format!("  sed '\\|{flag}|d' {BOOTKUBE} >{BOOTKUBE}.landfall"),
+        format!("  chmod --reference={BOOTKUBE} {BOOTKUBE}.landfall"),
+        format!("  mv {BOOTKUBE}.landfall {BOOTKUBE}"),
+        "fi".to_owned(),
+        format!("rm -f {}", leftovers().join(" ")),
+    ]
+}
+
+/// Files that only bootkube and its renderer look at.
+pub(crate) fn leftovers() -> [String; 5] {
+    [
+        OVERRIDE.to_owned(),
+        PRE_COMMAND.to_owned(),
+        own_address::SCRIPT.to_owned(),
+        format!("{DROP_INS}/10-landfall-tunnel.conf"),
+        format!("{DROP_INS}/20-landfall-tunnel.conf"),
+    ]
+}
+
+/// The agents' manifests, with their key: where they are applied from, and where bootkube copies them to for the machine
+/// config controller.
+pub(crate) fn manifests() -> [String; 2] {
+    [MANIFESTS, "/etc/mcc/bootstrap"].map(|folder| format!("{folder}/*-landfall-tunnel-*.yaml"))
+}
+
+/// Tells whether bootkube still has the flag.
+pub(crate) fn look() -> String {
+    format!("! grep -qs -e {} {BOOTKUBE} || left=\"$left {BOOTKUBE}\"", flag())
 }
 
 /// The same steps as in the script for people, each a stage with a mark that it is done.

@@ -15,19 +15,22 @@ pub mod in_place;
 mod installer;
 mod names;
 mod objects;
+mod own_address;
 mod package;
 mod plan;
+mod stores;
 mod target;
 mod teardown;
 pub mod tunnel;
 mod yaml;
 
-pub use authority::{Credentials, authority, credentials, pki};
+pub use authority::{Credentials, Identity, authority, credentials, leaves, pki};
 pub use completion::Completion;
 pub use download::Download;
 pub use names::{object_name, secure_url, selector};
 pub use package::Format;
 pub use plan::{Content, File, Plan};
+pub use stores::Stores;
 pub use target::Target;
 pub use teardown::{Step, script, steps};
 
@@ -95,6 +98,8 @@ pub enum RenderError {
     Subject { subject: String },
     #[error("`{place}` is no place of a neighbour")]
     Neighbour { place: String },
+    #[error("`{object}` is no object of the management cluster")]
+    Report { object: String },
     #[error("the agent cannot serve on `{address}`")]
     Port { address: String },
     #[error("`{device}` is no console")]
@@ -113,6 +118,12 @@ pub enum RenderError {
     HubOfCapi,
     #[error("`{group}` is no group whose members could gather")]
     Group { group: String },
+    #[error("an OpenShift bootstrap host alone can find its own address")]
+    OwnAddress,
+    #[error("a host that finds its own address makes an authority of its own")]
+    OwnAuthority,
+    #[error("a private key would lie in the installer's source, the same for every cluster")]
+    KeysInSource,
     #[error("`{way}` cannot be rendered as `{format}`")]
     Combination { way: &'static str, format: &'static str },
     #[error("{what} is missing")]
@@ -122,6 +133,12 @@ pub enum RenderError {
         agent::MAX_SNIPPET
     )]
     Snippet { bytes: usize },
+    #[error("`{text}` is no certificate this makes")]
+    Leaf { text: String },
+    #[error("`{url}` is no store that several hubs share")]
+    Store { url: String },
+    #[error("{replicas} hubs beside each other are refused")]
+    Replicas { replicas: u32 },
     #[error("certificates cannot live {days} days")]
     Days { days: u32 },
     #[error("the ports {ports} cannot be used together")]

@@ -9,6 +9,8 @@ const MAX_LABEL: usize = 63;
 /// A name of an object, and of DNS.
 const MAX_NAME: usize = 253;
 const SHA256_DIGITS: usize = 64;
+/// Those whom nobody knows. The gateway answers none of them, whatever rights they are given.
+pub(crate) const EVERYBODY: &str = "system:unauthenticated";
 /// As registries have it.
 const MAX_IMAGE: usize = 255;
 const MAX_TAG: usize = 128;

@@ -2,12 +2,29 @@
 
 use serde_json::{Value, json};
 
+use crate::Target;
+
 /// What nobody owns, for processes that need no rights on their node.
-pub(crate) const NOBODY: u32 = 65_534;
+const NOBODY: u32 = 65_534;
 
 /// Reasons several roles have; how they become comments is said in [`crate::yaml`].
 pub(crate) const READ_BY_GROUP: &str = "0440: for the group of the pod";
-pub(crate) const CHOSEN_USER: &str = "OpenShift chooses the user, from the namespace's range.";
+const CHOSEN_USER: &str = "OpenShift chooses the user, from the namespace's range.";
+
+/// As whom a pod runs that needs no rights on its node.
+pub(crate) fn unprivileged(target: Target) -> Value {
+    match target {
+        Target::Openshift => json!({
+            "# runAsNonRoot": CHOSEN_USER,
+            "runAsNonRoot": true,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }),
+        _ => json!({
+            "runAsNonRoot": true, "runAsUser": NOBODY, "runAsGroup": NOBODY, "fsGroup": NOBODY,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }),
+    }
+}
 
 pub(crate) fn labels(name: &str) -> Value {
     json!({"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "landfall"})

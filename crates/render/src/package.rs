@@ -7,14 +7,15 @@ use serde_json::{Value, json};
 
 use crate::chart::{self, Values};
 use crate::download::{Download, PROGRAM};
+use crate::installer::MANIFESTS;
 use crate::{Content, File, Plan, RenderError, Target, names, teardown, yaml};
 
-/// Where cluster-bootstrap looks for what it applies.
-const OPENSHIFT_MANIFESTS: &str = "/opt/openshift/manifests";
 /// What a bootstrap machine is made of, in the installer's source.
 const INSTALLER: &str = "data/data/bootstrap";
+/// What the oldest supported hosts understand.
+pub(crate) const IGNITION: &str = "3.2.0";
 /// What fetches the program there.
-const INSTALL: &str = "/usr/local/bin/landfall-install.sh";
+pub(crate) const INSTALL: &str = "/usr/local/bin/landfall-install.sh";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -42,6 +43,8 @@ pub(crate) struct Package {
     pub(crate) values: Values,
     /// The program itself, where the host has to get it.
     pub(crate) download: Option<Download>,
+    /// What a machine of Cluster API runs before kubeadm.
+    pub(crate) commands: Vec<String>,
     /// What kubeadm is told on a machine of Cluster API, beside files and commands.
     pub(crate) kubeadm: Value,
     pub(crate) machines: Machines,
@@ -51,6 +54,8 @@ pub(crate) struct Package {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Machines {
     ControlPlane,
+    /// The one that runs `kubeadm init`; further ones join what it began.
+    FirstControlPlane,
     All,
 }
 
@@ -78,6 +83,12 @@ impl Format {
             Self::Installer => "installer",
         }
     }
+}
+
+/// A file as Ignition writes it.
+pub(crate) fn ignition_file(file: &HostFile) -> Value {
+    let source = format!("data:;base64,{}", STANDARD.encode(file.content.text()));
+    json!({"path": file.path, "mode": file.mode, "overwrite": true, "contents": {"source": source}})
 }
 
 // === impl HostFile ===
@@ -109,6 +120,7 @@ impl Package {
             objects: Vec::new(),
             values: Values::default(),
             download: None,
+            commands: Vec::new(),
             kubeadm: json!({}),
             machines: Machines::All,
         }
@@ -193,7 +205,7 @@ impl Package {
         let mut plan = Plan::default();
         for file in manifests {
             if self.target == Target::Openshift {
-                self.files.push(HostFile { path: format!("{OPENSHIFT_MANIFESTS}/{}", file.path), ..file });
+                self.files.push(HostFile { path: format!("{MANIFESTS}/{}", file.path), ..file });
             } else {
                 let path = format!("manifests/{}", file.path).into();
                 plan.files.push(File { path, mode: file.mode, content: file.content });
@@ -202,14 +214,7 @@ impl Package {
         if self.files.is_empty() && self.units.is_empty() {
             return plan;
         }
-        let mut files: Vec<Value> = self
-            .files
-            .iter()
-            .map(|file| {
-                let source = format!("data:;base64,{}", STANDARD.encode(file.content.text()));
-                json!({"path": file.path, "mode": file.mode, "overwrite": true, "contents": {"source": source}})
-            })
-            .collect();
+        let mut files: Vec<Value> = self.files.iter().map(ignition_file).collect();
         if let Some(Download { url, sha256 }) = &self.download {
             files.push(json!({
                 "path": PROGRAM, "mode": 0o755, "overwrite": true,
@@ -222,8 +227,7 @@ impl Package {
             .map(|unit| json!({"name": unit.name, "enabled": true, "contents": unit.text}))
             .collect();
         let config = json!({
-            // What the oldest supported hosts understand.
-            "ignition": {"version": "3.2.0"},
+            "ignition": {"version": IGNITION},
             "storage": {"files": files},
             "systemd": {"units": units},
         });
@@ -255,7 +259,7 @@ impl Package {
         }
         let mut plan = Plan::default();
         for file in manifests {
-            let path = format!("{INSTALLER}/files{OPENSHIFT_MANIFESTS}/{}", file.path).into();
+            let path = format!("{INSTALLER}/files{MANIFESTS}/{}", file.path).into();
             plan.files.push(File { path, mode: file.mode, content: file.content });
         }
         for file in self.files {
@@ -268,28 +272,78 @@ impl Package {
         plan
     }
 
-    /// Files and commands for the object that configures the machines; secret ones by way of a Secret beside it.
+    /// Files and commands for the objects that configure the machines; secret ones by way of a Secret beside them.
     fn cluster_api(&self, plan: &mut Plan) -> Result<(), RenderError> {
-        if self.files.is_empty() && self.units.is_empty() {
-            return Ok(());
+        for (name, text) in self.machine_objects()? {
+            plan.add(format!("cluster-api/{name}.yaml"), 0o644, text);
         }
-        let secret_name = format!("{}-files", self.name);
-        let mut secrets = serde_json::Map::new();
+        let secret = |file: &HostFile| match &file.content {
+            Content::Open(_) => None,
+            Content::Secret(text) => Some((secret_key(file), json!(STANDARD.encode(text.expose())))),
+        };
+        let secrets: serde_json::Map<String, Value> = self.files.iter().filter_map(secret).collect();
+        if !secrets.is_empty() {
+            let secret = json!({
+                "apiVersion": "v1",
+                "kind": "Secret",
+                // What is moved with the cluster, and what clusterctl finds.
+                "metadata": {"name": self.secret_name(), "labels": {"clusterctl.cluster.x-k8s.io/move": ""}},
+                "data": secrets,
+            });
+            plan.add_secret("cluster-api/secret.yaml", yaml::documents(&[secret])?);
+        }
+        Ok(())
+    }
+
+    /// What the objects that configure the machines are told, each with a word for its file: to be merged into one without
+    /// lists of its own, and, where there may be several such objects, as a patch that adds to lists that are there.
+    pub(crate) fn machine_objects(&self) -> Result<Vec<(&'static str, String)>, RenderError> {
+        let (files, commands) = self.files_and_commands();
+        if files.is_empty() && commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut spec = self.kubeadm.clone();
+        for (list, entries) in [("files", &files), ("preKubeadmCommands", &commands)] {
+            if !entries.is_empty() {
+                spec[list] = json!(entries);
+            }
+        }
+        let control_plane = json!({"spec": {"kubeadmConfigSpec": spec}});
+        let mut all = vec![("kubeadm-control-plane", yaml::documents(&[control_plane])?)];
+        if self.machines != Machines::All {
+            return Ok(all);
+        }
+        let template = json!({"spec": {"template": {"spec": spec}}});
+        all.push(("kubeadm-config-template", yaml::documents(&[template])?));
+        for (word, place) in [
+            ("kubeadm-control-plane.patch", "/spec/kubeadmConfigSpec"),
+            ("kubeadm-config-template.patch", "/spec/template/spec"),
+        ] {
+            let add = |list: &str, entries: &[Value]| -> Vec<Value> {
+                let add = |entry| json!({"op": "add", "path": format!("{place}/{list}/-"), "value": entry});
+                entries.iter().map(add).collect()
+            };
+            let patch = [add("files", &files), add("preKubeadmCommands", &commands)].concat();
+            all.push((word, yaml::documents(&[json!(patch)])?));
+        }
+        Ok(all)
+    }
+
+    fn files_and_commands(&self) -> (Vec<Value>, Vec<Value>) {
         let mut files: Vec<Value> = Vec::new();
         for file in &self.files {
             let mut entry =
                 json!({"path": file.path, "owner": "root:root", "permissions": format!("{:04o}", file.mode)});
             match &file.content {
                 Content::Open(text) => entry["content"] = json!(text),
-                Content::Secret(text) => {
-                    let key = file.path.trim_start_matches('/').replace('/', ".");
-                    entry["contentFrom"] = json!({"secret": {"name": secret_name, "key": key}});
-                    secrets.insert(key, json!(STANDARD.encode(text.expose())));
+                Content::Secret(_) => {
+                    let secret = json!({"name": self.secret_name(), "key": secret_key(file)});
+                    entry["contentFrom"] = json!({"secret": secret});
                 }
             }
             files.push(entry);
         }
-        let mut commands: Vec<String> = Vec::new();
+        let mut commands = self.commands.clone();
         // What cannot be had is no reason for a machine not to join.
         commands.extend(self.download.iter().map(|download| format!("({}) || true", download.command())));
         if !self.units.is_empty() {
@@ -302,26 +356,38 @@ impl Package {
             );
             commands.push(format!("systemctl enable --now --no-block {}", unit.name));
         }
-        let mut spec = self.kubeadm.clone();
-        spec["files"] = json!(files);
-        if !commands.is_empty() {
-            spec["preKubeadmCommands"] = json!(commands);
+        if self.machines == Machines::FirstControlPlane {
+            commands = vec![self.on_first_machine(&commands)];
         }
-        let (name, object) = match self.machines {
-            Machines::ControlPlane => ("kubeadm-control-plane", json!({"spec": {"kubeadmConfigSpec": spec}})),
-            Machines::All => ("kubeadm-config-template", json!({"spec": {"template": {"spec": spec}}})),
-        };
-        plan.add(format!("cluster-api/{name}.yaml"), 0o644, yaml::documents(&[object])?);
-        if !secrets.is_empty() {
-            let secret = json!({
-                "apiVersion": "v1",
-                "kind": "Secret",
-                // What is moved with the cluster, and what clusterctl finds.
-                "metadata": {"name": secret_name, "labels": {"clusterctl.cluster.x-k8s.io/move": ""}},
-                "data": secrets,
-            });
-            plan.add_secret("cluster-api/secret.yaml", yaml::documents(&[secret])?);
-        }
-        Ok(())
+        (files, commands.into_iter().map(Value::String).collect())
     }
+
+    fn secret_name(&self) -> String {
+        format!("{}-files", self.name)
+    }
+
+    /// All machines of a control plane get the same files and commands; those that join keep none. Which one it is tells
+    /// kubeadm's own file: the first by cloud-init, the second by Ignition.
+    fn on_first_machine(&self, commands: &[String]) -> String {
+        let paths: Vec<String> = self
+            .files
+            .iter()
+            .map(|file| file.path.clone())
+            .chain(self.units.iter().map(|unit| format!("/etc/systemd/system/{}", unit.name)))
+            .collect();
+        let (first, rest) = (
+            "grep -qs '^kind: InitConfiguration' /run/kubeadm/kubeadm.yaml /etc/kubeadm.yml",
+            format!("rm -f {}", paths.join(" ")),
+        );
+        if commands.is_empty() {
+            return format!("{first} || {rest}");
+        }
+        let commands: String = commands.iter().map(|command| format!("  {command}\n")).collect();
+        format!("if {first}; then\n{commands}else\n  {rest}\nfi\n")
+    }
+}
+
+/// What a file is called in the Secret it comes from.
+fn secret_key(file: &HostFile) -> String {
+    file.path.trim_start_matches('/').replace('/', ".")
 }

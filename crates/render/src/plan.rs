@@ -83,6 +83,14 @@ impl Plan {
 // === impl Content ===
 
 impl Content {
+    /// The text, if it may be seen.
+    pub fn shown(&self) -> Option<&str> {
+        match self {
+            Self::Open(text) => Some(text),
+            Self::Secret(_) => None,
+        }
+    }
+
     /// The text, secret or not: for writing only.
     pub(crate) fn text(&self) -> &str {
         match self {

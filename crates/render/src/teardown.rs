@@ -1,7 +1,12 @@
 //! Taking the tunnel away again. The order matters: as long as an API server is told to use the tunnel, it has to work.
 
+use serde_json::json;
+
 use crate::package::{HostFile, Unit as HostUnit};
-use crate::tunnel::{EGRESS_FOLDER, HOST_FOLDER, K3S_DROP_IN, Settings, UNIT, static_pod_file};
+use crate::tunnel::{
+    EGRESS_FLAG, EGRESS_FOLDER, HOST_FOLDER, K3S_DROP_IN, Settings, UNIT, VOLUMES, egress_file,
+    static_pod_file,
+};
 use crate::{Target, installer};
 
 /// A question to the API server that ends by itself.
@@ -9,6 +14,8 @@ pub(crate) const GET: &str = "kubectl get --request-timeout=10s";
 /// What does it when the bootstrap is over, and what starts that.
 pub(crate) const PROGRAM: &str = "/usr/local/bin/landfall-tunnel-teardown.sh";
 pub(crate) const SERVICE: &str = "landfall-tunnel-teardown.service";
+/// The API server's static pod, as kubeadm makes it.
+const API_SERVER: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
 /// How long objects may take to go, for `kubectl`.
 const DELETE_LIMIT: &str = "120s";
 
@@ -25,11 +32,11 @@ pub struct Step {
 
 /// What is done, first things first.
 pub fn steps(settings: &Settings) -> Vec<Step> {
-    let namespace = &settings.namespace;
+    let (namespace, target) = (&settings.namespace, settings.target);
     let delete = |what: &str| format!("kubectl delete {what} --ignore-not-found --timeout={DELETE_LIMIT}");
     let agent = format!("landfall-tunnel-agent --namespace={namespace}");
-    let pod = static_pod_file(settings.target);
-    let files = [EGRESS_FOLDER, HOST_FOLDER, settings.target.socket_folder()].join(" ");
+    let pod = static_pod_file(target);
+    let files = files(target).join(" ");
     let wait = settings.completion.as_ref().map(|completion| Step {
         name: "wait",
         what: "wait for the end of the bootstrap",
@@ -42,7 +49,7 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
             name: "egress",
             what: "the API server's egress configuration",
             why: "an API server that still uses the tunnel would lose its webhooks with it",
-            commands: egress_commands(settings.target),
+            commands: egress_commands(target),
         },
         Step {
             name: "agents",
@@ -58,6 +65,10 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
                 .map(|kind| delete(&format!("{kind} {agent}")))
                 .into_iter()
                 .chain([delete(&format!("namespace {namespace}"))])
+                .chain(
+                    (target == Target::Openshift)
+                        .then(|| format!("rm -f {}", installer::manifests().join(" "))),
+                )
                 .collect(),
         },
         Step {
@@ -67,7 +78,7 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
             commands: vec![
                 format!("rm -f {pod}"),
                 format!("if systemctl cat {UNIT} >/dev/null 2>&1; then systemctl disable --now {UNIT}; fi"),
-                format!("rm -f /etc/systemd/system/{UNIT}"),
+                format!("rm -rf /etc/systemd/system/{UNIT} /etc/systemd/system/{UNIT}.d"),
             ],
         },
         Step {
@@ -80,13 +91,7 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
             name: "verify",
             what: "look whether anything is left",
             why: "what was not seen to be gone is not gone",
-            commands: vec![
-                format!("left=$({GET} namespace {namespace} --ignore-not-found -o name)"),
-                format!("for path in {pod} /etc/systemd/system/{UNIT} {files}; do"),
-                "  [ ! -e \"$path\" ] || left=\"$left $path\"".to_owned(),
-                "done".to_owned(),
-                "[ -z \"$left\" ] || { echo \"still there: $left\" >&2; exit 1; }".to_owned(),
-            ],
+            commands: verify(settings),
         },
     ]);
     if settings.completion.is_some() && settings.target != Target::Openshift {
@@ -146,32 +151,61 @@ pub fn script(settings: &Settings) -> String {
     text
 }
 
+/// Folders of the server and of what makes it.
+fn files(target: Target) -> Vec<&'static str> {
+    let mut files = vec![EGRESS_FOLDER, HOST_FOLDER, target.socket_folder()];
+    if target == Target::Openshift {
+        files.push(installer::HOME);
+    }
+    files
+}
+
+/// Everything that was ever put anywhere is looked for.
+fn verify(settings: &Settings) -> Vec<String> {
+    let target = settings.target;
+    let mut paths = vec![
+        static_pod_file(target),
+        format!("/etc/systemd/system/{UNIT}"),
+        format!("/etc/systemd/system/{UNIT}.d"),
+    ];
+    paths.extend(files(target).into_iter().map(str::to_owned));
+    let mut looks = Vec::new();
+    match target {
+        Target::Openshift => {
+            paths.extend(installer::leftovers());
+            paths.extend(installer::manifests());
+            looks.push(installer::look());
+        }
+        Target::Kubeadm | Target::Capi => {
+            looks.push(format!("! grep -qs landfall {API_SERVER} || left=\"$left {API_SERVER}\""));
+        }
+        Target::K3s => paths.extend([K3S_DROP_IN.to_owned(), format!("{K3S_DROP_IN}.removed")]),
+    }
+    [
+        format!("left=$({GET} namespace {} --ignore-not-found -o name)", settings.namespace),
+        format!("for path in {}; do", paths.join(" ")),
+        "  [ ! -e \"$path\" ] || left=\"$left $path\"".to_owned(),
+        "done".to_owned(),
+    ]
+    .into_iter()
+    .chain(looks)
+    .chain(["[ -z \"$left\" ] || { echo \"still there: $left\" >&2; exit 1; }".to_owned()])
+    .collect()
+}
+
 fn egress_commands(target: Target) -> Vec<String> {
     match target {
         // Its static pod goes at the end of the bootstrap, and with it what it was told.
-        Target::Openshift => vec![
-            "for i in $(seq 240); do [ -e /etc/kubernetes/manifests/kube-apiserver-pod.yaml ] || break; sleep 5; done"
-                .to_owned(),
+        Target::Openshift => [
+            "for i in $(seq 240); do [ -e /etc/kubernetes/manifests/kube-apiserver-pod.yaml ] || break; sleep 5; done",
             "[ ! -e /etc/kubernetes/manifests/kube-apiserver-pod.yaml ] || {\n  \
-             echo 'the bootstrap API server is still there' >&2\n  exit 1\n}"
-                .to_owned(),
-            "rm -f /opt/openshift/landfall-tunnel-config-override.yaml".to_owned(),
-        ],
-        Target::Kubeadm | Target::Capi => [
-            "if [ -e /etc/kubernetes/manifests/kube-apiserver.yaml ]; then".to_owned(),
-            "  umask 077".to_owned(),
-            // Beside the folder: kubelet would run a second API server from a temporary file in it.
-            format!(
-                "  sed '\\|--egress-selector-config-file={EGRESS_FOLDER}/|d' \\\n    \
-                 /etc/kubernetes/manifests/kube-apiserver.yaml >/etc/kubernetes/kube-apiserver.yaml.new"
-            ),
-            "  mv /etc/kubernetes/kube-apiserver.yaml.new /etc/kubernetes/manifests/kube-apiserver.yaml".to_owned(),
-            "fi".to_owned(),
+             echo 'the bootstrap API server is still there' >&2\n  exit 1\n}",
         ]
+        .map(str::to_owned)
         .into_iter()
-        .chain(wait_for_api())
-        .chain(forget_in_kubeadm())
+        .chain(installer::forget())
         .collect(),
+        Target::Kubeadm | Target::Capi => forget_in_pod(target).into_iter().chain(wait_for_api()).collect(),
         Target::K3s => {
             // k3s reads no other file than `.yaml`. What was set aside tells the next run that k3s has not heard of it yet.
             let aside = format!("{K3S_DROP_IN}.removed");
@@ -188,7 +222,7 @@ fn egress_commands(target: Target) -> Vec<String> {
 
 /// Until the old API server is gone and a new one answers. Without that, nothing further is removed.
 fn wait_for_api() -> Vec<String> {
-    let old = format!("pgrep -f -- '--egress-selector-config-file={EGRESS_FOLDER}/' >/dev/null");
+    let old = format!("pgrep -f -- '{EGRESS_FLAG}{EGRESS_FOLDER}/' >/dev/null");
     let ready = format!("{GET} --raw /readyz >/dev/null 2>&1");
     vec![
         format!("for i in $(seq 60); do {old} || break; sleep 5; done"),
@@ -198,17 +232,35 @@ fn wait_for_api() -> Vec<String> {
     ]
 }
 
-/// kubeadm would bring the flag back with the next upgrade.
-fn forget_in_kubeadm() -> Vec<String> {
+/// Takes the flag, the mounts and the volumes out of the API server's static pod: `kubectl` changes the object, not the text.
+/// Nothing else holds them, so that neither an upgrade nor a control plane that joins brings them back.
+fn forget_in_pod(target: Target) -> Vec<String> {
+    let flag = format!("{EGRESS_FLAG}{}", egress_file(target));
+    let rest = format!(
+        r#"{{{{range .spec.containers}}}}{{{{if eq .name "kube-apiserver"}}}}[{{{{range $at, $word := .command}}}}{{{{if ne $word "{flag}"}}}}{{{{if $at}}}},{{{{end}}}}{{{{printf "%q" $word}}}}{{{{end}}}}{{{{end}}}}]{{{{end}}}}{{{{end}}}}"#
+    );
+    let volumes = VOLUMES.map(|name| json!({"$patch": "delete", "name": name}));
+    let mounts =
+        [EGRESS_FOLDER, target.socket_folder()].map(|path| json!({"$patch": "delete", "mountPath": path}));
     vec![
+        format!("if grep -qs landfall {API_SERVER}; then"),
+        "  umask 077".to_owned(),
         format!(
-            "config=$({GET} configmap kubeadm-config --namespace=kube-system --ignore-not-found -o yaml)"
+            "  command=$(kubectl patch --local -f {API_SERVER} --type=merge -p '{{}}' -o 'go-template={rest}')"
         ),
-        "case $config in *egress-selector-config-file*)".to_owned(),
-        // As a list since v1beta4, as a map before.
-        "  printf '%s\\n' \"$config\" | sed -e '/^ *- name: egress-selector-config-file$/{N;d;}' \\\n    \
-         -e '/^ *egress-selector-config-file: /d' | kubectl replace -f - ;;"
-            .to_owned(),
-        "esac".to_owned(),
+        "  case $command in".to_owned(),
+        "  '[\"kube-apiserver\",'*) ;;".to_owned(),
+        format!("  *) echo '{API_SERVER} is not as kubeadm makes it' >&2; exit 1 ;;"),
+        "  esac".to_owned(),
+        // Beside the folder: kubelet would run a second API server from a temporary file in it.
+        format!(
+            "  kubectl patch --local -f {API_SERVER} --type=strategic -o yaml \\\n    \
+             -p '{{\"spec\":{{\"containers\":[{{\"name\":\"kube-apiserver\",\"command\":'\"$command\"',\"volumeMounts\":{mounts}}}],\"volumes\":{volumes}}}}}' \\\n    \
+             >/etc/kubernetes/kube-apiserver.yaml.new",
+            mounts = json!(mounts),
+            volumes = json!(volumes),
+        ),
+        format!("  mv /etc/kubernetes/kube-apiserver.yaml.new {API_SERVER}"),
+        "fi".to_owned(),
     ]
 }

@@ -4,18 +4,23 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
+use crate::authority::check_days;
 use crate::installer::{self, OVERRIDE};
-use crate::objects::NOBODY;
 use crate::package::{HostFile, Machines, Package, Unit};
 use crate::{
-    Completion, Credentials, Download, Format, Plan, RenderError, Target, chart, names, objects, teardown,
-    yaml,
+    Completion, Credentials, Download, Format, Plan, RenderError, Target, chart, names, objects, own_address,
+    teardown, yaml,
 };
 
 /// Where the server's certificates lie on the bootstrap host.
 pub(crate) const HOST_FOLDER: &str = "/etc/landfall/tunnel";
 /// A folder of its own: kube-apiserver sees it, and has no business with the server's key.
 pub(crate) const EGRESS_FOLDER: &str = "/etc/landfall/egress";
+/// What kubeadm changes in the API server's pod, on this machine alone: its settings for all control planes are left alone.
+const PATCHES: &str = "/etc/landfall/tunnel/patches";
+pub(crate) const EGRESS_FLAG: &str = "--egress-selector-config-file=";
+/// Names of the volumes in that pod.
+pub(crate) const VOLUMES: [&str; 2] = ["landfall-egress", "landfall-tunnel"];
 pub(crate) const UNIT: &str = "landfall-tunnel-server.service";
 pub(crate) const K3S_DROP_IN: &str = "/etc/rancher/k3s/config.yaml.d/90-landfall-tunnel.yaml";
 const NAME: &str = "landfall-tunnel-agent";
@@ -37,8 +42,8 @@ pub enum RunAs {
 pub struct Settings {
     pub target: Target,
     pub run_as: RunAs,
-    /// Where agents reach the server.
-    pub server: String,
+    /// Where agents reach the server; nothing when only the host itself will know.
+    pub server: Option<String>,
     pub agent_port: u16,
     pub health_port: u16,
     pub admin_port: u16,
@@ -50,17 +55,41 @@ pub struct Settings {
     pub download: Option<Download>,
 }
 
-/// All files of the tunnel.
+/// All files of a tunnel with this server.
 pub fn plan(settings: &Settings, credentials: &Credentials, format: Format) -> Result<Plan, RenderError> {
     settings.check()?;
-    let mut package = package(settings, credentials)?;
+    if format == Format::Installer && settings.target == Target::Openshift {
+        return Err(RenderError::KeysInSource);
+    }
+    let server =
+        settings.server.as_deref().ok_or(RenderError::Missing { what: "the address of the server" })?;
+    let mut package = package(settings, server, credentials)?;
     if format == Format::Helm {
         let marked =
             Settings { namespace: chart::NAMESPACE.into(), image: chart::IMAGE.into(), ..settings.clone() };
-        package.objects = objects(&marked, credentials);
+        package.objects = objects(&marked, server, credentials);
         let (namespace, image) = (Some(settings.namespace.clone()), Some(settings.image.clone()));
         package.values = chart::Values { namespace, image, ..chart::Values::default() };
     }
+    package.plan(format)
+}
+
+/// What a host gets that finds its own address. There is no key in it.
+pub fn plan_of_own_address(settings: &Settings, days: u32, format: Format) -> Result<Plan, RenderError> {
+    settings.check()?;
+    if settings.target != Target::Openshift {
+        return Err(RenderError::OwnAddress);
+    }
+    if matches!(format, Format::Kustomize | Format::Helm) {
+        return Err(RenderError::Combination {
+            way: "a server that finds its own address",
+            format: format.name(),
+        });
+    }
+    check_days(days)?;
+    let mut package = new_package(settings);
+    package.files = own_address::files(settings, days);
+    add_teardown(&mut package, settings);
     package.plan(format)
 }
 
@@ -84,11 +113,11 @@ pub fn server_arguments(settings: &Settings) -> Vec<String> {
 }
 
 /// What `landfall` is started with in the agents' pods.
-pub fn agent_arguments(settings: &Settings) -> Vec<String> {
+pub fn agent_arguments(settings: &Settings, server: &str) -> Vec<String> {
     [
         "tunnel".to_owned(),
         "agent".to_owned(),
-        format!("--proxy-server-host={}", settings.server),
+        format!("--proxy-server-host={server}"),
         format!("--proxy-server-port={}", settings.agent_port),
         format!("--ca-cert={AGENT_FOLDER}/ca.crt"),
         format!("--agent-cert={AGENT_FOLDER}/tls.crt"),
@@ -116,27 +145,29 @@ pub fn egress(target: Target) -> Value {
     })
 }
 
-fn package(settings: &Settings, credentials: &Credentials) -> Result<Package, RenderError> {
-    let target = settings.target;
-    let mut package =
-        Package::new("landfall-tunnel", "Agents of the tunnel into a cluster that is being born", target);
-    package.machines = Machines::ControlPlane;
+fn new_package(settings: &Settings) -> Package {
+    let about = "Agents of the tunnel into a cluster that is being born";
+    let mut package = Package::new("landfall-tunnel", about, settings.target);
+    package.machines = Machines::FirstControlPlane;
     package.download.clone_from(&settings.download);
-    package.objects = objects(settings, credentials);
+    package
+}
+
+fn package(settings: &Settings, server: &str, credentials: &Credentials) -> Result<Package, RenderError> {
+    let target = settings.target;
+    let mut package = new_package(settings);
+    package.objects = objects(settings, server, credentials);
     package.files = vec![
         HostFile::open(format!("{HOST_FOLDER}/ca.crt"), credentials.authority.clone()),
         HostFile::open(format!("{HOST_FOLDER}/server.crt"), credentials.server.certificate.clone()),
         HostFile::secret(format!("{HOST_FOLDER}/server.key"), credentials.server.key.expose().clone()),
-        HostFile::open(
-            format!("{}/{EGRESS_FILE}", target.egress_folder()),
-            yaml::documents(&[egress(target)])?,
-        ),
+        HostFile::open(egress_file(target), yaml::documents(&[egress(target)])?),
     ];
-    if target == Target::Capi {
-        package.kubeadm = json!({"clusterConfiguration": {"apiServer": kubeadm_api_server(target)}});
-    } else {
-        let (path, value) = api_server_settings(target);
+    for (path, value) in api_server_settings(target) {
         package.files.push(HostFile::open(path, yaml::documents(&[value])?));
+    }
+    if target == Target::Capi {
+        package.kubeadm = json!({"initConfiguration": kubeadm_patches()});
     }
     match settings.run_as {
         RunAs::Pod => {
@@ -149,18 +180,22 @@ fn package(settings: &Settings, credentials: &Credentials) -> Result<Package, Re
     if target == Target::Openshift {
         package.files.extend(installer::files());
     }
+    add_teardown(&mut package, settings);
+    Ok(package)
+}
+
+fn add_teardown(package: &mut Package, settings: &Settings) {
     if let Some((program, unit)) = teardown::service(settings) {
         package.files.push(program);
         package.units.push(unit);
     }
-    Ok(package)
 }
 
-/// What makes this kind of API server read the egress configuration: path on the host, and content.
-fn api_server_settings(target: Target) -> (String, Value) {
-    let file = format!("{}/{EGRESS_FILE}", target.egress_folder());
+/// What makes this kind of API server read the egress configuration: paths on the host, and what is there.
+fn api_server_settings(target: Target) -> Vec<(String, Value)> {
+    let patch = || (format!("{PATCHES}/kube-apiserver+json.yaml"), api_server_patch(target));
     match target {
-        Target::Openshift => (
+        Target::Openshift => vec![(
             OVERRIDE.to_owned(),
             json!({
                 "apiVersion": "kubecontrolplane.config.openshift.io/v1",
@@ -171,45 +206,48 @@ fn api_server_settings(target: Target) -> (String, Value) {
                         [format!("{}/{EGRESS_FILE}", target.socket_folder_of_api_server())],
                 },
             }),
-        ),
-        Target::Kubeadm | Target::Capi => (
-            format!("{HOST_FOLDER}/kubeadm-cluster-configuration.yaml"),
-            json!({
-                "apiVersion": "kubeadm.k8s.io/v1beta4",
-                "kind": "ClusterConfiguration",
-                "apiServer": kubeadm_api_server(target),
-            }),
-        ),
-        Target::K3s => (
-            K3S_DROP_IN.to_owned(),
-            json!({"kube-apiserver-arg+": [format!("egress-selector-config-file={file}")]}),
-        ),
+        )],
+        Target::Kubeadm => {
+            let mut configuration = kubeadm_patches();
+            configuration["apiVersion"] = json!("kubeadm.k8s.io/v1beta4");
+            configuration["kind"] = json!("InitConfiguration");
+            vec![patch(), (format!("{HOST_FOLDER}/kubeadm-init-configuration.yaml"), configuration)]
+        }
+        Target::Capi => vec![patch()],
+        Target::K3s => {
+            let argument = format!("egress-selector-config-file={}", egress_file(target));
+            vec![(K3S_DROP_IN.to_owned(), json!({"kube-apiserver-arg+": [argument]}))]
+        }
     }
 }
 
-/// What kubeadm adds to the API server's static pod.
-fn kubeadm_api_server(target: Target) -> Value {
-    let file = format!("{}/{EGRESS_FILE}", target.egress_folder());
+/// Where `kubeadm init` finds what it changes.
+fn kubeadm_patches() -> Value {
     json!({
-        "extraArgs": [{"name": "egress-selector-config-file", "value": file}],
-        "# extraVolumes": "Made when they are missing: the mounts may outlive the tunnel.",
-        "extraVolumes": [
-            {
-                "name": "landfall-egress",
-                "hostPath": EGRESS_FOLDER,
-                "mountPath": EGRESS_FOLDER,
-                "readOnly": true,
-                "pathType": "DirectoryOrCreate",
-            },
-            {
-                "name": "landfall-tunnel",
-                "hostPath": target.socket_folder(),
-                "mountPath": target.socket_folder_of_api_server(),
-                "readOnly": true,
-                "pathType": "DirectoryOrCreate",
-            },
-        ],
+        "# patches": "Not in the ClusterConfiguration: that would give the flag to control planes that join.",
+        "patches": {"directory": PATCHES},
     })
+}
+
+/// What is added to the API server's static pod.
+fn api_server_patch(target: Target) -> Value {
+    let folders = [EGRESS_FOLDER, target.socket_folder()];
+    let mut patch = vec![json!({
+        "op": "add", "path": "/spec/containers/0/command/-",
+        "value": format!("{}{}", EGRESS_FLAG, egress_file(target)),
+    })];
+    for (name, folder) in VOLUMES.into_iter().zip(folders) {
+        let mount = json!({"name": name, "mountPath": folder, "readOnly": true});
+        let volume = json!({"name": name, "hostPath": {"path": folder, "type": "DirectoryOrCreate"}});
+        patch.push(json!({"op": "add", "path": "/spec/containers/0/volumeMounts/-", "value": mount}));
+        patch.push(json!({"op": "add", "path": "/spec/volumes/-", "value": volume}));
+    }
+    json!(patch)
+}
+
+/// The egress configuration's file on the host.
+pub(crate) fn egress_file(target: Target) -> String {
+    format!("{}/{EGRESS_FILE}", target.egress_folder())
 }
 
 /// The server's file for the kubelet.
@@ -310,7 +348,7 @@ fn unit(settings: &Settings) -> String {
 }
 
 /// In the order they are applied.
-fn objects(settings: &Settings, credentials: &Credentials) -> Vec<(&'static str, Value)> {
+fn objects(settings: &Settings, server: &str, credentials: &Credentials) -> Vec<(&'static str, Value)> {
     let namespace = &settings.namespace;
     let metadata = || json!({"name": NAME, "namespace": namespace, "labels": objects::labels(NAME)});
     let mut objects = vec![
@@ -332,7 +370,7 @@ fn objects(settings: &Settings, credentials: &Credentials) -> Vec<(&'static str,
                 },
             }),
         ),
-        ("daemon-set", daemon_set(settings, &metadata())),
+        ("daemon-set", daemon_set(settings, server, &metadata())),
     ];
     if settings.target == Target::Openshift {
         let binding = objects::security_context_binding(NAME, namespace, "hostnetwork-v2");
@@ -341,18 +379,8 @@ fn objects(settings: &Settings, credentials: &Credentials) -> Vec<(&'static str,
     objects
 }
 
-fn daemon_set(settings: &Settings, metadata: &Value) -> Value {
-    let user = match settings.target {
-        Target::Openshift => json!({
-            "# runAsNonRoot": objects::CHOSEN_USER,
-            "runAsNonRoot": true,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        }),
-        _ => json!({
-            "runAsNonRoot": true, "runAsUser": NOBODY, "runAsGroup": NOBODY, "fsGroup": NOBODY,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        }),
-    };
+fn daemon_set(settings: &Settings, server: &str, metadata: &Value) -> Value {
+    let user = objects::unprivileged(settings.target);
     json!({
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
@@ -380,7 +408,7 @@ fn daemon_set(settings: &Settings, metadata: &Value) -> Value {
                         "image": settings.image,
                         "imagePullPolicy": "IfNotPresent",
                         "command": ["/landfall"],
-                        "args": agent_arguments(settings),
+                        "args": agent_arguments(settings, server),
                         "env": [{"name": "PROXY_AGENT_ID", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
                         "livenessProbe": probe("/healthz", 8093),
                         "readinessProbe": probe("/readyz", 8093),
@@ -413,7 +441,7 @@ impl Settings {
         Self {
             target,
             run_as: if target == Target::K3s { RunAs::Unit } else { RunAs::Pod },
-            server: server.into(),
+            server: Some(server.into()),
             agent_port: 8091,
             health_port: 8092,
             admin_port: 8095,
@@ -427,7 +455,7 @@ impl Settings {
     pub fn check(&self) -> Result<(), RenderError> {
         names::own_namespace(&self.namespace)?;
         names::image(&self.image)?;
-        names::host(&self.server)?;
+        self.server.as_deref().map_or(Ok(()), names::host)?;
         self.download.as_ref().map_or(Ok(()), Download::check)?;
         if self.download.is_some() && self.run_as == RunAs::Pod {
             return Err(RenderError::DownloadOfPod);

@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod admitted;
 mod cluster;
 
 use std::fs;
@@ -12,10 +13,11 @@ use std::process::Command;
 use landfall_model::Secret;
 use landfall_pki::KeyedCertificate;
 use landfall_render::agent::{self, MAX_SNIPPET, Way};
-use landfall_render::carriers::{Carriers, Events, Hub, Nats, Neighbour, Objects, Serve};
+use landfall_render::carriers::{BootstrapReport, Carriers, Events, Hub, Nats, Neighbour, Objects, Serve};
 use landfall_render::tunnel::RunAs;
-use landfall_render::{Download, Format, Plan, RenderError, Target, gateway, hub, in_place};
+use landfall_render::{Download, Format, Plan, RenderError, Stores, Target, gateway, hub, in_place};
 use landfall_testkit::{ApiServer, FileServer, Need, have};
+use serde_json::{Value, json};
 
 const IMAGE: &str = "registry.example/landfall:0.1.0";
 
@@ -75,8 +77,13 @@ fn talkative(target: Target, way: Way) -> agent::Settings {
             certificate: true,
         }),
         neighbour: Some(Neighbour {
-            place: "10.0.0.4:8710".to_owned(),
+            places: vec!["10.0.0.4:8710".to_owned()],
             authority: authority("the neighbour"),
+        }),
+        bootstrap_report: Some(BootstrapReport {
+            object: "team-a/edge-1".to_owned(),
+            server: "https://mgmt.example:6443".to_owned(),
+            authority: authority("the management cluster"),
         }),
         // No pod but OpenShift's could open it.
         console: (!matches!(way, Way::Pod | Way::DaemonSet) || target == Target::Openshift)
@@ -94,7 +101,19 @@ fn hub(target: Target, run_as: RunAs) -> hub::Settings {
         namespace: "landfall-hub".to_owned(),
         image: Some(IMAGE.to_owned()),
         download: Some(download()),
+        stores: None,
+        replicas: 1,
     }
+}
+
+/// Hubs that share what they keep.
+fn hubs(target: Target, run_as: RunAs) -> hub::Settings {
+    let stores = Stores {
+        reports: "postgres://hub@db.example/landfall?password-file=/etc/landfall/db".to_owned(),
+        bundles: "s3://bundles/hub%20s?region=r1&credentials-file=/etc/landfall/s3".to_owned(),
+    };
+    let replicas = if run_as == RunAs::Pod { 3 } else { 1 };
+    hub::Settings { stores: Some(stores), replicas, ..hub(target, run_as) }
 }
 
 fn hub_credentials() -> hub::Credentials {
@@ -114,18 +133,19 @@ fn in_place(target: Target) -> in_place::Settings {
 }
 
 /// Everything that has manifests, in one wrapping.
-fn with_manifests(target: Target, format: Format) -> [Plan; 4] {
+fn with_manifests(target: Target, format: Format) -> [Plan; 5] {
     [
         gateway::plan(&gateway(target), format).unwrap(),
         agent::plan(&talkative(target, Way::DaemonSet), format).unwrap(),
         hub::plan(&hub(target, RunAs::Pod), &hub_credentials(), format).unwrap(),
+        hub::plan(&hubs(target, RunAs::Pod), &hub_credentials(), format).unwrap(),
         in_place::plan(&in_place(target), format).unwrap(),
     ]
 }
 
 #[test]
 fn every_role_is_rendered_as_reviewed() {
-    for target in [Target::Openshift, Target::Kubeadm, Target::Capi] {
+    for target in Target::ALL {
         let plan = gateway::plan(&gateway(target), Format::Yaml).unwrap();
         insta::assert_snapshot!(format!("gateway-{target:?}"), plan.show());
         for way in [Way::FirstBoot, Way::Pod, Way::DaemonSet] {
@@ -149,9 +169,58 @@ fn every_role_is_rendered_as_reviewed() {
     for run_as in [RunAs::Pod, RunAs::Unit] {
         let plan = hub::plan(&hub(Target::Kubeadm, run_as), &hub_credentials(), Format::Yaml).unwrap();
         insta::assert_snapshot!(format!("hub-{run_as:?}"), plan.show());
+        let mut plan = hub::plan(&hubs(Target::Openshift, run_as), &hub_credentials(), Format::Yaml).unwrap();
+        // The rest is as above.
+        plan.files.retain(|file| {
+            let path = file.path.to_string_lossy();
+            ["deployment.yaml", "budget.yaml", "service"].iter().any(|end| path.ends_with(end))
+        });
+        insta::assert_snapshot!(format!("hubs-{run_as:?}"), plan.show());
     }
-    let plan = in_place::plan(&in_place(Target::Openshift), Format::Yaml).unwrap();
-    insta::assert_snapshot!("in-place-Openshift", plan.show());
+    for target in Target::ALL {
+        let plan = in_place::plan(&in_place(target), Format::Yaml).unwrap();
+        let word = if target == Target::Openshift { "in-place-Openshift" } else { "in-place" };
+        insta::assert_snapshot!(word, plan.show());
+    }
+    let [gateway, agent, hub, hubs, in_place] = with_manifests(Target::K3s, Format::Helm);
+    for (word, plan) in
+        [("gateway", gateway), ("agent", agent), ("hub", hub), ("hubs", hubs), ("in-place", in_place)]
+    {
+        let chart = plan.files.iter().filter(|file| file.path.ends_with("chart/values.yaml"));
+        let values: Vec<&str> = chart.filter_map(|file| file.content.shown()).collect();
+        insta::assert_snapshot!(format!("values-{word}"), values.concat());
+    }
+}
+
+/// User data is small, whoever reads it.
+#[test]
+fn a_first_boot_has_less_than_a_kilobyte_everywhere() {
+    let mut seen = 0;
+    for (target, format) in [
+        (Target::Kubeadm, Format::Yaml),
+        (Target::K3s, Format::Yaml),
+        (Target::Capi, Format::Yaml),
+        (Target::Openshift, Format::Yaml),
+        (Target::Kubeadm, Format::Ignition),
+        (Target::K3s, Format::Ignition),
+        (Target::Openshift, Format::Ignition),
+    ] {
+        let plan = agent::plan(&agent(target, Way::FirstBoot), format).unwrap();
+        for file in &plan.files {
+            let text = file.content.shown().unwrap();
+            assert!(text.len() < MAX_SNIPPET, "{target:?}: {} bytes\n{text}", text.len());
+            assert!(text.contains("sha256sum -c --status"), "{text}");
+            seen += 1;
+        }
+    }
+    // Cluster API has two kinds of machines, and a fragment and a patch for each.
+    assert_eq!(seen, 10);
+    // What is to be trusted comes on top.
+    let mut trusting = agent(Target::Capi, Way::FirstBoot);
+    trusting.carriers.hub.as_mut().unwrap().authority = Some("a".repeat(1500));
+    for target in [Target::Capi, Target::Kubeadm, Target::Openshift] {
+        assert!(agent::plan(&agent::Settings { target, ..trusting.clone() }, Format::Yaml).is_ok());
+    }
 }
 
 /// What is rendered must not tell others what their pods may do.
@@ -202,29 +271,122 @@ fn no_secret_is_shown() {
 }
 
 #[test]
-fn the_api_server_takes_every_manifest() {
+fn the_api_server_takes_every_manifest_and_pod() {
     if !have(ApiServer::NEEDS) {
         return;
     }
-    let api_server = cluster::with_namespaces(&["landfall-agent", "landfall-hub"]);
+    let api_server = cluster::with_namespaces(&[]);
     let take = |flag: &str, path: &Path| cluster::take(&api_server, flag, path);
-    for target in [Target::Openshift, Target::Kubeadm] {
-        for plan in with_manifests(target, Format::Kustomize) {
+    let apply = |path: &Path| api_server.kubectl(&["apply", "-f", &path.display().to_string()]).unwrap();
+    for (target, format) in Target::ALL
+        .into_iter()
+        .flat_map(|target| [Format::Yaml, Format::Kustomize].map(|format| (target, format)))
+    {
+        for plan in with_manifests(target, format) {
             let folder = tempfile::tempdir().unwrap();
             plan.write(folder.path(), false).unwrap();
-            let taken = take("-k", &folder.path().join("manifests"));
+            let manifests = folder.path().join("manifests");
+            // What pods stand on; a dry run makes nothing. The namespace says what they may do.
+            let mut files: Vec<_> =
+                fs::read_dir(&manifests).unwrap().map(|entry| entry.unwrap().path()).collect();
+            files.sort();
+            let ends = |path: &Path, end: &str| path.to_string_lossy().ends_with(end);
+            for file in &files {
+                if ends(file, "-namespace.yaml") || ends(file, "-service-account.yaml") {
+                    apply(file);
+                }
+            }
+            let taken = take(if format == Format::Yaml { "-f" } else { "-k" }, &manifests);
             assert!(taken.contains("landfall"), "{taken}");
+            for file in &files {
+                if ["-daemon-set.yaml", "-stateful-set.yaml", "-deployment.yaml"]
+                    .iter()
+                    .any(|end| ends(file, end))
+                {
+                    let taken = admitted::take_pod(&api_server, file).unwrap();
+                    assert!(taken.contains("pod/try created"), "{taken}");
+                }
+            }
         }
-        let folder = tempfile::tempdir().unwrap();
-        agent::plan(&agent(target, Way::Pod), Format::Yaml).unwrap().write(folder.path(), false).unwrap();
-        let taken = take("-f", &folder.path().join("host/etc/kubernetes/manifests/landfall-agent.yaml"));
-        assert!(taken.contains("pod/landfall-agent created"), "{taken}");
+        if target != Target::Capi && format == Format::Yaml {
+            let folder = tempfile::tempdir().unwrap();
+            agent::plan(&agent(target, Way::Pod), format).unwrap().write(folder.path(), false).unwrap();
+            let place = if target == Target::K3s {
+                "var/lib/rancher/k3s/agent/pod-manifests"
+            } else {
+                "etc/kubernetes/manifests"
+            };
+            let taken = take("-f", &folder.path().join("host").join(place).join("landfall-agent.yaml"));
+            assert!(taken.contains("pod/landfall-agent created"), "{taken}");
+        }
     }
+    // It is not that everything is taken: where the hub lives no pod may have what the agent has.
+    let folder = tempfile::tempdir().unwrap();
+    let agent =
+        agent::Settings { namespace: "landfall-hub".to_owned(), ..agent(Target::Kubeadm, Way::DaemonSet) };
+    agent::plan(&agent, Format::Yaml).unwrap().write(folder.path(), false).unwrap();
+    let manifests = folder.path().join("manifests");
+    apply(&manifests.join("02-landfall-agent-service-account.yaml"));
+    let refused = admitted::take_pod(&api_server, &manifests.join("04-landfall-agent-daemon-set.yaml"));
+    assert!(format!("{:?}", refused.unwrap_err()).contains("violates PodSecurity"));
     // What is to go into a KubeadmControlPlane brings a Secret along.
     let folder = tempfile::tempdir().unwrap();
     gateway::plan(&gateway(Target::Capi), Format::Yaml).unwrap().write(folder.path(), false).unwrap();
     let taken = take("-f", &folder.path().join("cluster-api/secret.yaml"));
     assert!(taken.contains("secret/landfall-gateway-files created"), "{taken}");
+}
+
+/// Both kinds of machines, with lists of their own and without.
+#[test]
+fn cluster_apis_objects_are_patched_with_what_is_rendered() {
+    if !have(ApiServer::NEEDS) {
+        return;
+    }
+    let api_server = cluster::with_namespaces(&["default"]);
+    let folder = tempfile::tempdir().unwrap();
+    let mut settings = agent(Target::Capi, Way::FirstBoot);
+    settings.carriers.hub.as_mut().unwrap().authority = Some("the authority\n".to_owned());
+    agent::plan(&settings, Format::Yaml).unwrap().write(folder.path(), false).unwrap();
+    for (kind, group, word, place) in [
+        (
+            "KubeadmControlPlane",
+            "controlplane.cluster.x-k8s.io",
+            "kubeadm-control-plane",
+            &["kubeadmConfigSpec"][..],
+        ),
+        (
+            "KubeadmConfigTemplate",
+            "bootstrap.cluster.x-k8s.io",
+            "kubeadm-config-template",
+            &["template", "spec"],
+        ),
+    ] {
+        admitted::define_kubeadm(&api_server, kind, group, place);
+        let plural = format!("{}s", kind.to_lowercase());
+        let wrapped = |spec: Value| place.iter().rev().fold(spec, |inner, key| json!({*key: inner}));
+        let own = json!({"files": [{"path": "/etc/own", "content": "own"}], "preKubeadmCommands": ["true"]});
+        for (name, spec) in [("bare", json!({})), ("own", own)] {
+            let object = json!({
+                "apiVersion": format!("{group}/v1beta1"), "kind": kind,
+                "metadata": {"name": name, "namespace": "default"}, "spec": wrapped(spec),
+            });
+            api_server.apply(&object).unwrap();
+        }
+        for (name, way, end, before) in [("bare", "merge", "yaml", 0), ("own", "json", "patch.yaml", 1)] {
+            let file = folder.path().join(format!("cluster-api/{word}.{end}")).display().to_string();
+            let patch = ["patch", &plural, name, "-n", "default", "--type", way, "--patch-file", &file];
+            api_server.kubectl(&patch).unwrap();
+            let text = api_server.kubectl(&["get", &plural, name, "-n", "default", "-o", "json"]).unwrap();
+            let object: Value = serde_json::from_str(&text).unwrap();
+            let spec = place.iter().fold(&object["spec"], |inner, key| &inner[*key]);
+            let (files, commands) = (&spec["files"], &spec["preKubeadmCommands"]);
+            assert_eq!(files.as_array().unwrap().len(), before + 1, "{object:#}");
+            assert_eq!(files[before]["path"], "/etc/landfall/hub-ca.crt");
+            assert_eq!(commands.as_array().unwrap().len(), before + 1, "{object:#}");
+            let command = commands[before].as_str().unwrap();
+            assert!(command.starts_with("systemd-run ") && command.contains(&"5f".repeat(32)), "{command}");
+        }
+    }
 }
 
 #[test]
@@ -245,7 +407,8 @@ fn ignition_takes_every_configuration() {
             let (config, warnings) = ignition_config::Config::parse_str(&text).unwrap();
             assert!(warnings.is_empty(), "{warnings:?}");
             assert!(matches!(config, ignition_config::Config::V3_2(_)), "{config:?}");
-            assert_eq!(text.contains("sha256-5f5f"), name != "landfall-agent" || text.contains(".service"));
+            // The agent's first boot fetches by itself: Ignition would let no machine boot on without the file.
+            assert_eq!(text.contains("sha256-5f5f"), name != "landfall-agent", "{text}");
         }
     }
 }
@@ -305,7 +468,9 @@ fn a_first_boot_runs_what_has_the_right_hash_and_nothing_else() {
         let text = snippet.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         let (_, command) = text.split_once("sh -ec '").unwrap();
         let (command, _) = command.split_once('\'').unwrap();
-        let command = format!("mount -t tmpfs none /usr/local/bin; {}", command.replace("\\\"", "\""));
+        // What lies there from before is another program, whatever becomes of the new one.
+        let old = "mount -t tmpfs none /usr/local/bin; cd /usr/local/bin; printf '#!/bin/sh\\necho old\\n' >landfall; chmod +x landfall";
+        let command = format!("{old}; {}", command.replace("\\\"", "\""));
         let run = Command::new("unshare")
             .args(["--mount", "sh", "-ec", &command])
             .env("CURL_HOME", folder.path())
@@ -384,6 +549,23 @@ fn what_cannot_be_meant_is_refused() {
     assert!(matches!(with(Carriers { objects, ..Carriers::default() }), RenderError::Url { .. }));
     let events = Some(Events { url: "http://queue.example".to_owned(), authority: None, token: true });
     assert!(matches!(with(Carriers { events, ..Carriers::default() }), RenderError::InTheClear { .. }));
+    let object = |object: &str| {
+        let bootstrap_report = talkative(target, Way::Pod).carriers.bootstrap_report;
+        let bootstrap_report =
+            bootstrap_report.map(|report| BootstrapReport { object: object.to_owned(), ..report });
+        with(Carriers { bootstrap_report, ..Carriers::default() })
+    };
+    for bad in ["edge-1", "team-a/", "Team/edge", "a/b/c"] {
+        assert!(matches!(object(bad), RenderError::Report { .. }), "{bad}");
+    }
+    for (run_as, replicas) in [(RunAs::Pod, 0), (RunAs::Pod, 51), (RunAs::Unit, 2)] {
+        let many = hub::Settings { replicas, ..hubs(target, run_as) };
+        let error = refused(hub::plan(&many, &hub_credentials(), Format::Yaml));
+        assert!(matches!(error, RenderError::Replicas { .. }), "{error}");
+    }
+    let alone = hub::Settings { replicas: 2, ..hub(target, RunAs::Pod) };
+    let error = refused(hub::plan(&alone, &hub_credentials(), Format::Yaml));
+    assert!(matches!(error, RenderError::Replicas { replicas: 2 }), "{error}");
     let full = talkative(target, Way::FirstBoot);
     assert!(matches!(refused(agent::plan(&full, Format::Yaml)), RenderError::Snippet { .. }));
     assert!(agent::plan(&full, Format::Ignition).is_ok());

@@ -12,7 +12,8 @@ use landfall_model::Secret;
 use landfall_pki::KeyedCertificate;
 use landfall_render::tunnel::{self, RunAs, Settings};
 use landfall_render::{
-    Completion, Credentials, Download, Format, RenderError, Target, authority, credentials, script, steps,
+    Completion, Content, Credentials, Download, Format, RenderError, Target, authority, credentials, script,
+    steps,
 };
 use landfall_testkit::{ApiServer, Binary, Need, have};
 
@@ -21,6 +22,11 @@ const HOSTS: [Target; 3] = [Target::Openshift, Target::Kubeadm, Target::K3s];
 
 fn settings(target: Target) -> Settings {
     Settings::new(target, "10.0.0.5", "registry.example/landfall:0.1.0")
+}
+
+/// A bootstrap host that finds its own address.
+fn unknown() -> Settings {
+    Settings { server: None, ..settings(Target::Openshift) }
 }
 
 fn real() -> Credentials {
@@ -129,7 +135,9 @@ fn a_unit_is_brought_its_program() {
     assert!(fetched(Target::K3s, Format::Yaml).ends_with("/install.sh\n"));
     assert!(fetched(Target::K3s, Format::Ignition).ends_with("/landfall-tunnel.ign\n"));
     assert!(fetched(Target::Capi, Format::Yaml).ends_with("/kubeadm-control-plane.yaml\n"));
-    assert!(fetched(Target::Openshift, Format::Installer).ends_with("/landfall-install.sh\n"));
+    let unit = Settings { run_as: RunAs::Unit, download: download.clone(), ..unknown() };
+    let text = tunnel::plan_of_own_address(&unit, 7, Format::Installer).unwrap().show();
+    assert!(text.contains("files/usr/local/bin/landfall-install.sh <==\n"), "{text}");
     let pod = Settings { download, ..settings(Target::Kubeadm) };
     let error = tunnel::plan(&pod, &fixed(), Format::Yaml).err().unwrap();
     assert!(matches!(error, RenderError::DownloadOfPod), "{error}");
@@ -147,7 +155,7 @@ fn kubeadm_takes_its_configuration() {
         .unwrap();
     let output = Command::new(Binary::Kubeadm.path().unwrap())
         .args(["config", "validate", "--config"])
-        .arg(folder.path().join("host/etc/landfall/tunnel/kubeadm-cluster-configuration.yaml"))
+        .arg(folder.path().join("host/etc/landfall/tunnel/kubeadm-init-configuration.yaml"))
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -184,7 +192,7 @@ fn what_cannot_be_meant_is_refused() {
         assert!(matches!(error, RenderError::SharedNamespace { .. }), "{error}");
     }
     for server in ["", "10.0.0.0/24", "a b", "https://x", "10.0.0.256", "0.0.0.0"] {
-        let error = refused(Settings { server: server.to_owned(), ..good.clone() });
+        let error = refused(Settings { server: Some(server.to_owned()), ..good.clone() });
         assert!(matches!(error, RenderError::Address { .. }), "{error}");
     }
     let error = refused(Settings { image: "a b".to_owned(), ..good.clone() });
@@ -201,7 +209,7 @@ const RECORDS: &str =
 
 /// Runs one of the scripts for the installer's bootstrap, with its library and its files elsewhere.
 fn run_script(folder: &Path, name: &str) -> std::process::Output {
-    let files = folder.join("data/data/bootstrap/files/usr/local/bin");
+    let files = folder.join("host/usr/local/bin");
     let text = fs::read_to_string(files.join(name)).unwrap();
     fs::write(folder.join("records.sh"), RECORDS).unwrap();
     let records = format!(". {}/records.sh", folder.display());
@@ -216,13 +224,9 @@ fn run_script(folder: &Path, name: &str) -> std::process::Output {
 }
 
 #[test]
-fn the_installers_bootkube_learns_of_the_tunnel_once() {
+fn bootkube_learns_of_the_tunnel_once() {
     let folder = tempfile::tempdir().unwrap();
-    let plan = tunnel::plan(&settings(Target::Openshift), &fixed(), Format::Installer).unwrap();
-    let names: Vec<String> = plan.files.iter().map(|file| file.path.display().to_string()).collect();
-    insta::assert_snapshot!("files-Installer", names.join("\n"));
-    // A folder of drop-ins beside a unit makes two units of one name, which Ignition refuses.
-    assert!(names.iter().all(|name| !(name.contains("/units/") && name.contains(".d/"))), "{names:?}");
+    let plan = tunnel::plan(&settings(Target::Openshift), &fixed(), Format::Yaml).unwrap();
     plan.write(folder.path(), false).unwrap();
     let script = folder.path().join("bootkube.sh");
     let before = "bootkube_podman_run \\\n    \"${IMAGE}\" \\\n    /usr/bin/cluster-kube-apiserver-operator render \\\n      --asset-input-dir=/assets/tls \\\n      --config-output-file=x\n";
@@ -239,6 +243,33 @@ fn the_installers_bootkube_learns_of_the_tunnel_once() {
     let run = run_script(folder.path(), "landfall-tunnel-egress.sh");
     assert_eq!(run.status.code(), Some(1));
     assert_eq!(fs::read_to_string(&script).unwrap(), "something else\n");
+}
+
+/// What lies in a source tree is the same for every cluster, for as long as the tree is: it holds no key and no certificate.
+#[test]
+fn the_installers_source_gets_no_keys() {
+    let error = tunnel::plan(&settings(Target::Openshift), &fixed(), Format::Installer).err().unwrap();
+    assert!(matches!(error, RenderError::KeysInSource), "{error}");
+    for run_as in [RunAs::Pod, RunAs::Unit] {
+        let settings = Settings { run_as, ..unknown() };
+        let plan = tunnel::plan_of_own_address(&settings, 7, Format::Installer).unwrap();
+        assert!(plan.files.iter().all(|file| matches!(file.content, Content::Open(_))));
+        let names: Vec<String> = plan.files.iter().map(|file| file.path.display().to_string()).collect();
+        // A folder of drop-ins beside a unit makes two units of one name, which Ignition refuses.
+        assert!(names.iter().all(|name| !(name.contains("/units/") && name.contains(".d/"))), "{names:?}");
+        insta::assert_snapshot!(format!("own-address-{run_as:?}"), plan.show());
+    }
+    for format in [Format::Helm, Format::Kustomize] {
+        let error = tunnel::plan_of_own_address(&unknown(), 7, format).err().unwrap();
+        assert!(matches!(error, RenderError::Combination { .. }), "{error}");
+    }
+    let elsewhere = Settings { server: None, ..settings(Target::Kubeadm) };
+    let error = tunnel::plan_of_own_address(&elsewhere, 7, Format::Yaml).err().unwrap();
+    assert!(matches!(error, RenderError::OwnAddress), "{error}");
+    let error = tunnel::plan_of_own_address(&unknown(), 0, Format::Yaml).err().unwrap();
+    assert!(matches!(error, RenderError::Days { days: 0 }), "{error}");
+    let error = tunnel::plan(&elsewhere, &fixed(), Format::Yaml).err().unwrap();
+    assert!(matches!(error, RenderError::Missing { .. }), "{error}");
 }
 
 /// k3s could not be restarted: the next run must not believe that it was.
@@ -272,7 +303,7 @@ fn a_teardown_that_is_done_does_nothing() {
     let target = Target::Openshift;
     let completion = Some(Completion::parse("marker", target).unwrap());
     let settings = Settings { completion, ..settings(target) };
-    tunnel::plan(&settings, &fixed(), Format::Installer).unwrap().write(folder.path(), false).unwrap();
+    tunnel::plan(&settings, &fixed(), Format::Yaml).unwrap().write(folder.path(), false).unwrap();
     for step in steps(&settings) {
         fs::write(folder.path().join(format!("landfall-tunnel-{}.done", step.name)), "").unwrap();
     }

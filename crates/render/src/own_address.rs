@@ -1,0 +1,150 @@
+//! A tunnel whose address nobody knows yet. Where machines get their addresses when they are made, the OpenShift bootstrap host
+//! finds its own, makes certificates for it, and puts everything that depends on them in place before bootkube begins. What is
+//! rendered beforehand holds no key, and is the same for every cluster.
+
+use crate::download::PROGRAM;
+use crate::installer::{self, HOME, MANIFESTS, OVERRIDE};
+use crate::names;
+use crate::package::{HostFile, INSTALL};
+use crate::tunnel::{HOST_FOLDER, RunAs, Settings, UNIT, egress_file, static_pod_file};
+
+pub(crate) const SCRIPT: &str = "/usr/local/bin/landfall-tunnel-bootstrap.sh";
+
+/// One stage of the script: as bootkube's own, it leaves a mark and a record.
+struct Stage {
+    name: &'static str,
+    what: &'static str,
+    commands: Vec<String>,
+}
+
+/// Before bootkube: its pre-commands have 90 s unless told otherwise, and the image may have to be fetched. bootkube goes on
+/// when it fails: a bootstrap without a tunnel is better than none.
+pub(crate) fn files(settings: &Settings, days: u32) -> Vec<HostFile> {
+    let drop_in = installer::drop_in(&format!("ExecStartPre=-{SCRIPT}\nTimeoutStartSec=10min\n"));
+    vec![HostFile::program(SCRIPT, script(settings, days)), drop_in]
+}
+
+fn script(settings: &Settings, days: u32) -> String {
+    let mut text = format!(
+        "{}# Makes the tunnel of this bootstrap, with certificates for the address this host has. May be run again at any time.\n\
+         export PRE_COMMAND=landfall-tunnel-bootstrap\n\
+         {}\
+         home={HOME}\n\
+         {ADDRESS}\n{PUT}",
+        installer::BEGIN,
+        installer::RECORDS,
+    );
+    for Stage { name, what, commands } in stages(settings, days) {
+        let stage = format!("landfall-tunnel-{name}");
+        let mark = format!("/opt/openshift/{stage}.done");
+        text += &format!("\n# {what}\nif [ ! -e {mark} ]; then\n  record_service_stage_start {stage}\n");
+        for line in commands.iter().flat_map(|command| command.lines()) {
+            text += &format!("  {line}\n");
+        }
+        text += &format!("  record_service_stage_success\n  touch {mark}\nfi\n");
+    }
+    text
+}
+
+/// Each needs what is above it. The API server is told of the tunnel only once there is a server.
+fn stages(settings: &Settings, days: u32) -> Vec<Stage> {
+    let target = settings.target;
+    let from_host = |path: &str| format!("put \"$home/host{path}\" {path}");
+    let mut server: Vec<String> =
+        ["ca.crt", "server.crt", "server.key"].map(|name| from_host(&format!("{HOST_FOLDER}/{name}"))).into();
+    server.push(from_host(&egress_file(target)));
+    match settings.run_as {
+        RunAs::Pod => server.push(from_host(&static_pod_file(target))),
+        RunAs::Unit => server.extend([
+            from_host(&format!("/etc/systemd/system/{UNIT}")),
+            "systemctl daemon-reload".to_owned(),
+            // Not waited for: bootkube's own start is under way.
+            format!("systemctl enable --now --no-block {UNIT}"),
+        ]),
+    }
+    vec![
+        Stage {
+            name: "certs",
+            what: "The address, and in one act everything that depends on it: nobody keeps the authority's key",
+            commands: certificates(settings, days),
+        },
+        Stage { name: "server-bootstrap", what: "The server", commands: server },
+        Stage {
+            name: "override",
+            what: "What the API server is rendered with",
+            commands: vec![from_host(OVERRIDE), installer::add_flag()],
+        },
+        Stage {
+            name: "agent-manifest",
+            what: "The agents, for cluster-bootstrap to apply",
+            commands: vec![format!(
+                "for file in \"$home\"/manifests/*.yaml; do put \"$file\" \"{MANIFESTS}/${{file##*/}}\"; done"
+            )],
+        },
+    ]
+}
+
+fn certificates(settings: &Settings, days: u32) -> Vec<String> {
+    let image = names::shell_word(&settings.image);
+    let (namespace, port, run_as) = (&settings.namespace, settings.agent_port, settings.run_as.name());
+    let words = format!(
+        "render tunnel --for openshift --server \"$address\" \\\n  \
+         --image {image} --run-as {run_as} --namespace {namespace} --agent-port {port} --days {days}"
+    );
+    let mut commands = vec![
+        "address=".to_owned(),
+        "for i in $(seq 30); do address=$(own_address) && break; sleep 2; done".to_owned(),
+        "[ -n \"$address\" ] || { echo 'this host has no address that nodes could call' >&2; exit 1; }"
+            .to_owned(),
+        "echo \"nodes call the tunnel at $address\"".to_owned(),
+        "rm -rf \"$home\" \"$home.new\"".to_owned(),
+        "mkdir -m 0700 \"$home.new\"".to_owned(),
+    ];
+    match settings.run_as {
+        RunAs::Pod => commands.push(format!(
+            "podman run --quiet --rm --net=none --user 0 --entrypoint /landfall --volume \"$home.new:/out:z\" {image} \\\n  \
+             {words} -o /out"
+        )),
+        RunAs::Unit => commands.extend([
+            format!("[ ! -x {INSTALL} ] || {INSTALL}"),
+            format!("{PROGRAM} {words} -o \"$home.new\""),
+        ]),
+    }
+    commands.push("mv \"$home.new\" \"$home\"".to_owned());
+    commands
+}
+
+/// As the installer's own scripts find it: what the kubelet was told, else where this host's packages to the world come from.
+const ADDRESS: &str = r#"
+own_address() {
+  local told hint way address ways=(-4 -6)
+  told=$(sed -n 's/.*--node-ip="\{0,1\}\([0-9a-fA-F:.]*\).*/\1/p' /usr/local/bin/kubelet.sh 2>/dev/null | head -n 1)
+  hint=$(sed -n 's/^KUBELET_NODEIP_HINT=//p' /etc/default/nodeip-configuration 2>/dev/null | head -n 1)
+  case $told in
+  '' | 0.0.0.0) ;;
+  ::) ways=(-6 -4) ;;
+  *) echo "$told" && return ;;
+  esac
+  if [ -n "$hint" ]; then
+    address=$(ip -j route get "$hint" 2>/dev/null | jq -r '.[0].prefsrc // empty')
+    if [ -n "$address" ]; then echo "$address" && return; fi
+  fi
+  for way in "${ways[@]}"; do
+    case $way in
+    -4) address=$(ip -4 -j route get 1.1.1.1 2>/dev/null | jq -r '.[0].prefsrc // empty') ;;
+    -6) address=$(ip -6 -j route get 2001:4860:4860::8888 2>/dev/null | jq -r '.[0].prefsrc // empty') ;;
+    esac
+    if [ -n "$address" ]; then echo "$address" && return; fi
+  done
+  return 1
+}
+"#;
+
+const PUT: &str = r#"# Whole or not at all. A name with a dot before it is none for the kubelet.
+put() {
+  local folder=${2%/*} name=${2##*/}
+  mkdir -p "$folder"
+  cp --preserve=mode "$1" "$folder/.$name.landfall"
+  mv "$folder/.$name.landfall" "$2"
+}
+"#;
