@@ -35,7 +35,7 @@ pub(crate) enum Command {
     Gateway(gateway::Gateway),
     Collector(collector::Collector),
     Node(Box<node::Node>),
-    Hub(hub::Hub),
+    Hub(Box<hub::Hub>),
     Controller(Box<controller::Controller>),
     Status(status::Status),
     Render(render::Render),
@@ -70,10 +70,67 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
+    use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        super::Cli::command().debug_assert();
+        Cli::command().debug_assert();
+    }
+
+    /// An example that is refused teaches nothing.
+    #[test]
+    fn examples_in_help_are_understood() {
+        let mut all = Vec::new();
+        examples(&Cli::command(), &mut all);
+        assert!(all.len() > 40, "{all:?}");
+        let refusal = |line: &String| {
+            let (before, own) = line.split_once("landfall ")?;
+            // A command within another's word ends with that word.
+            let own = if before.ends_with('\'') { own.split('\'').next().unwrap_or(own) } else { own };
+            let error =
+                Cli::of_arguments(["landfall".to_owned()].into_iter().chain(words(own)).map(OsString::from))
+                    .err()?;
+            // What the reader has to fill in need not be good.
+            let open = error.kind() == clap::error::ErrorKind::ValueValidation && line.contains('…');
+            (!open).then(|| format!("`{line}`: {error}"))
+        };
+        let refused: Vec<String> = all.iter().filter_map(refusal).collect();
+        assert!(refused.is_empty(), "{refused:#?}");
+    }
+
+    /// As a shell takes a line apart, up to where another command, a file or a remark behind two blanks begins.
+    fn words(line: &str) -> Vec<String> {
+        let ends = [" | ", " > ", " < ", " && ", "  "];
+        let line = ends.iter().fold(line, |line, end| line.split(end).next().unwrap_or(line));
+        let mut words = vec![String::new()];
+        let mut quote = None;
+        for c in line.chars() {
+            match quote {
+                Some(open) if c == open => quote = None,
+                None if c == '\'' || c == '"' => quote = Some(c),
+                None if c == ' ' => words.push(String::new()),
+                _ => words.last_mut().into_iter().for_each(|word| word.push(c)),
+            }
+        }
+        words
+    }
+
+    /// The lines below `Examples:` in the help of a command and of its parts, each as one.
+    fn examples(command: &clap::Command, all: &mut Vec<String>) {
+        let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+        let lines = help.split_once("Examples:\n").map_or("", |(_, rest)| rest).lines();
+        let mut goes_on = false;
+        for line in lines.take_while(|line| line.starts_with("  ")) {
+            let (text, more) =
+                line.trim().strip_suffix('\\').map_or((line.trim(), false), |text| (text.trim(), true));
+            match all.last_mut().filter(|_| goes_on) {
+                Some(begun) => *begun = format!("{begun} {text}"),
+                None => all.push(text.to_owned()),
+            }
+            goes_on = more;
+        }
+        for part in command.get_subcommands() {
+            examples(part, all);
+        }
     }
 }

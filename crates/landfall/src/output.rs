@@ -30,18 +30,26 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// One line about what happens, for people.
+/// Text from elsewhere, made harmless for a terminal: what would drive it, or turn the direction of what stands around it, becomes
+/// a mark that can be seen.
+pub(crate) fn harmless(text: &str) -> String {
+    let hidden = |c| matches!(c, '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    text.chars().map(|c| if c.is_control() || hidden(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// What happens, for people: a line, or several where a program is quoted.
 pub(crate) fn say(text: &str) {
-    // Names from elsewhere may hold sequences that drive a terminal.
-    let text: String = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    // Nobody is left to be told when standard error is closed.
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let mut stderr = io::stderr().lock();
+    for line in text.lines() {
+        // Nobody is left to be told when standard error is closed.
+        let _ = writeln!(stderr, "{}", harmless(line));
+    }
 }
 
 /// One line that says what went wrong, and one that says what to do.
 pub(crate) fn complain(error: &str, hint: Option<&str>) {
     let (red, plain) = if colour_on_stderr() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-    let error: String = error.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    let error = harmless(error);
     let mut stderr = io::stderr().lock();
     // Nobody is left to be told when standard error is closed.
     let _ = writeln!(stderr, "{red}error{plain}: {error}");

@@ -12,7 +12,7 @@ use landfall_model::bundle::{BundleItem, BundleManifest, ItemOutcome};
 
 use super::agent_daemon::Daemon;
 use crate::exit::{Exit, Failure};
-use crate::output::Progress;
+use crate::output::{self, Progress};
 
 /// Things that could not be read, named one by one; more are counted.
 const NAMED: usize = 20;
@@ -48,11 +48,11 @@ pub(crate) struct Agent {
     root: PathBuf,
 
     /// Leave out journal entries and logs from before this: `2h`, `30m`, or a time like `2026-01-02T03:04:05Z`
-    #[arg(long, value_name = "TIME", value_parser = since)]
+    #[arg(long, value_name = "TIME", value_parser = since, requires = "once")]
     since: Option<jiff::Timestamp>,
 
     /// How the bundle is packed [default: as the name of the file says, else gzip]
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, requires = "once")]
     format: Option<Format>,
 
     /// Encrypt the bundle to this recipient of `age`: only the holder of the identity can read it
@@ -244,9 +244,7 @@ fn summary(manifest: &BundleManifest, packed: u64, to: &str, sealed: bool) -> St
         for item in items.iter().take(NAMED.saturating_sub(named)) {
             named += 1;
             let line = format!("{}: {reason}", item.source);
-            // Names on a hostile disk may hold sequences that drive a terminal.
-            let line: String = line.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-            text += &format!("not collected: {line}\n");
+            text += &format!("not collected: {}\n", output::harmless(&line));
         }
     }
     let all: usize = by_reason.values().map(Vec::len).sum();

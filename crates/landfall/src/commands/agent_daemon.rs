@@ -5,11 +5,18 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use landfall_agent::carrier::{
-    BootstrapReport, Carrier, Console, Events, Folder, Hub, Location, Nats, ObjectStore,
+    BootstrapReport, Bundle, Carrier, Console, Events, Folder, Hub, Location, Maker, Nats, Neighbour,
+    ObjectStore,
 };
 use landfall_agent::{Agent, AgentError, Config, Pair, Serve, every_address};
 
 use crate::exit::{Exit, Failure};
+
+/// How a bucket is written.
+pub(crate) const BUCKET_HINT: &str = "write it as `s3://BUCKET/PREFIX?region=NAME`, `gs://BUCKET/PREFIX` or `az://CONTAINER/PREFIX?account=NAME`";
+
+/// This program, also when its file was replaced meanwhile.
+const PROGRAM: &str = "/proc/self/exe";
 
 /// How the daemon works; `--once` has no use for these.
 #[derive(Args)]
@@ -23,7 +30,7 @@ pub(crate) struct Daemon {
     #[arg(long, value_name = "URL", conflicts_with = "once")]
     hub: Option<String>,
 
-    /// The authority of the hub's certificate, PEM
+    /// The authority of the hub's certificate, PEM; read again when it changes [default: those of this machine]
     #[arg(long, value_name = "FILE", requires = "hub")]
     hub_ca: Option<PathBuf>,
 
@@ -31,13 +38,17 @@ pub(crate) struct Daemon {
     #[arg(long, value_name = "FILE", requires = "hub")]
     hub_token: Option<PathBuf>,
 
-    /// This node's certificate for the hub, PEM
+    /// This node's certificate for the hub, PEM; read again when it changes
     #[arg(long, value_name = "FILE", requires = "hub", requires = "hub_key")]
     hub_cert: Option<PathBuf>,
 
     /// The key of that certificate, PEM
     #[arg(long, value_name = "FILE", requires = "hub_cert")]
     hub_key: Option<PathBuf>,
+
+    /// Do not send a bundle of logs to the hub when this node fails or hangs
+    #[arg(long, requires = "hub")]
+    no_bundle: bool,
 
     /// Write each report into this folder, for somebody else to take away
     #[arg(long, value_name = "DIR", conflicts_with = "once")]
@@ -81,11 +92,12 @@ struct PortArguments {
 #[derive(Args)]
 #[command(next_help_heading = "Other ways for reports (without --once)")]
 struct WayArguments {
-    /// Put reports into this bucket: `s3://BUCKET[/PREFIX][?region=R&endpoint=URL]`, `gs://BUCKET[/PREFIX]`
+    /// Put reports into this bucket: `s3://BUCKET[/PREFIX][?region=R&endpoint=URL]`, `gs://BUCKET[/PREFIX]`,
+    /// `az://CONTAINER[/PREFIX]?account=NAME[&endpoint=URL]`
     #[arg(long, value_name = "URL", conflicts_with = "once", requires = "objects_credentials")]
     objects: Option<String>,
 
-    /// The file with the key for the bucket, as Amazon's tools have it; read at each use
+    /// The file with the key for the bucket, as Amazon's tools have it, or with Azure's connection string; read at each use
     #[arg(long, value_name = "FILE", requires = "objects")]
     objects_credentials: Option<PathBuf>,
 
@@ -93,7 +105,7 @@ struct WayArguments {
     #[arg(long, value_name = "FILE", requires = "objects")]
     objects_ca: Option<PathBuf>,
 
-    /// Send a CloudEvent for each report to this URL; with `--objects` it says where the whole report is
+    /// Send a CloudEvent for each report to this URL; with `--objects` it says where the whole report is, else it holds it
     #[arg(long, value_name = "URL", conflicts_with = "once")]
     events: Option<String>,
 
@@ -117,7 +129,7 @@ struct WayArguments {
     #[arg(long, value_name = "FILE", requires = "nats")]
     nats_login: Option<PathBuf>,
 
-    /// The authority of the NATS server's certificate, PEM
+    /// The authority of the NATS server's certificate, PEM [default: those of this machine]
     #[arg(long, value_name = "FILE", requires = "nats")]
     nats_ca: Option<PathBuf>,
 
@@ -129,14 +141,14 @@ struct WayArguments {
     #[arg(long, value_name = "FILE", requires = "nats_cert")]
     nats_key: Option<PathBuf>,
 
-    /// Leave the last report with this node's agent, for whoever asks it: `HOST:PORT`
+    /// Leave the last report with this node's agent, for whoever asks it: `HOST:PORT`; may be repeated, one is enough
     #[arg(
         long,
         value_name = "HOST:PORT",
         conflicts_with = "once",
         requires_all = ["neighbour_ca", "neighbour_cert", "neighbour_key"]
     )]
-    neighbour: Option<String>,
+    neighbour: Vec<String>,
 
     /// The authority of the neighbour's certificate, PEM
     #[arg(long, value_name = "FILE", requires = "neighbour")]
@@ -183,10 +195,15 @@ impl Daemon {
         let mut carriers: Vec<Box<dyn Carrier>> = Vec::new();
         if let Some(address) = &self.hub {
             let certificate = self.hub_cert.as_deref().zip(self.hub_key.as_deref());
-            let hub = Hub::new(address, self.hub_ca.as_deref(), self.hub_token, certificate);
+            let (authority, token) = (self.hub_ca.as_deref(), self.hub_token);
             let hint = "name the hub as `https://HOST:8700`, its authority with `--hub-ca`, and PEM files that exist";
-            let hub = hub.map_err(|error| Failure::usage(error, hint))?;
-            carriers.push(Box::new(hub));
+            let hub = Hub::new(address, authority, token.clone(), certificate);
+            carriers.push(Box::new(hub.map_err(|error| Failure::usage(error, hint))?));
+            if !self.no_bundle {
+                let maker = Maker { program: PROGRAM.into(), root: root.to_owned() };
+                let bundle = Bundle::new(address, authority, token, certificate, maker, self.state.clone());
+                carriers.push(Box::new(bundle.map_err(|error| Failure::usage(error, hint))?));
+            }
         }
         if let Some(folder) = self.report_folder {
             carriers.push(Box::new(Folder::new(folder)));
@@ -226,8 +243,7 @@ impl WayArguments {
                 return Ok(None);
             };
             let location = url.parse::<Location>();
-            let location = location
-                .map_err(|error| Failure::usage(error, "write it as `s3://BUCKET/PREFIX?region=NAME`"))?;
+            let location = location.map_err(|error| Failure::usage(error, BUCKET_HINT))?;
             let store = ObjectStore::new(location, credentials.clone(), self.objects_ca.as_deref());
             let hint = "name files that exist with `--objects-credentials` and `--objects-ca`";
             store.map(Some).map_err(|error| Failure::usage(error, hint))
@@ -248,8 +264,8 @@ impl WayArguments {
             carriers.push(Box::new(nats.map_err(|error| Failure::usage(error, hint))?));
         }
         let pair = self.neighbour_cert.as_deref().zip(self.neighbour_key.as_deref());
-        if let (Some(place), Some(authority), Some(pair)) = (&self.neighbour, &self.neighbour_ca, pair) {
-            let neighbour = Hub::neighbour(place, authority, pair);
+        if let (false, Some(authority), Some(pair)) = (self.neighbour.is_empty(), &self.neighbour_ca, pair) {
+            let neighbour = Neighbour::new(&self.neighbour, authority, pair);
             let hint = "name the neighbour as `HOST:8710`, and PEM files that exist";
             carriers.push(Box::new(neighbour.map_err(|error| Failure::usage(error, hint))?));
         }

@@ -43,7 +43,7 @@ pub(super) struct Capi {
     #[arg(long, value_name = "URL", requires = "hub")]
     hub_pages: Option<String>,
 
-    /// Hold back the end of failed Machines until their bundle is in the hub, at most for this long
+    /// Delay the deletion of failed Machines until their bundle is in the hub, at most for this long
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "hub")]
     hold_evidence: Option<Duration>,
 

@@ -72,27 +72,27 @@ pub(crate) struct Controller {
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     max_failed: usize,
 
-    /// For emptying one node
+    /// How long emptying one node may take
     #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration)]
     drain_timeout: Duration,
 
-    /// For one pod to end, instead of its own grace period
+    /// How long one pod may take to end, instead of its own grace period
     #[arg(long, value_name = "TIME", value_parser = duration)]
     grace_period: Option<Duration>,
 
-    /// Evict pods that nothing makes again elsewhere, too
+    /// Also evict pods that no controller would make again
     #[arg(long)]
     evict_unmanaged: bool,
 
-    /// Evict pods with `emptyDir` volumes, whose data goes with them, too
+    /// Also evict pods with `emptyDir` volumes, whose data goes with them
     #[arg(long)]
     delete_emptydir_data: bool,
 
-    /// For the pod on a node to say its first word
+    /// How long to wait for the first word of the pod on a node
     #[arg(long, value_name = "TIME", default_value = "15m", value_parser = duration)]
     claim_timeout: Duration,
 
-    /// For a node to come back
+    /// How long a node may take to come back
     #[arg(long, value_name = "TIME", default_value = "3h", value_parser = duration)]
     return_timeout: Duration,
 

@@ -8,13 +8,15 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Args, Subcommand, ValueEnum};
 use landfall_hub::{
-    Bundles, Config, ConfigError, Holder, HubError, Neighbours, Network, ObjectPlace, Proxy, Pull,
-    PulledAgent, Server, StorePlace, TlsFiles, TokenKey, WatchedRole,
+    Afterwards, Bundles, ClientError, Config, ConfigError, ConnectProxy, Holder, HubError, Neighbours,
+    Network, NodeName, ObjectPlace, Proxy, Pull, PullProxy, PulledAgent, PulledCluster, Server, StorePlace,
+    Take, TakeNats, TakeObjects, TlsFiles, TokenKey, WatchedRole,
 };
 use landfall_model::Secret;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::ask_hub::{self, AskHub};
 use crate::exit::{Exit, Failure};
 use crate::output;
 
@@ -33,7 +35,10 @@ Examples:
   landfall hub
   landfall hub --listen 0.0.0.0:8700 --tls-cert hub.crt --tls-key hub.key --token-key /etc/landfall/hub.key
   landfall hub --pull n1.corp --pull-ca ca.crt --pull-cert hub-viewer.crt --pull-key hub-viewer.key
-  landfall hub token node node-1 --token-key /etc/landfall/hub.key"
+  landfall hub --pull-cluster east=east.kubeconfig --pull-ca ca.crt --pull-cert hub-viewer.crt --pull-key hub-viewer.key
+  landfall hub token node node-1 --token-key /etc/landfall/hub.key
+  landfall hub token nodes worker- --days 365 --token-key /etc/landfall/hub.key
+  landfall hub forget node-1 --hub https://hub.corp:8700 --ca hub-ca.crt --token-file ~/.landfall-token"
 )]
 pub(crate) struct Hub {
     #[command(subcommand)]
@@ -46,6 +51,7 @@ pub(crate) struct Hub {
 #[derive(Subcommand)]
 enum HubCommand {
     Token(Token),
+    Forget(Forget),
 }
 
 #[derive(Args)]
@@ -58,7 +64,7 @@ struct Serve {
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 
-    /// Where bundles are kept: `file:PATH` or `s3://URL` [default: bundles in the state folder]
+    /// Where bundles are kept: `file:PATH`, `s3://URL`, `gs://URL` or `az://URL` [default: bundles in the state folder]
     #[arg(long, value_name = "URL")]
     objects: Option<String>,
 
@@ -98,16 +104,19 @@ struct Serve {
     #[arg(long, value_name = "MEBIBYTES", default_value_t = 512)]
     max_bundle: u32,
 
-    /// Show the health of a gateway or tunnel, asked on its admin port: `NAME=URL`; may be repeated
+    /// Show the health of a gateway or tunnel, asked on the gateway's admin or the tunnel's health port: `NAME=URL`; may be repeated
     #[arg(long, value_name = "NAME=URL")]
     watch: Vec<String>,
 
-    /// The authorities of these admin ports' certificates, PEM
+    /// The authorities of these ports' certificates, PEM
     #[arg(long, value_name = "FILE", requires = "watch")]
     watch_ca: Option<PathBuf>,
 
     #[command(flatten)]
     pull: PullArguments,
+
+    #[command(flatten)]
+    take: TakeArguments,
 }
 
 /// Agents to ask.
@@ -121,6 +130,33 @@ struct PullArguments {
     /// Ask those in this file too, one on a line; read again when it changes
     #[arg(long, value_name = "FILE", requires = "pull_ca")]
     pull_list: Option<PathBuf>,
+
+    /// Ask the nodes of this workload cluster, through its API server: `[NAME=]KUBECONFIG`; may be repeated
+    ///
+    /// Each node is asked on its own loopback, port 8710, by forwarding that port through a pod that shares the node's network. The
+    /// kubeconfig's user needs `list` on nodes; and in `kube-system` (or `landfall`) `list` on pods and `get` and `create` on
+    /// pods/portforward. The file is read again when it changes.
+    #[arg(long, value_name = "CLUSTER", requires = "pull_ca")]
+    pull_cluster: Vec<String>,
+
+    /// Reach the agents of `--pull` and `--pull-list` through this proxy, by CONNECT
+    ///
+    /// `http://[USER:PASSWORD@]HOST:PORT`, `https://HOST:PORT` or `unix:///PATH`: a company's, or the frontend of a tunnel's
+    /// server in mode `http-connect`. TLS to the agent is inside.
+    #[arg(long, value_name = "URL", requires = "pull_ca")]
+    pull_proxy: Option<String>,
+
+    /// The authority of an https proxy's certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "pull_proxy")]
+    pull_proxy_ca: Option<PathBuf>,
+
+    /// The hub's certificate for that proxy, PEM
+    #[arg(long, value_name = "FILE", requires = "pull_proxy_key", requires = "pull_proxy_ca")]
+    pull_proxy_cert: Option<PathBuf>,
+
+    /// The key of that certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "pull_proxy_cert")]
+    pull_proxy_key: Option<PathBuf>,
 
     /// The authority of the agents' certificates, PEM
     #[arg(long, value_name = "FILE", requires = "pull_cert", requires = "pull_key")]
@@ -147,14 +183,61 @@ struct PullArguments {
     pull_bundles: bool,
 }
 
-/// Make a token for a node, a viewer or an operator
+/// Where agents leave reports.
+#[derive(Args)]
+#[command(next_help_heading = "Taking signed reports that agents left elsewhere")]
+#[expect(clippy::struct_field_names, reason = "the options are named after them")]
+struct TakeArguments {
+    /// Take reports from the bucket of agents' `--objects`: `s3://BUCKET/PREFIX?credentials-file=FILE[&ca-file=FILE]`
+    #[arg(long, value_name = "URL")]
+    take_objects: Option<String>,
+
+    /// How often that bucket is looked into, in seconds
+    #[arg(long, value_name = "SECONDS", requires = "take_objects", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    take_objects_every: u32,
+
+    /// Delete reports from that bucket once they are stored
+    #[arg(long, requires = "take_objects")]
+    take_objects_delete: bool,
+
+    /// Take reports from JetStream on this NATS server: `tls://HOST[:PORT]`; may be repeated for servers of one cluster
+    #[arg(long, value_name = "URL")]
+    take_nats: Vec<String>,
+
+    /// The subject that agents publish below
+    #[arg(long, value_name = "SUBJECT", requires = "take_nats", default_value = "landfall.reports")]
+    take_nats_subject: String,
+
+    /// The durable consumer that remembers what was taken; hubs with one store share it
+    #[arg(long, value_name = "NAME", requires = "take_nats", default_value = "landfall-hub")]
+    take_nats_durable: String,
+
+    /// The file with the login for NATS: a token, or a user and a password on two lines; read at each use
+    #[arg(long, value_name = "FILE", requires = "take_nats")]
+    take_nats_login: Option<PathBuf>,
+
+    /// The authority of the NATS server's certificate, PEM [default: those of this machine]
+    #[arg(long, value_name = "FILE", requires = "take_nats")]
+    take_nats_ca: Option<PathBuf>,
+
+    /// The hub's certificate for the NATS server, PEM
+    #[arg(long, value_name = "FILE", requires = "take_nats", requires = "take_nats_key")]
+    take_nats_cert: Option<PathBuf>,
+
+    /// The key of that certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "take_nats_cert")]
+    take_nats_key: Option<PathBuf>,
+}
+
+/// Make a token for a node, for many nodes, for a viewer or for an operator
 #[derive(Args)]
 struct Token {
     /// What its holder may do
     kind: Kind,
 
-    /// The node's host name, or who the token is for
-    name: String,
+    /// The node's host name, or who the token is for; for `nodes` how their names begin [default: any]
+    #[arg(required_if_eq_any([("kind", "node"), ("kind", "viewer"), ("kind", "operator")]))]
+    name: Option<String>,
 
     /// The hub's key for tokens; made when it is missing
     #[arg(long = "token-key", value_name = "FILE")]
@@ -165,10 +248,25 @@ struct Token {
     days: u32,
 }
 
+/// Have nodes forgotten, with their reports and bundles: machines that are gone, or were installed anew and have another key
+#[derive(Args)]
+#[command(after_help = "\
+Exit codes: 0 forgotten · 1 the hub does not know one of them · 69 the hub cannot be reached · 77 it refused")]
+struct Forget {
+    /// The nodes, as the board names them
+    #[arg(required = true, value_name = "NODE")]
+    nodes: Vec<String>,
+
+    #[command(flatten)]
+    hub: AskHub,
+}
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Kind {
     /// Report as itself, nothing else
     Node,
+    /// The same for many machines that share the token: each is known by its key
+    Nodes,
     /// See everything
     Viewer,
     /// See and do everything
@@ -181,6 +279,7 @@ impl Hub {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         match self.command {
             Some(HubCommand::Token(token)) => token.run(),
+            Some(HubCommand::Forget(forget)) => forget.run(),
             None => self.serve.run(),
         }
     }
@@ -215,7 +314,8 @@ impl Serve {
     fn config(self) -> Result<Config, Failure> {
         let usage = |error: anyhow::Error, hint| Failure::new(error, hint).exit(Exit::Usage);
         let place = "name places such as `sqlite:/var/lib/landfall/hub.db` or `postgres://hub@db.example/landfall`, and \
-                     `file:/var/lib/landfall/bundles` or `s3://bundles/hub?credentials-file=/etc/landfall/s3`";
+                     `file:/var/lib/landfall/bundles`, `s3://bundles/hub?credentials-file=/etc/landfall/s3` or \
+                     `az://bundles/hub?account=fleet&credentials-file=/etc/landfall/azure`";
         let store = match self.store {
             Some(text) => StorePlace::parse(&text).map_err(|error| usage(error.into(), place))?,
             None => StorePlace::Sqlite(state_folder()?.join("hub.db")),
@@ -241,8 +341,9 @@ impl Serve {
             usage(error.into(), "give it a name: `--watch gateway=http://10.0.0.10:9000`")
         })?;
         let pull = self.pull.pull().map_err(|error| {
-            usage(error.into(), "name agents as `--pull n1.corp:8710`, or `--pull n1=10.0.0.4:8710`")
+            usage(error.into(), "name agents as `--pull n1.corp:8710`, or `--pull n1=10.0.0.4:8710`; clusters as `--pull-cluster east=east.kubeconfig`")
         })?;
+        let take = self.take.take()?;
         let days = |days: u32| Duration::from_secs(u64::from(days) * 86_400);
         Ok(Config {
             listen: self.listen,
@@ -257,6 +358,7 @@ impl Serve {
             watch,
             watch_authority: self.watch_ca,
             pull,
+            take,
         })
     }
 }
@@ -265,7 +367,7 @@ impl Serve {
 
 impl PullArguments {
     fn pull(self) -> Result<Option<Pull>, ConfigError> {
-        if self.pull.is_empty() && self.pull_list.is_none() {
+        if self.pull.is_empty() && self.pull_list.is_none() && self.pull_cluster.is_empty() {
             return Ok(None);
         }
         let (Some(authority), Some(certificate), Some(key)) = (self.pull_ca, self.pull_cert, self.pull_key)
@@ -273,9 +375,25 @@ impl PullArguments {
             return Ok(None);
         };
         let agents = self.pull.iter().map(|text| PulledAgent::parse(text)).collect::<Result<_, _>>()?;
+        let clusters =
+            self.pull_cluster.iter().map(|text| PulledCluster::parse(text)).collect::<Result<_, _>>()?;
+        let proxy = self
+            .pull_proxy
+            .as_deref()
+            .map(ConnectProxy::parse)
+            .transpose()
+            .map_err(ConfigError::PullProxy)?;
+        let proxy = proxy.map(|proxy| PullProxy {
+            proxy,
+            authority: self.pull_proxy_ca,
+            certificate: self.pull_proxy_cert,
+            key: self.pull_proxy_key,
+        });
         Ok(Some(Pull {
             agents,
             list: self.pull_list,
+            proxy,
+            clusters,
             authority,
             certificate,
             key,
@@ -286,15 +404,41 @@ impl PullArguments {
     }
 }
 
+// === impl TakeArguments ===
+
+impl TakeArguments {
+    fn take(self) -> Result<Take, Failure> {
+        let usage = |error: ConfigError, hint| Failure::new(error, hint).exit(Exit::Usage);
+        let hint = "name it as `s3://fleet/prod?credentials-file=/etc/landfall/bucket`";
+        let (every, delete) = (Duration::from_secs(self.take_objects_every.into()), self.take_objects_delete);
+        let afterwards = if delete { Afterwards::Deleted } else { Afterwards::Kept };
+        let objects = self.take_objects.map(|text| TakeObjects::parse(&text, every, afterwards)).transpose();
+        let objects = objects.map_err(|error| usage(error, hint))?;
+        if self.take_nats.is_empty() {
+            return Ok(Take { objects, nats: None });
+        }
+        let mut nats = TakeNats::parse(&self.take_nats, &self.take_nats_subject, &self.take_nats_durable)
+            .map_err(|error| {
+                usage(error, "name servers as `tls://nats.corp:4222`, and subjects as agents do")
+            })?;
+        nats.authority = self.take_nats_ca;
+        nats.certificate = self.take_nats_cert.zip(self.take_nats_key);
+        nats.login = self.take_nats_login;
+        Ok(Take { objects, nats: Some(nats) })
+    }
+}
+
 // === impl Token ===
 
 impl Token {
     fn run(self) -> Result<Exit, Failure> {
         let key = TokenKey::new(key(&self.key)?).context("use the key for tokens")?;
+        let name = self.name.unwrap_or_default();
         let holder = match self.kind {
-            Kind::Node => Holder::Node(self.name),
-            Kind::Viewer => Holder::Viewer(self.name),
-            Kind::Operator => Holder::Operator(self.name),
+            Kind::Node => Holder::Node(name),
+            Kind::Nodes => Holder::Nodes(name),
+            Kind::Viewer => Holder::Viewer(name),
+            Kind::Operator => Holder::Operator(name),
         };
         let lifetime = jiff::SignedDuration::from_hours(24 * i64::from(self.days));
         let expires = jiff::Timestamp::now().checked_add(lifetime).context("count the days")?;
@@ -302,6 +446,29 @@ impl Token {
         let token = token.map_err(|error| Failure::new(error, "use letters, digits, `.`, `-` and `_`"))?;
         output::print(&format!("{}\n", token.expose()))?;
         Ok(Exit::Done)
+    }
+}
+
+// === impl Forget ===
+
+impl Forget {
+    fn run(self) -> Result<Exit, Failure> {
+        let names = self.nodes.into_iter().map(NodeName::new).collect::<Result<Vec<_>, _>>();
+        let names = names.map_err(|error| Failure::usage(error, "name nodes as the board does"))?;
+        let client = self.hub.client()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.context("start the runtime")?.block_on(async {
+            for name in &names {
+                client.delete(&format!("/api/v1/nodes/{name}")).await.map_err(|error| match error {
+                    ClientError::Refused { status: 404, .. } => {
+                        Failure::new(error, "`landfall status` shows the nodes the hub knows")
+                    }
+                    error => ask_hub::explain(error),
+                })?;
+                output::say(&format!("Forgot {name}"));
+            }
+            Ok(Exit::Done)
+        })
     }
 }
 
@@ -368,6 +535,10 @@ fn explain(error: HubError) -> Failure {
         HubError::Store(_) | HubError::Objects(_) => {
             ("name places that can be reached and written to with `--store` and `--objects`", Exit::Failed)
         }
+        HubError::NatsTls(_) => {
+            ("check the files of `--take-nats-ca`, `--take-nats-cert` and `--take-nats-key`", Exit::Failed)
+        }
+        HubError::Bucket(_) => ("check the files that `--take-objects` names", Exit::Failed),
         HubError::PullTls(_) => {
             ("check the files of `--pull-ca`, `--pull-cert` and `--pull-key`", Exit::Failed)
         }

@@ -8,21 +8,13 @@ use crate::cli::Cli;
 use crate::exit::{Exit, Failure};
 use crate::output;
 
+/// Where a command's help tells its exit codes, up to the end of that paragraph.
+const EXIT_CODES: &str = "Exit codes: ";
+/// What a command has that tells none.
+const USUAL_CODES: &str = "0 done · 1 failed · 64 wrong usage";
+
 /// What every page ends with, in the language of manual pages.
-const SECTIONS: &str = r#".SH "EXIT STATUS"
-.TP
-\fB0\fR
-Done; for \fBdiagnose\fR: nothing is wrong.
-.TP
-\fB1\fR
-Failed.
-.TP
-\fB2\fR
-Something is wrong, named or not (\fBdiagnose\fR).
-.TP
-\fB64\fR
-Wrong usage.
-.SH ENVIRONMENT
+const SECTIONS: &str = r#".SH ENVIRONMENT
 .TP
 \fBLANDFALL_LOG\fR
 What is logged to standard error, as a filter of levels and modules.
@@ -79,9 +71,30 @@ fn page(command: Command, names: &[String]) -> anyhow::Result<String> {
     let own = name(&command);
     let others: Vec<String> =
         names.iter().filter(|name| **name != own).map(|name| format!("\\fB{name}\\fR(1)")).collect();
+    let help = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
+    let exit_status = exit_status(&help.unwrap_or_default());
     let mut page = Vec::new();
     Page::new(command).render(&mut page).context("write the manual page")?;
-    Ok(format!("{}{SECTIONS}{}\n", String::from_utf8_lossy(&page), others.join(", ")))
+    Ok(format!("{}{exit_status}{SECTIONS}{}\n", String::from_utf8_lossy(&page), others.join(", ")))
+}
+
+/// The section that tells exit codes, from a command's help.
+fn exit_status(help: &str) -> String {
+    let told = help.split_once(EXIT_CODES).and_then(|(_, rest)| rest.split("\n\n").next());
+    let told = told.unwrap_or(USUAL_CODES).split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut section = ".SH \"EXIT STATUS\"\n".to_owned();
+    for part in told.split(" · ") {
+        // In the language of manual pages a backslash is more than itself, and so is a line that begins with a dot.
+        let part = part.replace('\\', "\\e");
+        section += &match part.split_once(' ') {
+            Some((code, meaning)) if code.parse::<u8>().is_ok() => {
+                format!(".TP\n\\fB{code}\\fR\n\\&{meaning}\n")
+            }
+            // In words: as another command's.
+            _ => format!("\\&{part}\n"),
+        };
+    }
+    section
 }
 
 /// `landfall-diagnose`, as manual pages of subcommands are named.
@@ -92,4 +105,23 @@ fn name(command: &Command) -> String {
 fn names(command: &Command) -> Vec<String> {
     let own = std::iter::once(name(command));
     own.chain(command.get_subcommands().filter(|command| !command.is_hide_set()).flat_map(names)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_those_of_the_command() {
+        let told = exit_status("Examples:\n  x\n\nExit codes: 0 done, or\nbefore · 75 later\n\nMore");
+        assert_eq!(
+            told,
+            ".SH \"EXIT STATUS\"\n.TP\n\\fB0\\fR\n\\&done, or before\n.TP\n\\fB75\\fR\n\\&later\n"
+        );
+        assert!(exit_status("no word of them").contains("\\fB64\\fR\n\\&wrong usage\n"));
+        assert_eq!(
+            exit_status("Exit codes: as those of another"),
+            ".SH \"EXIT STATUS\"\n\\&as those of another\n"
+        );
+    }
 }

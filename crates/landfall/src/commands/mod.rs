@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 mod agent_daemon;
+mod ask_hub;
 mod capi;
 pub(crate) mod collector;
 pub(crate) mod completions;

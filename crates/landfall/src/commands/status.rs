@@ -1,3 +1,4 @@
+use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,14 +8,14 @@ use landfall_cluster::Cluster;
 use landfall_controller::capi::board::{Query, board};
 use landfall_controller::capi::observe::LookError;
 use landfall_hub::{Client, ClientError};
-use landfall_model::Secret;
 use serde_json::Value;
 
+use super::ask_hub::{AskHub, explain};
 use crate::exit::{Exit, Failure};
 use crate::output;
 
 /// Names and titles are cut to these, so that a line stays a line.
-const NAME_WIDTH: usize = 32;
+const NAME_WIDTH: usize = 40;
 const MIN_TITLE: usize = 24;
 
 /// Show the fleet in the terminal, from a hub or from Cluster API
@@ -29,17 +30,8 @@ Examples:
 
 Exit codes: 0 no node is in trouble · 2 some are · 69 the hub or cluster cannot be reached · 77 it refused")]
 pub(crate) struct Status {
-    /// The hub's address
-    #[arg(long, value_name = "URL", env = "LANDFALL_HUB", default_value = "http://127.0.0.1:8700")]
-    hub: String,
-
-    /// The authority that issued the hub's certificate, PEM
-    #[arg(long, value_name = "FILE", env = "LANDFALL_HUB_CA")]
-    ca: Option<PathBuf>,
-
-    /// A file with a token of a viewer or operator
-    #[arg(long, value_name = "FILE", env = "LANDFALL_HUB_TOKEN_FILE")]
-    token_file: Option<PathBuf>,
+    #[command(flatten)]
+    hub: AskHub,
 
     /// Ask a management cluster of Cluster API instead: the conditions of its Machines, and BootstrapReports
     #[arg(long)]
@@ -128,11 +120,7 @@ impl Status {
             })?;
             return Ok(Source::Cluster(Box::new(cluster)));
         }
-        let token = self.token_file.as_ref().map(|path| {
-            let token = std::fs::read_to_string(path).with_context(|| format!("read `{}`", path.display()));
-            token.map(Secret::new).map_err(|error| Failure::new(error, "name the file that holds your token"))
-        });
-        let client = Client::new(&self.hub, self.ca.clone(), token.transpose()?).map_err(explain)?;
+        let client = self.hub.client()?;
         let mut path = format!("/api/v1/fleet?limit={}", self.limit);
         for (name, value) in [("state", &self.state), ("cause", &self.cause)] {
             if let Some(value) = value {
@@ -147,12 +135,19 @@ impl Status {
             let text = if self.watch { fleet.to_string() } else { format!("{fleet:#}") };
             return output::print(&(text + "\n"));
         }
-        let colour = output::colour_on_stdout();
-        // Home, show, and clear what an earlier, longer table left.
-        let (home, rest) = if self.watch && colour { ("\x1b[H\x1b[2J", "") } else { ("", "") };
-        let text = table(fleet, output::size().width, colour, jiff::Timestamp::now());
-        output::print(&format!("{home}{text}{rest}"))
+        let text = table(fleet, output::size().width, output::colour_on_stdout(), jiff::Timestamp::now());
+        output::print(&if self.watch { framed(&text, io::stdout().is_terminal()) } else { text })
     }
+}
+
+/// One look among many: over the last one on a terminal, else below it, with a line between.
+fn framed(text: &str, terminal: bool) -> String {
+    if !terminal {
+        return format!("{text}\n");
+    }
+    // Home; each line to its end, and all below: so nothing is left of a longer look, and nothing flickers.
+    let lines: String = text.lines().map(|line| format!("{line}\x1b[K\n")).collect();
+    format!("\x1b[H{lines}\x1b[J")
 }
 
 /// Why there is nothing to show.
@@ -218,7 +213,10 @@ fn table(fleet: &Value, width: usize, colour: bool, now: jiff::Timestamp) -> Str
         out.push('\n');
     }
     for group in groups {
-        let cause = group["cause"].as_str().map(|cause| format!(" ({})", clean(cause))).unwrap_or_default();
+        let cause = group["cause"]
+            .as_str()
+            .map(|cause| format!(" ({})", output::harmless(cause)))
+            .unwrap_or_default();
         out += &format!(
             "{:>6}  {}  {}{cause}\n",
             group["nodes"].as_u64().unwrap_or(0),
@@ -230,14 +228,19 @@ fn table(fleet: &Value, width: usize, colour: bool, now: jiff::Timestamp) -> Str
     if nodes.is_empty() {
         return out;
     }
+    // Machines of a management cluster have a namespace.
+    let named = |node: &Value| match node["namespace"].as_str() {
+        Some(namespace) => format!("{}/{}", output::harmless(namespace), text(&node["name"])),
+        None => text(&node["name"]),
+    };
     let name_width =
-        nodes.iter().map(|node| text(&node["name"]).chars().count()).max().unwrap_or(4).clamp(4, NAME_WIDTH);
+        nodes.iter().map(|node| named(node).chars().count()).max().unwrap_or(4).clamp(4, NAME_WIDTH);
     let title_width = width.saturating_sub(name_width + 36).max(MIN_TITLE);
     out += &format!("\n{:<9}  {:<name_width$}  {:<13}  {:>6}  {}\n", "STATE", "NODE", "PHASE", "FOR", "WHAT");
     for node in &nodes {
         let since = node["since"].as_str().and_then(|since| since.parse::<jiff::Timestamp>().ok());
         let age = since.map(|since| age(now.duration_since(since).as_secs())).unwrap_or_default();
-        let name = cut(&text(&node["name"]), name_width);
+        let name = cut(&named(node), name_width);
         out += &format!(
             "{}  {name:<name_width$}  {:<13}  {age:>6}  {}\n",
             painted(&text(&node["state"]), colour, 9),
@@ -254,12 +257,7 @@ fn table(fleet: &Value, width: usize, colour: bool, now: jiff::Timestamp) -> Str
 }
 
 fn text(value: &Value) -> String {
-    clean(value.as_str().unwrap_or_default())
-}
-
-/// Nodes choose what they say; a terminal must not obey it.
-fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    output::harmless(value.as_str().unwrap_or_default())
 }
 
 fn cut(text: &str, width: usize) -> String {
@@ -295,21 +293,6 @@ fn escaped(text: &str) -> String {
         .collect()
 }
 
-fn explain(error: ClientError) -> Failure {
-    let (hint, exit) = match &error {
-        ClientError::Address(_) => ("name it with `--hub`, such as `http://127.0.0.1:8700`", Exit::Usage),
-        ClientError::Authority { .. } => ("name the hub's certificate authority with `--ca`", Exit::Failed),
-        ClientError::Refused { status: 401 | 403, .. } => {
-            ("name a token of a viewer or operator with `--token-file`", Exit::NotPermitted)
-        }
-        ClientError::Refused { .. } | ClientError::Answer(_) => ("look into the hub's log", Exit::Failed),
-        ClientError::Reach { .. } | ClientError::Http { .. } | ClientError::Late => {
-            ("is the hub running? name it with `--hub`, and its authority with `--ca`", Exit::Unavailable)
-        }
-    };
-    Failure::new(error, hint).exit(exit)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -336,6 +319,12 @@ mod tests {
         failed     n1    runtime            5m  The disk �[2Jis full
         and 40 more
         ");
+    }
+
+    #[test]
+    fn a_look_on_a_terminal_takes_the_place_of_the_last() {
+        assert_eq!(framed("a\nb\n", true), "\x1b[Ha\x1b[K\nb\x1b[K\n\x1b[J");
+        assert_eq!(framed("a\nb\n", false), "a\nb\n\n");
     }
 
     #[test]

@@ -160,3 +160,31 @@ fn a_kubeadm_that_fails_without_a_word_is_noticed() {
         })
         .unwrap();
 }
+
+/// A minute, and what a loaded machine adds.
+#[test]
+fn a_machine_that_says_nothing_is_heard_of_all_the_same() {
+    let bench = Bench::new();
+    machine(&bench);
+    let port = free_port().unwrap();
+    let _hub = start(&bench, port);
+    let agent = follow(&bench, port);
+    // What is there for whoever asks the machine itself. Other tests end programs that the kernel tells this agent of, so that
+    // there may be news; a beat is what has the same to say under another number.
+    let mut last: Option<Value> = None;
+    let beat = eventually("a beat", LIMIT * 3, || {
+        let kept: Value =
+            serde_json::from_slice(&fs::read(bench.path().join("state/report.json")).ok()?).ok()?;
+        let before = last.replace(kept.clone()).filter(|before| before["sequence"] != kept["sequence"])?;
+        (before["report"] == kept["report"] && before["id"] != kept["id"]).then_some(kept)
+    })
+    .unwrap_or_else(|error| panic!("{error}\n{}", agent.log()));
+    let heard = || -> Option<u64> {
+        let (_, body) = ask(port, "GET", "/api/v1/nodes/castaway", "")?;
+        serde_json::from_str::<Value>(&body).ok()?["sequence"].as_u64()
+    };
+    eventually("the hub to hear it", LIMIT, || {
+        heard().filter(|heard| Some(*heard) >= beat["sequence"].as_u64())
+    })
+    .unwrap_or_else(|error| panic!("{error}\n{}", agent.log()));
+}

@@ -105,6 +105,8 @@ fn those_who_may_read_the_report_and_nobody_else() {
         ("system:nodes", "GET", "/livez", 403),
         ("system:nodes", "GET", "/report", 403),
         ("system:nodes", "GET", "/bundle", 403),
+        ("system:nodes", "GET", "/metrics", 403),
+        ("landfall:viewers", "POST", "/metrics", 405),
         ("landfall:viewers", "POST", "/report", 405),
         ("landfall:viewers", "GET", "/state/signing.key", 404),
         ("landfall:viewers", "GET", "/", 404),
@@ -115,6 +117,16 @@ fn those_who_may_read_the_report_and_nobody_else() {
             Some(status),
             "{group} {method} {path}: {answer:?}"
         );
+    }
+    let (status, metrics) = ask(&bench, port, Some("landfall:viewers"), "GET", "/metrics").unwrap();
+    assert_eq!(status, 200, "{metrics}");
+    let time: jiff::Timestamp = report["time"].as_str().unwrap().parse().unwrap();
+    for line in [
+        "landfall_agent_state{state=\"failed\"} 1".to_owned(),
+        "landfall_agent_state{state=\"running\"} 0".to_owned(),
+        format!("landfall_agent_report_timestamp_seconds {}", time.as_second()),
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
     }
     // Without a certificate, or with one of another authority, nobody gets as far as HTTP.
     assert_eq!(ask(&bench, port, None, "GET", "/livez"), None);

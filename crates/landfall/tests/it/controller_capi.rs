@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use landfall_testkit::{ApiServer, Process, eventually, free_port, have};
+use landfall_testkit::{ApiServer, ClusterApi, Process, eventually, free_port, have};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -13,47 +13,31 @@ use crate::hub::{ask, start};
 const PATIENCE: Duration = Duration::from_secs(180);
 const CONDITION: &str = "bootstrap.landfall.dev/Succeeded";
 
-/// Machines as v1beta2 has them, as far as it matters here.
-fn definition(kind: &str, plural: &str) -> Value {
-    let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let mut status = free.clone();
-    status["properties"] = json!({"conditions": {
-        "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
-        "items": {"type": "object", "required": ["type"], "properties": {"type": {"type": "string"}},
-            "x-kubernetes-preserve-unknown-fields": true},
-    }});
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.cluster.x-k8s.io"),
-            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"}},
-        "spec": {
-            "group": "cluster.x-k8s.io", "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural, "singular": kind.to_lowercase()},
-            "versions": [{"name": "v1beta2", "served": true, "storage": true, "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": status}}}}],
-        },
-    })
-}
-
 #[test]
 fn a_report_to_the_hub_becomes_a_condition_and_the_board_shows_it() {
-    if !have(ApiServer::NEEDS) {
+    if !have(&[ApiServer::NEEDS, ClusterApi::NEEDS].concat()) {
         return;
     }
     let bench = Bench::new();
     let server = ApiServer::start().unwrap();
-    for (kind, plural) in [("Machine", "machines"), ("Cluster", "clusters")] {
-        server.apply(&definition(kind, plural)).unwrap();
-    }
-    let established =
-        ["wait", "--for=condition=Established", "crd/machines.cluster.x-k8s.io", "--timeout=120s"];
-    server.kubectl(&established).unwrap();
+    ClusterApi::V1beta2.install(&server).unwrap();
+    let port = free_port().unwrap();
+    let address = format!("http://127.0.0.1:{port}");
+    let render =
+        ["render", "controller", "--for", "capi", "--image", "registry.corp/landfall:1", "-o", "capi"];
+    let run = bench.run(&[&render[..], &["--hold-evidence", "1h", "--hub", &address]].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+    let manifests = bench.path().join("capi/manifests").display().to_string();
+    eventually("the manifests to be taken", PATIENCE, || server.kubectl(&["apply", "-f", &manifests]).ok())
+        .unwrap();
+    let infrastructure =
+        json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "TestMachine", "name": "edge-1"});
     let machine = json!({"apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine",
-        "metadata": {"name": "edge-1", "namespace": "default"}, "spec": {"clusterName": "edge"}});
+        "metadata": {"name": "edge-1", "namespace": "default"}, "spec": {"clusterName": "edge",
+            "bootstrap": {"dataSecretName": "edge-1"}, "infrastructureRef": infrastructure}});
     eventually("Machines to be taken", PATIENCE, || server.apply(&machine).ok()).unwrap();
     let kubeconfig = server.admin_kubeconfig().display().to_string();
 
-    let port = free_port().unwrap();
     let _hub = start(&bench, port);
     let report = json!({
         "format": 1, "id": "01a1e1d7-cfdd-7000-8000-000000000001", "node": {"hostname": "edge-1", "bootId": "b"},
@@ -64,11 +48,13 @@ fn a_report_to_the_hub_becomes_a_condition_and_the_board_shows_it() {
     });
     assert_eq!(ask(port, "POST", "/api/v1/reports", &report.to_string()).unwrap().0, 200);
 
+    // As its pod would: with the rights it is installed with, and no others.
+    let own = access(&bench, &server);
     let listen = format!("127.0.0.1:{}", free_port().unwrap());
     let mut controller =
         Process::start("controller", Path::new(env!("CARGO_BIN_EXE_landfall")), bench.path(), |command| {
-            command.args(["controller", "--capi", "--every=1s", "--namespace=default", "--listen", &listen]);
-            command.args(["--kubeconfig", &kubeconfig, "--hub", &format!("http://127.0.0.1:{port}")]);
+            command.args(["controller", "--capi", "--every=1s", "--namespace=landfall", "--listen", &listen]);
+            command.args(["--kubeconfig", &own, "--hub", &address]);
             command.args(["--hold-evidence=1h"]);
         })
         .unwrap();
@@ -85,7 +71,20 @@ fn a_report_to_the_hub_becomes_a_condition_and_the_board_shows_it() {
         "{board:#}"
     );
     let run = bench.run(&["status", "--cluster", "--kubeconfig", &kubeconfig]);
-    assert!(run.stdout.starts_with("1 node: 1 failed\n") && run.stdout.contains("edge-1"), "{run:?}");
+    assert!(run.stdout.starts_with("1 node: 1 failed\n"), "{run:?}");
+    let row =
+        run.stdout.lines().find(|line| line.contains("default/edge-1")).unwrap_or_else(|| panic!("{run:?}"));
+    assert!(row.contains("join") && row.ends_with("A filesystem that bootstrap needs is full"), "{row}");
+    // While it is watched, one object after the other.
+    let mut watched =
+        bench.command(&["status", "--cluster", "--kubeconfig", &kubeconfig, "--watch", "--every", "1"]);
+    let mut watched = watched.spawn().unwrap();
+    let told = std::io::BufReader::new(watched.stdout.take().unwrap());
+    let rows =
+        std::io::BufRead::lines(told).map_while(Result::ok).filter(|line| line.contains("default/edge-1"));
+    assert_eq!(rows.take(2).count(), 2);
+    watched.kill().unwrap();
+    watched.wait().unwrap();
 
     controller.signal(Signal::TERM).unwrap();
     assert_eq!(controller.wait(PATIENCE).unwrap(), Some(0));
@@ -126,44 +125,23 @@ fn flags_of_the_other_work_are_refused() {
     assert!(run.code == 0 && run.stdout.contains("unhealthyMachineConditions"), "{run:?}");
 }
 
-/// The fields of a MachineHealthCheck of v1beta2 that matter here, as narrow as Cluster API 1.12 has them. Everything else is unknown,
-/// and `kubectl` refuses what is unknown.
-fn health_checks() -> Value {
-    let seconds = json!({"type": "integer", "format": "int32", "minimum": 0});
-    let condition = json!({
-        "type": "object", "required": ["type", "status", "timeoutSeconds"],
-        "properties": {
-            "type": {"type": "string", "minLength": 1, "maxLength": 316,
-                "pattern": "^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"},
-            "status": {"type": "string", "enum": ["True", "False", "Unknown"]},
-            "timeoutSeconds": seconds,
-        },
+/// The access of the account that was rendered.
+fn access(bench: &Bench, server: &ApiServer) -> String {
+    let token = server.kubectl(&["create", "token", "-n", "landfall", "landfall-capi"]).unwrap();
+    let authority = server.directory().join("ca.crt").display().to_string();
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server.url(), "certificate-authority": authority}}],
+        "users": [{"name": "u", "user": {"token": token.trim()}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
     });
-    let limit =
-        json!({"x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}]});
-    let spec = json!({
-        "type": "object", "required": ["clusterName", "selector"],
-        "properties": {
-            "clusterName": {"type": "string", "minLength": 1, "maxLength": 63},
-            "selector": {"type": "object", "properties": {
-                "matchLabels": {"type": "object", "additionalProperties": {"type": "string"}}}},
-            "checks": {"type": "object", "minProperties": 1, "properties": {
-                "nodeStartupTimeoutSeconds": seconds,
-                "unhealthyMachineConditions": {"type": "array", "minItems": 1, "maxItems": 100, "items": condition}}},
-            "remediation": {"type": "object", "minProperties": 1, "properties": {
-                "triggerIf": {"type": "object", "minProperties": 1, "properties": {
-                    "unhealthyLessThanOrEqualTo": limit}}}},
-        },
-    });
-    let mut definition = definition("MachineHealthCheck", "machinehealthchecks");
-    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"] = json!({"spec": spec});
-    definition
+    bench.file("controller.kubeconfig", config.to_string()).display().to_string()
 }
 
 /// The manifests as a user installs them, the right as a node has it, and the agent as it runs there.
 #[test]
 fn an_agent_writes_its_verdict_into_the_object_made_for_it() {
-    if !have(ApiServer::NEEDS) {
+    if !have(&[ApiServer::NEEDS, ClusterApi::NEEDS].concat()) {
         return;
     }
     let bench = Bench::new();
@@ -174,7 +152,7 @@ fn an_agent_writes_its_verdict_into_the_object_made_for_it() {
         .run(&[&render[..], &["--write-back", "default/edge-1", "--health-check", "default/edge"]].concat());
     assert_eq!(run.code, 0, "{run:?}");
     let manifests = bench.path().join("capi/manifests").display().to_string();
-    server.apply(&health_checks()).unwrap();
+    ClusterApi::V1beta2.install(&server).unwrap();
     let apply = ["apply", "--validate=strict", "-f", &manifests];
     eventually("the manifests to be taken", PATIENCE, || server.kubectl(&apply).ok()).unwrap();
     let token = server.kubectl(&["create", "token", "-n", "default", "landfall-report-edge-1"]).unwrap();

@@ -1,16 +1,28 @@
 //! `landfall demo`, as a script and as somebody who has seen enough runs it.
 
 use std::fs;
-use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::os::unix::fs::{PermissionsExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
-use landfall_testkit::eventually;
+use landfall_testkit::{Need, eventually, have};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::command::{Bench, Run};
+use crate::hub::ask;
 
 const LIMIT: Duration = Duration::from_secs(120);
+const NEEDS: &[Need] = &[Need::Root, Need::Program("setpriv")];
+const NOBODY: u32 = 65_534;
+/// From the start to the first thing one can use, on a machine with nothing else to do.
+const FIRST_LINE: Duration = Duration::from_secs(3);
+/// What the tests' own machine may add: it runs many tests at once, and a program that is not optimised.
+const FIRST_LINE_LOADED: Duration = Duration::from_secs(7);
+/// The same for the whole story.
+const STORY: Duration = Duration::from_secs(30);
+const STORY_LOADED: Duration = Duration::from_secs(30);
 
 /// Processes that have this folder in their command line or work in it.
 fn processes_in(folder: &Path) -> usize {
@@ -23,14 +35,43 @@ fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).unwrap().next().is_none()
 }
 
-#[test]
-fn the_whole_story_is_told_and_nothing_is_left() {
-    let bench = Bench::new();
+/// What somebody reads while it is told: each line, and when it came.
+struct Told {
+    lines: Vec<(Duration, String)>,
+    /// Open until the end: the story has more to say.
+    _rest: Lines<BufReader<ChildStdout>>,
+}
+
+/// The demo as a user without any rights starts it, with a folder of that user's own for the sandbox.
+fn start(bench: &Bench, words: &[&str]) -> (Child, PathBuf) {
     let sandboxes = bench.path().join("t");
     fs::create_dir(&sandboxes).unwrap();
-    let run: Run = bench.command(&["demo", "--once"]).env("TMPDIR", &sandboxes).output().unwrap().into();
-    assert_eq!(run.code, 0, "{run:?}");
-    for told in [
+    chown(&sandboxes, Some(NOBODY), Some(NOBODY)).unwrap();
+    // Wherever the program was built: nobody may look into a home.
+    let program = bench.path().join("landfall");
+    let built = Path::new(env!("CARGO_BIN_EXE_landfall"));
+    fs::hard_link(built, &program).or_else(|_| fs::copy(built, &program).map(|_| ())).unwrap();
+    fs::set_permissions(bench.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let nobody = NOBODY.to_string();
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid", &nobody, "--regid", &nobody, "--clear-groups", "--no-new-privs", "--"]);
+    command.arg(program).args(words).current_dir("/").env_clear().env("TMPDIR", &sandboxes);
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    (child, sandboxes)
+}
+
+#[test]
+fn the_whole_story_is_told_in_time_to_somebody_without_rights_and_nothing_is_left() {
+    if !have(NEEDS) {
+        return;
+    }
+    let bench = Bench::new();
+    let begun = Instant::now();
+    let (mut child, sandboxes) = start(&bench, &["demo", "--once"]);
+    let told = Told::read(&mut child, begun, |_| false);
+    let ended = child.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{}\n{ended:?}", told.text());
+    for line in [
         "one bootstrap authority",
         "the fleet is on one page: http://127.0.0.1:",
         "before there is an API server",
@@ -44,10 +85,39 @@ fn the_whole_story_is_told_and_nothing_is_left() {
         "(clock-skew)",
         "Everything is removed.",
     ] {
-        assert!(run.stdout.contains(told), "`{told}` is missing in {}", run.stdout);
+        assert!(told.when(line).is_some(), "`{line}` is missing in {}", told.text());
     }
+    let useful = told.when("the fleet is on one page").unwrap();
+    let whole = told.when("Told in ").unwrap();
+    // Measured on every run, for those who read along.
+    let figures = format!("demo: first useful line after {useful:.1?}, told after {whole:.1?}\n");
+    let _ = std::io::stderr().write_all(figures.as_bytes());
+    assert!(useful <= FIRST_LINE + FIRST_LINE_LOADED, "{}", told.text());
+    assert!(whole <= STORY + STORY_LOADED, "{}", told.text());
     assert!(is_empty(&sandboxes), "the sandbox is still there");
     assert_eq!(processes_in(&sandboxes), 0);
+}
+
+#[test]
+fn the_page_stays_open_and_shows_who_failed() {
+    if !have(NEEDS) {
+        return;
+    }
+    let bench = Bench::new();
+    let (mut child, sandboxes) = start(&bench, &["demo"]);
+    let told = Told::read(&mut child, Instant::now(), |line| line.contains("stays open at"));
+    let (_, line) = told.lines.last().unwrap();
+    let port = line.split_once("http://127.0.0.1:").and_then(|(_, rest)| rest.split(' ').next());
+    let port: u16 = port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("{}", told.text()));
+    let (status, page) = ask(port, "GET", "/", "").unwrap();
+    assert_eq!(status, 200);
+    let (status, node) = ask(port, "GET", "/nodes/node-3", "").unwrap();
+    assert_eq!(status, 200);
+    assert!(page.contains("node-3") && page.contains("clock-skew"), "{page}");
+    assert!(node.contains("clock-skew"), "{node}");
+    kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    assert!(is_empty(&sandboxes), "the sandbox is still there");
 }
 
 /// Interrupted, it takes everything along; killed, at least the processes.
@@ -86,4 +156,31 @@ fn the_sandbox_is_for_this_machine_only() {
     fs::create_dir(&long).unwrap();
     let run: Run = bench.command(&["demo", "--once"]).env("TMPDIR", &long).output().unwrap().into();
     run.assert_refused(1, "the path is too long");
+}
+
+// === impl Told ===
+
+impl Told {
+    /// Reads until a line is the last that is wanted, or the story ends. Every step of the story has a deadline, so that one comes.
+    fn read(child: &mut Child, begun: Instant, is_last: impl Fn(&str) -> bool) -> Self {
+        let mut lines = Vec::new();
+        let mut rest = BufReader::new(child.stdout.take().unwrap()).lines();
+        for line in rest.by_ref() {
+            let line = line.unwrap();
+            let last = is_last(&line);
+            lines.push((begun.elapsed(), line));
+            if last {
+                break;
+            }
+        }
+        Self { lines, _rest: rest }
+    }
+
+    fn when(&self, words: &str) -> Option<Duration> {
+        self.lines.iter().find(|(_, line)| line.contains(words)).map(|(when, _)| *when)
+    }
+
+    fn text(&self) -> String {
+        self.lines.iter().map(|(when, line)| format!("{when:6.1?} {line}\n")).collect()
+    }
 }

@@ -4,7 +4,7 @@
 //! `run` every command of it has to end with that exit code. With `background` its commands go on until the page ends, and those
 //! that follow are tried until they do what they should: a page with services needs a network of its own, where their ports
 //! are free. With `cluster` there is a real API server with a node `worker-1`, and `kubectl`. Lines that begin with `$ ` are
-//! commands, others what they print.
+//! commands, others what they print: if there are any they are compared, and `…` stands for anything.
 //!
 //! What cannot be run here says what it needs: ```` ```console needs cluster ````. Of such commands the words are checked: that
 //! the program knows them all.
@@ -32,10 +32,15 @@ const NEEDS: [&str; 4] = [
     "sources",
 ];
 
+/// Blocks that would hold commands nobody runs.
+const SHELLS: [&str; 5] = ["sh", "bash", "shell", "zsh", "shell-session"];
+
 /// A command, and where it stands.
 struct Step {
     place: String,
     command: String,
+    /// What it is shown to print.
+    shown: Vec<String>,
     end: End,
 }
 
@@ -83,7 +88,13 @@ fn commands_that_are_not_run_are_known_to_the_program() {
     let commands: Vec<Step> = all_pages()
         .iter()
         .flat_map(|page| steps(page))
-        .filter(|step| step.end == End::Never && step.command.starts_with("landfall "))
+        .filter(|step| step.end == End::Never)
+        .filter_map(|step| {
+            // As it is run from the sources, and as kubectl's plugin.
+            let own = ["landfall ", "cargo run --release -- ", "kubectl landfall "];
+            let words = own.iter().find_map(|own| step.command.strip_prefix(own))?;
+            Some(Step { command: format!("landfall {words}"), ..step })
+        })
         .collect();
     assert!(commands.len() >= 20, "only {} commands were found", commands.len());
     let bench = Bench::new();
@@ -127,7 +138,7 @@ fn run_page(steps: &[Step], kind: Kind) {
         cluster
     });
     let mut services = Vec::new();
-    for Step { place, command, end } in steps {
+    for Step { place, command, shown, end } in steps {
         let run = || -> Output {
             let mut shell = shell(&bench, command);
             if let Some(cluster) = &cluster {
@@ -149,18 +160,77 @@ fn run_page(steps: &[Step], kind: Kind) {
                 let run = run();
                 let said = String::from_utf8_lossy(&run.stderr);
                 assert_eq!(run.status.code(), Some(code), "{place}: `{command}`: {said}");
+                assert!(is_shown(shown, &run), "{place}: `{command}` says otherwise: {run:?}");
             }
             End::With(_) | End::InCluster => {
                 let code = if let End::With(code) = *end { code } else { 0 };
                 eventually(&format!("{place}: `{command}`"), LIMIT, || {
-                    (run().status.code() == Some(code)).then_some(())
+                    let run = run();
+                    (run.status.code() == Some(code) && is_shown(shown, &run)).then_some(())
                 })
                 .unwrap_or_else(|error| {
                     let logs: String = services.iter().map(Process::log).collect();
-                    panic!("{error}\n{}\n{logs}", String::from_utf8_lossy(&run().stderr))
+                    panic!("{error}\n{:?}\n{logs}", run())
                 });
             }
         }
+    }
+}
+
+/// Whether a run printed what the page shows. A line that is only `…` stands for any lines.
+fn is_shown(shown: &[String], run: &Output) -> bool {
+    let said = [&run.stdout, &run.stderr].map(|said| String::from_utf8_lossy(said).into_owned());
+    shown.is_empty()
+        || said.iter().any(|said| {
+            let lines: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
+            matches(shown, &lines)
+        })
+}
+
+fn matches(shown: &[String], said: &[&str]) -> bool {
+    match shown.split_first() {
+        None => said.is_empty(),
+        Some((line, rest)) if line == "…" => {
+            (0..=said.len()).any(|skipped| matches(rest, &said[skipped..]))
+        }
+        Some((line, rest)) => {
+            said.split_first().is_some_and(|(own, said)| is_line(line, own) && matches(rest, said))
+        }
+    }
+}
+
+/// Columns are as wide as what is in them.
+fn is_line(shown: &str, said: &str) -> bool {
+    let plain = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (shown, said) = (plain(shown), plain(said));
+    let mut parts = shown.split('…');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = said.strip_prefix(first) else { return false };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, between)) = parts.split_last() else { return rest.is_empty() };
+    for part in between {
+        match rest.split_once(*part) {
+            Some((_, behind)) => rest = behind,
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+#[test]
+fn what_a_page_shows_is_compared() {
+    let shown = |lines: &[&str]| lines.iter().map(ToString::to_string).collect::<Vec<_>>();
+    for (page, said, same) in [
+        (&["a  b"][..], &["a b"][..], true),
+        (&["a … c"], &["a b c"], true),
+        (&["a … c"], &["a b d"], false),
+        (&["a", "…"], &["a", "b", "c"], true),
+        (&["…", "c"], &["a", "b", "c"], true),
+        (&["a"], &["a", "b"], false),
+        (&["a", "b"], &["a"], false),
+        (&["x…"], &["ax"], false),
+    ] {
+        assert_eq!(matches(&shown(page), said), same, "{page:?} {said:?}");
     }
 }
 
@@ -201,13 +271,26 @@ fn steps(page: &Path) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut end = None;
     let mut goes_on = false;
+    let mut open = false;
+    let mut bare = false;
     for (number, line) in text.lines().enumerate() {
         let place = format!("{}:{}", page.display(), number + 1);
         if let Some(kind) = line.trim_start().strip_prefix("```") {
-            end = kind.strip_prefix("console").map(|wanted| how(wanted.trim(), &place));
+            // Commands in other clothes would be run by nobody.
+            let word = kind.split_whitespace().next().unwrap_or_default();
+            assert!(!SHELLS.contains(&word), "{place}: commands are shown as `console`, settings as `ini`");
+            open = !open;
+            bare = open && word.is_empty();
+            end = kind.strip_prefix("console").filter(|_| open).map(|wanted| how(wanted.trim(), &place));
             continue;
         }
-        let Some(end) = end else { continue };
+        let Some(end) = end else {
+            assert!(
+                !(bare && line.trim_start().starts_with("$ ")),
+                "{place}: a command that is not `console`"
+            );
+            continue;
+        };
         let prompt =
             if end == End::Never { line.split_once("# ").filter(|(host, _)| is_host(host)) } else { None };
         let command = line.trim_start().strip_prefix("$ ").or(prompt.map(|(_, command)| command));
@@ -216,8 +299,14 @@ fn steps(page: &Path) -> Vec<Step> {
                 let step = steps.last_mut().unwrap();
                 step.command = step.command.trim_end_matches('\\').to_owned() + line.trim();
             }
-            (false, Some(command)) => steps.push(Step { place, command: command.to_owned(), end }),
-            (false, None) => continue,
+            (false, Some(command)) => {
+                steps.push(Step { place, command: command.to_owned(), shown: Vec::new(), end });
+            }
+            (false, None) if line.trim().is_empty() => continue,
+            (false, None) => {
+                steps.last_mut().into_iter().for_each(|step| step.shown.push(line.trim().to_owned()));
+                continue;
+            }
         }
         goes_on = line.ends_with('\\');
     }

@@ -24,11 +24,20 @@ pub(crate) fn start(bench: &Bench, port: u16) -> Process {
     start_on(bench, port, "sqlite:hub.db")
 }
 
+/// A hub with more to do.
+pub(crate) fn start_with(bench: &Bench, port: u16, more: &[&str]) -> Process {
+    start_as(bench, port, "sqlite:hub.db", more)
+}
+
 fn start_on(bench: &Bench, port: u16, store: &str) -> Process {
+    start_as(bench, port, store, &[])
+}
+
+fn start_as(bench: &Bench, port: u16, store: &str, more: &[&str]) -> Process {
     let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
     let mut hub = Process::start("hub", program, bench.path(), |command| {
         command.current_dir(bench.path()).args(["hub", "--listen", &format!("127.0.0.1:{port}")]);
-        command.args(["--store", store, "--objects", "file:bundles"]);
+        command.args(["--store", store, "--objects", "file:bundles"]).args(more);
     })
     .unwrap();
     hub.wait_until("it listens", PATIENCE, || {
@@ -90,7 +99,7 @@ pub(crate) fn ask(port: u16, method: &str, path: &str, body: &str) -> Option<(u1
     Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
 }
 
-fn report(node: u64, sequence: u64, number: u64) -> String {
+pub(crate) fn report(node: u64, sequence: u64, number: u64) -> String {
     let title = format!("Step {number}");
     json!({
         "format": 1,
@@ -206,6 +215,68 @@ fn status_shows_the_board_and_tells_trouble_by_its_exit_code() {
     assert_eq!(run.report()["groups"][0]["cause"], "disk-full");
 }
 
+/// As an operator of a fleet: one token for all machines, and one that was installed anew.
+#[test]
+fn a_fleet_shares_a_token_and_a_machine_installed_anew_is_forgotten() {
+    let bench = Bench::new();
+    let authority = Authority::new("test CA", 1).unwrap();
+    let (_hub, port) = start_guarded(&bench, &authority);
+    let address = format!("https://127.0.0.1:{port}");
+    let run = bench.run(&["hub", "token", "nodes", "worker-", "--token-key", "tokens.key", "--days", "365"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    bench.file("fleet.token", &run.stdout);
+    bench.file("operator.token", token(&bench, "operator", "ann"));
+    bench.file("viewer.token", token(&bench, "viewer", "ben"));
+    let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
+    let agent = |name: &str, state: &str| {
+        bench.file(&format!("{state}-root/etc/hostname"), format!("{name}\n"));
+        bench.file(
+            &format!("{state}-root/var/log/cloud-init-output.log"),
+            "Cloud-init v. 24.1 running 'modules:final'\n[ERROR Swap]: running with swap on is not supported. Please disable swap\n",
+        );
+        Process::start(state, program, bench.path(), |command| {
+            command.current_dir(bench.path()).args([
+                "agent",
+                "--root",
+                &format!("{state}-root"),
+                "--state",
+                state,
+            ]);
+            command.args(["--hub", &address, "--hub-ca", "hub-ca.crt", "--hub-token", "fleet.token"]);
+        })
+        .unwrap()
+    };
+    let total = || view(&bench, port, "/api/v1/fleet")["total"].as_u64();
+    let first = agent("worker-1", "first");
+    let _other = agent("worker-2", "other");
+    landfall_testkit::eventually("two machines on the board", PATIENCE, || {
+        (total() == Some(2)).then_some(())
+    })
+    .unwrap();
+    assert_eq!(view(&bench, port, "/api/v1/nodes/worker-1")["signed"], true);
+    drop(first);
+
+    // The same name with another state folder, so with another key.
+    let anew = agent("worker-1", "anew");
+    landfall_testkit::eventually("the hub's refusal in the agent's log", PATIENCE, || {
+        anew.log().contains("landfall hub forget NODE").then_some(())
+    })
+    .unwrap();
+    let forget = |token: &str, nodes: &[&str]| {
+        let words = ["--hub", &address, "--ca", "hub-ca.crt", "--token-file", token];
+        bench.run(&[&["hub", "forget"], nodes, &words].concat())
+    };
+    forget("viewer.token", &["worker-1"]).assert_refused(77, "may not do that");
+    forget("operator.token", &["worker-9"]).assert_refused(1, "worker-9");
+    forget("operator.token", &["a/b"]).assert_refused(64, "a node's name");
+    let run = forget("operator.token", &["worker-1"]);
+    assert_eq!((run.code, run.stdout.as_str(), run.stderr.as_str()), (0, "", "Forgot worker-1\n"));
+    landfall_testkit::eventually("the machine under its new key", PATIENCE, || {
+        (total() == Some(2)).then_some(())
+    })
+    .unwrap_or_else(|error| panic!("{error}\n{}", anew.log()));
+}
+
 #[test]
 fn mistakes_are_refused_with_advice() {
     let bench = Bench::new();
@@ -222,6 +293,11 @@ fn mistakes_are_refused_with_advice() {
     let run = bench.run(&["hub", "token", "node", "n1", "--token-key", "key"]);
     assert!(run.code == 0 && run.stdout.starts_with("landfall."), "{run:?}");
     bench.run(&["hub", "token", "node", "a/b", "--token-key", "key"]).assert_refused(1, "name");
+    bench.run(&["hub", "token", "nodes", "a/b", "--token-key", "key"]).assert_refused(1, "name");
+    let run = bench.run(&["hub", "token", "nodes", "--token-key", "key"]);
+    assert!(run.code == 0 && run.stdout.starts_with("landfall."), "{run:?}");
+    let run = bench.run(&["hub", "token", "viewer", "--token-key", "key"]);
+    assert!(run.code == 64 && run.stderr.contains("<NAME>"), "{run:?}");
     for days in ["0", "4294967295"] {
         let run = bench.run(&["hub", "token", "node", "n1", "--token-key", "key", "--days", days]);
         assert!(run.code == 64 && run.stderr.contains("--days"), "{run:?}");

@@ -18,8 +18,12 @@ const CAUSE: &str = "apiserver-unreachable";
 /// The name in the certificate of the node's own port; its address is known only when it runs.
 const SERVED_AS: &str = "castaway.example";
 const LIMIT: Duration = Duration::from_secs(120);
-/// The promise is two seconds on a machine with nothing else to do; the tests' machine has much else to do.
+/// Milliseconds from kubeadm's end to the verdict on the page, on a machine with nothing else to do. The best of the attempts
+/// must keep it; the tests' machine has much else to do.
+const PROMISE: i64 = 2_000;
 const GENEROUS: i64 = 60_000;
+/// The machine itself, and two roots inside it that are followed as machines of their own: a boot is dear, a join is not.
+const NAMES: [&str; 3] = ["castaway", "castaway-2", "castaway-3"];
 
 /// A machine whose API server does not listen, with the agent as `landfall render agent` installs it: pushing to the hub, and
 /// with a port of its own.
@@ -32,7 +36,7 @@ fn machine(bench: &Bench, authority: &Authority, token: &str, port: u16) -> Node
         "write_files": [{"path": "/run/kubeadm/join.yaml", "content": join.to_string()}],
         "runcmd": [
             "echo 1 >/proc/sys/net/ipv4/ip_forward",
-            "kubeadm join --config /run/kubeadm/join.yaml; date +%s%3N >/var/lib/kubeadm-ended",
+            "kubeadm join --config /run/kubeadm/join.yaml; date +%s%3N >/var/lib/castaway-ended",
         ],
     });
     bench.file("hub-ca.crt", authority.certificate());
@@ -85,7 +89,7 @@ fn a_failed_join_is_on_the_open_page_at_once() {
     let bench = Bench::new();
     let authority = Authority::new("test CA", 1).unwrap();
     let (hub, port) = start_guarded(&bench, &authority);
-    let (node_token, viewer) = (token(&bench, "node", "castaway"), token(&bench, "viewer", "ann"));
+    let (tokens, viewer) = (NAMES.map(|name| token(&bench, "node", name)), token(&bench, "viewer", "ann"));
 
     // An operator who has logged in and waits.
     let mut browser = Browser::start().unwrap();
@@ -95,27 +99,37 @@ fn a_failed_join_is_on_the_open_page_at_once() {
     browser.write(&viewer).unwrap();
     browser.press(Key::Enter).unwrap();
     browser.until("document.getElementById('live')?.innerText === 'live'").unwrap();
+    // A row of the board has the node's name and, behind what happened, the cause.
     let watch = format!(
-        "(() => {{ const look = () => {{ if (!window.shown && document.querySelector('main').innerText.includes({CAUSE:?})) \
-         window.shown = Date.now(); }}; new MutationObserver(look).observe(document.querySelector('main'), \
-         {{childList: true, subtree: true}}); }})()"
+        "(() => {{ window.shown = {{}}; const look = () => {{ for (const row of document.querySelectorAll('main tbody tr')) {{ \
+         const name = row.querySelector('th')?.innerText; if (name && !window.shown[name] && \
+         row.querySelector('.what')?.title === {CAUSE:?}) window.shown[name] = Date.now(); }} }}; \
+         new MutationObserver(look).observe(document.querySelector('main'), {{childList: true, subtree: true}}); }})()"
     );
     browser.evaluate(&watch).unwrap();
 
-    let mut node = Node::boot(&machine(&bench, &authority, &node_token, port)).unwrap();
+    let mut node = Node::boot(&machine(&bench, &authority, &tokens[0], port)).unwrap();
     node.wait_for_boot().unwrap();
-    let ended: i64 = eventually("kubeadm to give up", LIMIT, || {
-        std::fs::read_to_string(node.root().join("var/lib/kubeadm-ended")).ok()?.trim().parse().ok()
-    })
-    .unwrap();
-    browser
-        .until("typeof window.shown === 'number'")
-        .unwrap_or_else(|error| panic!("{error}\n{}", hub.log()));
-    let shown = browser.evaluate("window.shown").unwrap().as_i64().unwrap();
-    let took = shown - ended;
-    // Measured on every run, for those who read along.
-    let _ = writeln!(std::io::stderr(), "the verdict was on the open page {took} ms after kubeadm's end");
-    assert!(took <= GENEROUS, "the verdict was on the page {took} ms after kubeadm's end");
+    let mut best = i64::MAX;
+    for (name, token) in NAMES.iter().zip(&tokens) {
+        if *name != NAMES[0] {
+            follow_another(&node, name, token, port);
+        }
+        let ended = format!("var/lib/{name}-ended");
+        let ended: i64 = eventually("kubeadm to give up", LIMIT, || {
+            std::fs::read_to_string(node.root().join(&ended)).ok()?.trim().parse().ok()
+        })
+        .unwrap();
+        browser
+            .until(&format!("typeof window.shown[{name:?}] === 'number'"))
+            .unwrap_or_else(|error| panic!("{error}\n{}", hub.log()));
+        let took = browser.evaluate(&format!("window.shown[{name:?}]")).unwrap().as_i64().unwrap() - ended;
+        // Measured on every run, for those who read along.
+        let _ = writeln!(std::io::stderr(), "{name}: on the open page {took} ms after kubeadm's end");
+        assert!(took <= GENEROUS, "the verdict was on the page {took} ms after kubeadm's end");
+        best = best.min(took);
+    }
+    assert!(best <= PROMISE, "the best took {best} ms");
 
     // The same machine can be asked, by the port that was rendered with the rest.
     let operator = Leaf::new("ann", Purpose::Call).organization("landfall:operators");
@@ -135,6 +149,28 @@ fn a_failed_join_is_on_the_open_page_at_once() {
         .unwrap();
     let report = String::from_utf8_lossy(&asked.stdout);
     assert!(asked.status.success() && report.contains(CAUSE), "{asked:?}");
+}
+
+/// Lets an agent follow a root of its own inside the machine, and kubeadm fail there.
+fn follow_another(node: &Node, name: &str, token: &str, port: u16) {
+    let root = format!("/var/lib/{name}");
+    let log = format!("{root}/var/log/cloud-init-output.log");
+    let agent = format!("/usr/local/bin/landfall agent --root {root} --state {root}-state");
+    let hub = format!(
+        "--hub https://{HOST_ADDRESS}:{port} --hub-ca /etc/landfall/hub-ca.crt --hub-token {root}-token"
+    );
+    let script = format!(
+        "set -eu; mkdir -p {root}/etc {root}/var/log; echo {name} >{root}/etc/hostname; printf %s '{token}' >{root}-token; \
+         echo '[preflight] Running pre-flight checks' >{log}; systemd-run --quiet --unit={name} {agent} {hub}"
+    );
+    node.output(&["sh", "-c", &script]).unwrap();
+    let report = node.root().join(format!("{}-state/report.json", root.trim_start_matches('/')));
+    eventually("the agent to follow", LIMIT, || report.exists().then_some(())).unwrap();
+    // It fails; that is what it is run for.
+    let join = format!(
+        "kubeadm join --config /run/kubeadm/join.yaml >>{log} 2>&1; date +%s%3N >/var/lib/{name}-ended"
+    );
+    node.output(&["sh", "-c", &join]).unwrap();
 }
 
 /// Every file below `folder`, by its place on a machine.

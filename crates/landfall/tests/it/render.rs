@@ -87,7 +87,29 @@ fn what_no_role_can_be_is_refused_in_one_line() {
     bench.file("mixed/ca.key", expired.key().expose());
     let image = "registry.example/landfall:1";
     for (words, code, error) in [
-        (&["gateway", "--for", "kubeadm", "--allow", "10.0.0.1/8"][..], 64, "is no network"),
+        (&["tunnel", "--for", "kubeadm", "--image", image][..], 64, "the address of the server is missing"),
+        (&["tunnel", "--for", "kubeadm", "--image", image, "--server", "auto"], 64, "alone can find its own"),
+        (
+            &["tunnel", "--for", "kubeadm", "--image", image, "--format", "installer", "--server", "a"],
+            64,
+            "cannot be rendered as `installer`",
+        ),
+        (
+            &["tunnel", "--for", "openshift", "--image", image, "--format", "installer", "--server", "a"],
+            64,
+            "a private key would lie in the installer's source",
+        ),
+        (
+            &["tunnel", "--for", "openshift", "--image", image, "--server", "auto", "--ca", "near"],
+            64,
+            "makes an authority of its own",
+        ),
+        (
+            &["tunnel", "--for", "openshift", "--image", image, "--server", "auto", "--format", "helm"],
+            64,
+            "cannot be rendered as `helm`",
+        ),
+        (&["gateway", "--for", "kubeadm", "--allow", "10.0.0.1/8"], 64, "is no network"),
         (
             &["gateway", "--for", "kubeadm", "--redirect", "6444"],
             64,
@@ -115,6 +137,7 @@ fn what_no_role_can_be_is_refused_in_one_line() {
             "no certificate",
         ),
         (&["agent", "--for", "k3s", "--by", "image", "--objects", "fleet"], 64, "it begins with `s3://`"),
+        (&["agent", "--for", "k3s", "--by", "image", "--objects", "az://fleet"], 64, "`?account=NAME`"),
         (&["agent", "--for", "k3s", "--by", "image", "--events", "queue"], 64, "is no address"),
         (
             &["agent", "--for", "k3s", "--by", "image", "--nats", "nats://nats.corp"],
@@ -157,6 +180,66 @@ fn what_no_role_can_be_is_refused_in_one_line() {
         ),
         (&["pki", "--server", "a", "--ca", "near"], 64, "ends in 4 days, before certificates of 7"),
         (&["pki", "--server", "a", "--ca", "mixed"], 1, "is not that of the authority's certificate"),
+        (&["pki", "--leaf", "master=me"], 64, "`master=me` is no certificate this makes"),
+        (&["pki", "--leaf", "operator=../me"], 64, "is no certificate this makes"),
+        (&["pki", "--leaf", "agent=n1,10.0.0.0/8"], 64, "is no address or name"),
+        (&["pki", "--leaf", "node=N1"], 64, "is no name of a node"),
+        (&["pki", "--server", "a", "--add-ca", "log"], 1, "no certificate"),
+        (&["pki", "--server", "a", "--add-ca", "key"], 1, "private key"),
+        (
+            &["hub", "--for", "kubeadm", "--server", "a", "--store", "sqlite:a", "--objects", "file:b"],
+            64,
+            "is no store that several hubs share",
+        ),
+        (
+            &[
+                "hub",
+                "--for",
+                "kubeadm",
+                "--server",
+                "a",
+                "--store",
+                "postgres://u:p@h/d",
+                "--objects",
+                "file:b",
+            ],
+            64,
+            "a password in the address",
+        ),
+        (
+            &[
+                "hub",
+                "--for",
+                "kubeadm",
+                "--server",
+                "a",
+                "--replicas",
+                "3",
+                "--store",
+                "postgres://h/d",
+                "--objects",
+                "s3://bundles?credentials-file=/c",
+            ],
+            64,
+            "3 hubs beside each other are refused",
+        ),
+        (
+            &[
+                "agent",
+                "--for",
+                "k3s",
+                "--by",
+                "image",
+                "--bootstrap-report",
+                "edge",
+                "--bootstrap-report-server",
+                "https://mgmt:6443",
+                "--bootstrap-report-ca",
+                "ca",
+            ],
+            64,
+            "is no object of the management cluster",
+        ),
         (&["controller", "--image", image, "--selector", "a b"], 64, "`a b` selects no labels"),
         (&["controller", "--image", image, "--secret-template", "A"], 64, "`A` is no name of an object"),
         (
@@ -220,4 +303,35 @@ fn no_two_roles_have_an_object_of_the_same_name() {
         }
     }
     assert!(seen.len() > 30, "{seen:?}");
+}
+
+/// OpenShift chooses users itself, and gives nobody all rights who is not bound to them.
+#[test]
+fn controllers_follow_the_rules_of_their_cluster() {
+    let bench = Bench::new();
+    let shown = |words: &[&str]| {
+        let image = ["--image", "registry.example/landfall:1", "--dry-run"];
+        let run = bench.run(&[&["render", "controller"], words, &image[..]].concat());
+        assert_eq!(run.code, 0, "{run:?}");
+        run.stdout
+    };
+    let bound = "name: system:openshift:scc:privileged";
+    let usual = shown(&[]);
+    // As it was said when this was the work.
+    for words in [&["--for", "in-place"][..], &["--for", "kubeadm"], &["--for", "k3s", "--work", "in-place"]]
+    {
+        assert_eq!(shown(words), usual, "{words:?}");
+    }
+    assert!(usual.contains("runAsUser: 65532") && !usual.contains(bound), "{usual}");
+    let openshift = shown(&["--for", "openshift"]);
+    assert!(!openshift.contains("runAsUser") && openshift.contains(bound), "{openshift}");
+    let capi = ["--hub", "https://hub.corp:8700", "--hub-secret", "landfall-hub"];
+    let management = shown(&[&["--for", "capi"], &capi[..]].concat());
+    assert_eq!(shown(&[&["--work", "capi"], &capi[..]].concat()), management);
+    assert!(management.contains("--capi") && management.contains("fsGroup: 65532"), "{management}");
+    let on_openshift = shown(&[&["--for", "openshift", "--work", "capi"], &capi[..]].concat());
+    assert!(on_openshift.contains("--capi"), "{on_openshift}");
+    for word in ["runAsUser", "fsGroup", bound] {
+        assert!(!on_openshift.contains(word), "{word} in {on_openshift}");
+    }
 }

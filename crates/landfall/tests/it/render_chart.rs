@@ -12,36 +12,39 @@ use crate::render_tunnel::privileged;
 const IMAGE: &str = "registry.example/landfall:0.1.0";
 const OTHER_IMAGE: &str = "10.0.0.9:5000/other:2";
 
-/// A role, and which of the values its chart has.
+/// A role, and which of the values its chart has. What kind of cluster it is for is added.
 struct Chart {
     words: &'static [&'static str],
     namespaced: bool,
     workload: bool,
 }
 
-const CHARTS: [Chart; 6] = [
+/// For each kind of cluster.
+const KINDS: [&str; 4] = ["openshift", "kubeadm", "k3s", "capi"];
+
+const CHARTS: [Chart; 8] = [
+    Chart { words: &["tunnel", "--server", "10.0.0.5"], namespaced: true, workload: true },
+    Chart { words: &["agent", "--by", "daemon-set"], namespaced: true, workload: true },
+    Chart { words: &["hub", "--run-as", "pod", "--server", "hub.corp"], namespaced: true, workload: true },
     Chart {
-        words: &["tunnel", "--for", "kubeadm", "--server", "10.0.0.5"],
+        words: &[
+            "hub",
+            "--run-as",
+            "pod",
+            "--server",
+            "hub.corp",
+            "--store",
+            "postgres://hub@db.corp/landfall?password-file=/etc/landfall/db",
+            "--objects",
+            "s3://bundles/hub?region=r1&credentials-file=/etc/landfall/s3",
+        ],
         namespaced: true,
         workload: true,
     },
-    Chart { words: &["agent", "--for", "kubeadm", "--by", "daemon-set"], namespaced: true, workload: true },
-    Chart {
-        words: &["hub", "--for", "kubeadm", "--run-as", "pod", "--server", "hub.corp"],
-        namespaced: true,
-        workload: true,
-    },
-    Chart {
-        words: &["in-place", "--for", "kubeadm", "--node", "worker-1"],
-        namespaced: false,
-        workload: true,
-    },
-    Chart { words: &["controller"], namespaced: true, workload: true },
-    Chart {
-        words: &["gateway", "--for", "kubeadm", "--gatherers", "support"],
-        namespaced: false,
-        workload: false,
-    },
+    Chart { words: &["in-place", "--node", "worker-1"], namespaced: false, workload: true },
+    Chart { words: &["controller", "--work", "in-place"], namespaced: true, workload: true },
+    Chart { words: &["controller", "--work", "capi"], namespaced: true, workload: true },
+    Chart { words: &["gateway", "--gatherers", "support"], namespaced: false, workload: false },
 ];
 
 #[test]
@@ -57,8 +60,10 @@ fn helm_and_the_api_server_take_every_chart() {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         cluster.apply(&object).unwrap();
     }
-    for chart in &CHARTS {
-        chart.try_out(&cluster);
+    for kind in KINDS {
+        for chart in &CHARTS {
+            chart.try_out(&cluster, kind);
+        }
     }
 }
 
@@ -83,11 +88,12 @@ fn filled_in(bench: &Bench, further: &[&str]) -> String {
 // === impl Chart ===
 
 impl Chart {
-    fn try_out(&self, cluster: &ApiServer) {
+    fn try_out(&self, cluster: &ApiServer, kind: &str) {
         let bench = Bench::new();
         let role = self.words[0];
         let image: &[&str] = if self.workload { &["--image", IMAGE] } else { &[] };
-        let words = [&["render"], self.words, image, &["--format", "helm", "-o", "out"]].concat();
+        let words =
+            [&["render"], self.words, &["--for", kind], image, &["--format", "helm", "-o", "out"]].concat();
         let run = bench.run(&words);
         assert_eq!(run.code, 0, "{run:?}");
         let lint = helm(&bench, &["lint", "--strict", "out/chart"]);
@@ -102,7 +108,19 @@ impl Chart {
         assert!(!usual.contains("landfall-value-"), "{role}: a mark is left\n{usual}");
         assert!(take(&usual).contains("landfall"), "{role}");
         assert!(Path::new(&bench.path().join("out/chart/values.schema.json")).exists());
+        // What differs from kind to kind is there by now.
+        if kind != "kubeadm" {
+            return;
+        }
         if !self.workload {
+            let other = filled_in(&bench, &["--set", "gatherers=system:authenticated"]);
+            assert!(other.contains("name: \"system:authenticated\""), "{other}");
+            take(&other);
+            let nobody = helm(
+                &bench,
+                &["template", "release", "out/chart", "--set", "gatherers=system:unauthenticated"],
+            );
+            assert!(!nobody.status.success(), "{nobody:?}");
             return;
         }
         assert!(usual.contains(IMAGE), "{role}: {usual}");
@@ -116,15 +134,23 @@ impl Chart {
             r#"nodeSelector={"example.com/pool":"infra"}"#,
             r#"tolerations=[{"key":"example.com/only","operator":"Exists"}]"#,
             r#"resources={"requests":{"cpu":"77m"}}"#,
+            r#"imagePullSecrets=[{"name":"registry-login"}]"#,
             r#"extraArguments=["--one","a: \"b\" {{ c }}"]"#,
         ] {
             further.extend(["--set-json", value]);
         }
-        if role == "controller" {
+        if usual.contains("kind: Deployment") {
             further.extend(["--set", "replicas=3"]);
         }
         let other = filled_in(&bench, &further);
-        for part in [OTHER_IMAGE, "example.com/pool", "example.com/only", "77m", r#"- "a: \"b\" {{ c }}""#] {
+        for part in [
+            OTHER_IMAGE,
+            "example.com/pool",
+            "example.com/only",
+            "77m",
+            "registry-login",
+            r#"- "a: \"b\" {{ c }}""#,
+        ] {
             assert!(other.contains(part), "{role}: `{part}` is missing\n{other}");
         }
         assert!(!other.contains(IMAGE), "{role}: {other}");
@@ -133,7 +159,7 @@ impl Chart {
         }
         take(&other);
 
-        for bad in ["image=a b", "image=true", "unknown=1", "extraArguments=x"] {
+        for bad in ["image=a b", "image=true", "unknown=1", "extraArguments=x", "imagePullSecrets[0]=x"] {
             let run = helm(&bench, &["template", "release", "out/chart", "--set", bad]);
             assert!(!run.status.success(), "{role}: `{bad}` was taken");
         }

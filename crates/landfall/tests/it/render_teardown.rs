@@ -60,7 +60,7 @@ fn one_by_one() {
 fn kubeadm(cluster: &ApiServer) {
     let bench = Bench::new();
     let script = render(&bench, cluster, "kubeadm", "config-map");
-    let rendered = fs::read_to_string("/etc/landfall/tunnel/kubeadm-cluster-configuration.yaml").unwrap();
+    let rendered = fs::read_to_string("/etc/landfall/tunnel/kubeadm-init-configuration.yaml").unwrap();
     let kubelet = init(&bench, cluster, &rendered);
     let mut running = start(&bench, cluster, PROGRAM);
     let word = |status: &str| {
@@ -76,20 +76,24 @@ fn kubeadm(cluster: &ApiServer) {
     assert!(running.wait().unwrap().success(), "{}", said(&bench));
     kubelet.join().unwrap();
     gone(&bench, cluster, &script);
-    forgotten(&bench, cluster);
+    forgotten(&bench);
 }
 
 /// What kubeadm does with its configuration, and a kubelet with what it made; ends with the API server that used the tunnel.
 fn init(bench: &Bench, cluster: &ApiServer, configuration: &str) -> JoinHandle<()> {
-    let configuration = format!(
-        "{configuration}kubernetesVersion: v1.36.4\n---\napiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n\
-         localAPIEndpoint:\n  advertiseAddress: {HOST}\n\
-         nodeRegistration:\n  name: node-1\n  criSocket: unix:///run/containerd/containerd.sock\n"
-    );
-    let configuration = bench.file("kubeadm.yaml", configuration);
+    let configuration = bench.file("kubeadm.yaml", with_cluster(configuration));
+    let plain = with_cluster("apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n");
+    bench.file("plain.yaml", plain);
     run_kubeadm(&["init", "phase", "control-plane", "apiserver", "--config"], &configuration, None);
     run_kubeadm(&["init", "phase", "upload-config", "kubeadm", "--config"], &configuration, Some(cluster));
-    assert!(fs::read_to_string(MANIFEST).unwrap().contains(FLAG));
+    let made = fs::read_to_string(MANIFEST).unwrap();
+    assert!(made.contains(FLAG) && made.matches("name: landfall-").count() == 4, "{made}");
+    // Control planes that join are configured by this, and so is the next upgrade.
+    let words = ["get", "configmap", "kubeadm-config", "--namespace=kube-system"];
+    let kept = cluster.kubectl(&[&words[..], &["-o", "jsonpath={.data.ClusterConfiguration}"]].concat());
+    let kept = kept.unwrap();
+    let clean = kept.contains("kubernetesVersion") && !kept.contains("egress") && !kept.contains("landfall");
+    assert!(clean, "{kept}");
     let api_server = cluster.sibling_with(&[FLAG.to_owned()]).unwrap();
     // What the manifest no longer says is no longer run.
     std::thread::spawn(move || {
@@ -101,34 +105,54 @@ fn init(bench: &Bench, cluster: &ApiServer, configuration: &str) -> JoinHandle<(
     })
 }
 
-/// Neither the kubelet nor the next upgrade would bring the tunnel back.
-fn forgotten(bench: &Bench, cluster: &ApiServer) {
-    let manifest = fs::read_to_string(MANIFEST).unwrap();
-    assert!(manifest.contains("kube-apiserver") && !manifest.contains("egress-selector"), "{manifest}");
-    let words = ["get", "configmap", "kubeadm-config", "--namespace=kube-system"];
-    let kept = cluster.kubectl(&[&words[..], &["-o", "jsonpath={.data.ClusterConfiguration}"]].concat());
-    let kept = kept.unwrap();
-    assert!(kept.contains("kubernetesVersion") && !kept.contains("egress-selector"), "{kept}");
-    run_kubeadm(&["config", "validate", "--config"], &bench.file("kept.yaml", kept), None);
+/// Together with what every kubeadm is told.
+fn with_cluster(init_configuration: &str) -> String {
+    format!(
+        "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.4\n---\n\
+         {init_configuration}localAPIEndpoint:\n  advertiseAddress: {HOST}\n\
+         nodeRegistration:\n  name: node-1\n  criSocket: unix:///run/containerd/containerd.sock\n"
+    )
+}
+
+/// The API server's pod is what kubeadm would have made if there had never been a tunnel.
+fn forgotten(bench: &Bench) {
+    let left = fs::read_to_string(MANIFEST).unwrap();
+    let plain = bench.path().join("plain.yaml");
+    run_kubeadm(&["init", "phase", "control-plane", "apiserver", "--config"], &plain, None);
+    let never: Value = serde_saphyr::from_str(&fs::read_to_string(MANIFEST).unwrap()).unwrap();
+    assert_eq!(serde_saphyr::from_str::<Value>(&left).unwrap(), never, "{left}");
 }
 
 fn cluster_api(cluster: &ApiServer) {
     let bench = Bench::new();
     let script = render(&bench, cluster, "capi", "marker");
     let spec = &control_plane(&bench)["spec"]["kubeadmConfigSpec"];
-    for command in spec["preKubeadmCommands"].as_array().unwrap() {
-        let command = command.as_str().unwrap();
-        assert!(
-            with_tools(&bench, cluster, "sh").args(["-ec", command]).status().unwrap().success(),
-            "{command}"
-        );
-    }
+    let commands = || {
+        for command in spec["preKubeadmCommands"].as_array().unwrap() {
+            let command = command.as_str().unwrap();
+            let status = with_tools(&bench, cluster, "sh").args(["-ec", command]).status().unwrap();
+            assert!(status.success(), "{command}");
+        }
+    };
+    // A machine that joins the control plane gets the same, and keeps none of it.
+    shell("mkdir -p /run/kubeadm && echo 'kind: JoinConfiguration' >/run/kubeadm/kubeadm-join-config.yaml");
+    commands();
+    assert!(!bench.path().join("systemctl.log").exists(), "nothing is switched on");
+    shell(
+        "[ -z \"$(find /etc/landfall /etc/kubernetes/manifests/landfall-* /usr/local/bin/landfall-* -type f)\" ]",
+    );
+    assert!(!Path::new(SERVICE).exists());
+
+    install(&bench.path().join("out/host"));
+    shell("mv /run/kubeadm/kubeadm-join-config.yaml /run/kubeadm/kubeadm.yaml");
+    shell("printf 'kind: ClusterConfiguration\n---\nkind: InitConfiguration\n' >/run/kubeadm/kubeadm.yaml");
+    commands();
     let asked = fs::read_to_string(bench.path().join("systemctl.log")).unwrap();
     assert!(asked.contains("enable --now --no-block landfall-tunnel-teardown.service"), "{asked}");
 
-    let api_server = &spec["clusterConfiguration"]["apiServer"];
+    let patches = &spec["initConfiguration"]["patches"];
     let configuration =
-        format!("apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\napiServer: {api_server}\n");
+        format!("apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\npatches: {patches}\n");
     let kubelet = init(&bench, cluster, &configuration);
     let mut running = start(&bench, cluster, PROGRAM);
     still_there(&bench, cluster, MANIFEST);
@@ -137,7 +161,7 @@ fn cluster_api(cluster: &ApiServer) {
     assert!(running.wait().unwrap().success(), "{}", said(&bench));
     kubelet.join().unwrap();
     gone(&bench, cluster, &script);
-    forgotten(&bench, cluster);
+    forgotten(&bench);
 }
 
 /// What was rendered for the object that configures the machines.
@@ -250,7 +274,8 @@ fn gone(bench: &Bench, cluster: &ApiServer, script: &str) {
     let check = || {
         let words = ["get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name"];
         assert_eq!(cluster.kubectl(&words).unwrap().trim(), "");
-        for path in ["/etc/landfall/tunnel", "/etc/landfall/egress", SERVICE, PROGRAM] {
+        for path in ["/etc/landfall/tunnel", "/etc/landfall/egress", "/run/landfall/tunnel", SERVICE, PROGRAM]
+        {
             assert!(!Path::new(path).exists(), "`{path}` is still there");
         }
         shell("! ls /etc/systemd/system/landfall-* /etc/kubernetes/manifests/landfall-* 2>/dev/null");

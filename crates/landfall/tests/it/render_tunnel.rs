@@ -1,35 +1,51 @@
-//! From nothing to a webhook in the pod network and away again, with what `landfall render` writes: a bootstrap API server
-//! that reaches the pod network through the tunnel only, a permanent one that never knew of it, and the teardown.
+//! From nothing to a webhook in the pod network and away again, with what `landfall render` writes for the installer's source: a
+//! bootstrap API server that reaches the pod network through the tunnel only, a permanent one on a machine of its own that
+//! never knew of it, and the teardown.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use anyhow::Result;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use landfall_testkit::isolated::{self, HOST, in_network, shell};
 use landfall_testkit::{
     Answer, ApiServer, ApiServerSpec, Binary, ControllerManager, Need, Process, Webhook, eventually, have,
 };
+use rustix::process::Signal;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde_json::{Value, json};
 
 use crate::command::Bench;
+use crate::render_installer::{self, IMAGE, bootkube, pre_command, prepare, said};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// The webhook's service: an address of the pod network, which only the other machine has.
-const SERVICE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(10, 96, 77, 1)), 8443);
+/// The machine of the permanent API server.
+const PERMANENT: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 2));
+/// The webhook's service: an address of the pod network, which only nodes have.
+const SERVICE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 96, 77, 1)), 8443);
 const NAMESPACE: &str = "landfall-bootstrap";
 const POD: &str = "/etc/kubernetes/manifests/landfall-tunnel-server.yaml";
 const SERVICE_PROGRAM: &str = "/usr/local/bin/landfall-tunnel-teardown.sh";
-/// The installer's library of records, as far as our scripts call it.
-const RECORDS: &str = "record_service_stage_start(){ :; }; record_service_stage_success(){ :; }\n";
 /// What tells that the bootstrap's control plane is still there.
 const BOOTSTRAP: &str = "/etc/kubernetes/manifests/kube-apiserver-pod.yaml";
+/// What did it, the unit that starts it, and marks.
+const KEPT: [&str; 3] = [SERVICE_PROGRAM, "/landfall-tunnel-teardown.service", ".done"];
+/// What the bootstrap API server says of an address it has no way to.
+const NO_WAY: &str = "no route to host";
 
 #[test]
 fn a_bootstrap_reaches_the_pod_network_and_leaves_nothing_behind() {
-    let needs = [isolated::NEEDS, ApiServer::NEEDS, ControllerManager::NEEDS, &[Need::Program("pgrep")]];
+    let needs = [
+        isolated::NEEDS,
+        render_installer::NEEDS,
+        ApiServer::NEEDS,
+        ControllerManager::NEEDS,
+        &[Need::Program("pgrep")],
+    ];
     if !needs.into_iter().all(have) {
         return;
     }
@@ -38,79 +54,188 @@ fn a_bootstrap_reaches_the_pod_network_and_leaves_nothing_behind() {
 
 fn birth() {
     let bench = Bench::new();
-    shell(&format!("ip -n client link set lo up && ip -n client addr add {}/32 dev lo", SERVICE.ip()));
+    prepare(&bench, &["--image", IMAGE]);
+    cable();
+    for run in [pre_command(&bench, None), bootkube(&bench)] {
+        assert!(run.status.success(), "{}", said(&run));
+    }
 
-    let words = [
-        "render",
-        "tunnel",
-        "--for",
-        "openshift",
-        "--server",
-        HOST,
-        "--image",
-        "none.example/none",
-        "-o",
-        "out",
-    ];
-    let rendered = bench.run(&words);
-    assert_eq!(rendered.code, 0, "{rendered:?}");
-    install(&bench.path().join("out/host"));
-    fs::write("/usr/local/bin/bootstrap-service-record.sh", RECORDS).unwrap();
+    let spec = ApiServerSpec { address: PERMANENT, names: vec![HOST.to_owned()], ..privileged() };
+    let permanent = on_machine("permanent", || ApiServer::start_with(&spec).unwrap());
+    let _controllers = ControllerManager::start(&permanent).unwrap();
+    let webhook =
+        on_machine("client", || Webhook::start_as(SERVICE, "guard.default.svc", Answer::Allow).unwrap());
+    guard(&permanent, &webhook);
+    let through = Through { webhook: &webhook };
+    let from_permanent = |arguments: &[&str]| permanent.kubectl(arguments);
+    // Whoever has not heard of the webhook yet does not ask it.
+    through.eventually_asks(&from_permanent, "configmap", "permanent-first");
+    through.eventually_asks(&from_permanent, "secret", "permanent-first");
+
+    // What is wrong without a tunnel: an API server on the bootstrap host that is told of none.
+    let host: IpAddr = HOST.parse().unwrap();
+    let near = TcpStream::connect_timeout(&SERVICE, Duration::from_secs(2));
+    assert!(near.is_err(), "the pod network is in reach without the tunnel");
+    let bare = permanent.sibling_at(host, &[]).unwrap();
+    through.eventually_fails(&|arguments| bare.kubectl(arguments), "configmap", "bare", NO_WAY);
+    drop(bare);
+
+    // Before: it is told of a tunnel that is not there yet.
     shell(&format!("touch {BOOTSTRAP}"));
     // The API server's pod sees one folder under another name.
     shell("ln -sfn /etc/kubernetes/bootstrap-configs /etc/kubernetes/config");
+    let bootstrap = permanent.sibling_at(host, &[egress_flag()]).unwrap();
+    let from_bootstrap = |arguments: &[&str]| bootstrap.kubectl(arguments);
+    through.eventually_fails(&from_bootstrap, "configmap", "too-early", "server.sock");
+    through.asks(&from_permanent, "configmap", "permanent-before");
+
+    // During: as cluster-bootstrap does, by way of the bootstrap API server.
+    bootstrap.kubectl(&["apply", "-f", "/opt/openshift/manifests"]).unwrap();
     let tunnel_server = run_pod(&bench, "tunnel-server", &arguments_of(&fs::read_to_string(POD).unwrap()));
-
-    let permanent = ApiServer::start_with(&privileged()).unwrap();
-    let _controllers = ControllerManager::start(&permanent).unwrap();
-    let told = fs::read_to_string("/opt/openshift/landfall-tunnel-config-override.yaml").unwrap();
-    let egress = told.lines().find_map(|line| line.trim().strip_prefix("- /")).unwrap();
-    let bootstrap = permanent.sibling_with(&[format!("--egress-selector-config-file=/{egress}")]).unwrap();
-    bootstrap.kubectl(&["apply", "-f", &bench.path().join("out/manifests").display().to_string()]).unwrap();
-
-    let webhook = other_machine(|| Webhook::start_as(SERVICE, "guard.default.svc", Answer::Allow).unwrap());
     let agent = agent(&bench, &permanent);
-    guard(&permanent, &webhook);
-    let near = TcpStream::connect_timeout(&SERVICE, Duration::from_secs(2));
-    assert!(near.is_err(), "the pod network is in reach without the tunnel");
-    eventually("the bootstrap API server to ask the webhook", LIMIT, || {
-        // Whoever asks too early is refused: the webhook's word is needed.
-        let made = bootstrap.kubectl(&["create", "configmap", "through-the-tunnel", "--namespace=default"]);
-        made.ok().filter(|_| !webhook.reviews().is_empty())
-    })
-    .unwrap_or_else(|error| panic!("{error}\n{}\n{}", tunnel_server.log(), agent.log()));
+    through.eventually_asks(&from_bootstrap, "configmap", "through-the-tunnel");
+    through.asks(&from_permanent, "configmap", "permanent-during");
+    // The same webhook by its URL is none of the tunnel's business.
+    through.asks(&from_permanent, "secret", "permanent-by-url");
+    through.fails(&from_bootstrap, "secret", "by-url", NO_WAY);
 
-    let mut words = words.to_vec();
-    words.push("--teardown");
+    // A tunnel that hangs is the bootstrap's trouble alone.
+    tunnel_server.signal(Signal::STOP).unwrap();
+    through.asks(&from_permanent, "configmap", "permanent-while-it-hangs");
+    through.fails(&from_bootstrap, "configmap", "while-it-hangs", "failed calling webhook");
+    tunnel_server.signal(Signal::CONT).unwrap();
+    through.eventually_asks(&from_bootstrap, "configmap", "after-it-hung");
+
+    let words = ["render", "tunnel", "--for", "openshift", "--image", IMAGE, "--teardown"];
     let script = bench.run(&words);
     fs::write(bench.path().join("teardown.sh"), &script.stdout).unwrap();
     // The bootstrap is over: its API server ends, and only then may the tunnel go.
     drop(bootstrap);
     fs::remove_file(BOOTSTRAP).unwrap();
     shell("touch /opt/openshift/.bootkube.done");
-    tear_down(Path::new(SERVICE_PROGRAM), &permanent);
-    assert!(Path::new("/opt/openshift/landfall-tunnel-teardown.done").exists());
-    tear_down(&bench.path().join("teardown.sh"), &permanent);
-    for kind in ["daemonset", "secret", "rolebinding", "serviceaccount"] {
-        let left = permanent.kubectl(&["get", kind, "--namespace", NAMESPACE, "-o", "name"]).unwrap();
-        assert_eq!(left.trim(), "", "{kind}");
-    }
-    let namespace = permanent.kubectl(&["get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name"]);
-    assert_eq!(namespace.unwrap().trim(), "");
-    for path in [POD, "/etc/landfall/tunnel", "/etc/kubernetes/bootstrap-configs/landfall-tunnel"] {
-        assert!(!Path::new(path).exists(), "`{path}` is still there");
-    }
-    assert!(!Path::new("/opt/openshift/landfall-tunnel-config-override.yaml").exists());
+    std::thread::scope(|scope| {
+        let teardown = scope.spawn(|| {
+            tear_down(Path::new(SERVICE_PROGRAM), &permanent);
+            assert!(Path::new("/opt/openshift/landfall-tunnel-teardown.done").exists());
+            tear_down(&bench.path().join("teardown.sh"), &permanent);
+        });
+        let mut beat = 0;
+        while !teardown.is_finished() {
+            through.asks(&from_permanent, "configmap", &format!("permanent-beat-{beat}"));
+            beat += 1;
+        }
+        teardown.join().unwrap();
+    });
+    assert!(through.was_asked("permanent-beat-0"), "it was asked all the time");
+    nothing_is_left(&permanent);
     drop((tunnel_server, agent));
 
-    // A permanent API server is on a node, which has the pod network.
-    shell(&format!("ip route add {}/32 via 192.0.2.2", SERVICE.ip()));
-    let before = webhook.reviews().len();
-    eventually("the permanent API server to ask the webhook", LIMIT, || {
-        permanent.kubectl(&["create", "configmap", "without-a-tunnel", "--namespace=default"]).ok()
-    })
-    .unwrap();
-    assert!(webhook.reviews().len() > before);
+    // After.
+    through.asks(&from_permanent, "configmap", "permanent-after");
+    through.asks(&from_permanent, "secret", "permanent-after");
+}
+
+/// Machines and cables: the bootstrap host has a way to every node and to the world, and none to the pod network. The permanent
+/// API server's machine is a node: it has one, from the beginning.
+fn cable() {
+    let pods = SERVICE.ip();
+    shell(&format!("ip -n client link set lo up && ip -n client addr add {pods}/32 dev lo"));
+    shell("ip netns add permanent && ip -n permanent link set lo up");
+    shell("ip link add north type veth peer name north-end netns permanent");
+    shell("ip addr add 203.0.113.1/24 dev north && ip link set north up");
+    shell(&format!(
+        "ip -n permanent addr add {PERMANENT}/24 dev north-end && ip -n permanent link set north-end up"
+    ));
+    shell("ip -n permanent link add pods type veth peer name pods-end netns client");
+    shell("ip -n permanent addr add 198.51.100.1/24 dev pods && ip -n permanent link set pods up");
+    shell("ip -n client addr add 198.51.100.2/24 dev pods-end && ip -n client link set pods-end up");
+    shell(&format!("ip -n permanent route add {pods}/32 via 198.51.100.2"));
+    shell(&format!("ip route add unreachable {pods}/32"));
+}
+
+/// What the renderer was told and the API server is started with.
+fn egress_flag() -> String {
+    let path = "/etc/kubernetes/bootstrap-configs/kube-apiserver-config.yaml";
+    let config: Value = serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let file = &config["apiServerArguments"]["egress-selector-config-file"][0];
+    format!("--egress-selector-config-file={}", file.as_str().unwrap())
+}
+
+/// Whether the webhook's word is had through an API server.
+struct Through<'a> {
+    webhook: &'a Webhook,
+}
+
+// === impl Through ===
+
+impl Through<'_> {
+    /// At once, without a second attempt.
+    #[track_caller]
+    fn asks(&self, kubectl: &dyn Fn(&[&str]) -> Result<String>, kind: &str, name: &str) {
+        create(kubectl, kind, name).unwrap();
+        assert!(self.was_asked(name), "{kind} `{name}` was made without the webhook's word");
+    }
+
+    #[track_caller]
+    fn eventually_asks(&self, kubectl: &dyn Fn(&[&str]) -> Result<String>, kind: &str, name: &str) {
+        let mut attempt = 0;
+        eventually(&format!("the webhook to be asked about {kind} `{name}`"), LIMIT, || {
+            attempt += 1;
+            let name = format!("{name}-{attempt}");
+            create(kubectl, kind, &name).ok().filter(|_| self.was_asked(&name))
+        })
+        .unwrap();
+    }
+
+    /// Refused because the webhook could not be asked, for this reason.
+    #[track_caller]
+    fn fails(&self, kubectl: &dyn Fn(&[&str]) -> Result<String>, kind: &str, name: &str, reason: &str) {
+        let error = format!("{:#}", create(kubectl, kind, name).unwrap_err());
+        assert!(error.contains("failed calling webhook") && error.contains(reason), "{error}");
+        assert!(!self.was_asked(name), "{kind} `{name}`");
+    }
+
+    #[track_caller]
+    fn eventually_fails(
+        &self,
+        kubectl: &dyn Fn(&[&str]) -> Result<String>,
+        kind: &str,
+        name: &str,
+        reason: &str,
+    ) {
+        let mut attempt = 0;
+        eventually("the API server to hear of the webhook", LIMIT, || {
+            attempt += 1;
+            create(kubectl, kind, &format!("{name}-{attempt}")).err()
+        })
+        .unwrap();
+        self.fails(kubectl, kind, name, reason);
+    }
+
+    fn was_asked(&self, name: &str) -> bool {
+        self.webhook.reviews().iter().any(|review| review["request"]["name"] == name)
+    }
+}
+
+fn create(kubectl: &dyn Fn(&[&str]) -> Result<String>, kind: &str, name: &str) -> Result<String> {
+    let words: &[&str] = if kind == "secret" { &["create", "secret", "generic"] } else { &["create", kind] };
+    kubectl(&[words, &[name, "--namespace=default"]].concat())
+}
+
+fn nothing_is_left(cluster: &ApiServer) {
+    for kind in ["daemonset", "secret", "rolebinding", "serviceaccount"] {
+        let left = cluster.kubectl(&["get", kind, "--namespace", NAMESPACE, "-o", "name"]).unwrap();
+        assert_eq!(left.trim(), "", "{kind}");
+    }
+    let namespace = cluster.kubectl(&["get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name"]);
+    assert_eq!(namespace.unwrap().trim(), "");
+    // Whatever its name is: only what did it, its marks and the unit that starts it are still there.
+    let find = "find /etc /opt /usr/local -path '*landfall-tunnel*' -o -path '/etc/landfall/*'";
+    let left = Command::new("sh").args(["-c", find]).output().unwrap();
+    let left = String::from_utf8(left.stdout).unwrap();
+    let unknown = |path: &&str| !KEPT.iter().any(|kept| path.ends_with(kept));
+    assert_eq!(left.lines().filter(unknown).collect::<Vec<_>>(), [""; 0]);
+    shell("! grep -q landfall /usr/local/bin/bootkube.sh");
 }
 
 /// An API server that takes the agents' pods.
@@ -148,13 +273,9 @@ fn agent(bench: &Bench, cluster: &ApiServer) -> Process {
         .collect();
     let secret = get("secret");
     for (name, value) in secret["data"].as_object().unwrap() {
-        let decoded = Command::new("sh")
-            .args(["-c", "printf %s \"$1\" | base64 -d", "sh", value.as_str().unwrap()])
-            .output()
-            .unwrap();
-        bench.file(&format!("agent/{name}"), decoded.stdout);
+        bench.file(&format!("agent/{name}"), STANDARD.decode(value.as_str().unwrap()).unwrap());
     }
-    other_machine(|| run_pod(bench, "tunnel-agent", &arguments))
+    on_machine("client", || run_pod(bench, "tunnel-agent", &arguments))
 }
 
 /// Runs the image's program with a pod's arguments.
@@ -172,21 +293,21 @@ fn arguments_of(pod: &str) -> Vec<String> {
     after.map_while(|line| line.trim().strip_prefix("- ")).map(str::to_owned).collect()
 }
 
-/// Runs with the other machine's network. Processes started there stay there.
-fn other_machine<T>(run: impl FnOnce() -> T) -> T {
+/// Runs with another machine's network. Processes started there stay there.
+fn on_machine<T>(name: &str, run: impl FnOnce() -> T) -> T {
     let enter = |path: &str| {
         let network = fs::File::open(path).unwrap();
         move_into_link_name_space(std::os::fd::AsFd::as_fd(&network), Some(LinkNameSpaceType::Network))
             .unwrap();
     };
     let home = fs::File::open("/proc/thread-self/ns/net").unwrap();
-    enter("/run/netns/client");
+    enter(&format!("/run/netns/{name}"));
     let done = run();
     move_into_link_name_space(std::os::fd::AsFd::as_fd(&home), Some(LinkNameSpaceType::Network)).unwrap();
     done
 }
 
-/// A webhook that has to agree to every ConfigMap.
+/// A webhook that has to agree to every ConfigMap, found by its service, and to every Secret, found by its URL.
 fn guard(cluster: &ApiServer, webhook: &Webhook) {
     let (address, port) = (SERVICE.ip().to_string(), SERVICE.port());
     cluster
@@ -195,24 +316,24 @@ fn guard(cluster: &ApiServer, webhook: &Webhook) {
             "spec": {"clusterIP": address, "ports": [{"port": port}]},
         }))
         .unwrap();
-    let bundle = Command::new("sh")
-        .args(["-c", "printf %s \"$1\" | base64 -w0", "sh", webhook.authority()])
-        .output()
-        .unwrap();
+    let entry = |name: &str, resource: &str, place: (&str, Value)| {
+        json!({
+            "name": format!("{name}.landfall.dev"), "sideEffects": "None", "admissionReviewVersions": ["v1"],
+            "failurePolicy": "Fail", "timeoutSeconds": 5,
+            "clientConfig": {place.0: place.1, "caBundle": STANDARD.encode(webhook.authority())},
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}},
+            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": [resource]}],
+        })
+    };
+    let service = json!({"name": "guard", "namespace": "default", "port": port});
     cluster
         .apply(&json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
             "metadata": {"name": "guard"},
-            "webhooks": [{
-                "name": "guard.landfall.dev", "sideEffects": "None", "admissionReviewVersions": ["v1"],
-                "failurePolicy": "Fail", "timeoutSeconds": 10,
-                "clientConfig": {
-                    "service": {"name": "guard", "namespace": "default", "port": port},
-                    "caBundle": String::from_utf8(bundle.stdout).unwrap(),
-                },
-                "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}},
-                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["configmaps"]}],
-            }],
+            "webhooks": [
+                entry("by-service", "configmaps", ("service", service)),
+                entry("by-url", "secrets", ("url", json!(format!("https://{SERVICE}/")))),
+            ],
         }))
         .unwrap();
 }
@@ -226,6 +347,7 @@ fn tear_down(script: &Path, cluster: &ApiServer) {
         .env("KUBECONFIG", cluster.admin_kubeconfig())
         .env("HOME", cluster.directory())
         .env("PATH", path)
+        .env("SERVICE_NAME", "landfall-tunnel-teardown")
         .output()
         .unwrap();
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));

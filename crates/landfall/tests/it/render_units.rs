@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use landfall_testkit::{Need, Node, NodeSpec, eventually, have};
+use landfall_testkit::{HOST_ADDRESS, Need, Node, NodeSpec, eventually, have};
 
 use crate::command::Bench;
+use crate::gateway::kubeadm;
 
 const LIMIT: Duration = Duration::from_secs(60);
 const SOCKET: &str = "/etc/kubernetes/bootstrap-configs/landfall-tunnel/server.sock";
 
 /// All files below `folder` as a machine has them.
-fn host_files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub(crate) fn host_files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(next) = folders.pop() {
@@ -65,4 +66,59 @@ fn units_may_do_what_they_need() {
         Command::new("curl").args(["-sfk", "-m", "5", &page]).output().ok().filter(|run| run.status.success())
     })
     .unwrap_or_else(|error| panic!("{error}\n{}", node.journal(&["-u", "landfall-hub.service"]).unwrap()));
+}
+
+/// What curl makes of the machine's port when it comes from this address.
+fn curl(node: &Node, port: u16, from: &str) -> Option<i32> {
+    let mut curl = Command::new("curl");
+    curl.args(["-sfk", "-m", "4", "--noproxy", "*", "--interface", from, "-o", "/dev/null"]);
+    curl.arg(format!("https://{}:{port}/livez", node.address())).status().unwrap().code()
+}
+
+/// The gateway with its settings and its firewall, asked from a network that may come and from one that may not.
+#[test]
+fn a_rendered_gateway_is_reached_by_those_it_is_told_and_by_nobody_else() {
+    const NO_ANSWER: Option<i32> = Some(28);
+    const STRANGER: &str = "198.18.0.129";
+    if !have(&[Node::NEEDS, &[Need::Program("curl"), Need::Program("ip")]].concat()) {
+        return;
+    }
+    let bench = Bench::new();
+    kubeadm(&bench);
+    let friends = format!("{HOST_ADDRESS}/32");
+    let run = bench.run(&["render", "gateway", "--for", "kubeadm", "--allow", &friends, "-o", "gateway"]);
+    assert_eq!(run.code, 0, "{run:?}");
+    let mut spec = NodeSpec::new("control-plane-0");
+    spec.arguments.push(format!("--bind-ro={}:/usr/local/bin/landfall", env!("CARGO_BIN_EXE_landfall")));
+    for folder in ["gateway/host", "root"] {
+        spec.files.extend(host_files(&bench.path().join(folder)));
+    }
+    let mut node = Node::boot(&spec).unwrap();
+    node.wait_for_boot().unwrap();
+    // A second address of this machine, on the cable to the node: it goes with it.
+    let route =
+        Command::new("ip").args(["-o", "route", "get", &node.address().to_string()]).output().unwrap();
+    let route = String::from_utf8(route.stdout).unwrap();
+    let cable = route.split_once(" dev ").and_then(|(_, rest)| rest.split(' ').next()).unwrap();
+    let added = Command::new("ip").args(["addr", "add", &format!("{STRANGER}/32"), "dev", cable]).status();
+    assert!(added.unwrap().success());
+
+    let unit = "landfall-gateway.service";
+    let started = node.output(&["systemctl", "start", unit]);
+    assert!(started.is_ok(), "{started:?}\n{}", node.journal(&["-u", unit]).unwrap());
+    let host = HOST_ADDRESS.to_string();
+    eventually("an answer at the API's port", LIMIT, || (curl(&node, 6443, &host) == Some(0)).then_some(()))
+        .unwrap_or_else(|error| panic!("{error}\n{}", node.journal(&["-u", unit]).unwrap()));
+    assert_eq!(curl(&node, 6443, STRANGER), NO_ANSWER, "not from a network that may come");
+    assert_eq!(curl(&node, 6444, &host), NO_ANSWER, "the port beside the API's is nobody's second door");
+    assert_eq!(curl(&node, 6444, STRANGER), NO_ANSWER);
+    assert_eq!(curl(&node, 6443, &host), Some(0));
+    let rules = node.output(&["nft", "list", "ruleset"]).unwrap();
+    assert!(
+        rules.contains("landfall_gateway_guard") && rules.contains("table inet landfall_gateway "),
+        "{rules}"
+    );
+
+    node.output(&["systemctl", "stop", unit]).unwrap();
+    assert_eq!(node.output(&["nft", "list", "ruleset"]).unwrap().trim(), "", "no rule is left");
 }

@@ -18,15 +18,15 @@ use crate::command::Bench;
 const SOON: Duration = Duration::from_secs(30);
 
 /// Certificates, and the binary under upstream's names.
-struct Dock {
-    bench: Bench,
+pub(crate) struct Dock {
+    pub(crate) bench: Bench,
     agents: u16,
-    server_admin: u16,
+    pub(crate) server_admin: u16,
     agent_admin: u16,
 }
 
 impl Dock {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let bench = Bench::new();
         let authority = Authority::new("tunnel", 7).unwrap();
         bench.file("ca.crt", authority.certificate());
@@ -49,7 +49,7 @@ impl Dock {
         self.bench.path().join("front.sock")
     }
 
-    fn server_flags(&self) -> Vec<String> {
+    pub(crate) fn server_flags(&self) -> Vec<String> {
         let health = free_port().unwrap();
         [
             "--mode=http-connect",
@@ -72,7 +72,7 @@ impl Dock {
         .into()
     }
 
-    fn agent_flags(&self) -> Vec<String> {
+    pub(crate) fn agent_flags(&self) -> Vec<String> {
         let health = free_port().unwrap();
         [
             "--proxy-server-host=127.0.0.1",
@@ -93,7 +93,7 @@ impl Dock {
     }
 
     /// Starts one of the names and gives the socket where it tells systemd of itself.
-    fn start(&self, name: &str, flags: &[String]) -> (Process, UnixDatagram) {
+    pub(crate) fn start(&self, name: &str, flags: &[String]) -> (Process, UnixDatagram) {
         let told = self.bench.path().join(format!("{name}.notify"));
         let manager = UnixDatagram::bind(&told).unwrap();
         manager.set_read_timeout(Some(SOON)).unwrap();

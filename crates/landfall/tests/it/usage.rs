@@ -1,8 +1,10 @@
+use std::path::Path;
 use std::process::Command;
 
-use landfall_testkit::{Binary, Need, have};
+use landfall_testkit::{Binary, Need, Process, free_port, have};
 
 use crate::command::Bench;
+use crate::gateway::kubeadm;
 
 #[test]
 fn version_is_one_line_of_data() {
@@ -55,6 +57,40 @@ fn completions_are_made_for_every_shell() {
     }
 }
 
+/// A script that looks right may still not be one.
+#[test]
+fn completions_are_taken_by_their_shells() {
+    let bench = Bench::new();
+    let shell = |program: &str, script: &str| {
+        let mut shell = Command::new(program);
+        shell
+            .args(["-c", script])
+            .current_dir(bench.path())
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .output()
+            .unwrap()
+    };
+    for name in ["bash", "zsh"] {
+        bench.file(name, bench.run(&["completions", name]).stdout);
+        // Whoever has no zsh does not complete in it.
+        if Path::new("/usr/bin").join(name).exists() || name == "bash" {
+            let read = shell(name, &format!("{name} -n ./{name}"));
+            assert!(read.status.success() && read.stderr.is_empty(), "{read:?}");
+        }
+    }
+    for (words, wanted) in [(&["landfall", "rend"][..], "render"), (&["landfall", "render", "ag"], "agent")] {
+        let (last, before) = (words[words.len() - 1], words[words.len() - 2]);
+        let script = format!(
+            "source ./bash; COMP_WORDS=({}); COMP_CWORD={}; _landfall landfall {last} {before}; echo \"${{COMPREPLY[*]}}\"",
+            words.join(" "),
+            words.len() - 1
+        );
+        let completed = shell("bash", &script);
+        assert_eq!(String::from_utf8_lossy(&completed.stdout).trim(), wanted, "{completed:?}");
+    }
+}
+
 #[test]
 fn manual_pages_cover_every_command() {
     let bench = Bench::new();
@@ -64,6 +100,15 @@ fn manual_pages_cover_every_command() {
     for page in ["landfall.1", "landfall-diagnose.1", "landfall-man.1"] {
         assert!(bench.path().join("pages").join(page).is_file(), "{page}");
     }
+    // Each with the exit codes of its own command.
+    let status = |page: &str| {
+        let text = std::fs::read_to_string(bench.path().join("pages").join(page)).unwrap();
+        let (_, rest) = text.split_once(".SH \"EXIT STATUS\"\n").unwrap();
+        rest.split("\n.SH").next().unwrap().to_owned()
+    };
+    assert!(status("landfall-gather.1").contains("\\fB69\\fR\n\\&the bootstrap machine was not found"));
+    assert!(status("landfall-node-in-place.1").contains("\\fB100\\fR"));
+    assert!(!status("landfall-render.1").contains("\\fB2\\fR"));
 }
 
 #[test]
@@ -85,4 +130,42 @@ fn kubectl_runs_it_as_a_plugin() {
     assert!(explained.status.success() && !explained.stdout.is_empty(), "{explained:?}");
     let diagnosed = kubectl(&["landfall", "diagnose", &log.display().to_string()]);
     assert_eq!(diagnosed.status.code(), Some(2), "{diagnosed:?}");
+}
+
+/// As kubectl finds its cluster: by the kubeconfig in the environment, and nothing else.
+#[test]
+fn kubectl_gathers_from_the_cluster_of_its_kubeconfig() {
+    if !have(&[Need::Built(Binary::Kubectl)]) {
+        return;
+    }
+    let bench = Bench::new();
+    kubeadm(&bench);
+    bench.file("root/var/log/cloud-init-output.log", "[ERROR Swap]: running with swap on is not supported\n");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_landfall"), bench.path().join("kubectl-landfall"))
+        .unwrap();
+    let (port, upstream) = (free_port().unwrap(), free_port().unwrap());
+    let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
+    let _gateway = Process::start("gateway", program, bench.path(), |command| {
+        command.current_dir(bench.path()).args(["gateway", "--root", "root"]);
+        command.args(["--listen", &format!("127.0.0.1:{port}")]);
+        command.args(["--upstream", &format!("127.0.0.1:{upstream}")]).env("RUNTIME_DIRECTORY", bench.path());
+    })
+    .unwrap();
+    let kubeconfig = bench.file(
+        "kubeconfig",
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+             contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n\
+             clusters: [{{name: c, cluster: {{server: \"https://localhost:{port}\", certificate-authority: root/etc/kubernetes/pki/ca.crt}}}}]\n\
+             users: [{{name: u, user: {{client-certificate: admin.crt, client-key: admin.key}}}}]\n"
+        ),
+    );
+    let mut kubectl = Command::new(Binary::Kubectl.path().unwrap());
+    kubectl.args(["landfall", "gather", "-o", "bundle.tar.gz", "--wait", "60", "--output", "json"]);
+    kubectl.current_dir(bench.path()).env_clear().env("PATH", bench.path()).env("KUBECONFIG", kubeconfig);
+    let gathered = kubectl.output().unwrap();
+    assert_eq!(gathered.status.code(), Some(2), "{gathered:?}");
+    let report: serde_json::Value = serde_json::from_slice(&gathered.stdout).unwrap();
+    assert_eq!(report["verdict"]["cause"], "swap-enabled");
+    assert!(bench.path().join("bundle.tar.gz").is_file());
 }

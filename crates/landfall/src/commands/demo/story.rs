@@ -300,7 +300,7 @@ impl<'c> Story<'c> {
     /// One line of the story: when, who, what.
     fn say(&self, who: &str, what: &str) -> Result<()> {
         let seconds = self.begun.elapsed().as_secs_f64();
-        let clean: String = what.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        let clean = output::harmless(what);
         if who.is_empty() {
             return output::print(&format!("{:18}{clean}\n", ""));
         }

@@ -94,7 +94,16 @@ fn envelope(machine: &str, id: ReportId, sequence: u64, time: Timestamp, state: 
         architecture: None,
         provider_id: None,
     };
-    Envelope { format: envelope::FORMAT, id, node, sequence, time, report, signature: None }
+    Envelope {
+        format: envelope::FORMAT,
+        id,
+        node,
+        boot_number: None,
+        sequence,
+        time,
+        report,
+        signature: None,
+    }
 }
 
 #[cfg(test)]

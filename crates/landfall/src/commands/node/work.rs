@@ -1,6 +1,5 @@
 //! Running the steps of a node: what is shown on the way, and how it ends.
 
-use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::Format;
 use super::prepare::{RebootBy, advice};
 use crate::exit::{Exit, Failure};
-use crate::output::Progress;
+use crate::output::{Progress, say};
 
 /// How long to stay after systemd was asked to reboot: it ends us.
 const REBOOT_PATIENCE: Duration = Duration::from_mins(10);
@@ -250,11 +249,6 @@ pub(super) fn failure(error: RunError) -> Failure {
     // Somebody else is at it: no fault, and over by itself.
     let busy = matches!(error, RunError::Ledger(LedgerError::Busy { .. }));
     Failure::new(error, hint).exit(if busy { Exit::TryLater } else { Exit::Failed })
-}
-
-fn say(line: &str) {
-    // Nobody is left to be told when standard error is closed.
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 // === impl Lines ===

@@ -3,9 +3,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use landfall_agent::carrier::Location;
 use landfall_render::agent::{self, Settings};
-use landfall_render::carriers::{Carriers, Events, Hub, Nats, Neighbour, Objects, Serve};
+use landfall_render::carriers::{BootstrapReport, Carriers, Events, Hub, Nats, Neighbour, Objects, Serve};
 
 use super::{Folder, Program, Shape, authority, explain};
+use crate::commands::agent_daemon::BUCKET_HINT;
 use crate::exit::{Exit, Failure};
 
 /// The node agent, by one of the four ways it comes to a machine
@@ -65,7 +66,7 @@ struct Ways {
     #[arg(long, requires = "hub")]
     hub_cert: bool,
 
-    /// Put reports into this bucket; each machine has the key in /etc/landfall/bucket
+    /// Put reports into this bucket (`s3://…`, `gs://…`, `az://…`); each machine has the key in /etc/landfall/bucket
     #[arg(long, value_name = "URL")]
     objects: Option<String>,
 
@@ -105,13 +106,27 @@ struct Ways {
     #[arg(long, value_name = "FILE", requires = "nats")]
     nats_ca: Option<PathBuf>,
 
-    /// Leave the last report with this node's agent; each machine has its certificate in /etc/landfall/node.crt and node.key
+    /// Leave the last report with this node's agent; may be repeated; each machine has its certificate in
+    /// /etc/landfall/node.crt and node.key
     #[arg(long, value_name = "HOST:PORT", requires = "neighbour_ca")]
-    neighbour: Option<String>,
+    neighbour: Vec<String>,
 
     /// The authority of the neighbour's certificate, PEM
     #[arg(long, value_name = "FILE", requires = "neighbour")]
     neighbour_ca: Option<PathBuf>,
+
+    /// Write verdicts into this `BootstrapReport` of the management cluster: `NAMESPACE/NAME`; each machine has the token in
+    /// /etc/landfall/bootstrap-report.token
+    #[arg(long, value_name = "NAMESPACE/NAME", requires_all = ["bootstrap_report_server", "bootstrap_report_ca"])]
+    bootstrap_report: Option<String>,
+
+    /// The API server of that cluster: `https://HOST[:PORT]`
+    #[arg(long, value_name = "URL", requires = "bootstrap_report")]
+    bootstrap_report_server: Option<String>,
+
+    /// The authority of that API server's certificate, PEM
+    #[arg(long, value_name = "FILE", requires = "bootstrap_report")]
+    bootstrap_report_ca: Option<PathBuf>,
 
     /// Write reports to this serial console, such as `/dev/ttyS0`
     #[arg(long, value_name = "DEVICE")]
@@ -130,7 +145,7 @@ struct Ways {
 enum Way {
     /// In the image, switched on by a preset
     Image,
-    /// Fetched and verified by the first boot: a snippet of cloud-init, or Ignition
+    /// Fetched and verified by the first boot: a snippet of cloud-init, or Ignition (on OpenShift always)
     FirstBoot,
     /// A static pod
     Pod,
@@ -161,10 +176,9 @@ impl Ways {
         let pem = |path: Option<PathBuf>| path.as_deref().map(authority).transpose();
         let (hub_ca, events_ca, nats_ca) = (pem(self.hub_ca)?, pem(self.events_ca)?, pem(self.nats_ca)?);
         let (objects_ca, serve_ca) = (pem(self.objects_ca)?, pem(self.serve_client_ca)?);
-        let neighbour_ca = pem(self.neighbour_ca)?;
+        let (neighbour_ca, report_ca) = (pem(self.neighbour_ca)?, pem(self.bootstrap_report_ca)?);
         if let Some(url) = &self.objects {
-            let hint = "write it as `s3://BUCKET/PREFIX?region=NAME`";
-            url.parse::<Location>().map_err(|error| Failure::usage(error, hint))?;
+            url.parse::<Location>().map_err(|error| Failure::usage(error, BUCKET_HINT))?;
         }
         Ok(Carriers {
             hub: self.hub.map(|url| Hub {
@@ -182,10 +196,13 @@ impl Ways {
                 login: self.nats_login,
                 certificate: self.nats_cert,
             }),
-            neighbour: self
-                .neighbour
-                .zip(neighbour_ca)
-                .map(|(place, authority)| Neighbour { place, authority }),
+            neighbour: neighbour_ca
+                .filter(|_| !self.neighbour.is_empty())
+                .map(|authority| Neighbour { places: self.neighbour, authority }),
+            bootstrap_report: self
+                .bootstrap_report
+                .zip(self.bootstrap_report_server.zip(report_ca))
+                .map(|(object, (server, authority))| BootstrapReport { object, server, authority }),
             console: self.console,
             serve: self
                 .serve

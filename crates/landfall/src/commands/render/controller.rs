@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use landfall_controller::capi;
-use landfall_controller::manifests::{Rights, Settings, install};
+use landfall_controller::manifests::{Platform, Rights, Settings, install};
 use landfall_render::{Described, chart, object_name, secure_url, selector};
 use serde_json::Value;
 
@@ -18,13 +18,18 @@ use crate::exit::{Exit, Failure};
 #[command(after_help = "\
 Examples:
   landfall render controller --image registry.example/landfall:0.1.0 -o controller
+  landfall render controller --for openshift --image registry.example/landfall:0.1.0 -o controller
   landfall render controller --image … --approve-certificates --format kustomize -o controller -- --max-unavailable=3
   landfall render controller --for capi --image … --hub https://hub.corp:8700 --hub-secret landfall-hub \\
     --hold-evidence 15m --health-check team-a/edge -o controller")]
 pub(super) struct Controller {
-    /// Which work it does
-    #[arg(long = "for", value_enum, value_name = "WORK", default_value_t = Work::InPlace)]
-    work: Work,
+    /// The kind of cluster it runs in; `capi` is a management cluster of Cluster API, and says `--work capi`
+    #[arg(long = "for", value_enum, value_name = "KIND", default_value_t = Cluster::Kubeadm)]
+    cluster: Cluster,
+
+    /// Which work it does [default: `capi` with `--for capi`, else `in-place`]
+    #[arg(long, value_enum, value_name = "WORK")]
+    work: Option<Work>,
 
     /// The namespace to install into
     #[arg(long, value_name = "NAME", default_value = "landfall")]
@@ -79,6 +84,21 @@ pub(super) struct Controller {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Cluster {
+    /// OpenShift
+    Openshift,
+    /// kubeadm, and whatever has no rules of its own
+    Kubeadm,
+    /// k3s
+    K3s,
+    /// A management cluster of Cluster API
+    Capi,
+    /// As it was called when this was the work
+    #[value(hide = true)]
+    InPlace,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Work {
     /// Leads nodes through in-place bootstraps
     InPlace,
@@ -123,10 +143,15 @@ fn known(objects: &[(&str, Value)]) -> Result<(), Failure> {
 
 impl Controller {
     pub(super) fn run(self) -> Result<Exit, Failure> {
-        match self.work {
+        let usual = if self.cluster == Cluster::Capi { Work::Capi } else { Work::InPlace };
+        match self.work.unwrap_or(usual) {
             Work::InPlace => self.in_place(),
             Work::Capi => self.capi(),
         }
+    }
+
+    fn platform(&self) -> Platform {
+        if self.cluster == Cluster::Openshift { Platform::Openshift } else { Platform::Kubernetes }
     }
 
     /// As the objects name them: a chart is made with marks, which its values replace.
@@ -140,11 +165,12 @@ impl Controller {
     fn capi(self) -> Result<Exit, Failure> {
         if self.secret_template.is_some() || self.approve_certificates || !self.selector.is_empty() {
             let error = anyhow::anyhow!("some of these flags are for in-place bootstraps");
-            return Err(Failure::usage(error, "leave them out, or leave out `--for capi`"));
+            return Err(Failure::usage(error, "leave them out, or choose `--work in-place`"));
         }
         self.hub.as_deref().map_or(Ok(()), secure_url).map_err(explain)?;
         self.hub_secret.as_deref().map_or(Ok(()), object_name).map_err(explain)?;
         let (namespace, image) = self.namespace_and_image();
+        let platform = self.platform();
         let settings = capi::manifests::Settings {
             namespace: self.namespace.clone(),
             image: self.image.clone(),
@@ -154,12 +180,12 @@ impl Controller {
             write_back: self.write_back,
             health_checks: self.health_check,
         };
-        known(&capi::manifests::install(&settings, &self.flags))?;
+        known(&capi::manifests::install(&settings, platform, &self.flags))?;
         let settings = capi::manifests::Settings { namespace, image, ..settings };
         let role = Described {
             name: "landfall-capi",
             about: "Shows on Machines of Cluster API what their nodes say of their bootstrap",
-            objects: capi::manifests::install(&settings, &self.flags),
+            objects: capi::manifests::install(&settings, platform, &self.flags),
             namespace: self.namespace,
             image: self.image,
         };
@@ -170,11 +196,12 @@ impl Controller {
         let capi_only = self.hub.is_some() || !self.write_back.is_empty() || !self.health_check.is_empty();
         if capi_only {
             let error = anyhow::anyhow!("some of these flags are for Cluster API");
-            return Err(Failure::usage(error, "add `--for capi`"));
+            return Err(Failure::usage(error, "add `--for capi` or `--work capi`"));
         }
         selector(&self.selector).map_err(explain)?;
         self.secret_template.as_deref().map_or(Ok(()), object_name).map_err(explain)?;
         let (namespace, image) = self.namespace_and_image();
+        let platform = self.platform();
         let settings = Settings {
             namespace: self.namespace.clone(),
             selector: self.selector,
@@ -189,8 +216,8 @@ impl Controller {
         } else {
             Rights::Usual
         };
-        known(&install(&settings, rights, &flags))?;
-        let objects = install(&Settings { namespace, image, ..settings }, rights, &flags);
+        known(&install(&settings, rights, platform, &flags))?;
+        let objects = install(&Settings { namespace, image, ..settings }, rights, platform, &flags);
         let role = Described {
             name: "landfall-controller",
             about: "Leads a fleet through in-place bootstraps",

@@ -1,16 +1,20 @@
 use clap::Args;
-use landfall_render::authority;
+use landfall_hub::{ObjectPlace, StorePlace};
 use landfall_render::hub::{self, Settings};
+use landfall_render::{Stores, authority, tunnel};
 
 use super::{Certificates, Folder, Program, RunAs, Shape, explain, token};
 use crate::exit::{Exit, Failure};
 
-/// The hub: a unit for a machine, or a StatefulSet, with its certificate and the key of its tokens
+/// The hub, with its certificate and the key of its tokens: a unit for a machine, a StatefulSet, or a Deployment on stores it shares
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   landfall render hub --for kubeadm --server hub.corp -o hub
-  landfall render hub --for openshift --run-as pod --image registry.example/landfall:0.1.0 --server hub.corp -o hub")]
+  landfall render hub --for openshift --run-as pod --image registry.example/landfall:0.1.0 --server hub.corp -o hub
+  landfall render hub --for kubeadm --run-as pod --image registry.example/landfall:0.1.0 --server hub.corp --replicas 3 \\
+    --store postgres://hub@db.corp/landfall?password-file=/etc/landfall/db \\
+    --objects s3://bundles/hub?region=r1&credentials-file=/etc/landfall/s3 -o hub")]
 pub(super) struct Hub {
     #[command(flatten)]
     shape: Shape,
@@ -31,6 +35,18 @@ pub(super) struct Hub {
     #[arg(long, value_name = "NAME", default_value = "landfall-hub")]
     namespace: String,
 
+    /// Where reports are kept, when not beside the hub: `postgres://…`, as the hub takes it
+    #[arg(long, value_name = "URL", requires = "objects")]
+    store: Option<String>,
+
+    /// Where bundles are kept, when not beside the hub: `s3://…`, as the hub takes it
+    #[arg(long, value_name = "URL", requires = "store")]
+    objects: Option<String>,
+
+    /// How many pods, on stores they share [default: 2]
+    #[arg(long, value_name = "NUMBER", requires = "store")]
+    replicas: Option<u32>,
+
     #[command(flatten)]
     program: Program,
 
@@ -45,9 +61,19 @@ pub(super) struct Hub {
 
 impl Hub {
     pub(super) fn run(self) -> Result<Exit, Failure> {
+        if let (Some(store), Some(objects)) = (&self.store, &self.objects) {
+            let hint = "as `landfall hub --store` and `--objects` take it: docs/guides/hub.md";
+            StorePlace::parse(store).map_err(|error| Failure::usage(error, hint))?;
+            ObjectPlace::parse(objects).map_err(|error| Failure::usage(error, hint))?;
+        }
+        let stores = self.store.zip(self.objects).map(|(reports, bundles)| Stores { reports, bundles });
+        let run_as = tunnel::RunAs::from(self.run_as);
+        let shared = stores.is_some() && run_as == tunnel::RunAs::Pod;
         let settings = Settings {
             target: self.shape.kind.into(),
-            run_as: self.run_as.into(),
+            run_as,
+            replicas: self.replicas.unwrap_or(if shared { 2 } else { 1 }),
+            stores,
             names: self.server,
             namespace: self.namespace,
             image: self.image,

@@ -106,7 +106,7 @@ enum Kind {
 
 #[derive(Clone, Copy, ValueEnum)]
 enum RunAs {
-    /// A pod: a static one for the tunnel, one of a StatefulSet for the hub
+    /// A pod: a static one for the tunnel, one of a StatefulSet or Deployment for the hub
     Pod,
     /// A unit of systemd
     Unit,
@@ -243,6 +243,19 @@ fn explain(error: RenderError) -> Failure {
             "names with dots between them and without wildcards, such as `landfall.reports`",
         ),
         RenderError::Neighbour { .. } => Failure::usage(error, "such as `10.0.0.4:8710`"),
+        RenderError::Report { .. } => Failure::usage(error, "such as `team-a/edge-7k2x9`, the Machine's"),
+        RenderError::Leaf { .. } => Failure::usage(
+            error,
+            "`agent=NAME[,HOST…]`, `node=NAME`, `operator=NAME` or `viewer=NAME`, such as `--leaf operator=ann`",
+        ),
+        RenderError::Store { .. } => Failure::usage(
+            error,
+            "`postgres://…` and `s3://…`, with whole paths in `password-file=`, `credentials-file=` and `ca-file=`",
+        ),
+        RenderError::Replicas { .. } => Failure::usage(
+            error,
+            "choose 1 to 50 pods with `--run-as pod`, `--store` and `--objects`; a hub that keeps everything beside itself is one",
+        ),
         RenderError::Port { .. } => {
             Failure::usage(error, "such as `:8710` or `10.0.0.4:8710`; ports below 1024 are not the agent's")
         }
@@ -271,12 +284,22 @@ fn explain(error: RenderError) -> Failure {
             error,
             "docs/guides/render.md says what goes together; leave out `--format` for what always does",
         ),
-        RenderError::Missing { .. } => {
-            Failure::usage(error, "pods need `--image`, first boots `--binary-url` and `--binary-sha256`")
+        RenderError::Missing { .. } => Failure::usage(
+            error,
+            "pods need `--image`, tunnels `--server`, first boots `--binary-url` and `--binary-sha256`",
+        ),
+        RenderError::OwnAddress => {
+            Failure::usage(error, "name the address with `--server`, or choose `--for openshift`")
+        }
+        RenderError::OwnAuthority => {
+            Failure::usage(error, "leave out `--ca`, or name the address with `--server`")
+        }
+        RenderError::KeysInSource => {
+            Failure::usage(error, "leave out `--server`: each bootstrap host then makes keys of its own")
         }
         RenderError::Snippet { .. } => Failure::usage(
             error,
-            "shorten `--binary-url`, and leave authorities (`--…-ca`) and further ways to the image or to `--format ignition`",
+            "shorten `--binary-url`, and leave further ways for reports to the image or to `--format ignition`",
         ),
         RenderError::Expired { .. } => Failure::new(error, "leave out `--ca` to have a new authority made"),
         RenderError::Outlives { .. } => {
@@ -285,7 +308,7 @@ fn explain(error: RenderError) -> Failure {
         RenderError::Read { .. } => {
             Failure::new(error, "`--ca` needs a folder with `ca.crt` and `ca.key` that you may read")
         }
-        RenderError::Pki(_) => Failure::new(error, "check `--server` and the files in `--ca`"),
+        RenderError::Pki(_) => Failure::new(error, "check `--server` and the files in `--ca` and `--add-ca`"),
         RenderError::Exists { .. } => {
             Failure::new(error, "choose another folder, or replace files with `--force`")
         }

@@ -1,16 +1,20 @@
 use clap::Args;
 use landfall_render::tunnel::{self, Settings};
-use landfall_render::{Completion, authority, credentials, script};
+use landfall_render::{Completion, RenderError, authority, credentials, script};
 
-use super::{Certificates, Folder, Program, RunAs, Shape, explain};
+use super::{Certificates, Folder, Format, Program, RunAs, Shape, explain};
 use crate::exit::{Exit, Failure};
 use crate::output;
+
+/// In the place of an address: the host finds it.
+const AUTO: &str = "auto";
 
 /// The tunnel: server and egress configuration for the bootstrap host, agents for the cluster
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   landfall render tunnel --for openshift --server 10.0.0.5 --image registry.example/landfall:0.1.0 -o tunnel
+  landfall render tunnel --for openshift --server auto --image … --format ignition -o tunnel
   landfall render tunnel --for kubeadm --server 10.0.0.5 --image … --format kustomize -o tunnel --dry-run
   landfall render tunnel --for kubeadm --server 10.0.0.5 --image … --teardown
   landfall render tunnel --for kubeadm --server 10.0.0.5 --image … --complete-when config-map -o tunnel
@@ -20,9 +24,10 @@ pub(super) struct Tunnel {
     #[command(flatten)]
     shape: Shape,
 
-    /// The address or name at which nodes reach the bootstrap host
+    /// The address or name at which nodes reach the bootstrap host. `auto`: the host finds its own address and makes its
+    /// certificates (only OpenShift) [default with `--format installer`: `auto`]
     #[arg(long, value_name = "HOST")]
-    server: String,
+    server: Option<String>,
 
     /// The image that holds this program as `/landfall`
     #[arg(long, value_name = "IMAGE")]
@@ -63,7 +68,12 @@ pub(super) struct Tunnel {
 
 impl Tunnel {
     pub(super) fn run(self) -> Result<Exit, Failure> {
-        let mut settings = Settings::new(self.shape.kind.into(), self.server, self.image);
+        let mut settings = Settings::new(self.shape.kind.into(), "", self.image);
+        let own_address = match &self.server {
+            Some(server) => server == AUTO,
+            None => matches!(self.shape.format, Format::Installer),
+        };
+        settings.server = self.server.filter(|_| !own_address);
         settings.namespace = self.namespace;
         settings.agent_port = self.agent_port;
         settings.run_as = self.run_as.map_or(settings.run_as, Into::into);
@@ -76,8 +86,15 @@ impl Tunnel {
             return Ok(Exit::Done);
         }
         let Certificates { ca, days } = self.certificates;
+        let format = self.shape.format.into();
+        if own_address {
+            if ca.is_some() {
+                return Err(explain(RenderError::OwnAuthority));
+            }
+            return self.target.put(&tunnel::plan_of_own_address(&settings, days, format).map_err(explain)?);
+        }
         let signer = authority(ca.as_deref(), days).map_err(explain)?;
-        let made = credentials(&signer, std::slice::from_ref(&settings.server), days).map_err(explain)?;
-        self.target.put(&tunnel::plan(&settings, &made, self.shape.format.into()).map_err(explain)?)
+        let made = credentials(&signer, settings.server.as_slice(), days).map_err(explain)?;
+        self.target.put(&tunnel::plan(&settings, &made, format).map_err(explain)?)
     }
 }

@@ -105,7 +105,9 @@ fn server_table(server: &ServerStatus) -> String {
     };
     let mut text = format!(
         "Server {} ({}), one of {}: {state}\n",
-        server.server_id, server.version, server.server_count
+        output::harmless(&server.server_id),
+        output::harmless(&server.version),
+        server.server_count
     );
     if server.agents.is_empty() {
         return text;
@@ -138,12 +140,16 @@ fn server_table(server: &ServerStatus) -> String {
 }
 
 fn agent_lines(agent: &AgentReport) -> String {
-    let servers = if agent.servers.is_empty() { "none".to_owned() } else { agent.servers.join(", ") };
+    let servers = if agent.servers.is_empty() {
+        "none".to_owned()
+    } else {
+        output::harmless(&agent.servers.join(", "))
+    };
     format!(
         "Agent {} ({}): {} of {} servers connected\n\
          servers   {servers}\ntunnels   {}\nsent      {}\nreceived  {}\nstalled   {}\ncut off   {}\n",
-        agent.agent_id,
-        agent.version,
+        output::harmless(&agent.agent_id),
+        output::harmless(&agent.version),
         agent.servers.len(),
         agent.expected_servers,
         agent.tunnels,
@@ -158,15 +164,10 @@ fn table<const N: usize>(rows: &[[String; N]]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..N).map(width).collect();
     let line = |row: &[String; N]| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{:width$}", printable(cell)));
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{:width$}", output::harmless(cell)));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     rows.iter().map(line).collect()
-}
-
-/// An agent chooses its name itself; it must not be able to write on the terminal.
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 fn span(seconds: u64) -> String {

@@ -1,0 +1,54 @@
+//! Which hub is asked, and as whom: the same for every command that asks one.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::Args;
+use landfall_hub::{Client, ClientError};
+use landfall_model::Secret;
+
+use crate::exit::{Exit, Failure};
+
+#[derive(Args)]
+pub(super) struct AskHub {
+    /// The hub's address
+    #[arg(long, value_name = "URL", env = "LANDFALL_HUB", default_value = "http://127.0.0.1:8700")]
+    hub: String,
+
+    /// The authority that issued the hub's certificate, PEM
+    #[arg(long, value_name = "FILE", env = "LANDFALL_HUB_CA")]
+    ca: Option<PathBuf>,
+
+    /// A file with a token of a viewer or operator
+    #[arg(long, value_name = "FILE", env = "LANDFALL_HUB_TOKEN_FILE")]
+    token_file: Option<PathBuf>,
+}
+
+// === impl AskHub ===
+
+impl AskHub {
+    pub(super) fn client(&self) -> Result<Client, Failure> {
+        let token = self.token_file.as_ref().map(|path| {
+            let token = std::fs::read_to_string(path).with_context(|| format!("read `{}`", path.display()));
+            token.map(Secret::new).map_err(|error| Failure::new(error, "name the file that holds your token"))
+        });
+        Client::new(&self.hub, self.ca.clone(), token.transpose()?).map_err(explain)
+    }
+}
+
+/// What to do about a hub that did not do it.
+pub(super) fn explain(error: ClientError) -> Failure {
+    let (hint, exit) = match &error {
+        ClientError::Address(_) => ("name it with `--hub`, such as `http://127.0.0.1:8700`", Exit::Usage),
+        ClientError::Clear(_) => ("name the hub by its `https://` address", Exit::Usage),
+        ClientError::Authority { .. } => ("name the hub's certificate authority with `--ca`", Exit::Failed),
+        ClientError::Refused { status: 401 | 403, .. } => {
+            ("name a token of a viewer or operator with `--token-file`", Exit::NotPermitted)
+        }
+        ClientError::Refused { .. } | ClientError::Answer(_) => ("look into the hub's log", Exit::Failed),
+        ClientError::Reach { .. } | ClientError::Http { .. } | ClientError::Late => {
+            ("is the hub running? name it with `--hub`, and its authority with `--ca`", Exit::Unavailable)
+        }
+    };
+    Failure::new(error, hint).exit(exit)
+}

@@ -1,0 +1,132 @@
+//! The agent on a real machine by each way that is no pod: what is rendered is all the machine is told.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use landfall_testkit::{
+    BootstrapToken, FileServer, HOST_ADDRESS, Invitation, Need, Node, NodeSpec, eventually, have,
+};
+use serde_json::{Value, json};
+
+use crate::command::Bench;
+use crate::render_units::host_files;
+
+const LIMIT: Duration = Duration::from_secs(120);
+const UNIT: &str = "landfall-agent.service";
+const PROGRAM: &str = "usr/local/bin/landfall";
+const REPORT: &str = "var/lib/landfall/agent/report.json";
+const PLACE: &str = "/landfall";
+
+/// Renders the agent into `folder`, with these words.
+fn render(bench: &Bench, words: &[&str], folder: &str) {
+    let run = bench.run(&[&["render", "agent"], words, &["-o", folder]].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+}
+
+/// Waits for the first report since the last one was taken away, and takes it away.
+fn reports(node: &Node, how: &str) {
+    let path = node.root().join(REPORT);
+    eventually(&format!("a report, {how}"), LIMIT, || path.exists().then_some(()))
+        .unwrap_or_else(|error| panic!("{error}\n{}", node.journal(&["-u", UNIT]).unwrap()));
+    node.output(&["systemctl", "stop", UNIT]).unwrap();
+    fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn an_agent_comes_to_a_machine_and_never_in_its_way() {
+    if !have(&[Node::NEEDS, &[Need::Program("sha256sum")]].concat()) {
+        return;
+    }
+    let bench = Bench::new();
+    let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
+    let sum = Command::new("sha256sum").arg(program).output().unwrap();
+    let sha256 = String::from_utf8(sum.stdout).unwrap()[..64].to_owned();
+    // The machine's own address for this one is there only with a machine.
+    let host = HOST_ADDRESS.to_string();
+    let files = FileServer::start_at((Ipv4Addr::UNSPECIFIED, 0).into(), &[&host]).unwrap();
+    let url = format!("https://{host}:{}{PLACE}", files.address().port());
+    let download = ["--binary-url", url.as_str(), "--binary-sha256", sha256.as_str()];
+    for (kind, folder) in [("kubeadm", "cloud-init"), ("openshift", "ignition")] {
+        render(&bench, &[&["--for", kind, "--by", "first-boot"], &download[..]].concat(), folder);
+    }
+    render(&bench, &["--for", "kubeadm", "--by", "image"], "image");
+    render(&bench, &["--for", "kubeadm", "--by", "pod", "--image", "registry.example/landfall:1"], "pod");
+
+    let mut spec = NodeSpec::new("newborn");
+    spec.user_data = fs::read_to_string(bench.path().join("cloud-init/cloud-init.yaml")).unwrap();
+    spec.files.push(("/etc/ssl/certs/ca-certificates.crt".into(), files.authority().into()));
+    // First somebody else's program.
+    files.file(PLACE, "#!/bin/sh\ntouch /var/lib/somebody-else-was-here\n");
+    let mut node = Node::boot(&spec).unwrap();
+    node.wait_for_boot().unwrap();
+    assert_eq!(node.wait_for_cloud_init().unwrap(), Vec::<String>::new());
+    eventually("the program to be asked for twice", LIMIT, || (files.asked().len() >= 2).then_some(()))
+        .unwrap_or_else(|error| panic!("{error}\n{}", node.journal(&["-u", UNIT]).unwrap()));
+    assert!(!node.root().join(PROGRAM).exists() && !node.root().join(REPORT).exists());
+    assert!(!node.root().join("var/lib/somebody-else-was-here").exists());
+    // Then the right one: nobody has to do anything.
+    files.file(PLACE, fs::read(program).unwrap());
+    reports(&node, "by cloud-init");
+
+    by_ignition(&bench, &node);
+    by_image(&bench, &node);
+    kubeadm_takes_the_static_pod(&bench, &node);
+}
+
+/// The unit as Ignition would have written it.
+fn by_ignition(bench: &Bench, node: &Node) {
+    let text = fs::read_to_string(bench.path().join("ignition/landfall-agent.ign")).unwrap();
+    let config: Value = serde_json::from_str(&text).unwrap();
+    let unit = &config["systemd"]["units"][0];
+    assert_eq!(unit["name"], UNIT);
+    let path = node.root().join("etc/systemd/system").join(UNIT);
+    fs::write(&path, unit["contents"].as_str().unwrap()).unwrap();
+    node.output(&["systemctl", "daemon-reload"]).unwrap();
+    node.output(&["systemctl", "enable", "--now", UNIT]).unwrap();
+    reports(node, "by Ignition");
+    node.output(&["systemctl", "disable", UNIT]).unwrap();
+    fs::remove_file(path).unwrap();
+}
+
+/// What an image brings is switched on by its preset.
+fn by_image(bench: &Bench, node: &Node) {
+    for (path, content) in host_files(&bench.path().join("image/host")) {
+        let path = node.root().join(path.strip_prefix("/").unwrap());
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    node.output(&["systemctl", "daemon-reload"]).unwrap();
+    let enabled = || node.run(&["systemctl", "is-enabled", UNIT]).unwrap().status.success();
+    assert!(!enabled());
+    node.output(&["systemctl", "preset", UNIT]).unwrap();
+    assert!(enabled());
+    node.output(&["systemctl", "start", UNIT]).unwrap();
+    reports(node, "by the image");
+}
+
+/// kubeadm joins where the agent's static pod lies already; until 1.23 it refused.
+fn kubeadm_takes_the_static_pod(bench: &Bench, node: &Node) {
+    let pods = host_files(&bench.path().join("pod/host"));
+    assert_eq!(pods.len(), 1, "nothing is rendered but the pod: {pods:?}");
+    let token = BootstrapToken { id: "abcdef".to_owned(), secret: "0123456789abcdef".to_owned() };
+    let mut join = Invitation { endpoint: format!("{HOST_ADDRESS}:1"), token }.join_configuration();
+    join["timeouts"] = json!({"discovery": "4s"});
+    let configuration = ("/etc/join.yaml".into(), join.to_string().into_bytes());
+    for (path, content) in pods.into_iter().chain([configuration]) {
+        let path: &Path = &node.root().join(path.strip_prefix("/").unwrap());
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    let preflight =
+        node.run(&["kubeadm", "join", "phase", "preflight", "--config", "/etc/join.yaml"]).unwrap();
+    let said = format!(
+        "{}{}",
+        String::from_utf8_lossy(&preflight.stdout),
+        String::from_utf8_lossy(&preflight.stderr)
+    );
+    // Of a cluster that is not there only what comes behind its checks of the machine can be heard.
+    assert!(said.contains("pre-flight checks") && !said.contains("DirAvailable"), "{said}");
+}

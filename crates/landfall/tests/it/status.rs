@@ -1,0 +1,112 @@
+//! `landfall status --watch`: on a terminal, in a pipe, and while the hub is away.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use landfall_testkit::{Need, free_port, have};
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::command::Bench;
+use crate::hub::{ask, report, start};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A board that is watched, and its lines as they come. Ends with the value.
+struct Watched {
+    child: Child,
+    lines: Receiver<String>,
+}
+
+// === impl Watched ===
+
+impl Watched {
+    fn start(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (sender, lines) = channel();
+        let stdout: ChildStdout = child.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, lines }
+    }
+
+    /// The next line that holds this.
+    #[track_caller]
+    fn until(&self, part: &str) -> String {
+        let end = Instant::now() + LIMIT;
+        let mut seen = Vec::new();
+        loop {
+            match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(line) if line.contains(part) => return line,
+                Ok(line) => seen.push(line),
+                Err(error) => panic!("no line with `{part}`: {error}; seen: {seen:#?}"),
+            }
+        }
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn send(port: u16, sequence: u64, state: &str) {
+    let body = report(1, sequence, sequence).replace("\"running\"", &format!("\"{state}\""));
+    assert_eq!(ask(port, "POST", "/api/v1/reports", &body).unwrap().0, 200);
+}
+
+#[test]
+fn what_happens_is_followed_also_past_a_hub_that_restarts() {
+    let bench = Bench::new();
+    let port = free_port().unwrap();
+    let mut hub = start(&bench, port);
+    let address = format!("http://127.0.0.1:{port}");
+    let words = ["status", "--hub", &address, "--watch", "--every", "1"];
+    let table = Watched::start(bench.command(&words));
+    let objects = Watched::start(bench.command(&[&words[..], &["--output", "json"]].concat()));
+    table.until("No node has reported yet");
+    send(port, 1, "running");
+    table.until("1 node: 1 running");
+    table.until("running    n1");
+    let object: Value = serde_json::from_str(&objects.until("\"running\"")).unwrap();
+    assert_eq!(object["total"], 1, "one object on a line: {object}");
+    hub.signal(Signal::KILL).unwrap();
+    hub.wait(LIMIT).unwrap();
+    let _hub = start(&bench, port);
+    send(port, 2, "failed");
+    let line = table.until("1 node: 1 failed");
+    assert!(!line.contains('\x1b'), "nothing but text into a pipe: {line:?}");
+    objects.until("\"failed\"");
+}
+
+#[test]
+fn on_a_terminal_one_look_takes_the_place_of_the_last() {
+    if !have(&[Need::Program("script")]) {
+        return;
+    }
+    let bench = Bench::new();
+    let port = free_port().unwrap();
+    let _hub = start(&bench, port);
+    send(port, 1, "failed");
+    let program = env!("CARGO_BIN_EXE_landfall");
+    let line = format!("{program} status --hub http://127.0.0.1:{port} --watch --every 1");
+    let mut script = Command::new("script");
+    script.args(["-qfec", &line, "/dev/null"]).stdin(Stdio::null()).env("TERM", "xterm");
+    let watched = Watched::start(script);
+    // Twice: each look begins at the top of the screen and ends with what is below cleared.
+    for _ in 0..2 {
+        let first = watched.until("1 node: 1 failed");
+        assert!(first.contains("\x1b[H") && first.contains("\x1b[K"), "{first:?}");
+        let row = watched.until("n1");
+        assert!(row.contains("\x1b[1;31mfailed"), "in colour: {row:?}");
+    }
+}
