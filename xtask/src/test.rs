@@ -46,13 +46,15 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     } else {
         println!("\nonce more, one after the other: {}", suspects.join(", "));
         let alone = ["--", "--exact", "--test-threads=1"].map(str::to_owned);
-        test(&[alone.as_slice(), &suspects].concat())?
+        // What cargo was told holds again: a test of another package or target may have the same name.
+        let given = arguments.split(|argument| argument == "--").next().unwrap_or_default();
+        test(&[given, &alone, &suspects].concat())?
     };
     report_skipped(&std::fs::read_to_string(skipped.path()).context("read the list of skipped tests")?);
     if first.ok {
         return Ok(());
     }
-    if !again.ok {
+    if !again.ok || passed(&again) < suspects.len() {
         bail!("tests failed; hint: their names stand under `failures:` above");
     }
     println!("\nfailed, and passed when run alone: {}", suspects.len());
@@ -73,6 +75,15 @@ fn suspects(printed: &Printed) -> Vec<String> {
         count.parse::<usize>().ok()
     });
     if targets == Some(told) && names.len() <= MAX_UNSTEADY { names } else { Vec::new() }
+}
+
+/// How many tests passed: a run that found none of those it was asked for succeeds as well.
+fn passed(printed: &Printed) -> usize {
+    let counts = printed.out.lines().filter_map(|line| {
+        let (_, counted) = line.strip_prefix("test result: ")?.split_once(". ")?;
+        counted.split_once(" passed")?.0.parse::<usize>().ok()
+    });
+    counts.sum()
 }
 
 /// Runs a command and keeps what it prints.
@@ -137,6 +148,14 @@ mod tests {
     fn a_single_failure_is_tried_again() {
         let errors = "error: test failed, to rerun pass `-p a`\nerror: 1 target failed:\n    `-p a`\n";
         assert_eq!(suspects(&printed(ONE, errors)), ["a::bad"]);
+    }
+
+    #[test]
+    fn only_what_ran_has_passed() {
+        let none = "test result: ok. 0 passed; 0 failed; 7 filtered out\n";
+        assert_eq!(passed(&printed(none, "")), 0);
+        let two = format!("{none}test result: ok. 2 passed; 0 failed\n{none}");
+        assert_eq!(passed(&printed(&two, "")), 2);
     }
 
     #[test]

@@ -1,17 +1,18 @@
-//! `cargo xtask testbed`: installs the packages named in `testbed/packages.txt` and builds the components that no
-//! package holds. What is there already is left alone.
+//! `cargo xtask testbed`: installs the packages named in `testbed/packages.txt` and builds or fetches the components that
+//! no package holds. What is there already is left alone.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use landfall_testkit::{Binary, Node, node_image};
+use landfall_testkit::{Binary, ClusterApi, Node, Package, has_program, node_image};
 
 use crate::shell;
 
 pub(crate) fn run() -> Result<()> {
     install_packages()?;
     build_components()?;
+    install_node_packages()?;
     build_node_image()
 }
 
@@ -44,8 +45,18 @@ fn install_packages() -> Result<()> {
 fn missing_packages() -> Result<Vec<String>> {
     let list = shell::root().join("testbed/packages.txt");
     let text = std::fs::read_to_string(&list).with_context(|| format!("read `{}`", list.display()))?;
-    let names = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-    Ok(names.filter(|name| !name.is_empty() && !is_installed(name)).map(str::to_owned).collect())
+    let names = text.lines().filter_map(|line| wanted(line, has_program));
+    Ok(names.filter(|name| !is_installed(name)).map(str::to_owned).collect())
+}
+
+/// The package of a line, unless the program that it is wanted for is there.
+fn wanted(line: &str, have: impl Fn(&str) -> bool) -> Option<&str> {
+    let line = line.split('#').next().unwrap_or_default().trim();
+    match line.split_once(" unless ") {
+        Some((_, program)) if have(program.trim()) => None,
+        Some((name, _)) => Some(name.trim()),
+        None => (!line.is_empty()).then_some(line),
+    }
 }
 
 fn is_installed(package: &str) -> bool {
@@ -70,6 +81,24 @@ fn build_components() -> Result<()> {
             eprintln!("testbed: built {} in {} s", binary.name(), started.elapsed().as_secs());
         }
     }
+    ClusterApi::ALL.into_iter().try_for_each(ClusterApi::fetch)
+}
+
+fn install_node_packages() -> Result<()> {
+    let testbed = shell::root().join("testbed");
+    for package in Package::ALL {
+        if package.path()?.is_file() {
+            continue;
+        }
+        if !has_program("npm") {
+            eprintln!("testbed: no npm here, so the tests with {} are skipped", package.name());
+            continue;
+        }
+        let started = Instant::now();
+        eprintln!("testbed: installing {} (once)", package.name());
+        package.install(&testbed)?;
+        eprintln!("testbed: installed {} in {} s", package.name(), started.elapsed().as_secs());
+    }
     Ok(())
 }
 
@@ -84,4 +113,23 @@ fn build_node_image() -> Result<()> {
         eprintln!("testbed: built the node image in {} s", started.elapsed().as_secs());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_is_wanted_unless_its_program_is_there() {
+        for (line, expected) in [
+            ("# a remark", None),
+            ("", None),
+            ("age", Some("age")),
+            ("nginx-light  # a server", Some("nginx-light")),
+            ("nodejs unless node", None),
+            ("npm unless npm", Some("npm")),
+        ] {
+            assert_eq!(wanted(line, |program| program == "node"), expected, "{line}");
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! The hub under load. Fleet and hub share the machine; the fleet has one thread, keeps its connections and has its reports
-//! written beforehand but for id, time and signature. A board is looked at once a second meanwhile. Whether a report was lost
+//! The hub as it is shipped, under load. Fleet and hub share the machine; the fleet has one thread and has its reports written
+//! beforehand but for id, time and signature. It keeps its connections, or makes one for each report as agents do. A board is looked at once a second meanwhile. Whether a report was lost
 //! is asked of the database, not of the hub.
 
 use std::fs;
@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
+use landfall_hub::{Holder, TokenKey};
+use landfall_model::Secret;
+use landfall_pki::{Authority, Leaf, Purpose};
 use landfall_testkit::{Durability, Postgres, Process, free_port};
 use serde::Deserialize;
 use tempfile::TempDir;
@@ -21,6 +24,8 @@ pub(super) const NODES: u32 = 10_000;
 pub(super) const SECONDS: u32 = 300;
 /// How often a node reports.
 const EVERY_MS: u32 = 5000;
+/// How often an agent repeats its report.
+const AGENTS_EVERY_MS: u32 = 60_000;
 const START: Duration = Duration::from_secs(60);
 /// Connections of the load that asks for as much as there is, its nodes and its reports; for each hub, because a hub that has
 /// fewer of them takes smaller groups.
@@ -42,13 +47,16 @@ const TWO_REPLICAS: f64 = 1.7;
 pub(super) struct Load {
     pub(super) nodes: u32,
     pub(super) seconds: u32,
-    pub(super) store: Store,
+    /// All that have bars unless told.
+    pub(super) store: Option<Store>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
 pub(super) enum Store {
     /// One hub on its own file
     Sqlite,
+    /// The same with TLS and tokens, once a minute from each node, over a connection for each report
+    Agents,
     /// One hub, then one and two in turns, on a database
     Postgres,
     /// One hub on its own file with a hundred thousand nodes: how long pages take
@@ -87,7 +95,18 @@ struct Looked {
 
 struct Bed {
     folder: TempDir,
+    /// What is measured.
+    landfall: PathBuf,
+    /// What measures.
     program: PathBuf,
+}
+
+/// What nodes and hub know each other by: files in the bed's folder.
+struct Credentials {
+    authority: String,
+    token: String,
+    /// The hub's own options.
+    options: Vec<String>,
 }
 
 /// A hub that runs until dropped.
@@ -102,24 +121,54 @@ pub(super) fn run(bench: &Bench, load: &Load) -> Result<()> {
     shell::run(shell::cargo().args(build))?;
     let bed = Bed {
         folder: tempfile::tempdir().context("make a folder")?,
-        program: shell::root().join("target/release/examples/load"),
+        landfall: bench.program()?,
+        program: shell::target().join("release/examples/load"),
     };
-    match load.store {
-        Store::Sqlite => fleet(bench, &bed, load, &format!("sqlite:{}", bed.path("hub.db"))),
-        Store::Large => large(bench, &bed),
-        Store::Postgres => {
-            let postgres = Postgres::start(Durability::Real)?;
-            fleet(bench, &bed, load, &postgres.database()?)?;
-            replicas(bench, &bed, &postgres)
+    let parts = match load.store {
+        Some(one) => vec![one],
+        None => vec![Store::Sqlite, Store::Agents, Store::Postgres],
+    };
+    for part in parts {
+        match part {
+            Store::Sqlite => fleet(bench, &bed, load, "", &format!("sqlite:{}", bed.path("hub.db")))?,
+            Store::Agents => agents(bench, &bed, load)?,
+            Store::Large => large(bench, &bed)?,
+            Store::Postgres => {
+                let postgres = Postgres::start(Durability::Real)?;
+                fleet(bench, &bed, load, "postgres-", &postgres.database()?)?;
+                replicas(bench, &bed, &postgres)?;
+            }
         }
     }
+    Ok(())
 }
 
-fn fleet(bench: &Bench, bed: &Bed, load: &Load, store: &str) -> Result<()> {
-    let hub = bed.hub("hub", store)?;
+fn fleet(bench: &Bench, bed: &Bed, load: &Load, named: &str, store: &str) -> Result<()> {
+    let hub = bed.hub("hub", store, &[])?;
     let list = bed.path("acknowledged");
     let (nodes, seconds) = (load.nodes.to_string(), load.seconds.to_string());
-    let seen: Seen = bed.ask(&["fleet", &hub.address, &nodes, &EVERY_MS.to_string(), &seconds, &list])?;
+    let address = hub.address.clone();
+    let words = ["fleet", &address, &nodes, &EVERY_MS.to_string(), &seconds, &list];
+    measure(bench, bed, named, hub, store, &words)
+}
+
+/// What real agents do.
+fn agents(bench: &Bench, bed: &Bed, load: &Load) -> Result<()> {
+    let credentials = bed.credentials()?;
+    let options: Vec<&str> = credentials.options.iter().map(String::as_str).collect();
+    let store = format!("sqlite:{}", bed.path("agents.db"));
+    let hub = bed.hub("hub-with-tls", &store, &options)?;
+    let (nodes, seconds, list) = (load.nodes.to_string(), load.seconds.to_string(), bed.path("of-agents"));
+    let (authority, token, every) = (&credentials.authority, &credentials.token, AGENTS_EVERY_MS.to_string());
+    let address = hub.address.clone();
+    let words = ["agents", &address, authority, token, &nodes, &every, &seconds, &list];
+    measure(bench, bed, "agents-", hub, &store, &words)
+}
+
+/// Lets the load do this, whose last word is the file for what was acknowledged, and prints the bars.
+fn measure(bench: &Bench, bed: &Bed, named: &str, hub: Hub, store: &str, words: &[&str]) -> Result<()> {
+    let list = words.last().copied().unwrap_or_default().to_owned();
+    let seen: Seen = bed.ask(words)?;
     let (cpu, memory) = (cpu_seconds(hub.process.id())?, hub.peak_mib()?);
     drop(hub);
     let stored: Kept = bed.ask(&["missing", store, &list])?;
@@ -129,17 +178,20 @@ fn fleet(bench: &Bench, bed: &Bed, load: &Load, store: &str) -> Result<()> {
     }
     ensure!(seen.refused == 0, "{} reports were refused", seen.refused);
     let least = |value: f64| value.max(0.01);
-    bench.print("lost", "reports", Better::Lower, 1.0, "bar", least(count(stored.missing)), least(0.0));
-    bench.print("accept-p99", "ms", Better::Lower, 1.0, "bar", seen.accept_p99_ms, ACCEPT_P99_MS);
-    bench.print("fleet-page-max", "ms", Better::Lower, 1.0, "bar", seen.page_max_ms, PAGE_MS);
-    bench.print("memory", "MiB", Better::Lower, 1.0, "bar", memory, MEMORY_MIB);
+    let print = |metric: &str, unit: &str, value: f64, bar: f64| {
+        bench.print(&format!("{named}{metric}"), unit, Better::Lower, 1.0, "bar", value, bar);
+    };
+    print("lost", "reports", least(count(stored.missing)), least(0.0));
+    print("accept-p99", "ms", seen.accept_p99_ms, ACCEPT_P99_MS);
+    print("fleet-page-max", "ms", seen.page_max_ms, PAGE_MS);
+    print("memory", "MiB", memory, MEMORY_MIB);
     Ok(())
 }
 
 /// What grows with the number of nodes, not with their reports.
 fn large(bench: &Bench, bed: &Bed) -> Result<()> {
     let file = bed.path("hub.db");
-    let hub = bed.hub("hub", &format!("sqlite:{file}"))?;
+    let hub = bed.hub("hub", &format!("sqlite:{file}"), &[])?;
     let [connections, nodes, reports] = LARGE;
     let seen: Seen = bed.ask(&["flood", &hub.address, connections, nodes, reports, &bed.path("flood")])?;
     eprintln!("{} nodes in {:.0} s", seen.acknowledged, seen.seconds);
@@ -173,7 +225,7 @@ fn replicas(bench: &Bench, bed: &Bed, postgres: &Postgres) -> Result<()> {
         let shares = (0..replicas).map(|number| Share::of_a_core(&format!("hub-{number}"), SHARE));
         let shares = shares.collect::<Result<Vec<_>>>();
         let shares = shares.context("hold hubs to a part of a core; it takes root and control groups")?;
-        let hubs = (0..replicas).map(|number| bed.hub(&format!("replica-{number}"), &store));
+        let hubs = (0..replicas).map(|number| bed.hub(&format!("replica-{number}"), &store, &[]));
         let hubs = hubs.collect::<Result<Vec<_>>>()?;
         for (hub, share) in hubs.iter().zip(&shares) {
             share.take_in(hub.process.id())?;
@@ -273,14 +325,42 @@ impl Bed {
         self.folder.path().join(name).display().to_string()
     }
 
-    fn hub(&self, name: &str, store: &str) -> Result<Hub> {
+    fn hub(&self, name: &str, store: &str, options: &[&str]) -> Result<Hub> {
         let address = format!("127.0.0.1:{}", free_port()?);
-        let bundles = self.path(&format!("{name}-bundles"));
-        let mut process = Process::start(name, &self.program, self.folder.path(), |command| {
-            command.args(["serve", &address, store, &bundles]);
+        let bundles = format!("file:{}", self.path(&format!("{name}-bundles")));
+        let mut process = Process::start(name, &self.landfall, self.folder.path(), |command| {
+            command
+                .args(["hub", "--listen", &address, "--store", store, "--objects", &bundles])
+                .args(options);
         })?;
         process.wait_until("the hub to listen", START, || std::net::TcpStream::connect(&address).ok())?;
         Ok(Hub { process, address })
+    }
+
+    /// A certificate for the hub, and a token that may report as every node: which one makes no difference in work.
+    fn credentials(&self) -> Result<Credentials> {
+        let authority = Authority::new("bench", 2)?;
+        let served = authority.issue(&Leaf::new("hub", Purpose::Serve).names(["127.0.0.1"]))?;
+        let key: String = (0..32).map(|number| format!("{number:02x}")).collect();
+        let expires = jiff::Timestamp::now() + jiff::SignedDuration::from_hours(24);
+        let token = TokenKey::new(Secret::new(key.clone().into_bytes()))?;
+        let token = token.issue(Holder::Operator("bench".to_owned()), expires)?;
+        for (name, text) in [
+            ("ca.crt", authority.certificate()),
+            ("tls.crt", &served.certificate),
+            ("tls.key", served.key.expose()),
+            ("token.key", &key),
+            ("token", token.expose()),
+        ] {
+            fs::write(self.path(name), text).with_context(|| format!("write `{name}`"))?;
+        }
+        let options = [("--tls-cert", "tls.crt"), ("--tls-key", "tls.key"), ("--token-key", "token.key")];
+        let options = options.iter().flat_map(|(option, file)| [(*option).to_owned(), self.path(file)]);
+        Ok(Credentials {
+            authority: self.path("ca.crt"),
+            token: self.path("token"),
+            options: options.collect(),
+        })
     }
 
     /// What the load answers, which is one object of JSON.

@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     /// Rounds per measurement; three at least
     #[arg(long, default_value_t = MIN_ROUNDS)]
     rounds: usize,
-    /// `agent`, `bundle`, `diagnose` and `gateway`: this program instead of a release build made for it
+    /// `agent`, `bundle`, `diagnose`, `gateway` and `hub`: this program instead of a release build made for it
     #[arg(long)]
     program: Option<PathBuf>,
     /// `hub` only: how many nodes report
@@ -44,9 +44,9 @@ pub(crate) struct Arguments {
     /// `hub` only: for how many seconds
     #[arg(long, default_value_t = hub::SECONDS)]
     seconds: u32,
-    /// `hub` only: which store
-    #[arg(long, default_value = "sqlite")]
-    store: hub::Store,
+    /// `hub` only: only this part [default: `sqlite`, `agents` and `postgres`, which are all the bars]
+    #[arg(long)]
+    store: Option<hub::Store>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

@@ -209,6 +209,7 @@ mod tests {
     use std::process::Command;
 
     use landfall_testkit::{Need, have};
+    use serde_json::{Value, json};
 
     /// A folder as `dist` fills it, with a stand-in for the program.
     fn folder() -> tempfile::TempDir {
@@ -373,8 +374,41 @@ mod tests {
                 {"id": "c", "deps": []}
             ]}
         }"#;
-        let sbom = sbom::cyclonedx(&about(), metadata).unwrap();
-        assert!(sbom.contains("pkg:cargo/linked@2.0.0") && sbom.contains("MIT OR Apache-2.0"), "{sbom}");
-        assert!(sbom.contains("pkg:cargo/landfall@1.0.0") && !sbom.contains("only-for-tests"), "{sbom}");
+        let sbom: Value = serde_json::from_str(&sbom::cyclonedx(&about(), metadata).unwrap()).unwrap();
+        let linked = json!([{
+            "type": "library", "bom-ref": "pkg:cargo/linked@2.0.0", "name": "linked", "version": "2.0.0",
+            "purl": "pkg:cargo/linked@2.0.0", "licenses": [{"expression": "MIT OR Apache-2.0"}],
+        }]);
+        assert_eq!(sbom["components"], linked);
+        assert_eq!(sbom["metadata"]["component"]["purl"], "pkg:cargo/landfall@1.0.0");
+    }
+
+    /// What CycloneDX 1.5 asks of the parts that are used of it, over what the program is really made of.
+    #[test]
+    fn the_list_of_parts_is_what_readers_of_cyclonedx_expect() {
+        let metadata = ["metadata", "--format-version=1", "--locked", "--filter-platform", TARGET];
+        let metadata = shell::output(shell::cargo().args(metadata)).unwrap();
+        let sbom: Value = serde_json::from_str(&sbom::cyclonedx(&about(), &metadata).unwrap()).unwrap();
+        assert_eq!((&sbom["bomFormat"], &sbom["specVersion"]), (&json!("CycloneDX"), &json!("1.5")));
+        assert!(sbom["version"].as_u64().is_some_and(|version| version >= 1), "{}", sbom["version"]);
+        let components = sbom["components"].as_array().unwrap();
+        assert!(components.len() > 100, "{}", components.len());
+        let mut references = Vec::new();
+        for component in components.iter().chain([&sbom["metadata"]["component"]]) {
+            let text = |key: &str| component[key].as_str().filter(|text| !text.is_empty()).unwrap();
+            assert!(["library", "application"].contains(&text("type")), "{component}");
+            assert_eq!(text("purl"), format!("pkg:cargo/{}@{}", text("name"), text("version")));
+            references.push(text("bom-ref"));
+            // A list of choices: an expression of SPDX stands alone in it.
+            let licences = component["licenses"].as_array().unwrap();
+            let [licence] = licences.as_slice() else { panic!("{component}") };
+            let expression = licence["expression"].as_str().unwrap().replace(['(', ')'], " ");
+            let known = |word: &str| word.chars().all(|c| c.is_ascii_alphanumeric() || "-.+".contains(c));
+            assert!(expression.split_whitespace().all(known), "{component}");
+        }
+        let all = references.len();
+        references.sort_unstable();
+        references.dedup();
+        assert_eq!(references.len(), all, "references are unique");
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
+use landfall_controller::metrics::Numbers as _;
 
 /// A role's page, and where it is served.
 struct Role {
@@ -35,9 +36,19 @@ pub(super) fn page() -> Result<String> {
             page: landfall_hub::metrics_at_start(),
         },
         Role {
+            name: "landfall agent",
+            place: "`/metrics` of `--serve`, for those who may ask",
+            page: landfall_agent::metrics_at_start(),
+        },
+        Role {
             name: "landfall controller",
             place: "`/metrics` of `--listen`",
             page: landfall_controller::metrics::Metrics::default().text(),
+        },
+        Role {
+            name: "landfall controller --capi",
+            place: "`/metrics` of `--listen`",
+            page: landfall_controller::capi::metrics::Metrics::default().text(),
         },
         Role {
             name: "landfall tunnel server",
