@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use landfall_controller::capi::condition::{Words, shown};
-use landfall_controller::capi::heard::{Heard, read_fleet, read_node};
+use landfall_controller::capi::heard::{Heard, read_node, read_nodes};
 use landfall_controller::capi::machine::{Machine, paused_cluster};
 use landfall_controller::capi::report;
 use landfall_controller::capi::shape::Shape;
@@ -16,7 +16,7 @@ static WORDS: LazyLock<Words> = LazyLock::new(|| {
 /// What a hub or a node may say: whatever it is, a Machine shows one short line.
 pub(crate) fn said(bytes: &[u8]) {
     let _ = read_node(bytes);
-    let mut heard = read_fleet(bytes).map(|page| page.heard).unwrap_or_default();
+    let mut heard = read_nodes(bytes).map(|page| page.heard).unwrap_or_default();
     if let Ok(object) = serde_json::from_slice::<Value>(bytes) {
         let _ = Shape::read(&object);
         let _ = paused_cluster(&object);

@@ -2,7 +2,7 @@
 
 use landfall_objects::{page, refusal};
 
-/// What a store may answer: a listing, or why there is none.
+/// What a store may answer, of either kind: a listing, or why there is none.
 pub(crate) fn answer(bytes: &[u8]) {
     if let Ok(page) = page(bytes) {
         assert!(page.objects.len() <= 1000 && page.objects.len() <= bytes.len());
