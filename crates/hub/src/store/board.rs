@@ -1,5 +1,7 @@
 //! What boards show of a fleet, the same on every store.
 
+use serde::Deserialize;
+
 /// Lines of trouble on a board: more causes than the catalogue has.
 pub(super) const MAX_GROUPS: i64 = 200;
 /// Names shown with a group.
@@ -9,5 +11,16 @@ pub(super) const MAX_BUNDLES: i64 = 200;
 
 pub(super) const TROUBLE: &str = "state IN ('failed', 'hung', 'degraded')";
 
-pub(super) const LINE: &str =
-    "n.name, n.state, n.cause, n.title, n.phase, n.confidence, n.component, n.since, p.last_seen";
+pub(super) const LINE: &str = "n.name, n.state, n.cause, n.title, n.phase, n.confidence, n.component, n.since, p.last_seen, \
+     n.identity";
+
+/// The part of an identity that a line shows; the rest is passed over, because there are many lines.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Named {
+    provider_id: Option<String>,
+}
+
+pub(super) fn provider_id(identity: &str) -> serde_json::Result<Option<String>> {
+    serde_json::from_str::<Named>(identity).map(|named| named.provider_id)
+}

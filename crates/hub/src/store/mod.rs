@@ -268,6 +268,8 @@ pub struct NodeLine {
     /// When it was last heard, by the hub's clock.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub last_seen: Timestamp,
+    /// The cloud's name for the machine, where it told one.
+    pub provider_id: Option<String>,
 }
 
 /// Some nodes, in the order of their names: the one thing about a node that does not change while it is read.

@@ -10,7 +10,7 @@ use landfall_model::report::State;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Row};
 
-use super::super::board::{EXAMPLES, LINE, MAX_BUNDLES, MAX_GROUPS, TROUBLE};
+use super::super::board::{self, EXAMPLES, LINE, MAX_BUNDLES, MAX_GROUPS, TROUBLE};
 use super::super::packing;
 use super::super::{
     BundleRecord, Fleet, FleetQuery, Group, Hit, NodeLine, NodePage, NodeRecord, Pinned, StateCount,
@@ -143,7 +143,12 @@ fn line(row: &Row) -> Result<NodeLine, Trouble> {
         confidence,
         since: row::time(row, 7)?,
         last_seen: row::time(row, 8)?,
+        provider_id: board::provider_id(row.try_get(9)?).map_err(not_json)?,
     })
+}
+
+fn not_json(error: serde_json::Error) -> Trouble {
+    Trouble::Packing(error.into())
 }
 
 pub(super) async fn nodes(client: &Object, after: &str, limit: u32) -> Result<NodePage, Trouble> {
@@ -159,16 +164,15 @@ pub(super) async fn nodes(client: &Object, after: &str, limit: u32) -> Result<No
 pub(super) async fn node(client: &Object, name: &NodeName) -> Result<Option<NodeRecord>, Trouble> {
     let statement = client
         .prepare_cached(&format!(
-            "SELECT {LINE}, n.identity, n.first_seen, (SELECT count(*) FROM boots WHERE node = n.id), p.reports, \
+            "SELECT {LINE}, n.first_seen, (SELECT count(*) FROM boots WHERE node = n.id), p.reports, \
              p.sequence, p.time, n.key IS NOT NULL, n.turn, b.data \
              FROM nodes n JOIN pulses p ON p.node = n.id JOIN bodies b ON b.id = n.body WHERE n.name = $1"
         ))
         .await?;
     let Some(row) = client.query_opt(&statement, &[&name.as_str()]).await? else { return Ok(None) };
-    let identity = serde_json::from_str(row.try_get(9)?);
     Ok(Some(NodeRecord {
         line: line(&row)?,
-        identity: identity.map_err(|error| Trouble::Packing(error.into()))?,
+        identity: serde_json::from_str(row.try_get(9)?).map_err(not_json)?,
         first_seen: row::time(&row, 10)?,
         boots: row::count(&row, 11)?,
         reports: row::count(&row, 12)?,

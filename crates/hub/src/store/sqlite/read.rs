@@ -7,7 +7,7 @@ use landfall_model::report::State;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
-use super::super::board::{EXAMPLES, LINE, MAX_BUNDLES, MAX_GROUPS, TROUBLE};
+use super::super::board::{self, EXAMPLES, LINE, MAX_BUNDLES, MAX_GROUPS, TROUBLE};
 use super::super::{
     BundleRecord, Fleet, FleetQuery, Group, Hit, NodeLine, NodePage, NodeRecord, Pinned, StateCount,
     StoreSize, TrendPoint, Turn,
@@ -128,7 +128,12 @@ fn line(row: &Row<'_>) -> rusqlite::Result<NodeLine> {
         confidence,
         since: row::time(row, 7)?,
         last_seen: row::time(row, 8)?,
+        provider_id: board::provider_id(row.get_ref(9)?.as_str()?).map_err(not_json(9))?,
     })
+}
+
+fn not_json(column: usize) -> impl FnOnce(serde_json::Error) -> rusqlite::Error {
+    move |error| rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
 }
 
 pub(super) fn nodes(connection: &Connection, after: &str, limit: u32) -> rusqlite::Result<NodePage> {
@@ -144,17 +149,14 @@ pub(super) fn nodes(connection: &Connection, after: &str, limit: u32) -> rusqlit
 pub(super) fn node(connection: &Connection, name: &NodeName) -> rusqlite::Result<Option<NodeRecord>> {
     connection
         .prepare_cached(&format!(
-            "SELECT {LINE}, n.identity, n.first_seen, (SELECT count(*) FROM boots WHERE node = n.id), p.reports, \
+            "SELECT {LINE}, n.first_seen, (SELECT count(*) FROM boots WHERE node = n.id), p.reports, \
              p.sequence, p.time, n.key IS NOT NULL, n.turn, b.data \
              FROM nodes n JOIN pulses p ON p.node = n.id JOIN bodies b ON b.id = n.body WHERE n.name = ?1"
         ))?
         .query_row([name.as_str()], |row| {
-            let identity: String = row.get(9)?;
-            let identity = serde_json::from_str(&identity)
-                .map_err(|error| rusqlite::Error::FromSqlConversionFailure(9, Type::Text, Box::new(error)))?;
             Ok(NodeRecord {
                 line: line(row)?,
-                identity,
+                identity: serde_json::from_str(row.get_ref(9)?.as_str()?).map_err(not_json(9))?,
                 first_seen: row::time(row, 10)?,
                 boots: row::count(row, 11)?,
                 reports: row::count(row, 12)?,
