@@ -35,13 +35,6 @@ pub struct Bucket {
     clock: Clock,
 }
 
-/// What a store says of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    pub bytes: u64,
-    pub kind: Option<String>,
-}
-
 /// One request, before it is signed.
 struct Ask<'a> {
     doing: &'static str,
@@ -131,18 +124,6 @@ impl Bucket {
         }
         self.judged(&ask, answer)?;
         Ok(file)
-    }
-
-    /// What the store says of an object, if there is one.
-    pub async fn head(&self, key: &str) -> Result<Option<Found>, ObjectsError> {
-        let ask = Ask::new("look at", Method::Head, key);
-        let answer = self.ask(&ask).await?;
-        if self.is_missing(&answer) {
-            return Ok(None);
-        }
-        let answer = self.judged(&ask, answer)?;
-        let bytes = answer.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
-        Ok(Some(Found { bytes, kind: answer.header("content-type").map(str::to_owned) }))
     }
 
     /// What is gone already is success.
@@ -339,7 +320,6 @@ mod tests {
         // Whatever is asked first.
         assert_eq!(late().get("a", 10).await.unwrap().unwrap(), b"x");
         assert_eq!(late().get_to_file("a", 10, &copy).await.unwrap().unwrap().1, 1);
-        assert_eq!(late().head("a").await.unwrap().unwrap().bytes, 1);
         assert_eq!(late().list("", 10).await.unwrap().len(), 2);
     }
 
@@ -357,7 +337,7 @@ mod tests {
         let answer = bucket.ask(&ask).await.unwrap();
         let refused = bucket.judged(&ask, answer).unwrap_err();
         assert!(refused.is_lasting(), "{refused}");
-        assert_eq!(bucket.head("a").await.unwrap(), None);
+        assert_eq!(bucket.get("a", 10).await.unwrap(), None);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! s3://BUCKET/PREFIX?region=R&endpoint=URL ──┐
 //! gs://BUCKET/PREFIX ────────────────────────┼► Location ─┐
 //! az://CONTAINER/PREFIX?account=NAME ────────┘            │
-//! credentials file, read anew at each use ────────────────┼─► Bucket ─► put · get · head · delete · list
+//! credentials file, read anew at each use ────────────────┼─► Bucket ─► put · get · delete · list
 //! authorities (PEM) ──────────────────────────────────────┘     each signed in the store's dialect, each with a deadline
 //! ```
 //!
@@ -28,7 +28,7 @@ mod request;
 mod s3;
 
 pub use answer::{InvalidAnswer, Listed, Page, page, refusal};
-pub use bucket::{Bucket, Found};
+pub use bucket::Bucket;
 pub use content::Source;
 pub use credentials::CredentialsError;
 pub use error::{ObjectsError, Refusal};

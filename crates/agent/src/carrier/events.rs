@@ -110,13 +110,12 @@ impl Events {
         Err(SendError::Refused { status: answer.status, reason })
     }
 
-    /// Makes sure that the whole report is in the store, and tells where.
+    /// Puts the whole report into the store, and tells where. The store is not asked first whether it has it: the same again
+    /// changes nothing, and Amazon answers that question with 403 to whoever may put and not list.
     async fn store(&self, id: ReportId, envelope: &[u8]) -> Result<Option<String>, CarryError> {
         let Some(bucket) = self.store.as_ref().map(ObjectStore::bucket) else { return Ok(None) };
         let key = key(id, envelope)?;
-        if bucket.head(&key).await.map_err(judged)?.is_none() {
-            bucket.put(&key, "application/json", Source::Bytes(envelope)).await.map_err(judged)?;
-        }
+        bucket.put(&key, "application/json", Source::Bytes(envelope)).await.map_err(judged)?;
         Ok(Some(bucket.url(&key)))
     }
 }
@@ -167,4 +166,70 @@ fn event(bytes: &[u8], reference: Option<String>) -> Result<Value, SendError> {
         None => event["data"]["envelope"] = serde_json::from_slice(bytes).map_err(SendError::Envelope)?,
     }
     Ok(event)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::mpsc;
+
+    use landfall_diagnose::{Engine, RuleSet};
+    use landfall_model::identity::NodeIdentity;
+
+    use super::*;
+
+    /// Takes what is put and posted and refuses every question, as a bucket does whose rights are `PutObject` alone. Tells the
+    /// first line of each request.
+    fn write_only() -> (String, mpsc::Receiver<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let origin = format!("http://{}", listener.local_addr().unwrap());
+        let (tell, heard) = mpsc::channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = BufReader::new(stream.unwrap());
+                let head: Vec<String> =
+                    stream.by_ref().lines().map(Result::unwrap).take_while(|line| !line.is_empty()).collect();
+                let length = head.iter().find_map(|line| line.strip_prefix("content-length: "));
+                let mut body = vec![0; length.map_or(0, |length| length.parse().unwrap())];
+                stream.read_exact(&mut body).unwrap();
+                let asked = head[0].starts_with("GET ") || head[0].starts_with("HEAD ");
+                let status = if asked { "403 Forbidden" } else { "200 OK" };
+                tell.send(head[0].clone()).unwrap();
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        (origin, heard)
+    }
+
+    #[test]
+    fn the_right_to_put_is_enough() {
+        let (origin, heard) = write_only();
+        let folder = tempfile::tempdir().unwrap();
+        let credentials = folder.path().join("credentials");
+        std::fs::write(&credentials, "aws_access_key_id = a\naws_secret_access_key = b\n").unwrap();
+        let location = format!("s3://fleet?endpoint={origin}").parse().unwrap();
+        let store = ObjectStore::new(location, credentials, None).unwrap();
+        let mut events = Events::new(&format!("{origin}/events"), None, None, Some(store)).unwrap();
+        let id = ReportId::new(jiff::Timestamp::UNIX_EPOCH, [0; 10]);
+        let node = NodeIdentity {
+            hostname: "n1".to_owned(),
+            machine_id: None,
+            boot_id: None,
+            os: None,
+            architecture: None,
+            provider_id: None,
+        };
+        let report = Engine::new(RuleSet::embedded().unwrap()).unwrap().open().finish();
+        let time = jiff::Timestamp::UNIX_EPOCH;
+        let envelope =
+            Envelope { format: 1, id, node, boot_number: None, sequence: 1, time, report, signature: None };
+        events.carry(id, &serde_json::to_vec(&envelope).unwrap()).unwrap();
+        let heard: Vec<String> = heard.try_iter().collect();
+        assert_eq!(
+            heard,
+            [format!("PUT /fleet/reports/n1/{id}.json HTTP/1.1"), "POST /events HTTP/1.1".to_owned()]
+        );
+    }
 }
