@@ -1,6 +1,7 @@
 //! Where a bucket is, as users write it.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 use crate::dialect::Dialect;
@@ -31,9 +32,9 @@ pub struct Location {
 
 /// A text that names no bucket.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` names no bucket: {why}")]
+#[error("`{shown}` names no bucket: {why}")]
 pub struct InvalidLocation {
-    text: String,
+    shown: String,
     why: &'static str,
 }
 
@@ -48,7 +49,7 @@ enum Scheme {
 #[derive(Default)]
 struct Options<'a> {
     region: Option<&'a str>,
-    endpoint: Option<&'a str>,
+    endpoint: Option<String>,
     account: Option<&'a str>,
 }
 
@@ -76,8 +77,15 @@ impl FromStr for Location {
     type Err = InvalidLocation;
 
     fn from_str(text: &str) -> Result<Self, InvalidLocation> {
-        parse(text).map_err(|why| InvalidLocation { text: text.to_owned(), why })
+        parse(text).map_err(|why| InvalidLocation { shown: shown(text), why })
     }
+}
+
+/// Without what may be a secret that was pasted along: a password before `@`, a shared access signature after `?`.
+fn shown(text: &str) -> String {
+    let (login, place) = text.rsplit_once('@').map_or(("", text), |(_, place)| ("…@", place));
+    let (place, query) = place.split_once('?').map_or((place, ""), |(place, _)| (place, "?…"));
+    format!("{login}{place}{query}")
 }
 
 /// As people read it; good enough to find the bucket.
@@ -116,8 +124,8 @@ fn parse(text: &str) -> Result<Location, &'static str> {
 fn amazon(bucket: &str, options: &Options<'_>) -> (Dialect, String, String) {
     let region = options.region.unwrap_or(DEFAULT_REGION);
     let by_path = format!("/{bucket}");
-    let (origin, path) = match options.endpoint {
-        Some(endpoint) => (endpoint.to_owned(), by_path),
+    let (origin, path) = match &options.endpoint {
+        Some(endpoint) => (endpoint.clone(), by_path),
         // A dot in the name would not fit the certificate.
         None if bucket.contains('.') => (format!("https://s3.{region}.amazonaws.com"), by_path),
         None => (format!("https://{bucket}.s3.{region}.amazonaws.com"), String::new()),
@@ -126,8 +134,8 @@ fn amazon(bucket: &str, options: &Options<'_>) -> (Dialect, String, String) {
 }
 
 fn google(bucket: &str, options: &Options<'_>) -> (Dialect, String, String) {
-    let (region, origin) = match options.endpoint {
-        Some(endpoint) => (options.region.unwrap_or(DEFAULT_REGION), endpoint),
+    let (region, origin) = match &options.endpoint {
+        Some(endpoint) => (options.region.unwrap_or(DEFAULT_REGION), endpoint.as_str()),
         None => ("auto", "https://storage.googleapis.com"),
     };
     (Dialect::S3 { region: region.to_owned() }, origin.to_owned(), format!("/{bucket}"))
@@ -136,7 +144,7 @@ fn google(bucket: &str, options: &Options<'_>) -> (Dialect, String, String) {
 /// An account has a host of its own, or is the first name in the path of a server that has no such hosts.
 fn azure(bucket: &str, account: &str, options: &Options<'_>) -> (Dialect, String, String) {
     let own = format!("https://{account}.blob.core.windows.net");
-    let origin = options.endpoint.map_or(own, str::to_owned);
+    let origin = options.endpoint.clone().unwrap_or(own);
     let host = origin.split_once("://").map_or("", |(_, host)| host);
     let has_host = host.strip_prefix(account).is_some_and(|rest| rest.starts_with('.'));
     let path = if has_host { format!("/{bucket}") } else { format!("/{account}/{bucket}") };
@@ -197,11 +205,8 @@ impl<'a> Options<'a> {
                     return Err("an account's name is 3 to 24 lower-case letters and digits");
                 }
                 (_, Some(("endpoint", value))) => {
-                    let value = value.trim_end_matches('/');
-                    if !is_endpoint(value) {
-                        return Err("an endpoint is `https://HOST[:PORT]`");
-                    }
-                    options.endpoint = Some(value);
+                    let endpoint = endpoint(value.trim_end_matches('/'));
+                    options.endpoint = Some(endpoint.ok_or("an endpoint is `https://HOST[:PORT]`")?);
                 }
                 (Scheme::Azure, _) => return Err("after `?` come `account=NAME` and `endpoint=URL`"),
                 _ => return Err("after `?` come `region=NAME` and `endpoint=URL`"),
@@ -220,10 +225,28 @@ fn is_name(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
 }
 
-fn is_endpoint(text: &str) -> bool {
-    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let is_host = |byte: u8| byte.is_ascii_alphanumeric() || b".-:[]_".contains(&byte);
-    host.is_some_and(|host| !host.is_empty() && host.bytes().all(is_host))
+/// `https://HOST[:PORT]` as clients spell it. The host goes over the wire in lower case, and without the port everybody
+/// expects; signed in another spelling it would not be believed.
+fn endpoint(text: &str) -> Option<String> {
+    let text = text.to_ascii_lowercase();
+    let (scheme, place) = text.split_once("://")?;
+    let expected = match scheme {
+        "https" => 443,
+        "http" => 80,
+        _ => return None,
+    };
+    let (host, port) = match place.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse::<u16>().ok()?),
+        _ => (place, expected),
+    };
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    let host = match host.strip_prefix('[') {
+        Some(address) => format!("[{}]", address.strip_suffix(']')?.parse::<Ipv6Addr>().ok()?),
+        None if !host.is_empty() && host.bytes().all(is_plain) => host.to_owned(),
+        None => return None,
+    };
+    let port = if port == expected { String::new() } else { format!(":{port}") };
+    Some(format!("{scheme}://{host}{port}"))
 }
 
 #[cfg(test)]
@@ -248,6 +271,27 @@ mod tests {
                 "s3://logs/",
             ),
             ("s3://logs?endpoint=http://[::1]:9000", "http://[::1]:9000/logs/k", "us-east-1", "s3://logs/"),
+            // As it goes over the wire, whoever wrote it.
+            (
+                "s3://logs?endpoint=https://Minio.Corp:443/",
+                "https://minio.corp/logs/k",
+                "us-east-1",
+                "s3://logs/",
+            ),
+            ("s3://logs?endpoint=http://minio:80", "http://minio/logs/k", "us-east-1", "s3://logs/"),
+            ("s3://logs?endpoint=http://minio:443", "http://minio:443/logs/k", "us-east-1", "s3://logs/"),
+            (
+                "s3://logs?endpoint=https://[FD00:0::1]:443",
+                "https://[fd00::1]/logs/k",
+                "us-east-1",
+                "s3://logs/",
+            ),
+            (
+                "az://logs?account=fleet1&endpoint=https://Fleet1.Blob.corp",
+                "https://fleet1.blob.corp/logs/k",
+                "fleet1",
+                "az://logs/?account=fleet1",
+            ),
             ("gs://logs/fleet", "https://storage.googleapis.com/logs/fleet/k", "auto", "gs://logs/fleet/"),
             (
                 "az://logs?account=fleet1",
@@ -289,6 +333,11 @@ mod tests {
             "s3://logs?endpoint=ftp://x",
             "s3://logs?endpoint=https://user:pass@host",
             "s3://logs?endpoint=https://host/path",
+            "s3://logs?endpoint=https://",
+            "s3://logs?endpoint=https://host:",
+            "s3://logs?endpoint=https://host:99999",
+            "s3://logs?endpoint=https://fd00::1",
+            "s3://logs?endpoint=https://[fd00::1",
             "s3://logs?acl=public",
             "s3://logs?account=fleet1",
             "ftp://logs",
@@ -302,6 +351,24 @@ mod tests {
             "az://logs?account=fleet1&sig=x",
         ] {
             assert!(bad.parse::<Location>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_secret_that_was_pasted_along_is_not_shown() {
+        for (text, shown) in [
+            (
+                "https://fleet.blob.core.windows.net/logs?sv=1&sig=canary",
+                "`https://fleet.blob.core.windows.net/logs?…`",
+            ),
+            ("az://logs?account=fleet1&sig=canary", "`az://logs?…`"),
+            ("s3://canary:can?ary@logs/prod", "`…@logs/prod`"),
+            ("s3://logs?endpoint=https://canary:canary@minio.corp", "`…@minio.corp`"),
+            ("s3://LOGS", "`s3://LOGS`"),
+        ] {
+            let said = text.parse::<Location>().unwrap_err();
+            assert!(said.to_string().starts_with(&format!("{shown} names no bucket: ")), "{said}");
+            assert!(!format!("{said} {said:?}").contains("canary"), "{said:?}");
         }
     }
 }
