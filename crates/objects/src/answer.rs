@@ -6,6 +6,9 @@ use jiff::Timestamp;
 const MAX_LISTED: usize = 1000;
 /// Bytes of a store's reason that are shown.
 const MAX_REASON: usize = 300;
+/// Bytes of the longest entity there is, `#x10FFFF;`, and of some zeros in it. Looking further would take a body full of `&`
+/// as long as it has bytes, for each of them.
+const MAX_ENTITY: usize = 12;
 
 /// An object in a listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -141,14 +144,15 @@ fn unescape(text: &str) -> String {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('&') {
         plain.push_str(before);
-        let entity = after.split_once(';').and_then(|(entity, after)| {
-            let character = match entity {
+        let end = after.bytes().take(MAX_ENTITY).position(|byte| byte == b';');
+        let entity = end.and_then(|end| {
+            let character = match &after[..end] {
                 "amp" => '&',
                 "lt" => '<',
                 "gt" => '>',
                 "quot" => '"',
                 "apos" => '\'',
-                _ => {
+                entity => {
                     let number = entity.strip_prefix('#')?;
                     let number = match number.strip_prefix('x') {
                         Some(hex) => u32::from_str_radix(hex, 16).ok()?,
@@ -157,7 +161,7 @@ fn unescape(text: &str) -> String {
                     char::from_u32(number)?
                 }
             };
-            Some((character, after))
+            Some((character, &after[end + 1..]))
         });
         // What is no entity is an ampersand.
         let (character, after) = entity.unwrap_or(('&', after));
@@ -276,6 +280,23 @@ mod tests {
             b"<Error><Code>SignatureDoesNotMatch</Code><Message>a &lt;b&gt;\x1b[31m &#233;</Message></Error>";
         assert_eq!(refusal(xml), ("SignatureDoesNotMatch".to_owned(), "a <b>[31m é".to_owned()));
         assert_eq!(refusal(b"\xff nothing"), (String::new(), String::new()));
+    }
+
+    #[test]
+    fn entities_are_short() {
+        for (text, plain) in [
+            ("&#x10FFFF;", "\u{10ffff}"),
+            ("&#0000000233;", "é"),
+            ("&&amp;;&üüüüüü;", "&&;&üüüüüü;"),
+            ("&", "&"),
+        ] {
+            assert_eq!(unescape(text), plain, "{text}");
+        }
+        // As much as is taken of a store, within a moment.
+        let many = "&".repeat(4 << 20);
+        let began = std::time::Instant::now();
+        assert_eq!(unescape(&many), many);
+        assert!(began.elapsed().as_secs() < 60, "it takes longer than it should");
     }
 
     proptest! {
