@@ -1,13 +1,13 @@
 //! What the `nats_said` target does with its input.
 
-use landfall_nats::{Said, acknowledged, status};
+use landfall_nats::{MAX_BYTES, Said, acknowledged, status};
 
 /// Any bytes as what a server says: a line, and the headers and the body of a message.
 pub(crate) fn said(bytes: &[u8]) {
     let line = bytes.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default();
     match landfall_nats::said(line) {
         Some(Said::Message { subject, reply, headers, bytes }) => {
-            assert!(headers <= bytes);
+            assert!(headers <= bytes && bytes <= MAX_BYTES);
             // They are sent back as a part of a line.
             let odd = |text: &str| text.is_empty() || text.contains(char::is_whitespace);
             assert!(!odd(&subject) && !reply.is_some_and(|reply| odd(&reply)));

@@ -20,11 +20,13 @@ use crate::server::Server;
 
 /// From the dial to the login, and from each question to its answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// What a server says to a message that has more bytes than it takes, before it hangs up.
+const TOO_LARGE: &str = "Maximum Payload Violation";
 /// What a server says before it says what is waited for.
 const MAX_SAID: usize = 64;
-/// The largest message that is held; larger ones are read over.
-const MAX_MESSAGE: usize = 2 << 20;
-/// Messages a server takes when it does not say.
+/// The largest message that is held, which is the largest report with room for headers; larger ones are read over.
+const MAX_MESSAGE: usize = (1 << 20) + (16 << 10);
+/// Messages a server takes when it does not say, headers and all.
 const MAX_PAYLOAD: u64 = 1 << 20;
 
 #[derive(Debug, thiserror::Error)]
@@ -49,10 +51,12 @@ pub enum NatsError {
     Said(String),
     #[error("no stream takes the subject `{0}`")]
     NoStream(String),
-    #[error("the message is larger than the {0} bytes the NATS server takes")]
-    TooLarge(u64),
+    #[error("the message has {0} bytes, and that is more than the NATS server takes")]
+    TooLarge(usize),
     #[error("the NATS server did not answer within {} s", .0.as_secs())]
     Late(Duration),
+    #[error("the NATS server is too slow, and the connection to it was given up")]
+    GivenUp,
 }
 
 /// A connection that is logged in.
@@ -64,6 +68,9 @@ pub struct Connection {
     inbox: String,
     /// Questions asked so far: each has a subject of its own for its answer.
     asked: u64,
+    /// A message was begun and is not read to its end. If whoever waited for it gave up, the rest of it must not be taken for
+    /// what the server says next.
+    is_reading: bool,
 }
 
 /// A message as it came.
@@ -128,8 +135,8 @@ impl Connection {
         let inbox = format!("_INBOX.landfall.{inbox}");
         let line = Secret::new(format!("CONNECT {words}\r\nSUB {inbox}.* 1\r\nPING\r\n").into_bytes());
         send(&mut wire, line.expose()).await?;
-        let max_payload = info["max_payload"].as_u64().unwrap_or(MAX_PAYLOAD);
-        let mut connection = Self { wire, max_payload, inbox, asked: 0 };
+        let max_payload = max_payload(&info, server.encrypted);
+        let mut connection = Self { wire, max_payload, inbox, asked: 0, is_reading: false };
         for _ in 0..MAX_SAID {
             match listen(&mut connection.wire).await? {
                 Said::Pong => return Ok(connection),
@@ -144,21 +151,26 @@ impl Connection {
 
     /// Publishes under an id, by which a stream knows it when it comes again; done when a stream has said that it is stored.
     pub async fn publish(&mut self, subject: &str, id: &str, body: &[u8]) -> Result<(), NatsError> {
-        if body.len() as u64 > self.max_payload {
-            return Err(NatsError::TooLarge(self.max_payload));
-        }
         let headers = format!("NATS/1.0\r\nNats-Msg-Id: {id}\r\n\r\n");
+        let (head, all) = (headers.len(), headers.len() + body.len());
+        if all as u64 > self.max_payload {
+            return Err(NatsError::TooLarge(all));
+        }
         let published = async {
             let reply = self.next_reply();
-            let (head, all) = (headers.len(), headers.len() + body.len());
             let mut bytes = format!("HPUB {subject} {reply} {head} {all}\r\n{headers}").into_bytes();
             bytes.extend_from_slice(body);
             bytes.extend_from_slice(b"\r\n");
-            send(&mut self.wire, &bytes).await?;
-            self.came(&reply).await
+            let sent = send(&mut self.wire, &bytes).await;
+            let came = self.came(&reply).await;
+            // A server that refuses hangs up in the middle of what is sent, and has said why before.
+            if matches!(came, Err(NatsError::Said(_))) { came } else { sent.and(came) }
         };
         let came = tokio::time::timeout(PATIENCE, published).await;
-        let came = came.unwrap_or(Err(NatsError::Late(PATIENCE)))?;
+        let came = came.unwrap_or(Err(NatsError::Late(PATIENCE))).map_err(|error| match error {
+            NatsError::Said(words) if words.eq_ignore_ascii_case(TOO_LARGE) => NatsError::TooLarge(all),
+            error => error,
+        })?;
         match acknowledged(&came.headers, &came.body.unwrap_or_default()) {
             Some(Ok(())) => Ok(()),
             Some(Err(words)) => Err(NatsError::Said(words)),
@@ -201,8 +213,17 @@ impl Connection {
         format!("{}.{}", self.inbox, self.asked)
     }
 
-    /// The next message, answered pings aside. The caller has the deadline.
+    /// The next message, answered pings aside. The caller has the deadline; once it has passed, there is no other message.
     pub(crate) async fn next(&mut self) -> Result<Came, NatsError> {
+        if std::mem::replace(&mut self.is_reading, true) {
+            return Err(NatsError::GivenUp);
+        }
+        let came = self.read().await;
+        self.is_reading = false;
+        came
+    }
+
+    async fn read(&mut self) -> Result<Came, NatsError> {
         loop {
             match listen(&mut self.wire).await? {
                 Said::Ping => send(&mut self.wire, b"PONG\r\n").await?,
@@ -252,6 +273,14 @@ impl Connection {
     }
 }
 
+/// What a server says before the line is protected may be anybody's word. Who made it small would have reports taken for too
+/// large and given up; so on a protected line the least is what servers take by themselves. One that takes less than that
+/// refuses it then, and that is its own word.
+fn max_payload(info: &Value, is_encrypted: bool) -> u64 {
+    let said = info["max_payload"].as_u64().unwrap_or(MAX_PAYLOAD);
+    if is_encrypted { said.max(MAX_PAYLOAD) } else { said }
+}
+
 fn add_login(path: &Path, words: &mut Value) -> Result<(), NatsError> {
     let failed = |source| NatsError::Login { path: path.to_owned(), source };
     let text = Secret::new(std::fs::read_to_string(path).map_err(failed)?);
@@ -281,4 +310,102 @@ async fn listen(wire: &mut Wire) -> Result<Said, NatsError> {
         return Err(NatsError::Broken(io::ErrorKind::UnexpectedEof.into()));
     }
     said(&line).ok_or(NatsError::Odd)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use landfall_testkit::{NatsServer, have};
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject as _;
+    use tokio::io::DuplexStream;
+
+    use super::*;
+
+    /// A connection that is logged in, and the server's end of it.
+    pub(crate) fn pair() -> (Connection, DuplexStream) {
+        let (ours, theirs) = tokio::io::duplex(4 << 10);
+        let wire: Wire = BufReader::new(Box::new(ours));
+        let inbox = "_INBOX.x".to_owned();
+        (Connection { wire, max_payload: MAX_PAYLOAD, inbox, asked: 0, is_reading: false }, theirs)
+    }
+
+    #[test]
+    fn on_a_protected_line_nobody_else_makes_messages_small() {
+        for (info, on_loopback, encrypted) in [
+            (json!({}), MAX_PAYLOAD, MAX_PAYLOAD),
+            (json!({"max_payload": -1}), MAX_PAYLOAD, MAX_PAYLOAD),
+            (json!({"max_payload": 1}), 1, MAX_PAYLOAD),
+            (json!({"max_payload": 8 << 20}), 8 << 20, 8 << 20),
+        ] {
+            assert_eq!(
+                (max_payload(&info, false), max_payload(&info, true)),
+                (on_loopback, encrypted),
+                "{info}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn headers_count() {
+        let (mut connection, theirs) = pair();
+        drop(theirs);
+        let headers = "NATS/1.0\r\nNats-Msg-Id: id\r\n\r\n".len();
+        let largest = usize::try_from(MAX_PAYLOAD).unwrap() - headers;
+        let refused = connection.publish("s", "id", &vec![b'x'; largest + 1]).await.unwrap_err();
+        assert!(matches!(refused, NatsError::TooLarge(bytes) if bytes == largest + 1 + headers), "{refused}");
+        let sent = connection.publish("s", "id", &vec![b'x'; largest]).await.unwrap_err();
+        assert!(matches!(sent, NatsError::Broken(_)), "{sent}");
+    }
+
+    /// Servers and accounts may take less than it is thought. They hang up before everything was sent.
+    #[tokio::test]
+    async fn a_server_that_finds_a_message_too_large_is_believed() {
+        let (mut connection, mut theirs) = pair();
+        let body = vec![b'x'; 100 << 10];
+        let hangs_up = async move {
+            theirs.write_all(b"-ERR 'Maximum Payload Violation'\r\n").await.unwrap();
+            assert!(theirs.read(&mut [0; 100]).await.unwrap() > 0);
+        };
+        let (refused, ()) = tokio::join!(connection.publish("s", "id", &body), hangs_up);
+        assert!(matches!(refused, Err(NatsError::TooLarge(_))), "{refused:?}");
+    }
+
+    /// As if somebody had told us on the way that the server takes more than it does.
+    #[tokio::test]
+    async fn the_real_server_tells_that_a_message_is_too_large() {
+        if !have(NatsServer::NEEDS) {
+            return;
+        }
+        let server = NatsServer::start().unwrap();
+        server.create_stream("R", "reports.>").unwrap();
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(server.authority()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let (place, tls, login) = (server.url().parse().unwrap(), Arc::new(tls), server.login());
+        for (bytes, is_taken) in [(1000 << 10, true), (1 << 20, false), (16 << 20, false)] {
+            let mut connection = Connection::open(&place, &tls, Some(&login), "test").await.unwrap();
+            connection.max_payload = u64::MAX;
+            match connection.publish("reports.n1", "id", &vec![b'x'; bytes]).await {
+                Ok(()) => assert!(is_taken, "{bytes}"),
+                Err(error) => {
+                    assert!(!is_taken && matches!(error, NatsError::TooLarge(_)), "{bytes}: {error:?}");
+                }
+            }
+        }
+    }
+
+    /// Who waited no longer has left the rest of a message on the line, and senders choose what is in messages.
+    #[tokio::test(start_paused = true)]
+    async fn the_rest_of_a_message_is_not_what_a_server_says() {
+        let (mut connection, mut theirs) = pair();
+        theirs.write_all(b"MSG _INBOX.x.1 1 50\r\nhalf").await.unwrap();
+        assert!(tokio::time::timeout(PATIENCE, connection.next()).await.is_err());
+        theirs.write_all(b"\r\nMSG _INBOX.x.1 1 forged 0\r\n\r\n").await.unwrap();
+        assert!(matches!(connection.next().await, Err(NatsError::GivenUp)));
+    }
 }

@@ -15,6 +15,8 @@ const LATER: Duration = Duration::from_secs(30);
 const MAX_PENDING: u64 = 1000;
 /// How long the server is asked to wait for a message.
 const WAIT: Duration = Duration::from_secs(20);
+/// How long each message is waited for.
+const EACH_WITHIN: Duration = WAIT.saturating_add(PATIENCE);
 
 /// Where a consumer stands, by the names of its stream and its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,23 +103,20 @@ impl Consumer {
         most: usize,
         wish: &Value,
     ) -> Result<Vec<Message>, NatsError> {
-        let fetched = self.gather(connection, most, wish);
-        let patience = WAIT + PATIENCE;
-        tokio::time::timeout(patience, fetched).await.unwrap_or(Err(NatsError::Late(patience)))
-    }
-
-    async fn gather(
-        &self,
-        connection: &mut Connection,
-        most: usize,
-        wish: &Value,
-    ) -> Result<Vec<Message>, NatsError> {
         let inbox = connection.next_reply();
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{}", self.stream, self.name);
-        connection.say(&subject, Some(&inbox), wish.to_string().as_bytes()).await?;
+        let wish = wish.to_string();
+        let said = connection.say(&subject, Some(&inbox), wish.as_bytes());
+        tokio::time::timeout(PATIENCE, said).await.unwrap_or(Err(NatsError::Late(PATIENCE)))?;
         let mut messages = Vec::new();
         while messages.len() < most {
-            let Came { subject, reply, headers, body } = connection.next().await?;
+            let came = tokio::time::timeout(EACH_WITHIN, connection.next()).await;
+            let Came { subject, reply, headers, body } = match came {
+                Ok(came) => came?,
+                Err(_) if messages.is_empty() => return Err(NatsError::Late(EACH_WITHIN)),
+                // Those that came can be settled; whoever asks for more is told that the connection is given up.
+                Err(_) => break,
+            };
             match (reply, status(&headers)) {
                 // A sign of life, or the end of another question.
                 (_, Some(100)) => {}
@@ -144,4 +143,45 @@ fn good(answer: &Value) -> Result<(), NatsError> {
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+    use crate::connection::tests::pair;
+
+    fn consumer() -> Consumer {
+        Consumer { stream: "R".to_owned(), name: "hub".to_owned() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_came_before_the_server_stopped_is_not_lost() {
+        let (mut connection, mut theirs) = pair();
+        theirs.write_all(b"MSG _INBOX.x.1 1 back 3\r\none\r\nMSG _INBOX.x.1 1 back 3\r\ntw").await.unwrap();
+        let came = consumer().take(&mut connection, 16).await.unwrap();
+        let one = Message { body: Some(b"one".to_vec()), reply: "back".to_owned() };
+        assert_eq!(came, [one]);
+        consumer().settle(&mut connection, &came[0], Settlement::Taken).await.unwrap();
+        let more = consumer().take(&mut connection, 16).await;
+        assert!(matches!(more, Err(NatsError::GivenUp)), "{more:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_message_has_its_own_time() {
+        let (mut connection, mut theirs) = pair();
+        let slow = async {
+            for _ in 0..4 {
+                tokio::time::sleep(EACH_WITHIN.mul_f32(0.9)).await;
+                theirs.write_all(b"MSG _INBOX.x.1 1 back 3\r\none\r\n").await.unwrap();
+            }
+        };
+        let consumer = consumer();
+        let (came, ()) = tokio::join!(consumer.take(&mut connection, 4), slow);
+        assert_eq!(came.unwrap().len(), 4);
+        let (mut connection, _theirs) = pair();
+        let nothing = consumer.take(&mut connection, 4).await;
+        assert!(matches!(nothing, Err(NatsError::Late(EACH_WITHIN))), "{nothing:?}");
+    }
 }

@@ -15,5 +15,5 @@ mod server;
 
 pub use connection::{Connection, NatsError};
 pub use consumer::{Consumer, Message, Settlement};
-pub use protocol::{MAX_LINE, Said, acknowledged, said, status};
+pub use protocol::{MAX_BYTES, MAX_LINE, Said, acknowledged, said, status};
 pub use server::{InvalidServer, Server, is_subject};

@@ -4,6 +4,8 @@ use serde_json::Value;
 
 /// Servers introduce themselves in a line of some kilobytes: it names their whole cluster.
 pub const MAX_LINE: u64 = 64 << 10;
+/// No server takes messages as large as this: who says so is none.
+pub const MAX_BYTES: usize = 1 << 30;
 /// Characters of what a server says that are shown.
 const MAX_WORDS: usize = 200;
 
@@ -36,7 +38,8 @@ pub fn said(line: &[u8]) -> Option<Said> {
         let reply = (words.len() == 3 + numbers).then(|| words[2].to_owned());
         let bytes: usize = words.last()?.parse().ok()?;
         let headers: usize = if numbers == 2 { words[words.len() - 2].parse().ok()? } else { 0 };
-        (headers <= bytes).then(|| Said::Message { subject: words[0].to_owned(), reply, headers, bytes })
+        let subject = words[0].to_owned();
+        (headers <= bytes && bytes <= MAX_BYTES).then_some(Said::Message { subject, reply, headers, bytes })
     };
     match word.to_ascii_uppercase().as_str() {
         "INFO" => serde_json::from_str(rest).ok().map(Said::Info),
@@ -98,6 +101,9 @@ mod tests {
                 message(Some("$JS.ACK.R.hub.1.2.3.4.5"), 10, 16),
             ),
             ("HMSG _INBOX.x 1 17 16\r\n", None),
+            ("MSG _INBOX.x 1 1073741824\r\n", message(None, 0, MAX_BYTES)),
+            ("MSG _INBOX.x 1 1073741825\r\n", None),
+            ("MSG _INBOX.x 1 18446744073709551615\r\n", None),
             ("MSG 37\r\n", None),
             ("PING\r\n", Some(Said::Ping)),
             ("PONG\r\n", Some(Said::Pong)),

@@ -1,6 +1,7 @@
 //! Where a server is, as users write it.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 
 const PORT: u16 = 4222;
@@ -14,8 +15,13 @@ pub struct Server {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no address of a NATS server: `tls://HOST[:PORT]`, or `nats://` to this machine itself")]
-pub struct InvalidServer(String);
+#[error(
+    "`{shown}` is no address of a NATS server: `tls://HOST[:PORT]`, or `nats://` to this machine itself{also}"
+)]
+pub struct InvalidServer {
+    shown: String,
+    also: &'static str,
+}
 
 // === impl Server ===
 
@@ -23,21 +29,36 @@ impl FromStr for Server {
     type Err = InvalidServer;
 
     fn from_str(text: &str) -> Result<Self, InvalidServer> {
-        let invalid = || InvalidServer(text.to_owned());
-        let (scheme, place) = text.split_once("://").ok_or_else(invalid)?;
-        let (host, port) = match place.rsplit_once(':') {
-            Some((host, port)) if !port.ends_with(']') => (host, port.parse().map_err(|_| invalid())?),
-            _ => (place, PORT),
-        };
-        let host = host.trim_matches(['[', ']']).to_owned();
-        let encrypted = match scheme {
-            "tls" => true,
-            // A password in the clear is anybody's.
-            "nats" if ["localhost", "127.0.0.1", "::1"].contains(&host.as_str()) => false,
-            _ => return Err(invalid()),
-        };
-        if host.is_empty() { Err(invalid()) } else { Ok(Self { host, port, encrypted }) }
+        parse(text).ok_or_else(|| match text.rsplit_once('@') {
+            // What comes before it may be a password.
+            Some((_, place)) => InvalidServer {
+                shown: format!("…@{place}"),
+                also: "; a user, a password or a token goes into the login file",
+            },
+            None => InvalidServer { shown: text.to_owned(), also: "" },
+        })
     }
+}
+
+fn parse(text: &str) -> Option<Server> {
+    let (scheme, place) = text.split_once("://")?;
+    let (host, port) = match place.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
+        _ => (place, PORT),
+    };
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b".-_".contains(&byte);
+    let host = match host.strip_prefix('[') {
+        Some(address) => address.strip_suffix(']').filter(|address| address.parse::<Ipv6Addr>().is_ok())?,
+        None if !host.is_empty() && host.bytes().all(is_plain) => host,
+        None => return None,
+    };
+    let encrypted = match scheme {
+        "tls" => true,
+        // A password in the clear is anybody's.
+        "nats" if ["localhost", "127.0.0.1", "::1"].contains(&host) => false,
+        _ => return None,
+    };
+    Some(Server { host: host.to_owned(), port, encrypted })
 }
 
 impl fmt::Display for Server {
@@ -61,14 +82,49 @@ mod tests {
         for (text, shown, encrypted) in [
             ("tls://nats.corp", "nats.corp:4222", true),
             ("tls://[fd00::1]:99", "fd00::1:99", true),
+            ("tls://[fd00::1]", "fd00::1:4222", true),
             ("nats://127.0.0.1:99", "127.0.0.1:99", false),
+            ("nats://[::1]", "::1:4222", false),
         ] {
             let server: Server = text.parse().unwrap();
             assert_eq!((server.to_string().as_str(), server.encrypted), (shown, encrypted));
         }
-        for bad in ["", "nats.corp", "nats://nats.corp", "tls://", "tls://h:x", "https://h"] {
-            assert!(bad.parse::<Server>().is_err(), "{bad}");
+        for bad in [
+            "",
+            "nats.corp",
+            "nats://nats.corp",
+            "tls://",
+            "tls://:4222",
+            "tls://h:x",
+            "https://h",
+            "tls://h/",
+            "tls://h?x",
+            "tls://h h",
+            "tls://fd00::1",
+            "tls://[fd00::1",
+            "tls://[h]",
+        ] {
+            let said = bad.parse::<Server>().unwrap_err().to_string();
+            assert!(said.starts_with(&format!("`{bad}` is no address")) && !said.contains("login"), "{said}");
         }
+    }
+
+    #[test]
+    fn a_login_in_an_address_is_refused_and_not_shown() {
+        for text in [
+            "tls://ann:canary@nats.corp:4222",
+            "tls://canary@nats.corp:4222",
+            "tls://a:c@nary:canary@nats.corp:4222",
+        ] {
+            let said = text.parse::<Server>().unwrap_err();
+            assert!(said.to_string().starts_with("`…@nats.corp:4222` is no address"), "{said}");
+            assert!(said.to_string().ends_with("goes into the login file"), "{said}");
+            assert!(!format!("{said} {said:?}").contains("canary"), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn a_subject_is_plain() {
         assert!(is_subject("a.b-c.d_1"));
         for bad in ["", "a.", "a..b", "a.*", ">", "a b", "a\r\nPUB x 0"] {
             assert!(!is_subject(bad), "{bad}");
