@@ -58,6 +58,8 @@ pub(crate) struct NodeInfo {
 pub(crate) struct PodSpec {
     #[serde(rename = "nodeName")]
     pub(crate) node_name: Option<String>,
+    #[serde(rename = "hostNetwork")]
+    pub(crate) host_network: Option<bool>,
     pub(crate) volumes: Option<Vec<Volume>>,
 }
 

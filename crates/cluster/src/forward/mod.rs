@@ -107,8 +107,8 @@ impl Cluster {
     /// Of several on a node the first by name, so that it is the same one each time.
     async fn host_pods_of(&self, namespace: &str) -> Result<BTreeMap<String, PodPlace>, Error> {
         let pods = narrow::pods(self.client(), Some(namespace));
-        let fields = "spec.hostNetwork=true,status.phase=Running";
-        let mut parameters = ListParams::default().fields(fields).limit(PAGE);
+        // Whose network they share could be asked for as well, but servers before Kubernetes 1.28 refuse that.
+        let mut parameters = ListParams::default().fields("status.phase=Running").limit(PAGE);
         let mut found: BTreeMap<String, PodPlace> = BTreeMap::new();
         let mut count = 0;
         loop {
@@ -167,7 +167,7 @@ impl Cluster {
 
 fn placed(pod: Pod) -> Option<(String, PodPlace)> {
     // One that is going takes the connection with it.
-    if pod.metadata.deletion_timestamp.is_some() {
+    if pod.spec.host_network != Some(true) || pod.metadata.deletion_timestamp.is_some() {
         return None;
     }
     Some((pod.spec.node_name?, PodPlace { namespace: pod.metadata.namespace?, name: pod.metadata.name? }))
