@@ -24,7 +24,7 @@ pub enum Error {
     Address { address: String },
     #[error("{asked}")]
     Refused { asked: String, source: kube::Error },
-    #[error("list {plural}: there are more than {limit}, and some of them are not all")]
+    #[error("list {plural}: there are more than {limit}, which is more than Landfall looks at")]
     Many { plural: &'static str, limit: usize },
     #[error("read or write a {kind} as JSON")]
     Manifest { kind: &'static str, source: serde_json::Error },
