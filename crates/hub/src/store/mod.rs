@@ -45,7 +45,7 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn accept(&self, arrivals: Vec<Arrival>) -> Answer<'_, Vec<Result<Outcome, Refusal>>>;
     /// Whether reports could be stored now, as far as that is known without storing one.
     fn ready(&self) -> Answer<'_, ()>;
-    /// Which of these were acknowledged before, and are not forgotten.
+    /// Which of these were acknowledged before, until they are old; also when their node was forgotten since.
     fn has(&self, ids: Vec<ReportId>) -> Answer<'_, Vec<ReportId>>;
     /// Grows whenever anything a board shows has changed.
     fn version(&self) -> Answer<'_, u64>;

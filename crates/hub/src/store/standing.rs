@@ -1,5 +1,6 @@
 //! How a sender may speak for a node, and how fast one may make new nodes known.
 
+use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,15 +28,23 @@ pub struct Allowance {
     full: Mutex<Instant>,
 }
 
+/// What the new nodes of a group took from allowances. When the group is not stored, it is given back: it is tried again, or
+/// its senders come again.
+#[derive(Debug, Default)]
+pub(super) struct Taken(Vec<Arc<Allowance>>);
+
 // === impl Standing ===
 
 impl Standing {
     /// Whether a report about a node that was never heard of may be stored.
-    pub(super) fn admits_new(&self, key: Option<&[u8]>) -> Result<(), Refusal> {
+    pub(super) fn admits_new(&self, key: Option<&[u8]>, taken: &mut Taken) -> Result<(), Refusal> {
         match self {
             Self::Trusted => Ok(()),
             Self::ByKey(_) if key.is_none() => Err(Refusal::NotSigned),
-            Self::ByKey(allowance) if allowance.take(Instant::now()) => Ok(()),
+            Self::ByKey(allowance) if allowance.take(Instant::now()) => {
+                taken.0.push(Arc::clone(allowance));
+                Ok(())
+            }
             Self::ByKey(_) => Err(Refusal::TooManyNew),
         }
     }
@@ -72,9 +81,29 @@ impl Allowance {
         true
     }
 
+    fn give_back(&self) {
+        let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        *full = full.checked_sub(MINUTE / NEW_NODES_A_MINUTE).unwrap_or(*full);
+    }
+
     /// Whether nothing is missing from it.
     pub(crate) fn is_full(&self, now: Instant) -> bool {
         *self.full.lock().unwrap_or_else(PoisonError::into_inner) <= now
+    }
+}
+
+// === impl Taken ===
+
+impl Taken {
+    /// The group is stored.
+    pub(super) fn keep(mut self) {
+        mem::take(&mut self.0);
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|allowance| allowance.give_back());
     }
 }
 
@@ -96,6 +125,20 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_stored_takes_nothing() {
+        let allowance: Arc<Allowance> = Arc::default();
+        let shared = Standing::ByKey(Arc::clone(&allowance));
+        let mut taken = Taken::default();
+        shared.admits_new(Some(&[1; 32]), &mut taken).unwrap();
+        drop(taken);
+        assert!(allowance.is_full(Instant::now()));
+        let mut taken = Taken::default();
+        shared.admits_new(Some(&[1; 32]), &mut taken).unwrap();
+        taken.keep();
+        assert!(!allowance.is_full(Instant::now()));
+    }
+
+    #[test]
     fn only_its_key_tells_which_of_many_a_node_is() {
         let shared = Standing::ByKey(Arc::default());
         let (own, other) = (&[1; 32][..], &[2; 32][..]);
@@ -110,7 +153,10 @@ mod tests {
             let trusted = if pinned.is_none() { Ok(()) } else { expected };
             assert_eq!(Standing::Trusted.admits(pinned, key), trusted, "{pinned:?} {key:?}");
         }
-        assert_eq!(shared.admits_new(None), Err(Refusal::NotSigned));
-        assert_eq!((shared.admits_new(Some(own)), Standing::Trusted.admits_new(None)), (Ok(()), Ok(())));
+        let mut taken = Taken::default();
+        assert_eq!(shared.admits_new(None, &mut taken), Err(Refusal::NotSigned));
+        assert_eq!(shared.admits_new(Some(own), &mut taken), Ok(()));
+        assert_eq!(Standing::Trusted.admits_new(None, &mut taken), Ok(()));
+        assert_eq!(taken.0.len(), 1);
     }
 }

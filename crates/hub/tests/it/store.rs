@@ -1,12 +1,14 @@
 //! What every store promises.
 
+mod bundles;
+
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_hub::NodeName;
 use landfall_hub::store::{
-    Arrival, BundleRecord, FleetQuery, Outcome, PostgresPlace, PostgresStore, Refusal, SqliteStore, Standing,
-    Store, StoreError,
+    Arrival, FleetQuery, NEW_NODES_A_MINUTE, Outcome, PostgresPlace, PostgresStore, Refusal, SqliteStore,
+    Standing, Store, StoreError,
 };
 use landfall_model::report::{Report, State};
 use landfall_testkit::{Postgres, have};
@@ -55,12 +57,12 @@ async fn state(store: &dyn Store, node: &str) -> State {
 /// The contract, run on every store there is.
 async fn contract(store: &dyn Store) {
     order(store).await;
+    hangs(store).await;
     reboots(store).await;
     late_boots(store).await;
     comes_again(store).await;
     retention(store).await;
-    bundles(store).await;
-    loose(store).await;
+    bundles::contract(store).await;
     crate::progress::contract(store).await;
 
     words(store).await;
@@ -91,6 +93,30 @@ async fn order(store: &dyn Store) {
     let pair = vec![arrival("order", "a", 3, running()), arrival("order", "a", 4, no_dns())];
     assert_eq!(store.accept(pair).await.unwrap(), [Ok(Outcome::Stored), Ok(Outcome::Stored)]);
     assert_eq!(state(store, "order").await, State::Failed);
+}
+
+/// A node that hangs says for how long, and that is all that changes.
+async fn hangs(store: &dyn Store) {
+    let hung = |minutes: u32| {
+        let mut report = failed("stage-hung", &format!("`join` has been open for {minutes} min"), "waiting");
+        report.verdict.state = State::Hung;
+        report
+    };
+    accept(store, &arrival("hangs", "a", 1, hung(30))).await.unwrap();
+    let since = store.node(name("hangs")).await.unwrap().unwrap().line.since;
+    accept(store, &arrival("hangs", "a", 2, hung(31))).await.unwrap();
+    let both = vec![arrival("hangs", "a", 3, hung(32)), arrival("hangs", "a", 4, hung(33))];
+    store.accept(both).await.unwrap();
+    let line = store.node(name("hangs")).await.unwrap().unwrap().line;
+    assert_eq!((line.title.as_str(), line.since), ("`join` has been open for 33 min", since));
+    assert_eq!(store.history(name("hangs"), None, 10).await.unwrap().len(), 1);
+    // It hangs for another reason, and fails then.
+    let mut elsewhere = hung(1);
+    elsewhere.verdict.phase = None;
+    accept(store, &arrival("hangs", "a", 5, elsewhere)).await.unwrap();
+    accept(store, &arrival("hangs", "a", 6, failed("disk-full", "Full", "no space"))).await.unwrap();
+    accept(store, &arrival("hangs", "a", 7, failed("disk-full", "Fuller", "no space"))).await.unwrap();
+    assert_eq!(store.history(name("hangs"), None, 10).await.unwrap().len(), 4);
 }
 
 /// A report of another boot, by its number and the second it was made in.
@@ -179,6 +205,7 @@ async fn comes_again(store: &dyn Store) {
     assert!(store.forget(name("again")).await.unwrap());
     assert!(!store.forget(name("again")).await.unwrap());
     assert!(store.node(name("again")).await.unwrap().is_none());
+    assert_eq!(store.has(vec![reports[1].id]).await.unwrap(), [reports[1].id], "it was acknowledged");
     // Another takes no place of it.
     accept(store, &arrival("other", "a", 1, running())).await.unwrap();
     assert_eq!(accept(store, &reports[2]).await, Ok(Outcome::Stored));
@@ -215,116 +242,6 @@ async fn retention(store: &dyn Store) {
     assert_eq!(accept(store, &arrival("old", "a", 3, running())).await, Ok(Outcome::Stored));
 }
 
-async fn bundles(store: &dyn Store) {
-    let record = BundleRecord {
-        digest: "ab".repeat(32),
-        node: "bundled".to_owned(),
-        // What a store keeps is exact to the microsecond.
-        received: Timestamp::from_microsecond(now().as_microsecond()).unwrap(),
-        bytes: 5,
-        files: 2,
-        cut: false,
-    };
-    let add = async |record: BundleRecord| {
-        assert!(store.expect_bundle(record.digest.clone(), now()).await.unwrap());
-        assert!(store.add_bundle(record).await.unwrap());
-    };
-    add(record.clone()).await;
-    add(record.clone()).await;
-    assert_eq!(store.bundles(name("bundled")).await.unwrap(), std::slice::from_ref(&record));
-    assert_eq!(store.bundle(record.digest.clone()).await.unwrap(), Some(record.clone()));
-    assert!(store.loose(Timestamp::MAX).await.unwrap().is_empty(), "what is on record is not loose");
-    let later = now() + SignedDuration::from_hours(1);
-    assert_eq!(store.prune(Timestamp::UNIX_EPOCH, later).await.unwrap().bundles, 1);
-    assert!(store.bundles(name("bundled")).await.unwrap().is_empty());
-    assert_eq!(store.loose(now()).await.unwrap(), std::slice::from_ref(&record.digest));
-    store.removed(record.digest.clone()).await.unwrap();
-    assert!(store.loose(Timestamp::MAX).await.unwrap().is_empty());
-    // Of a node that sends ever more, the newest are kept; of another, all.
-    for number in 0..20 {
-        let node = if number == 0 { "modest" } else { "bundled" };
-        let received = record.received + SignedDuration::from_secs(number);
-        let digest = format!("{number:064x}");
-        add(BundleRecord { digest, node: node.to_owned(), received, ..record.clone() }).await;
-    }
-    let mut loose = store.loose(now()).await.unwrap();
-    loose.sort_unstable();
-    assert_eq!(loose, [1, 2, 3].map(|number| format!("{number:064x}")));
-    for digest in loose {
-        store.removed(digest).await.unwrap();
-    }
-    assert_eq!(store.bundles(name("bundled")).await.unwrap().len(), 16);
-    assert_eq!(store.bundles(name("modest")).await.unwrap().len(), 1);
-    accept(store, &arrival("bundled", "a", 1, running())).await.unwrap();
-    assert!(store.forget(name("bundled")).await.unwrap());
-    assert!(store.bundles(name("bundled")).await.unwrap().is_empty());
-    let (first, second) = (store.loose(now()).await.unwrap(), store.loose(now()).await.unwrap());
-    assert_eq!((first.len(), second.len()), (10, 6), "in portions, none twice");
-    for digest in first.into_iter().chain(second) {
-        store.removed(digest).await.unwrap();
-    }
-}
-
-/// What somebody sends again is not removed under his hands, and what is being removed is not acknowledged.
-async fn loose(store: &dyn Store) {
-    let record = BundleRecord {
-        digest: "cd".repeat(32),
-        node: "loose".to_owned(),
-        received: Timestamp::from_microsecond(now().as_microsecond()).unwrap(),
-        bytes: 5,
-        files: 2,
-        cut: false,
-    };
-    let digest = || record.digest.clone();
-    let later = now() + SignedDuration::from_hours(1);
-    let prune = async || store.prune(Timestamp::UNIX_EPOCH, later).await.unwrap().bundles;
-    // What others left is out of the way.
-    prune().await;
-    for digest in store.loose(now()).await.unwrap() {
-        store.removed(digest).await.unwrap();
-    }
-    // Sent, forgotten, and sent again before anybody removes it.
-    assert!(store.expect_bundle(digest(), now()).await.unwrap());
-    assert!(store.add_bundle(record.clone()).await.unwrap());
-    assert_eq!(prune().await, 1);
-    assert!(store.expect_bundle(digest(), now()).await.unwrap());
-    assert!(store.loose(now()).await.unwrap().is_empty());
-    assert!(store.add_bundle(record.clone()).await.unwrap());
-    assert!(store.loose(Timestamp::MAX).await.unwrap().is_empty());
-    // Forgotten while it is being sent once more.
-    assert!(store.expect_bundle(digest(), now()).await.unwrap());
-    prune().await;
-    assert!(store.loose(now()).await.unwrap().is_empty());
-    assert!(store.add_bundle(record.clone()).await.unwrap());
-    // Sent while it is being removed: not now.
-    assert_eq!(prune().await, 1);
-    assert_eq!(store.loose(now()).await.unwrap(), [digest()]);
-    assert!(!store.expect_bundle(digest(), now()).await.unwrap());
-    assert!(store.loose(now()).await.unwrap().is_empty(), "one who removes it is enough");
-    store.removed(digest()).await.unwrap();
-    assert!(store.expect_bundle(digest(), now()).await.unwrap());
-    // A hub that ended in the middle of it.
-    assert!(store.loose(later).await.unwrap().is_empty());
-    let tomorrow = now() + SignedDuration::from_hours(25);
-    assert_eq!(store.loose(tomorrow).await.unwrap(), [digest()]);
-    assert!(!store.add_bundle(record.clone()).await.unwrap(), "its object may be gone");
-    assert_eq!(store.bundle(digest()).await.unwrap(), None);
-    assert_eq!(
-        store.loose(tomorrow + SignedDuration::from_mins(11)).await.unwrap(),
-        [digest()],
-        "not removed"
-    );
-    store.removed(digest()).await.unwrap();
-    // Found by looking through the objects.
-    assert!(store.expect_bundle("ef".repeat(32), now()).await.unwrap());
-    assert!(store.add_bundle(BundleRecord { digest: "ef".repeat(32), ..record.clone() }).await.unwrap());
-    let found = vec![digest(), "ef".repeat(32)];
-    assert_eq!(store.make_loose(found.clone(), now()).await.unwrap(), 1);
-    assert_eq!(store.make_loose(found, now()).await.unwrap(), 0);
-    assert_eq!(store.loose(now()).await.unwrap(), [digest()]);
-    store.removed(digest()).await.unwrap();
-}
-
 /// What was forgotten cannot come again.
 async fn replays(store: &dyn Store) {
     let mut first = arrival("n1", "a", 1, running());
@@ -357,6 +274,10 @@ async fn sweeps(store: &dyn Store) {
             break;
         }
         assert!(pruned.reports <= 2000 && pruned.turns <= 2000, "{pruned:?}");
+        assert!(
+            pruned.reports < 2000 || pruned.turns == 0,
+            "bodies are looked for once, not each time: {pruned:?}"
+        );
         sweeps.push(pruned.reports);
     }
     assert!(sweeps.len() >= 3, "{sweeps:?}");
@@ -556,6 +477,60 @@ async fn what_waits_for_the_database_has_a_bound() {
     }
     let postgres = Postgres::shared().unwrap();
     many_bytes(open(&postgres.database().unwrap()).await.as_ref()).await;
+}
+
+/// What could not be stored is not counted against the token that many nodes share. `broken` has the store fail, or not.
+async fn tries_cost_nothing(store: &dyn Store, broken: impl Fn(bool)) {
+    let standing = Standing::ByKey(Arc::default());
+    let as_many_as_may = |named: &str| -> Vec<Arrival> {
+        let one = |number| {
+            let report = arrival(&format!("{named}-{number}"), "a", 1, running());
+            Arrival { key: Some(vec![7; 32]), standing: standing.clone(), ..report }
+        };
+        (0..NEW_NODES_A_MINUTE).map(one).collect()
+    };
+    let new = as_many_as_may("new");
+    broken(true);
+    assert!(store.accept(new.clone()).await.is_err());
+    broken(false);
+    let taken = store.accept(new).await.unwrap();
+    assert!(taken.iter().all(|taken| *taken == Ok(Outcome::Stored)), "{taken:?}");
+    let more = store.accept(as_many_as_may("more")).await.unwrap();
+    assert!(more.contains(&Err(Refusal::TooManyNew)), "what was stored is counted");
+}
+
+#[tokio::test]
+async fn new_nodes_are_counted_when_they_are_stored() {
+    let (folder, store) = sqlite();
+    let beside = rusqlite::Connection::open(folder.path().join("hub.db")).unwrap();
+    tries_cost_nothing(store.as_ref(), |broken| {
+        let text = if broken {
+            "CREATE TRIGGER broken BEFORE INSERT ON reports BEGIN SELECT RAISE(ABORT, 'broken'); END"
+        } else {
+            "DROP TRIGGER broken"
+        };
+        beside.execute_batch(text).unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn new_nodes_are_counted_when_they_are_stored_in_postgres() {
+    if !have(Postgres::NEEDS) {
+        return;
+    }
+    let postgres = Postgres::shared().unwrap();
+    let url = postgres.database().unwrap();
+    let database = url.rsplit('/').next().unwrap();
+    tries_cost_nothing(open(&url).await.as_ref(), |broken| {
+        let text = if broken {
+            "ALTER TABLE reports ADD CONSTRAINT broken CHECK (false) NOT VALID"
+        } else {
+            "ALTER TABLE reports DROP CONSTRAINT broken"
+        };
+        postgres.sql(database, text).unwrap();
+    })
+    .await;
 }
 
 /// Many writers at once: everything that is acknowledged is there.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use landfall_model::envelope::is_later_boot;
 
+use super::super::standing::Taken;
 use super::super::{Arrival, Outcome, Refusal};
 use super::row::{self, Shown, micros};
 
@@ -77,6 +78,8 @@ pub(super) struct Changes<'a> {
     pub(super) lines: HashMap<&'a str, &'a Arrival>,
     /// How many numbers are needed.
     pub(super) numbers: i64,
+    /// What new nodes took from allowances.
+    pub(super) taken: Taken,
 }
 
 #[derive(Debug)]
@@ -126,7 +129,7 @@ pub(super) fn report<'a>(
     }
     let boot_name = row::text(arrival.identity.boot_id.as_deref().unwrap_or_default());
     let Some(node) = known.nodes.get_mut(name) else {
-        arrival.standing.admits_new(arrival.key.as_deref())?;
+        arrival.standing.admits_new(arrival.key.as_deref(), &mut changes.taken)?;
         let node = first(changes, arrival, &boot_name);
         let boot = Boot { id: node.boot, floor: 0, number: node.boot_number };
         known.boots.insert((node.id, boot_name), boot);

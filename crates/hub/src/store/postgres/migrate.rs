@@ -40,6 +40,8 @@ async fn migrate(pool: &Pool) -> Result<i64, Trouble> {
     if missing.is_empty() {
         return Ok(found);
     }
+    // An index over all that is there takes longer than a statement may later.
+    transaction.batch_execute("SET LOCAL statement_timeout = '15min'").await?;
     for step in missing {
         transaction.batch_execute(step).await?;
     }

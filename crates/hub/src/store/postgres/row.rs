@@ -84,11 +84,11 @@ impl Shown {
         }
     }
 
-    /// Whether a board would show the same.
+    /// Whether the node says what it said before. How long it hangs already stands in the title, and is no news.
     pub(super) fn is(&self, verdict: &Verdict) -> bool {
         self.state == verdict.state
             && self.cause == verdict.cause
             && self.phase == verdict.phase
-            && self.title == text(&verdict.title)
+            && (self.state == State::Hung || self.title == text(&verdict.title))
     }
 }

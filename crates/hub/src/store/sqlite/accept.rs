@@ -1,8 +1,10 @@
 //! What one report changes.
 
 use landfall_model::envelope::is_later_boot;
+use landfall_model::report::State;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
+use super::super::standing::Taken;
 use super::super::{Arrival, Outcome, Refusal};
 use super::row::{self, Shown, micros};
 use super::words::Words;
@@ -49,6 +51,8 @@ pub(super) struct Effects {
     pub(super) changed: bool,
     /// To be found by search.
     pub(super) words: Vec<Words>,
+    /// What new nodes took from allowances.
+    pub(super) taken: Taken,
 }
 
 /// Stores a report, inside the transaction of its group.
@@ -69,7 +73,7 @@ pub(super) fn report(
         return Ok(if same { Ok(Outcome::Duplicate) } else { Err(Refusal::IdTaken) });
     }
     let Some(known) = known else {
-        if let Err(refusal) = arrival.standing.admits_new(arrival.key.as_deref()) {
+        if let Err(refusal) = arrival.standing.admits_new(arrival.key.as_deref(), &mut effects.taken) {
             return Ok(Err(refusal));
         }
         first(connection, arrival, effects)?;
@@ -351,12 +355,13 @@ fn boot_name(arrival: &Arrival) -> &str {
     arrival.identity.boot_id.as_deref().unwrap_or_default()
 }
 
+/// Whether the node says what it said before. How long it hangs already stands in the title, and is no news.
 fn same(shown: &Shown, arrival: &Arrival) -> bool {
     let verdict = &arrival.verdict;
     shown.state == verdict.state
         && shown.cause == verdict.cause
         && shown.phase == verdict.phase
-        && shown.title == verdict.title
+        && (shown.state == State::Hung || shown.title == verdict.title)
 }
 
 fn identity(arrival: &Arrival) -> rusqlite::Result<String> {

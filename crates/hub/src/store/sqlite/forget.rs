@@ -44,7 +44,11 @@ pub(super) fn old(
         pruned.reports =
             connection.prepare_cached("DELETE FROM reports WHERE number <= ?1")?.execute([last])? as u64;
     }
-    pruned.turns = remove_bodies(connection, OLD_BODIES, [PORTION, limit])?;
+    // To find old bodies, all that are shown and old are passed over. It is done when the old reports are gone, not with
+    // every portion of them.
+    if pruned.reports < PORTION.cast_unsigned() {
+        pruned.turns = remove_bodies(connection, OLD_BODIES, [PORTION, limit])?;
+    }
     progress::prune(connection, limit, PORTION)?;
     pruned.bundles = loose::prune(connection, micros(bundles_older_than), PORTION)?;
     Ok(pruned)
@@ -64,9 +68,12 @@ pub(super) fn node(connection: &Connection, name: &NodeName) -> rusqlite::Result
         connection.execute(REMOVE_BOOTS, [node])?;
         connection.execute("DELETE FROM pulses WHERE node = ?1", [node])?;
         connection.execute("DELETE FROM nodes WHERE id = ?1", [node])?;
-        loose::forget(connection, name)?;
     }
-    Ok((told || node.is_some()).then_some(Forgotten { node }))
+    if !told && node.is_none() {
+        return Ok(None);
+    }
+    loose::forget(connection, name)?;
+    Ok(Some(Forgotten { node }))
 }
 
 /// Forgets a portion of what the node said; says how much.

@@ -236,6 +236,7 @@ impl Desk {
                 if effects.changed {
                     self.signs.version.fetch_add(1, Ordering::AcqRel);
                 }
+                effects.taken.keep();
                 self.backlog.add(effects.words);
                 for (batch, verdicts) in group.into_iter().zip(all) {
                     // A sender that went away will send again and be told that it is a duplicate.
