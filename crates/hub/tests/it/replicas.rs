@@ -1,5 +1,6 @@
 //! Several hubs on one database, and a database that goes away.
 
+use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -7,10 +8,12 @@ use std::time::Duration;
 
 use landfall_hub::store::{Outcome, PostgresPlace, PostgresStore, StoreError};
 use landfall_hub::{ObjectPlace, StorePlace};
-use landfall_testkit::{Durability, ObjectServer, Postgres, have};
+use landfall_testkit::{Durability, ObjectServer, Postgres, eventually, have};
 
 use crate::bed::{TestHub, bucket, bundle, envelope, failed, no_dns, running};
 use crate::store::{accept, arrival, name, open};
+
+const LIMIT: Duration = Duration::from_secs(120);
 
 #[test]
 fn what_one_hub_takes_the_other_shows() {
@@ -68,7 +71,8 @@ fn a_bundle_given_to_one_hub_is_read_at_the_other() {
         let lines = other.json(&format!("/api/v1/bundles/{digest}/lines?q=no+such+host"));
         assert_eq!(lines["lines"][0]["line"], 2, "{lines}");
         assert_eq!(other.request("DELETE", "/api/v1/nodes/n1", &[], b"").status, 204);
-        assert!(objects.objects("hub").unwrap().is_empty(), "forgotten with its node");
+        let gone = || objects.objects("hub").unwrap().is_empty().then_some(());
+        eventually("the bundle to be gone with its node", LIMIT, gone).unwrap();
     }
 }
 
@@ -197,4 +201,50 @@ async fn the_database_is_known_by_its_certificate_and_the_hub_by_its_password() 
         let opened = PostgresStore::open(&PostgresPlace::parse(&bad).unwrap()).await;
         assert!(opened.is_err(), "{bad}");
     }
+}
+
+/// A server that takes no writes: another has taken over, or its disk is nearly full.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_that_takes_no_writes_is_noticed_and_left() {
+    if !have(Postgres::NEEDS) {
+        return;
+    }
+    let postgres = Postgres::start(Durability::None).unwrap();
+    let url = postgres.database().unwrap();
+    let sql = |text: &str| postgres.sql("postgres", text).unwrap();
+    let read_only = |value: &str| {
+        sql(&format!("ALTER SYSTEM SET default_transaction_read_only = {value}"));
+        sql("SELECT pg_reload_conf()");
+        let is_set = || (sql("SHOW default_transaction_read_only") == value).then_some(());
+        eventually("the setting", LIMIT, is_set).unwrap();
+    };
+    let sessions = || -> HashSet<String> {
+        let found = sql("SELECT pid FROM pg_stat_activity WHERE application_name = 'landfall-hub'");
+        found.lines().map(str::to_owned).collect()
+    };
+    let store = open(&url).await;
+    let report = |sequence| arrival("n1", "a", sequence, running());
+    assert_eq!(accept(store.as_ref(), &report(1)).await, Ok(Outcome::Stored));
+    store.ready().await.unwrap();
+
+    read_only("on");
+    store.ready().await.expect("nobody tried to write yet");
+    let refused = report(2);
+    assert!(store.accept(vec![refused.clone()]).await.is_err());
+    assert!(store.ready().await.is_err(), "and it still cannot");
+    read_only("off");
+    store.ready().await.unwrap();
+    assert_eq!(accept(store.as_ref(), &refused).await, Ok(Outcome::Stored));
+
+    // Who comes meanwhile waits for the server that takes over.
+    let before = sessions();
+    read_only("on");
+    let waiting = tokio::spawn({
+        let (store, report) = (Arc::clone(&store), report(3));
+        async move { accept(store.as_ref(), &report).await }
+    });
+    eventually("the connection to be left", LIMIT, || (!before.is_subset(&sessions())).then_some(()))
+        .unwrap();
+    read_only("off");
+    assert_eq!(waiting.await.unwrap(), Ok(Outcome::Stored));
 }

@@ -2,13 +2,15 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use deadpool_postgres::Pool;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::super::waiting::Waiting;
 use super::super::{Arrival, Outcome, Refusal, StoreError};
-use super::{Tries, Trouble, accept, connection, tell};
+use super::{Tries, Trouble, accept, connection, give_back, tell};
 
 /// Transactions under way at once: one is judged and sent while the other is being written.
 pub(super) const LANES: usize = 2;
@@ -27,6 +29,8 @@ pub(super) struct Lanes {
     queues: Vec<mpsc::Sender<Job>>,
     waiting: Waiting,
     seed: RandomState,
+    /// The last transaction could not be written.
+    fails: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -35,6 +39,14 @@ struct Job {
     done: oneshot::Sender<Result<Verdicts, StoreError>>,
     /// Until they are stored and gone.
     _room: OwnedSemaphorePermit,
+}
+
+/// One of the tasks that write.
+struct Lane {
+    pool: Pool,
+    /// Where it counts its changes.
+    slot: i64,
+    fails: Arc<AtomicBool>,
 }
 
 /// A number nobody can foresee, for pauses and places.
@@ -51,13 +63,30 @@ pub(super) fn slot() -> i64 {
 
 impl Lanes {
     pub(super) fn start(pool: &Pool) -> Self {
+        let fails: Arc<AtomicBool> = Arc::default();
         let start = |_| {
             let (queue, jobs) = mpsc::channel(QUEUE);
-            tokio::spawn(write(pool.clone(), jobs));
+            let lane = Lane { pool: pool.clone(), slot: slot(), fails: Arc::clone(&fails) };
+            tokio::spawn(lane.write(jobs));
             queue
         };
         let queues = (0..LANES).map(start).collect();
-        Self { queues, waiting: Waiting::default(), seed: RandomState::new() }
+        Self { queues, waiting: Waiting::default(), seed: RandomState::new(), fails }
+    }
+
+    /// Whether a lane has ended: what is put into it is never written.
+    pub(super) fn is_one_gone(&self) -> bool {
+        self.queues.iter().any(mpsc::Sender::is_closed)
+    }
+
+    /// Whether reports could not be written when it was last tried.
+    pub(super) fn fail(&self) -> bool {
+        self.fails.load(Ordering::Acquire)
+    }
+
+    /// Something else could be written since.
+    pub(super) fn work_again(&self) {
+        self.fails.store(false, Ordering::Release);
     }
 
     pub(super) async fn accept(&self, arrivals: Vec<Arrival>) -> Result<Verdicts, StoreError> {
@@ -76,49 +105,69 @@ impl Lanes {
     }
 }
 
-async fn write(pool: Pool, mut jobs: mpsc::Receiver<Job>) {
-    let slot = slot();
-    while let Some(job) = jobs.recv().await {
-        let mut count = job.arrivals.len();
-        let mut group = vec![job];
-        while count < MAX_GROUP {
-            let Ok(job) = jobs.try_recv() else { break };
-            count += job.arrivals.len();
-            group.push(job);
-        }
-        match store(&pool, &group, slot).await {
-            Ok(verdicts) => answer(group, verdicts),
-            // What one batch brings must not keep the others out.
-            Err(trouble) if group.len() > 1 && !trouble.may_pass() => {
-                for job in group {
-                    let alone = [job];
-                    let stored = store(&pool, &alone, slot).await;
-                    match stored {
-                        Ok(verdicts) => answer(alone.into(), verdicts),
-                        Err(trouble) => refuse(alone.into(), &trouble),
+// === impl Lane ===
+
+impl Lane {
+    async fn write(self, mut jobs: mpsc::Receiver<Job>) {
+        while let Some(job) = jobs.recv().await {
+            let mut count = job.arrivals.len();
+            let mut group = vec![job];
+            while count < MAX_GROUP {
+                let Ok(job) = jobs.try_recv() else { break };
+                count += job.arrivals.len();
+                group.push(job);
+            }
+            match self.store(&group).await {
+                Ok(verdicts) => answer(group, verdicts),
+                // What one batch brings must not keep the others out.
+                Err(trouble) if group.len() > 1 && !trouble.may_pass() => {
+                    for job in group {
+                        let alone = [job];
+                        match self.store(&alone).await {
+                            Ok(verdicts) => answer(alone.into(), verdicts),
+                            Err(trouble) => refuse(alone.into(), &trouble),
+                        }
                     }
                 }
+                Err(trouble) => refuse(group, &trouble),
             }
-            Err(trouble) => refuse(group, &trouble),
         }
     }
-}
 
-async fn store(pool: &Pool, group: &[Job], slot: i64) -> Result<Verdicts, Trouble> {
-    let arrivals: Vec<&Arrival> = group.iter().flat_map(|job| &job.arrivals).collect();
-    let mut tries = Tries::begin();
-    loop {
-        let stored = match connection(pool).await {
-            Ok(mut client) => accept::group(&mut client, &arrivals, slot).await,
-            Err(trouble) => Err(trouble),
-        };
-        match stored {
-            Err(trouble) if trouble.may_pass() && tries.again().await => {
-                let nodes =
-                    arrivals.iter().map(|arrival| arrival.node.as_str()).collect::<HashSet<_>>().len();
-                tracing::debug!(error = %trouble, nodes, "A group of reports is tried again.");
+    async fn store(&self, group: &[Job]) -> Result<Verdicts, Trouble> {
+        let arrivals: Vec<&Arrival> = group.iter().flat_map(|job| &job.arrivals).collect();
+        let mut tries = Tries::begin();
+        loop {
+            let stored = match connection(&self.pool).await {
+                Ok(mut client) => {
+                    let stored = accept::group(&mut client, &arrivals, self.slot).await;
+                    give_back(client, &stored);
+                    stored
+                }
+                Err(trouble) => Err(trouble),
+            };
+            match stored {
+                Err(trouble) if trouble.may_pass() && tries.again().await => {
+                    let nodes =
+                        arrivals.iter().map(|arrival| arrival.node.as_str()).collect::<HashSet<_>>().len();
+                    tracing::debug!(error = %trouble, nodes, "A group of reports is tried again.");
+                }
+                stored => {
+                    self.note(&stored);
+                    return stored;
+                }
             }
-            other => return other,
+        }
+    }
+
+    fn note(&self, stored: &Result<Verdicts, Trouble>) {
+        let wrote =
+            |verdict: &Result<Outcome, Refusal>| matches!(verdict, Ok(Outcome::Stored | Outcome::Late));
+        match stored {
+            Err(_) => self.fails.store(true, Ordering::Release),
+            Ok(verdicts) if verdicts.iter().any(wrote) => self.fails.store(false, Ordering::Release),
+            // It was read that there is nothing to write, which says nothing.
+            Ok(_) => {}
         }
     }
 }
@@ -137,5 +186,23 @@ fn refuse(group: Vec<Job>, trouble: &Trouble) {
     for job in group {
         let source = std::io::Error::other(trouble.to_string());
         let _ = job.done.send(Err(StoreError::failed("store reports")(source)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::{PostgresPlace, Store as _};
+    use super::super::PostgresStore;
+    use super::*;
+
+    #[tokio::test]
+    async fn a_lane_that_is_gone_is_noticed() {
+        let place = PostgresPlace::parse("postgres://hub@localhost/nowhere").unwrap();
+        let pool = super::super::pool(&place, 1, None).unwrap();
+        let mut lanes = Lanes::start(&pool);
+        assert!(!lanes.is_one_gone());
+        lanes.queues[0] = mpsc::channel(1).0;
+        let store = PostgresStore { pool, lanes, slot: 0 };
+        assert!(matches!(store.ready().await, Err(StoreError::Closed)));
     }
 }

@@ -113,9 +113,11 @@ macro_rules! with {
             let mut tries = Tries::begin();
             loop {
                 let done = match connection(&$store.pool).await {
-                    Ok(mut $client) => {
-                        let $client = &mut $client;
-                        $work.await
+                    Ok(mut own) => {
+                        let $client = &mut own;
+                        let done = $work.await;
+                        give_back(own, &done);
+                        done
                     }
                     Err(trouble) => Err(trouble),
                 };
@@ -135,7 +137,20 @@ impl Store for PostgresStore {
     }
 
     fn ready(&self) -> Answer<'_, ()> {
-        with!(self, "ask whether the database is there", |client| read::ready(client))
+        Box::pin(async move {
+            if self.lanes.is_one_gone() {
+                return Err(StoreError::Closed);
+            }
+            if self.lanes.fail() {
+                // Else nobody would send anything, and nothing would tell that it works.
+                let tried: Answer<'_, ()> =
+                    with!(self, "write to the database", |client| accept::trial(client, self.slot));
+                tried.await?;
+                self.lanes.work_again();
+                return Ok(());
+            }
+            self.version().await.map(drop)
+        })
     }
 
     fn version(&self) -> Answer<'_, u64> {
@@ -251,6 +266,13 @@ async fn connection(pool: &Pool) -> Result<Object, Trouble> {
     pool.get().await.map_err(Trouble::Pool)
 }
 
+/// A connection to a server that takes no writes any more is not used again: the next one is made to a server that does.
+fn give_back<T>(connection: Object, done: &Result<T, Trouble>) {
+    if done.as_ref().is_err_and(Trouble::is_read_only) {
+        drop(Object::take(connection));
+    }
+}
+
 // === impl Trouble ===
 
 impl Trouble {
@@ -266,12 +288,22 @@ impl Trouble {
             Self::Pool(_) | Self::Unknown(_) | Self::Packing(_) => false,
         }
     }
+
+    fn is_read_only(&self) -> bool {
+        matches!(self, Self::Database(error) if error.code() == Some(&SqlState::READ_ONLY_SQL_TRANSACTION))
+    }
 }
 
 fn passing(code: &SqlState) -> bool {
     // Classes: connection exception, operator intervention (restart), transaction rollback, insufficient resources.
     ["08", "57P", "40", "53"].iter().any(|class| code.code().starts_with(class))
-        || [&SqlState::UNIQUE_VIOLATION, &SqlState::LOCK_NOT_AVAILABLE].contains(&code)
+        || [
+            &SqlState::UNIQUE_VIOLATION,
+            &SqlState::LOCK_NOT_AVAILABLE,
+            // Another server has taken over.
+            &SqlState::READ_ONLY_SQL_TRANSACTION,
+        ]
+        .contains(&code)
 }
 
 fn is_io(error: &tokio_postgres::Error) -> bool {

@@ -12,7 +12,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use tokio_postgres::Config;
-use tokio_postgres::config::{Host, SslMode};
+use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::super::StoreError;
@@ -123,7 +123,9 @@ impl Place {
             .ssl_mode(if encrypted { SslMode::Require } else { SslMode::Disable })
             .connect_timeout(CONNECT_PATIENCE)
             .tcp_user_timeout(CONNECT_PATIENCE * 4)
-            .keepalives_idle(CONNECT_PATIENCE * 6);
+            .keepalives_idle(CONNECT_PATIENCE * 6)
+            // Of several hosts, the one that takes reports; a standby is not enough.
+            .target_session_attrs(TargetSessionAttrs::ReadWrite);
         // What the operator says comes last, and so holds.
         let session = config.get_options().map_or(SESSION.to_owned(), |own| format!("{SESSION} {own}"));
         config.options(session);

@@ -25,10 +25,6 @@ const FILTER: &str = "($1::text IS NULL OR n.state = $1) \
      AND ($3::text IS NULL OR n.phase = $3) \
      AND ($4::text = '' OR position($4 in lower(n.name || ' ' || n.title || ' ' || coalesce(n.cause, ''))) > 0)";
 
-pub(super) async fn ready(client: &Object) -> Result<(), Trouble> {
-    version(client).await.map(drop)
-}
-
 pub(super) async fn version(client: &Object) -> Result<u64, Trouble> {
     let statement = client.prepare_cached("SELECT coalesce(sum(count), 0)::bigint FROM changes").await?;
     row::count(&client.query_one(&statement, &[]).await?, 0)
