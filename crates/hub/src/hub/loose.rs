@@ -1,5 +1,6 @@
 //! Removes objects that have no record: of bundles that were forgotten, and what a crash left.
 
+use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use landfall_model::chain;
 
@@ -14,7 +15,8 @@ const GRACE: SignedDuration = SignedDuration::from_hours(24);
 // === impl Hub ===
 
 impl Hub {
-    /// Removes what is loose. What cannot be removed stays on record, and is tried again later.
+    /// Removes what is loose. What cannot be removed stays on record, and is tried again later; nothing else is tried then,
+    /// because an object store that does not answer would be waited for each time.
     pub(crate) async fn remove_loose(&self) {
         for _ in 0..PORTIONS {
             let digests = match self.store.loose(Timestamp::now()).await {
@@ -25,12 +27,20 @@ impl Hub {
                     return;
                 }
             };
-            for digest in digests {
-                if let Err(error) = self.objects.remove(&digest).await {
-                    tracing::warn!(digest, error = %chain(&error), "A bundle could not be removed; it will be tried again.");
+            // All of them at once: one that can never be removed does not keep the others.
+            let removed = join_all(digests.iter().map(|digest| self.objects.remove(digest))).await;
+            let mut failure = None;
+            for (digest, removed) in digests.into_iter().zip(removed) {
+                if let Err(error) = removed {
+                    failure = failure.or(Some((digest, error)));
                 } else if let Err(error) = self.store.removed(digest).await {
                     tracing::warn!(error = %chain(&error), "A removed bundle could not be forgotten.");
+                    return;
                 }
+            }
+            if let Some((digest, error)) = failure {
+                tracing::warn!(digest, error = %chain(&error), "A bundle could not be removed; it will be tried again.");
+                return;
             }
         }
     }
@@ -58,5 +68,42 @@ impl Hub {
             }
         }
         self.remove_loose().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::access::Access;
+    use crate::bundles::BundleLimits;
+    use crate::objects::Objects;
+    use crate::roles::Roles;
+    use crate::store::SqliteStore;
+
+    #[tokio::test]
+    async fn an_object_store_that_fails_is_left_alone_for_a_while() {
+        let folder = tempfile::tempdir().unwrap();
+        let bundles = folder.path().join("bundles");
+        let store = Arc::new(SqliteStore::open(&folder.path().join("hub.db")).unwrap());
+        let objects = Objects::folder(&bundles).unwrap();
+        let limits = BundleLimits { packed: 1 << 20 };
+        let roles = Roles::new(Vec::new(), None);
+        let hub = Hub::new(store, objects, Access::default(), limits, roles).unwrap();
+        let digests: Vec<String> = (0..25).map(|number| format!("{number:064x}")).collect();
+        let path = |digest: &String| bundles.join("00").join(digest);
+        fs::create_dir(bundles.join("00")).unwrap();
+        // A folder is nothing that can be removed as a file.
+        fs::create_dir(path(&digests[0])).unwrap();
+        digests[1..].iter().for_each(|digest| fs::write(path(digest), "packed").unwrap());
+        let left = || digests.iter().filter(|digest| path(digest).exists()).count();
+        assert_eq!(hub.store.make_loose(digests.clone(), Timestamp::now()).await.unwrap(), 25);
+        hub.remove_loose().await;
+        assert_eq!(left(), 16, "the others of its portion are gone, and no further one was tried");
+        hub.remove_loose().await;
+        assert_eq!(left(), 1, "they are removed later");
+        assert!(path(&digests[0]).exists());
     }
 }

@@ -7,7 +7,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Objects given for removal at once: they are removed well within [`REMOVING_FOR`], one after the other.
+/// Objects given for removal at once, and removed at once.
 pub(super) const PORTION: i64 = 10;
 /// After this long nobody is making the object any more.
 const ARRIVING_FOR: SignedDuration = SignedDuration::from_hours(24);
