@@ -13,7 +13,7 @@ use tokio::task::{JoinSet, LocalSet};
 use tokio::time::Instant;
 
 use crate::line::{Line, Way};
-use crate::node::{Bodies, Node, Report};
+use crate::node::{Bodies, Node, Report, UNCHANGED};
 
 /// How often somebody looks at the board.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -37,11 +37,12 @@ struct Seen {
     refused: u64,
 }
 
-/// Every node reports in its own rhythm.
+/// Every node reports in its own rhythm. Each has made so many reports before.
 pub(crate) async fn run(
     addresses: &[SocketAddr],
     way: Way,
     nodes: usize,
+    made: u64,
     every: Duration,
     length: Duration,
     list: &Path,
@@ -52,7 +53,7 @@ pub(crate) async fn run(
     for number in 0..nodes {
         let mut line = Line::new(addresses[number % addresses.len()], way.clone());
         line.prepare().await?;
-        fleet.push((Node::new(number, Rc::clone(&bodies))?, line));
+        fleet.push((Node::new(number, made, Rc::clone(&bodies))?, line));
     }
     let start = Instant::now() + Duration::from_secs(1);
     let end = start + length;
@@ -109,7 +110,7 @@ async fn keep_reporting(
     Ok(())
 }
 
-/// As many reports as the hubs take, over a few connections.
+/// As many reports as the hubs take, over a few connections. Nodes make few of them, so that those that fail have failed already.
 pub(crate) async fn flood(
     addresses: &[SocketAddr],
     connections: usize,
@@ -124,7 +125,7 @@ pub(crate) async fn flood(
     for connection in 0..connections {
         let mut own = Vec::new();
         for number in (connection..nodes).step_by(connections) {
-            own.push(Node::new(number, Rc::clone(&bodies))?);
+            own.push(Node::new(number, UNCHANGED, Rc::clone(&bodies))?);
         }
         ensure!(!own.is_empty(), "fewer nodes than connections");
         let mut line = Line::new(addresses[connection % addresses.len()], Way::Kept);

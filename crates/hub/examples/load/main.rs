@@ -24,16 +24,19 @@ fn main() -> Result<()> {
             &parse(addresses)?,
             Way::Kept,
             nodes.parse()?,
+            0,
             Duration::from_millis(every_ms.parse()?),
             Duration::from_secs(seconds.parse()?),
             Path::new(list),
         )),
-        // As agents do: TLS, a token, and a connection for each report.
+        // As agents do: TLS, a token, and a connection for each report. They make few of them, so that those that fail have
+        // failed already.
         ["agents", addresses, authority, token, nodes, every_ms, seconds, list] => {
             one_thread()?.block_on(fleet::run(
                 &parse(addresses)?,
                 Way::anew(Path::new(authority), Path::new(token))?,
                 nodes.parse()?,
+                node::UNCHANGED,
                 Duration::from_millis(every_ms.parse()?),
                 Duration::from_secs(seconds.parse()?),
                 Path::new(list),

@@ -8,8 +8,9 @@ use landfall_model::envelope::{ReportId, signed_bytes};
 use landfall_pki::SigningKey;
 use serde_json::{Value, json};
 
-/// Reports with the same body that a node makes before it has something new to say.
-const UNCHANGED: u64 = 20;
+/// Reports with the same body that a node makes before it has something new to say. One that fails says so from the last of the
+/// first ones on.
+pub(crate) const UNCHANGED: u64 = 20;
 /// One of so many nodes fails in the end.
 const FAILING: usize = 20;
 /// Lines of evidence of a failure.
@@ -29,6 +30,7 @@ pub(crate) struct Node {
     key: SigningKey,
     public_key: String,
     sequence: u64,
+    is_known: bool,
     bodies: Rc<Bodies>,
 }
 
@@ -101,7 +103,8 @@ fn body(
 // === impl Node ===
 
 impl Node {
-    pub(crate) fn new(number: usize, bodies: Rc<Bodies>) -> Result<Self> {
+    /// One that has made so many reports, none of which the hub has heard.
+    pub(crate) fn new(number: usize, made: u64, bodies: Rc<Bodies>) -> Result<Self> {
         let (key, _) = SigningKey::generate()?;
         let identity = json!({
             "hostname": format!("node-{number:06}"), "machineId": format!("{number:032x}"),
@@ -109,7 +112,7 @@ impl Node {
         });
         let identity = String::from_utf8_lossy(&signed_bytes(&identity)).into_owned();
         let public_key = hexadecimal(&key.public_key());
-        Ok(Self { number, identity, key, public_key, sequence: 0, bodies })
+        Ok(Self { number, identity, key, public_key, sequence: made, is_known: false, bodies })
     }
 
     /// The next report. Its fields stand in the order in which they are signed.
@@ -127,7 +130,8 @@ impl Node {
         json.pop();
         let key = &self.public_key;
         json.push_str(&format!(",\"signature\":{{\"key\":\"{key}\",\"value\":\"{signature}\"}}}}"));
-        Ok(Report { id, json: json.into_bytes(), first: self.sequence == 1 })
+        let first = !std::mem::replace(&mut self.is_known, true);
+        Ok(Report { id, json: json.into_bytes(), first })
     }
 
     fn body(&self) -> &str {
