@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const MAX_TOTAL: usize = KNOWN_TOTAL_MAX / 2;
 /// The same for a machine that is watched: a byte of a secret takes some eighty of memory, all the time.
 const MAX_WATCHED: usize = 12 << 10;
+/// What private keys may take of it: those of a control plane alone would leave no room for the tokens that come later.
+const MAX_WATCHED_KEYS: usize = MAX_WATCHED / 2;
 
 /// Where private keys lie.
 const KEYS: [&str; 8] = [
@@ -70,7 +72,7 @@ const WHOLE: [&str; 3] = [
 
 /// A redactor that knows this machine's secrets, and whether all places were looked at.
 pub(super) fn redactor(host: &Host) -> Result<(Redactor, Search), BuildError> {
-    let mut known = Known::new(MAX_TOTAL);
+    let mut known = Known::new(MAX_TOTAL, MAX_TOTAL);
     known.read(host);
     Ok((known.redactor()?, known.search))
 }
@@ -90,6 +92,8 @@ pub struct Secrets {
     /// What the files looked like when they were read.
     stamp: u64,
     redactor: Redactor,
+    /// It was said that there are more than are known.
+    warned: bool,
 }
 
 struct Known {
@@ -98,6 +102,9 @@ struct Known {
     seen: BTreeSet<String>,
     total: usize,
     max_total: usize,
+    /// What private keys take of the total, and may take.
+    keys: usize,
+    max_keys: usize,
     deadline: Instant,
     search: Search,
 }
@@ -108,10 +115,12 @@ impl Secrets {
     /// Reads what the machine has now.
     pub fn of(host: &Host) -> Result<Self, BuildError> {
         let stamp = stamp(host);
-        let mut known = Known::new(MAX_WATCHED);
+        let mut known = Known::new(MAX_WATCHED, MAX_WATCHED_KEYS);
         known.read(host);
         let redactor = known.redactor()?;
-        Ok(Self { known, stamp, redactor })
+        let mut secrets = Self { known, stamp, redactor, warned: false };
+        secrets.warn();
+        Ok(secrets)
     }
 
     /// The redactor that knows them, after another look at what has changed.
@@ -125,8 +134,17 @@ impl Secrets {
             }
             // Only now: what failed is tried again.
             self.stamp = stamp;
+            self.warn();
         }
         Ok(&self.redactor)
+    }
+
+    fn warn(&mut self) {
+        if self.known.search == Search::CutShort && !std::mem::replace(&mut self.warned, true) {
+            tracing::warn!(
+                "This machine has more secrets than are known by their value; the others are taken out by their form only."
+            );
+        }
     }
 }
 
@@ -154,12 +172,14 @@ fn stamp(host: &Host) -> u64 {
 // === impl Known ===
 
 impl Known {
-    fn new(max_total: usize) -> Self {
+    fn new(max_total: usize, max_keys: usize) -> Self {
         Self {
             values: Vec::new(),
             seen: BTreeSet::new(),
             total: 0,
             max_total,
+            keys: 0,
+            max_keys,
             deadline: Instant::now() + PATIENCE,
             search: Search::Whole,
         }
@@ -187,12 +207,14 @@ impl Known {
         if self.seen.contains(&hash) {
             return;
         }
-        if self.total + value.len() > self.max_total {
+        let keys = self.keys + if kind == Kind::PRIVATE_KEY { value.len() } else { 0 };
+        if self.total + value.len() > self.max_total || keys > self.max_keys {
             self.search = Search::CutShort;
             return;
         }
         self.seen.insert(hash);
         self.total += value.len();
+        self.keys = keys;
         self.values.push((kind, Secret::new(value.to_vec())));
     }
 
@@ -370,8 +392,17 @@ mod tests {
         let host = Host::at(root.path()).unwrap();
         let mut secrets = Secrets::of(&host).unwrap();
         assert!(secrets.known.search == Search::CutShort && secrets.known.total <= MAX_WATCHED);
-        let redactor = secrets.redactor(&host).unwrap();
-        let (out, _) = redactor.redact(b">0011223344556677<\n", Options::default());
-        assert!(!String::from_utf8_lossy(&out).contains("0011223344556677"));
+        assert!(secrets.known.keys <= MAX_WATCHED_KEYS && secrets.warned);
+        let mut shown = |secret: &str| {
+            let redactor = secrets.redactor(&host).unwrap();
+            let (out, _) = redactor.redact(format!(">{secret}<\n").as_bytes(), Options::default());
+            String::from_utf8_lossy(&out).contains(secret)
+        };
+        assert!(!shown("0011223344556677"));
+        // Those that come when the keys are known already have room too.
+        let later = |number: usize| format!("canary-{number:025}");
+        let fields: String = (0..100).map(|number| format!("password: {}\n", later(number))).collect();
+        fs::write(root.path().join("run/kubeadm/later.yaml"), fields).unwrap();
+        assert!((0..100).all(|number| !shown(&later(number))));
     }
 }
