@@ -1,4 +1,5 @@
-//! A log that grows. cloud-init's logs go on over all boots of a machine; only what this boot writes counts.
+//! A log that grows. cloud-init's logs, and those of all programs where there is no journal, go on over all boots of a machine; only
+//! what this boot writes counts.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
@@ -14,6 +15,8 @@ use crate::watch::{CHUNK, scan};
 const BANNER: &str = "running 'init-local' at ";
 const DATE: &str = "%a, %d %b %Y %H:%M:%S %z";
 const DATE_LENGTH: usize = "Thu, 01 Jan 2026 00:01:00 +0000".len();
+/// With this a kernel begins.
+const KERNEL: &str = "Linux version ";
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 /// What is looked at of a line for the banner, and of a log for the line: beyond, it is a log that nobody wrote to be read.
 const MAX_LINE: u64 = 64 << 10;
@@ -22,6 +25,8 @@ const MAX_LOG: u64 = 64 << 20;
 #[derive(Debug)]
 pub(crate) struct Tail {
     path: &'static str,
+    /// The kernel speaks in it.
+    kernels: bool,
     source: Option<(SourceId, Stream)>,
     inode: u64,
     read: u64,
@@ -34,7 +39,12 @@ pub(crate) struct Tail {
 
 impl Tail {
     pub(crate) fn of(path: &'static str) -> Self {
-        Self { path, source: None, inode: 0, read: 0, lines: 0, rest: Vec::new() }
+        Self { path, kernels: false, source: None, inode: 0, read: 0, lines: 0, rest: Vec::new() }
+    }
+
+    /// A log in which each boot begins with what the kernel says of itself.
+    pub(crate) fn of_kernels(path: &'static str) -> Self {
+        Self { kernels: true, ..Self::of(path) }
     }
 
     /// Reads what is new; whether anything was. What the log held before this boot began is not of it.
@@ -47,10 +57,10 @@ impl Tail {
     ) -> bool {
         let Ok(file) = host.open(self.path) else { return false };
         let Ok(metadata) = file.metadata() else { return false };
-        if self.inode == 0
-            && let Some(began) = began
-        {
-            (self.inode, self.read) = (metadata.ino(), start(&file, &metadata, began));
+        if self.inode == 0 {
+            let start = if self.kernels { start_of_kernel } else { start };
+            (self.inode, self.read) =
+                (metadata.ino(), began.map_or(0, |began| start(&file, &metadata, began)));
         }
         if metadata.ino() != self.inode || metadata.len() < self.read {
             // Rotated, or emptied.
@@ -97,25 +107,40 @@ impl Tail {
 /// Where this boot begins in a log: at the end when nothing was written since, at cloud-init's banner where there is one, and
 /// else at the beginning.
 fn start(file: &File, metadata: &Metadata, began: Timestamp) -> u64 {
-    let written = metadata.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
-    if written.is_some_and(|written| written < began) {
+    if is_older(metadata, began) {
         return metadata.len();
     }
-    let mut reader = BufReader::new(file.take(MAX_LOG));
-    let mut line = Vec::new();
-    let mut at = 0;
-    loop {
-        line.clear();
-        match reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return 0,
-            Ok(length) => {
-                if boot_of(&line).is_some_and(|boot| boot + SECOND > began) {
-                    return at;
-                }
-                at += length as u64;
-            }
-        }
+    let is_banner = |line: &[u8]| boot_of(line).is_some_and(|boot| boot + SECOND > began);
+    lines(file, 0).find(|(_, line)| is_banner(line)).map_or(0, |(at, _)| at)
+}
+
+/// The same in a log of the kernel's: where it began last.
+fn start_of_kernel(file: &File, metadata: &Metadata, began: Timestamp) -> u64 {
+    if is_older(metadata, began) {
+        return metadata.len();
     }
+    let is_first = |line: &[u8]| String::from_utf8_lossy(line).contains(KERNEL);
+    let from = metadata.len().saturating_sub(MAX_LOG);
+    lines(file, from).filter(|(_, line)| is_first(line)).last().map_or(from, |(at, _)| at)
+}
+
+fn is_older(metadata: &Metadata, began: Timestamp) -> bool {
+    let written = metadata.modified().ok().and_then(|time| Timestamp::try_from(time).ok());
+    written.is_some_and(|written| written < began)
+}
+
+/// Lines from there on, with where they stand.
+fn lines(mut file: &File, from: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
+    let sought = file.seek(SeekFrom::Start(from)).is_ok();
+    let mut reader = BufReader::new(file.take(if sought { MAX_LOG } else { 0 }));
+    let mut at = from;
+    std::iter::from_fn(move || {
+        let mut line = Vec::new();
+        let length =
+            reader.by_ref().take(MAX_LINE).read_until(b'\n', &mut line).ok().filter(|read| *read > 0)?;
+        at += length as u64;
+        Some((at - length as u64, line))
+    })
 }
 
 /// When the boot began that this line announces.
@@ -146,7 +171,6 @@ mod tests {
         let start = |began: &str, written: &str| {
             let written: Timestamp = written.parse().unwrap();
             file.set_modified(SystemTime::from(written)).unwrap();
-            file.try_clone().unwrap().rewind().unwrap();
             usize::try_from(super::start(&file, &file.metadata().unwrap(), began.parse().unwrap())).unwrap()
         };
         let written = "2026-11-18T03:10:00Z";
@@ -161,5 +185,21 @@ mod tests {
         {
             assert_eq!(boot_of(odd.as_bytes()), None, "{odd}");
         }
+    }
+
+    #[test]
+    fn a_log_of_several_kernels_is_read_from_the_last_one_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("messages");
+        let boot = "Nov 18 01:00:07 n1 kern.notice kernel: [    0.000000] Linux version 6.6.1\nNov 18 01:00:09 n1 x: said\n";
+        std::fs::write(&path, boot.repeat(3)).unwrap();
+        let file = File::open(&path).unwrap();
+        let metadata = file.metadata().unwrap();
+        let written = Timestamp::try_from(metadata.modified().unwrap()).unwrap();
+        let start = |began| usize::try_from(start_of_kernel(&file, &metadata, began)).unwrap();
+        assert_eq!(start(written - SECOND), 2 * boot.len());
+        assert_eq!(start(written + SECOND), 3 * boot.len(), "nothing of this boot yet");
+        std::fs::write(&path, "rotated since\n").unwrap();
+        assert_eq!(start_of_kernel(&file, &file.metadata().unwrap(), written - SECOND), 0);
     }
 }

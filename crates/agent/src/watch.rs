@@ -5,7 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use landfall_diagnose::{Case, Engine, SourceId, Stream};
+use landfall_diagnose::{Case, Clock, Engine, SourceId, Stream};
 use landfall_evidence::collect::{Host, Secrets};
 use landfall_evidence::read;
 use landfall_journal::{Filter, Id128, Journal};
@@ -34,6 +34,9 @@ pub(crate) const CHUNK: usize = 256 << 10;
 /// Entries of one turn; the rest waits for the next, so that a flood does not keep the verdict waiting.
 const MAX_ENTRIES: usize = 20_000;
 
+/// How often it is asked when the boot began: a clock that is set moves that, too.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
 /// `/proc/stat` has a line for each processor and one for all interrupts.
 const MAX_STAT: u64 = 1 << 20;
 
@@ -57,10 +60,19 @@ pub struct Watch<'e> {
     milestones: Milestones,
     secrets: Option<Secrets>,
     boot: Option<Id128>,
-    /// When this boot began, as far as anybody knows.
-    began: Option<Timestamp>,
+    began: Began,
     /// When something new was last read.
     heard: Instant,
+}
+
+/// When this boot began.
+#[derive(Clone, Copy, Debug)]
+struct Began {
+    /// As far as anybody knows, by the clock as it was set when this was asked.
+    at: Option<Timestamp>,
+    asked: Instant,
+    /// Of a container, which began later than the kernel: only its journal tells.
+    is_fixed: bool,
 }
 
 /// Lines of our own making, about what no log tells.
@@ -83,8 +95,8 @@ impl<'e> Watch<'e> {
         }
         let mut case = engine.open();
         let journal_source = case.add_source("journal", "journal-text");
-        let messages = Some(MESSAGES).filter(|_| host.exists(OPENRC));
-        let tails = LOGS.into_iter().chain(messages).map(Tail::of).collect();
+        let messages = host.exists(OPENRC).then(|| Tail::of_kernels(MESSAGES));
+        let tails = LOGS.into_iter().map(Tail::of).chain(messages).collect();
         let told = |name| Told { name, source: None, lines: 0 };
         Self {
             engine,
@@ -120,12 +132,16 @@ impl<'e> Watch<'e> {
     /// Reads what is new; whether anything was.
     pub fn read(&mut self) -> bool {
         let mut new = self.read_journal();
+        if self.began.asked.elapsed() >= ASK_AGAIN {
+            self.began.ask(&self.host);
+        }
+        let began = self.began.at;
         let mut tails = std::mem::take(&mut self.tails);
         for tail in &mut tails {
-            new |= tail.read(self.engine, &mut self.case, &self.host, self.began);
+            new |= tail.read(self.engine, &mut self.case, &self.host, began);
         }
         self.tails = tails;
-        for milestone in self.milestones.look(&self.host, self.began, Timestamp::now()) {
+        for milestone in self.milestones.look(&self.host, began, Timestamp::now()) {
             let line = format!("milestones[0]: {}", milestone.words);
             self.files.tell(self.engine, &mut self.case, milestone.at, &line);
             new = true;
@@ -147,7 +163,8 @@ impl<'e> Watch<'e> {
     /// Takes the service manager's word for a line of the unit's own.
     pub(crate) fn changed(&mut self, change: &Change) {
         // What an earlier boot of a container left is none of this one's.
-        if self.began.is_some_and(|began| change.at < began) {
+        self.began.ask(&self.host);
+        if self.began.at.is_some_and(|began| change.at < began) {
             return;
         }
         let line = format!("units[0]: {} is {}", change.unit, change.state);
@@ -157,9 +174,8 @@ impl<'e> Watch<'e> {
 
     /// What to make, at this moment, of everything read so far. Secrets are taken out, by their form and by their value.
     pub fn report(&mut self) -> Result<Report, read::ReadError> {
-        let now = self.present();
-        let mut report =
-            now.map_or_else(|| self.case.clone().finish(), |now| self.case.clone().finish_at(now));
+        let up = uptime(&self.host.read("/proc/uptime", MAX_STAT).unwrap_or_default());
+        let mut report = self.case.clone().finish_at(Clock { now: self.present(up), up });
         // A page long, and for whoever asks `landfall diagnose --explain`.
         report.reasoning = None;
         let secrets = match self.secrets.take() {
@@ -173,11 +189,10 @@ impl<'e> Watch<'e> {
 
     /// The present, by the clock that the logs go by. Where the machine's clock was set since the last line, or the lines are
     /// of another time, it is what that line tells and the silence since.
-    fn present(&self) -> Option<Timestamp> {
+    fn present(&self, up: Option<SignedDuration>) -> Option<Timestamp> {
         let last = self.case.last()?;
         let clock = Timestamp::now();
         let silence = clock.duration_since(last);
-        let up = uptime(&self.host.read("/proc/uptime", MAX_STAT).unwrap_or_default());
         if up.is_some_and(|up| !silence.is_negative() && silence <= up) {
             return Some(clock);
         }
@@ -221,17 +236,20 @@ impl<'e> Watch<'e> {
 ///
 /// A container may have a boot id of its own, and a unit whose `/proc/sys` is protected may see the kernel's instead: where
 /// the journal does not know that one, the last boot is meant, if it began since the kernel did.
-fn boot_to_follow(host: &Host, journal: &mut Journal) -> (Option<Id128>, Option<Timestamp>) {
+fn boot_to_follow(host: &Host, journal: &mut Journal) -> (Option<Id128>, Began) {
     let at = |micros: u64| Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok();
-    let began = kernel_began(&host.read("/proc/stat", MAX_STAT).unwrap_or_default());
+    let kernel = kernel_began(host);
+    let began = |at, is_fixed| Began { at, asked: Instant::now(), is_fixed };
     let running = host.identity().boot_id.and_then(|id| id.replace('-', "").parse::<Id128>().ok());
-    let Some(running) = running else { return (None, began.and_then(at)) };
+    let Some(running) = running else { return (None, began(kernel, false)) };
     let boots = journal.boots();
-    let known = boots.iter().find(|boot| boot.id == running);
-    let last = || boots.last().filter(|boot| began.is_some_and(|began| boot.first >= began));
-    match known.or_else(last) {
-        Some(boot) => (Some(boot.id), at(boot.first)),
-        None => (Some(running), began.and_then(at)),
+    if let Some(known) = boots.iter().find(|boot| boot.id == running) {
+        return (Some(known.id), began(kernel.or_else(|| at(known.first)), false));
+    }
+    let since = |first| kernel.is_some_and(|kernel| at(first).is_some_and(|first| first >= kernel));
+    match boots.last().filter(|boot| since(boot.first)) {
+        Some(container) => (Some(container.id), began(at(container.first), true)),
+        None => (Some(running), began(kernel, false)),
     }
 }
 
@@ -249,11 +267,16 @@ fn hyphenated(boot: Id128) -> String {
     parts.map(|part| digits.get(part).unwrap_or_default().to_owned()).join("-")
 }
 
-/// In microseconds, out of `/proc/stat`.
-fn kernel_began(stat: &[u8]) -> Option<u64> {
+/// As the machine's kernel says, by the clock as it is set now.
+fn kernel_began(host: &Host) -> Option<Timestamp> {
+    boot_time(&host.read("/proc/stat", MAX_STAT).unwrap_or_default())
+}
+
+/// Out of `/proc/stat`.
+fn boot_time(stat: &[u8]) -> Option<Timestamp> {
     let stat = String::from_utf8_lossy(stat);
-    let seconds: u64 = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
-    seconds.checked_mul(1_000_000)
+    let seconds = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    Timestamp::from_second(seconds).ok()
 }
 
 /// Hands whole lines to the engine; how many they were.
@@ -267,6 +290,18 @@ pub(crate) fn scan(
 ) -> u64 {
     case.add(source, engine.scan(stream, before + 1, chunk));
     chunk.iter().filter(|byte| **byte == b'\n').count() as u64
+}
+
+// === impl Began ===
+
+impl Began {
+    /// Where the kernel does not tell, what is known stays.
+    fn ask(&mut self, host: &Host) {
+        self.asked = Instant::now();
+        if !self.is_fixed {
+            self.at = kernel_began(host).or(self.at);
+        }
+    }
 }
 
 // === impl Told ===
@@ -286,10 +321,11 @@ mod tests {
 
     #[test]
     fn the_kernel_tells_when_it_began() {
-        assert_eq!(kernel_began(b"cpu 1 2\nbtime 1700000000\nprocesses 7\n"), Some(1_700_000_000_000_000));
+        let began = boot_time(b"cpu 1 2\nbtime 1700000000\nprocesses 7\n");
+        assert_eq!(began, Some(Timestamp::from_second(1_700_000_000).unwrap()));
         for odd in [&b""[..], b"btime x\n", b"btime 99999999999999999999\n", b"btime 18446744073709551615\n"]
         {
-            assert_eq!(kernel_began(odd), None);
+            assert_eq!(boot_time(odd), None);
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
@@ -10,6 +11,7 @@ use landfall_diagnose::{Engine, RuleSet};
 use landfall_evidence::collect::Host;
 use landfall_model::Phase;
 use landfall_model::report::{PhaseOutcome, Report, State};
+use landfall_testkit::eventually;
 
 use crate::milestones::FILES;
 use crate::units::{Change, UnitState};
@@ -182,6 +184,43 @@ fn a_machine_that_says_nothing_more_is_found_to_hang() {
     let joined = format!("{}{} n1 kubelet[7]: Successfully registered node n1\n", log(3600), ago(3500));
     let mut machine = Machine::with(&[up, (OUTPUT, &joined)]);
     assert_eq!(machine.report().verdict.state, State::Succeeded);
+}
+
+/// A clock that ran in local time is set back to UTC: what is written then is of this boot all the same.
+#[test]
+fn what_is_written_after_the_clock_was_set_back_is_of_this_boot() {
+    let stat = |began: Timestamp| format!("cpu 1 2\nbtime {}\n", began.as_second());
+    let mut machine = Machine::with(&[("/proc/stat", &stat(ago(-7200)))]);
+    machine.write("/var/lib/kubelet/config.yaml", "");
+    assert!(machine.report().timeline.is_empty(), "by the clock so far it is of an earlier boot");
+    machine.write("/proc/stat", &stat(ago(60)));
+    machine.unit("containerd", ago(30), "active", "running", "success");
+    assert_eq!(outcome(&machine.report(), Phase::Runtime), Some(PhaseOutcome::Ok));
+    let told = || outcome(&machine.report(), Phase::Kubelet);
+    eventually("the milestone", Duration::from_secs(60), told).unwrap();
+}
+
+/// A stage that began when the clock stood at 1970 is as old as anything of this boot, at most.
+#[test]
+fn a_clock_that_is_set_forward_makes_no_stage_hang() {
+    let begun = Timestamp::from_second(21).unwrap();
+    let log = format!("{}{} n1 ntpd[9]: time was set\n", last_stage(begun), ago(10));
+    let mut machine = Machine::with(&[("/proc/uptime", "80.00 1.00\n"), (OUTPUT, &log)]);
+    assert_eq!(machine.report().verdict.state, State::Running);
+}
+
+#[test]
+fn where_there_is_no_journal_only_this_boot_counts() {
+    let boot = "Nov 18 01:00:07 n1 kern.notice kernel: [    0.000000] Linux version 6.6.1\n";
+    let failed = "Nov 18 01:00:09 n1 user.err kubeadm[7]: [ERROR Swap]: running with swap on is not supported. Please disable swap\n";
+    let stat = format!("btime {}\n", ago(3600).as_second());
+    for (log, expected) in
+        [(format!("{boot}{failed}{boot}"), None), (format!("{boot}{boot}{failed}"), Some("swap-enabled"))]
+    {
+        let files =
+            [("/proc/stat", stat.as_str()), ("/run/openrc/softlevel", ""), ("/var/log/messages", &log)];
+        assert_eq!(cause(&Machine::with(&files).report()), expected);
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use landfall_model::report::{Report, Source};
 
 use crate::moment::Time;
@@ -21,6 +21,14 @@ pub struct Case<'e> {
 /// A source of this case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceId(usize);
+
+/// What the clocks of the machine say, where it is followed while it runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Clock {
+    pub now: Option<Timestamp>,
+    /// How long the machine has been up. What seems to be older began before its clock was set.
+    pub up: Option<SignedDuration>,
+}
 
 #[derive(Clone, Debug)]
 pub(crate) struct SourceEntry {
@@ -115,17 +123,13 @@ impl<'e> Case<'e> {
 
     /// Reasons about everything added, as it was when the last line was written.
     pub fn finish(self) -> Report {
-        self.reason(None)
+        self.finish_at(Clock::default())
     }
 
     /// Reasons about everything added as it is now: a stage of which nothing more is heard still grows older.
-    pub fn finish_at(self, now: Timestamp) -> Report {
-        self.reason(Some(Time::Full(now.as_microsecond())))
-    }
-
-    fn reason(mut self, now: Option<Time>) -> Report {
+    pub fn finish_at(mut self, clock: Clock) -> Report {
         self.place_in_years();
-        reason::report(self.engine, &self.sources, now)
+        reason::report(self.engine, &self.sources, clock)
     }
 
     /// Times without a year get the year of a full time of the same source, or else of any source.

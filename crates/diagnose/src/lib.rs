@@ -37,7 +37,7 @@ mod weigh;
 
 pub mod present;
 
-pub use case::{Case, SourceId};
+pub use case::{Case, Clock, SourceId};
 pub use catalogue::{Catalogue, CauseEntry};
 pub use examples::{Complaint, ExampleFailure};
 pub use rules::{RuleError, RuleSet};

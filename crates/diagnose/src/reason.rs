@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use landfall_model::report::{Class, FORMAT, Reasoning, Report, State, Verdict};
 use landfall_model::{Cause, Confidence, Phase};
 
-use crate::case::SourceEntry;
+use crate::case::{Clock, SourceEntry};
 use crate::findings::{self, duration};
-use crate::moment::{Moment, Time};
+use crate::moment::Moment;
 use crate::next;
 use crate::rules::Rule;
 use crate::scan::{Engine, Hits};
@@ -71,8 +71,8 @@ pub(crate) struct Draft<'c> {
 
 pub(crate) type Drafts<'c> = BTreeMap<Cause, Draft<'c>>;
 
-pub(crate) fn report(engine: &Engine, sources: &[SourceEntry], now: Option<Time>) -> Report {
-    let stages = Stages::new(engine, sources, now);
+pub(crate) fn report(engine: &Engine, sources: &[SourceEntry], clock: Clock) -> Report {
+    let stages = Stages::new(engine, sources, clock);
     let mut drafts = drafts(engine, sources, &stages);
     explain(engine, &mut drafts);
 

@@ -6,7 +6,7 @@ use landfall_model::Phase;
 use landfall_model::report::{PhaseOutcome, StageReason, TimelineEntry};
 
 use crate::boots::Boots;
-use crate::case::SourceEntry;
+use crate::case::{Clock, SourceEntry};
 use crate::moment::{Moment, Time};
 use crate::rules::{Milestone, Rule, StageEvent};
 use crate::scan::{Engine, Hit};
@@ -25,6 +25,8 @@ pub(crate) struct Stages<'c> {
     boots: Boots<'c>,
     /// The newest time any source tells, and the present where it is known: two clocks, of which either may be of use.
     now: [Option<Time>; 2],
+    /// Seconds the machine has been up: nothing of it is older.
+    up: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +59,7 @@ struct LastWord<'c> {
 // === impl Stages ===
 
 impl<'c> Stages<'c> {
-    pub(crate) fn new(engine: &'c Engine, sources: &'c [SourceEntry], present: Option<Time>) -> Self {
+    pub(crate) fn new(engine: &'c Engine, sources: &'c [SourceEntry], clock: Clock) -> Self {
         let mut events = Vec::new();
         for (source, entry) in sources.iter().enumerate() {
             for (id, hits) in &entry.hits {
@@ -82,7 +84,9 @@ impl<'c> Stages<'c> {
         };
         let told =
             times().filter(|time| full(time).is_some()).max_by_key(key).or_else(|| times().max_by_key(key));
-        let mut stages = Self { events, sources, boots, now: [told, present] };
+        let now = clock.now.map(|now| Time::Full(now.as_microsecond()));
+        let up = clock.up.map(|up| up.as_secs());
+        let mut stages = Self { events, sources, boots, now: [told, now], up };
         stages.place();
         stages
     }
@@ -276,11 +280,16 @@ impl<'c> Stages<'c> {
                 hit: event.hit,
                 source: event.moment.source,
                 name,
-                age: event.moment.time.and_then(|opened| {
-                    self.now.iter().flatten().filter_map(|now| now.seconds_since(opened)).max()
-                }),
+                age: event.moment.time.and_then(|opened| self.age(opened)),
             })
             .collect()
+    }
+
+    /// Seconds since then. A clock that was set forward in between makes everything before it look old: by no clock is anything
+    /// older than the machine is up.
+    fn age(&self, then: Time) -> Option<i64> {
+        let ages = self.now.iter().flatten().filter_map(|now| now.seconds_since(then));
+        ages.filter(|age| self.up.is_none_or(|up| *age <= up)).max()
     }
 
     /// Each phase of each boot.

@@ -4,7 +4,8 @@
 
 use std::sync::LazyLock;
 
-use landfall_diagnose::{Engine, RuleSet, Stream};
+use jiff::SignedDuration;
+use landfall_diagnose::{Clock, Engine, RuleSet, Stream};
 use landfall_model::report::{PhaseOutcome, Report, State};
 
 fn engine() -> &'static Engine {
@@ -339,7 +340,7 @@ fn a_stage_of_which_nothing_more_is_heard_grows_older() {
         let source = case.add_source("journal", stream.kind.name());
         case.add(source, engine.scan(&stream, 1, text.as_bytes()));
         assert_eq!(case.last(), Some("2026-01-02T03:04:05Z".parse().unwrap()));
-        case.finish_at(now.parse().unwrap())
+        case.finish_at(Clock { now: Some(now.parse().unwrap()), up: None })
     };
     assert_eq!(diagnose(&[("journal", text)]).verdict.state, State::Running);
     assert_eq!(at("2026-01-02T03:33:00Z").verdict.state, State::Running);
@@ -351,4 +352,24 @@ fn a_stage_of_which_nothing_more_is_heard_grows_older() {
     assert!(late.title.contains("for 30 min"), "{}", late.title);
     // A clock that stands before the lines proves nothing.
     assert_eq!(at("2025-01-01T00:00:00Z").verdict.state, State::Running);
+}
+
+/// The clock stood at 1970 when the stage began, and was set while it went on.
+#[test]
+fn a_clock_that_is_set_forward_makes_nothing_hang() {
+    let engine = engine();
+    let text = "1970-01-01T00:00:21Z n1 cloud-init[7]: Cloud-init v. 24.1 running 'modules:final' at Thu, 01 Jan 1970 00:00:21 +0000. Up 21.10 seconds.\n\
+        2026-01-02T03:04:05Z n1 systemd-timesyncd[9]: Initial clock synchronization\n";
+    let state = |up: Option<i64>, now: Option<&str>| {
+        let mut case = engine.open();
+        let stream = Stream::sniff("journal", text.as_bytes());
+        let source = case.add_source("journal", stream.kind.name());
+        case.add(source, engine.scan(&stream, 1, text.as_bytes()));
+        let now = now.map(|now| now.parse().unwrap());
+        case.finish_at(Clock { now, up: up.map(SignedDuration::from_secs) }).verdict.state
+    };
+    assert_eq!(state(None, None), State::Hung, "nobody can know better");
+    for now in [None, Some("2026-01-02T03:05:00Z")] {
+        assert_eq!(state(Some(80), now), State::Running, "{now:?}");
+    }
 }
