@@ -20,7 +20,7 @@ use landfall_steps::durable::{self, Access, HostDisk};
 use crate::carrier::{Carrier, carry};
 use crate::keeper::{KeepError, Keeper};
 use crate::processes::Processes;
-use crate::serve::{Port, Serve, ServeError};
+use crate::serve::{Serve, serve};
 use crate::spool::{SPOOLS, Spool, SpoolError};
 use crate::units::Units;
 use crate::watch::Watch;
@@ -67,7 +67,9 @@ pub struct Agent {
     units: Units,
     keeper: Keeper<'static>,
     carriers: Vec<(Box<dyn Carrier>, Spool<'static>)>,
-    port: Option<Port>,
+    serve: Option<Serve>,
+    root: PathBuf,
+    state: PathBuf,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -94,8 +96,6 @@ pub enum AgentError {
         #[source]
         source: SpoolError,
     },
-    #[error("cannot open the agent's port")]
-    Serve(#[source] ServeError),
     #[error("cannot start a carrier")]
     Thread(#[source] io::Error),
 }
@@ -159,15 +159,13 @@ impl Agent {
             }
             carriers.push((carrier, spool));
         }
-        let port =
-            config.serve.map(|serve| Port::open(serve, &config.root, &config.state, keeper.unwritten()));
-        let port = port.transpose().map_err(AgentError::Serve)?;
-        Ok(Self { engine, host, units, keeper, carriers, port })
+        let Config { serve, root, state, .. } = config;
+        Ok(Self { engine, host, units, keeper, carriers, serve, root, state })
     }
 
     /// Follows the machine until the process ends.
     pub fn run(self) -> Result<(), AgentError> {
-        let Self { engine, host, units, mut keeper, carriers, port } = self;
+        let Self { engine, host, units, mut keeper, carriers, serve: port, root, state } = self;
         let mut watch = Watch::new(&engine, host);
         thread::scope(|scope| {
             let mut outlets = Vec::new();
@@ -181,8 +179,10 @@ impl Agent {
                 outlets.push(Outlet { spool, tell, beats });
             }
             if let Some(port) = port {
-                let thread = thread::Builder::new().name("port".to_owned());
-                thread.spawn(move || port.run()).map_err(AgentError::Thread)?;
+                let (thread, unwritten) =
+                    (thread::Builder::new().name("port".to_owned()), keeper.unwritten());
+                let serving = move || serve(&port, &root, &state, &unwritten);
+                thread.spawn(serving).map_err(AgentError::Thread)?;
             }
             let (tell, ends) = sync_channel(QUEUED_ENDS);
             match Processes::listen() {
@@ -328,11 +328,9 @@ fn parents(folder: &Path) -> impl Iterator<Item = &Path> {
 // === impl Outlet ===
 
 impl Outlet<'_> {
-    /// Whether this beat is for it. While something waits to be brought, the other side is away: many beats would push out what
-    /// was news.
+    /// Whether this beat is for it.
     fn takes(&self, beat: u64) -> bool {
-        self.beats.is_some_and(|every| beat.is_multiple_of(every))
-            && self.spool.waiting().is_ok_and(|waiting| waiting.is_empty())
+        self.beats.is_some_and(|every| beat.is_multiple_of(every)) && self.spool.takes_repeats()
     }
 }
 

@@ -38,6 +38,6 @@ pub use agent::{Agent, AgentError, Config};
 pub use keeper::{KeepError, Keeper, REPORT, Unwritten};
 pub use landfall_wire::{Pair, every_address};
 pub use metrics::page_at_start as metrics_at_start;
-pub use serve::{Serve, ServeError};
+pub use serve::Serve;
 pub use spool::{Spool, SpoolError};
 pub use watch::Watch;

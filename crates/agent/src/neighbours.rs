@@ -31,7 +31,9 @@ pub(crate) struct Neighbours {
 pub(crate) enum NeighbourError {
     #[error("this is no report in its envelope")]
     Envelope(#[source] serde_json::Error),
-    #[error("the report is of `{claimed}`, and the certificate is not")]
+    #[error(
+        "the report is of `{claimed}`, and the certificate is not; this agent's cluster is in `/etc/landfall/cluster`"
+    )]
     Name { claimed: String },
     #[error("the report's signature does not hold")]
     Signature,
@@ -50,10 +52,19 @@ impl Neighbours {
         Ok(Self { folder, taking: Mutex::new(()) })
     }
 
-    /// Keeps a report of this node, as it came. One that is known, or older than what is known, is acknowledged without effect.
-    pub(crate) fn take(&self, name: &str, body: &[u8]) -> Result<(), NeighbourError> {
+    /// Keeps a report of the node whose certificate this is, as it came. One that is known, or older than what is known, is
+    /// acknowledged without effect. Nodes of our own cluster may carry its name before theirs; of another cluster nobody would
+    /// know whose certificate it is, and one node could be many.
+    pub(crate) fn take(
+        &self,
+        certified: &str,
+        cluster: Option<&str>,
+        body: &[u8],
+    ) -> Result<(), NeighbourError> {
         let envelope: Envelope = serde_json::from_slice(body).map_err(NeighbourError::Envelope)?;
-        if envelope.node.hostname != name || !is_name(name) {
+        let name = envelope.node.hostname.as_str();
+        let full = cluster.map(|cluster| format!("{cluster}.{certified}"));
+        if (name != certified && Some(name) != full.as_deref()) || !is_name(name) {
             return Err(NeighbourError::Name { claimed: envelope.node.hostname });
         }
         let signed = envelope.signature.as_ref().is_some_and(|signature| holds(body, signature));
@@ -109,7 +120,7 @@ impl Neighbours {
 
 /// One that is a host's, and that cannot lead out of a folder.
 fn is_name(name: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     name.len() <= MAX_NAME
         && name.bytes().all(plain)
         && name.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric())
@@ -165,7 +176,7 @@ mod tests {
         let neighbours = Neighbours::open(state.path()).unwrap();
         let reports = reports("n1", 2);
         for (report, kept) in [(0, 0), (1, 1), (0, 1), (1, 1)] {
-            neighbours.take("n1", &reports[report]).unwrap();
+            neighbours.take("n1", None, &reports[report]).unwrap();
             assert_eq!(neighbours.read("n1").unwrap(), reports[kept]);
         }
         assert_eq!(neighbours.names().unwrap(), ["n1"]);
@@ -176,16 +187,49 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let neighbours = Neighbours::open(state.path()).unwrap();
         let report = reports("n1", 1).remove(0);
-        assert!(matches!(neighbours.take("n2", &report), Err(NeighbourError::Name { .. })));
+        assert!(matches!(neighbours.take("n2", None, &report), Err(NeighbourError::Name { .. })));
         let forged = String::from_utf8(report.clone()).unwrap().replace("\"sequence\":1", "\"sequence\":9");
-        assert!(matches!(neighbours.take("n1", forged.as_bytes()), Err(NeighbourError::Signature)));
-        assert!(matches!(neighbours.take("n1", b"{}"), Err(NeighbourError::Envelope(_))));
+        assert!(matches!(neighbours.take("n1", None, forged.as_bytes()), Err(NeighbourError::Signature)));
+        assert!(matches!(neighbours.take("n1", None, b"{}"), Err(NeighbourError::Envelope(_))));
         for name in ["../n1", "", ".", "a/b", "a\0"] {
             let report = reports(name, 1).remove(0);
-            assert!(matches!(neighbours.take(name, &report), Err(NeighbourError::Name { .. })), "{name}");
+            assert!(
+                matches!(neighbours.take(name, None, &report), Err(NeighbourError::Name { .. })),
+                "{name}"
+            );
             assert_eq!(neighbours.read(name), None);
         }
         assert!(neighbours.names().unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_node_may_carry_the_name_of_our_cluster_and_of_no_other() {
+        let state = tempfile::tempdir().unwrap();
+        let neighbours = Neighbours::open(state.path()).unwrap();
+        let take = |certified: &str, cluster, claimed: &str| {
+            neighbours.take(certified, cluster, &reports(claimed, 1).remove(0))
+        };
+        for (certified, cluster, claimed) in [
+            ("worker_0", None, "worker_0"),
+            ("worker-0", Some("prod"), "prod.worker-0"),
+            ("worker-0", Some("prod"), "worker-0"),
+            ("ip-10-0-0-5.ec2.internal", Some("prod"), "prod.ip-10-0-0-5.ec2.internal"),
+        ] {
+            take(certified, cluster, claimed).unwrap();
+            assert!(neighbours.read(claimed).is_some(), "{claimed}");
+        }
+        for (certified, cluster, claimed) in [
+            ("worker-0", None, "prod.worker-0"),
+            ("worker-0", Some("prod"), "test.worker-0"),
+            ("worker-0", Some("prod"), "prod.worker-1"),
+            ("example.com", Some("prod"), "worker-1.example.com"),
+            ("worker-0", Some("prod"), "prod.prod.worker-0"),
+        ] {
+            let taken = take(certified, cluster, claimed);
+            assert!(matches!(taken, Err(NeighbourError::Name { .. })), "{certified} {claimed}: {taken:?}");
+        }
+        let names = ["prod.ip-10-0-0-5.ec2.internal", "prod.worker-0", "worker-0", "worker_0"];
+        assert_eq!(neighbours.names().unwrap(), names);
     }
 
     #[test]
@@ -202,7 +246,7 @@ mod tests {
         });
         let [first, second] = &mut made;
         for (taken, kept) in [(&*second, &*second), (&*first, &*second)] {
-            neighbours.take("n1", taken).unwrap();
+            neighbours.take("n1", None, taken).unwrap();
             assert_eq!(neighbours.read("n1").as_ref(), Some(kept));
         }
     }
@@ -219,10 +263,10 @@ mod tests {
             let heard = std::time::SystemTime::now() - if number == 7 { 9 * hour } else { hour };
             std::fs::File::options().write(true).open(&path).unwrap().set_modified(heard).unwrap();
         }
-        neighbours.take("n1", &reports("n1", 1)[0]).unwrap();
+        neighbours.take("n1", None, &reports("n1", 1)[0]).unwrap();
         assert_eq!(neighbours.names().unwrap().len(), MAX_NEIGHBOURS, "who is known needs no room");
         for name in ["late", "later"] {
-            neighbours.take(name, &reports(name, 1)[0]).unwrap();
+            neighbours.take(name, None, &reports(name, 1)[0]).unwrap();
             let names = neighbours.names().unwrap();
             assert!(names.len() == MAX_NEIGHBOURS && names.iter().any(|known| known == name), "{names:?}");
         }

@@ -7,6 +7,7 @@ use std::io::{self, Read as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -51,6 +52,8 @@ const MAX_CALLERS: usize = 16;
 /// Connections of which nobody knows yet whose they are, and of callers that wait for a place. When there are more, the one that
 /// came first goes: anybody can open a connection and say nothing.
 const MAX_STRANGERS: usize = 64;
+/// How often it is tried again to open a port that could not be opened.
+const OPEN_AGAIN: Duration = Duration::from_secs(15);
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
 /// The longest conversation; a bundle over a thin line takes its time.
@@ -81,7 +84,7 @@ pub struct Serve {
 }
 
 #[derive(Debug, thiserror::Error)]
-pub enum ServeError {
+pub(crate) enum ServeError {
     #[error("cannot prepare the network")]
     Runtime(#[source] io::Error),
     #[error("cannot use the TLS files")]
@@ -121,6 +124,25 @@ enum Caller {
     Reader,
     Node(String),
     Stranger,
+}
+
+/// Serves until the process ends, from the moment on at which the port can be opened: kubeadm writes the cluster's authority in
+/// the middle of a join, and addresses come with the network. Nothing else waits for it.
+pub(crate) fn serve(serve: &Serve, root: &Path, state: &Path, unwritten: &Unwritten) {
+    let mut told = String::new();
+    loop {
+        match Port::open(serve.clone(), root, state, unwritten.clone()) {
+            Ok(port) => return port.run(),
+            Err(error) => {
+                let words = chain(&error).to_string();
+                if told != words {
+                    tracing::warn!(error = words, "The port is not open yet; it is tried again every 15 s.");
+                    told = words;
+                }
+            }
+        }
+        thread::park_timeout(OPEN_AGAIN);
+    }
 }
 
 // === impl Port ===
@@ -299,8 +321,12 @@ impl Desk {
             Ok(Err(_)) => return text(StatusCode::PAYLOAD_TOO_LARGE, "a report is no larger than 1 MiB"),
             Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the report did not come to its end"),
         };
-        let neighbours = Arc::clone(&self.neighbours);
-        let taken = tokio::task::spawn_blocking(move || neighbours.take(&name, &body)).await;
+        let (neighbours, root) = (Arc::clone(&self.neighbours), self.root.clone());
+        let taken = tokio::task::spawn_blocking(move || {
+            let cluster = Host::at(&root).ok().and_then(|host| host.cluster());
+            neighbours.take(&name, cluster.as_deref(), &body)
+        });
+        let taken = taken.await;
         let Ok(taken) = taken else { return broken() };
         let Err(error) = taken else { return text(StatusCode::OK, "kept") };
         let words = chain(&error).to_string();

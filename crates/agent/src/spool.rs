@@ -31,6 +31,8 @@ struct Aside {
     unwritten: BTreeMap<ReportId, Vec<u8>>,
     /// Brought, and still there.
     brought: BTreeSet<ReportId>,
+    /// The last one that the other side did not take from us.
+    not_permitted: Option<ReportId>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +89,17 @@ impl<'d> Spool<'d> {
         let mut ids: BTreeSet<ReportId> = names.iter().filter_map(id).collect();
         ids.extend(aside.unwritten.keys());
         Ok(ids.difference(&aside.brought).copied().collect())
+    }
+
+    /// Whether a report that says nothing new may be added. While something waits to be brought, the other side is away: many of
+    /// those would push out what was news. One that is not taken from us waits for a newer one to take its place.
+    pub(crate) fn takes_repeats(&self) -> bool {
+        let not_permitted = self.aside().not_permitted;
+        self.waiting().is_ok_and(|waiting| waiting.iter().all(|id| Some(*id) == not_permitted))
+    }
+
+    pub(crate) fn not_permitted(&self, id: ReportId) {
+        self.aside().not_permitted = Some(id);
     }
 
     /// The report as it was written; nothing when it is gone or cannot be read.

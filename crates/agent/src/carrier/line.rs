@@ -3,7 +3,8 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -36,9 +37,16 @@ pub(super) struct Line {
     host: String,
     port: u16,
     /// Nothing where it is not encrypted: on this machine itself.
-    tls: Option<Arc<Live<ClientConfig>>>,
+    tls: Option<Tls>,
     /// Read at each use: it may be renewed.
     token: Option<PathBuf>,
+}
+
+/// TLS whose files may come later than the agent: cloud-init and kubeadm write them in the middle of a boot.
+struct Tls {
+    authority: Option<PathBuf>,
+    pair: Option<Pair>,
+    live: OnceLock<Arc<Live<ClientConfig>>>,
 }
 
 /// What is asked of the other side.
@@ -98,8 +106,15 @@ pub(super) enum PushError {
     },
     #[error("the other side does not speak HTTP")]
     Http(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("cannot use the TLS files")]
+    Tls(#[source] TlsError),
     #[error("the other side answered {status}: {reason}")]
-    Refused { status: StatusCode, reason: String },
+    Refused {
+        status: StatusCode,
+        reason: String,
+        /// Everything was sent by then.
+        whole: bool,
+    },
     #[error("the other side did not answer within {} s", .0.as_secs())]
     Late(Duration),
 }
@@ -127,26 +142,34 @@ impl Line {
             _ => return Err(invalid()),
         };
         let port = uri.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
-        let tls = encrypted.then(|| tls(authority, certificate)).transpose().map_err(HubError::Tls)?;
+        let tls = encrypted.then(|| Tls {
+            authority: authority.map(Path::to_owned),
+            pair: certificate.map(pair),
+            live: OnceLock::new(),
+        });
         Ok(Self { host, port, tls, token })
     }
 
     /// Done when the other side has said so.
     pub(super) async fn run(&self, errand: &Errand<'_>) -> Result<(), PushError> {
-        if let Some(tls) = &self.tls {
-            tls.reload();
-        }
-        let done = tokio::time::timeout(errand.patience, self.push(errand)).await;
+        let tls = self.tls.as_ref().map(Tls::current).transpose().map_err(PushError::Tls)?;
+        let done = tokio::time::timeout(errand.patience, self.push(tls, errand)).await;
         done.unwrap_or(Err(PushError::Late(errand.patience)))
     }
 
-    async fn push(&self, errand: &Errand<'_>) -> Result<(), PushError> {
+    async fn push(&self, tls: Option<Arc<ClientConfig>>, errand: &Errand<'_>) -> Result<(), PushError> {
         let reach = |source| PushError::Reach { host: self.host.clone(), port: self.port, source };
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(reach)?;
-        let Some(tls) = &self.tls else { return self.converse(stream, errand).await };
+        let Some(tls) = tls else { return self.converse(stream, errand).await };
         let name = ServerName::try_from(self.host.clone()).map_err(|error| reach(io::Error::other(error)))?;
-        let stream = TlsConnector::from(tls.get()).connect(name, stream).await.map_err(reach)?;
+        let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(reach)?;
         self.converse(stream, errand).await
+    }
+
+    /// As a request names it: the colons of an IPv6 address stand in brackets.
+    fn authority(&self) -> String {
+        let (host, port) = (&self.host, self.port);
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
     async fn converse(
@@ -158,11 +181,11 @@ impl Line {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
         // It ends with the sender; what it has to say, the sender says too.
         tokio::spawn(connection);
-        let (body, length) = errand.body.open()?;
+        let (body, length, whole) = errand.body.open()?;
         let mut request = Request::builder()
             .method(errand.method.clone())
             .uri(errand.path)
-            .header("host", format!("{}:{}", self.host, self.port))
+            .header("host", self.authority())
             .header("content-type", errand.kind)
             .header("content-length", length);
         if let Some((name, value)) = &errand.header {
@@ -175,6 +198,7 @@ impl Line {
         }
         let request = request.body(body).map_err(|source| PushError::Http(Box::new(source)))?;
         let answer = sender.send_request(request).await.map_err(http)?;
+        let whole = whole.load(Ordering::Relaxed);
         let status = answer.status();
         let body =
             Limited::new(answer.into_body(), MAX_ANSWER).collect().await.map_err(PushError::Http)?.to_bytes();
@@ -186,7 +210,7 @@ impl Line {
         // A hub's problem, or the `Status` of an API server.
         let reason = problem["detail"].as_str().or(problem["message"].as_str()).unwrap_or(&plain);
         let reason = reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
-        Err(PushError::Refused { status, reason })
+        Err(PushError::Refused { status, reason, whole })
     }
 }
 
@@ -196,8 +220,7 @@ pub(super) fn tls(
     certificate: Option<(&Path, &Path)>,
 ) -> Result<Arc<Live<ClientConfig>>, TlsError> {
     let authority = authority.map(Path::to_owned);
-    let pair = certificate
-        .map(|(certificate, key)| Pair { certificate: certificate.to_owned(), key: key.to_owned() });
+    let pair = certificate.map(pair);
     let paths = authority.iter().chain(pair.iter().flat_map(|pair| [&pair.certificate, &pair.key]));
     let paths = paths.cloned().collect();
     Live::load(paths, move |files| {
@@ -210,6 +233,25 @@ pub(super) fn tls(
         }
         calling_whom(files, whom, pair.as_ref(), &[])
     })
+}
+
+fn pair((certificate, key): (&Path, &Path)) -> Pair {
+    Pair { certificate: certificate.to_owned(), key: key.to_owned() }
+}
+
+// === impl Tls ===
+
+impl Tls {
+    /// By what the files hold now; what cannot be read any more is used as it was.
+    fn current(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        if let Some(live) = self.live.get() {
+            live.reload();
+            return Ok(live.get());
+        }
+        let pair = self.pair.as_ref().map(|pair| (pair.certificate.as_path(), pair.key.as_path()));
+        let live = tls(self.authority.as_deref(), pair)?;
+        Ok(self.live.get_or_init(|| live).get())
+    }
 }
 
 // === impl Errand ===
@@ -225,28 +267,31 @@ impl Errand<'_> {
 // === impl Sent ===
 
 impl Sent<'_> {
-    fn open(self) -> Result<(Body, u64), PushError> {
+    /// The body, its length, and what tells whether all of it was handed over.
+    fn open(self) -> Result<(Body, u64, Arc<AtomicBool>), PushError> {
         match self {
             Self::Bytes(bytes) => {
                 let body = Full::new(Bytes::copy_from_slice(bytes)).map_err(|never| match never {});
-                Ok((body.boxed_unsync(), bytes.len() as u64))
+                Ok((body.boxed_unsync(), bytes.len() as u64, Arc::new(AtomicBool::new(true))))
             }
             Self::File(path, length) => {
                 let failed = |source| PushError::File { path: path.to_owned(), source };
                 let file = File::open(path).map_err(failed)?.take(length);
+                let whole = Arc::new(AtomicBool::new(length == 0));
                 // The thread is this carrier's own: nobody else waits while it reads.
-                let pieces = unfold(file, |mut file| async move {
+                let pieces = unfold((file, Arc::clone(&whole)), |(mut file, whole)| async move {
                     let mut piece = vec![0; PIECE];
                     match file.read(&mut piece) {
                         Ok(0) => None,
                         Ok(count) => {
                             piece.truncate(count);
-                            Some((Ok(Frame::data(Bytes::from(piece))), file))
+                            whole.store(file.limit() == 0, Ordering::Relaxed);
+                            Some((Ok(Frame::data(Bytes::from(piece))), (file, whole)))
                         }
-                        Err(error) => Some((Err(error), file)),
+                        Err(error) => Some((Err(error), (file, whole))),
                     }
                 });
-                Ok((StreamBody::new(pieces).boxed_unsync(), length))
+                Ok((StreamBody::new(pieces).boxed_unsync(), length, whole))
             }
         }
     }
@@ -257,8 +302,31 @@ impl Sent<'_> {
 impl PushError {
     /// Whether it is worth another try. What was read and refused is not; a missing right or a busy hub may be put right.
     pub(super) fn judged(self) -> CarryError {
-        let last =
-            matches!(&self, Self::Refused { status, .. } if matches!(status.as_u16(), 400 | 409 | 413 | 422));
-        if last { CarryError::Never(Box::new(self)) } else { CarryError::Later(Box::new(self)) }
+        let status = match &self {
+            Self::Refused { status, .. } => status.as_u16(),
+            _ => 0,
+        };
+        match status {
+            400 | 409 | 413 | 422 => CarryError::Never(Box::new(self)),
+            403 => CarryError::NotPermitted(Box::new(self)),
+            _ => CarryError::Later(Box::new(self)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_ipv6_stands_in_brackets() {
+        for (address, host, authority) in [
+            ("https://[fd00::5]:8700", "fd00::5", "[fd00::5]:8700"),
+            ("https://hub.corp", "hub.corp", "hub.corp:443"),
+            ("http://127.0.0.1:8700", "127.0.0.1", "127.0.0.1:8700"),
+        ] {
+            let line = Line::new(address, None, None, None).unwrap_or_else(|error| panic!("{error}"));
+            assert_eq!((line.host.as_str(), line.authority().as_str()), (host, authority));
+        }
     }
 }

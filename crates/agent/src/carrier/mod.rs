@@ -71,6 +71,10 @@ pub enum CarryError {
     /// The other side cannot be reached or has no time.
     #[error("it will be tried again")]
     Later(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The other side does not take this one from us: a first boot may begin under a name that is not the machine's own, and
+    /// what is told under the right one must not wait behind it.
+    #[error("the other side does not take it from this node")]
+    NotPermitted(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The other side will never take this one.
     #[error("the report was refused for good")]
     Never(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -141,14 +145,24 @@ pub(crate) enum DeliverError {
 
 /// Brings what waits, oldest first.
 pub(crate) fn deliver(carrier: &mut dyn Carrier, spool: &Spool<'_>) -> Result<(), DeliverError> {
-    for id in spool.waiting().map_err(DeliverError::Spool)? {
+    let waiting = spool.waiting().map_err(DeliverError::Spool)?;
+    let newest = waiting.last().copied();
+    for id in waiting {
         let Some(envelope) = spool.read(id) else { continue };
         match carrier.carry(id, &envelope) {
             Ok(()) => {}
             Err(error @ CarryError::Never(_)) => {
                 tracing::error!(carrier = carrier.name(), report = %id, error = %chain(&error), "A report is given up.");
             }
-            Err(source) => return Err(DeliverError::Carry { id, source }),
+            Err(error @ CarryError::NotPermitted(_)) if newest != Some(id) => {
+                tracing::warn!(carrier = carrier.name(), report = %id, error = %chain(&error), "A report is given up for a newer one.");
+            }
+            Err(source) => {
+                if matches!(source, CarryError::NotPermitted(_)) {
+                    spool.not_permitted(id);
+                }
+                return Err(DeliverError::Carry { id, source });
+            }
         }
         // It is not brought again, and what comes after it does not wait for the disk.
         if let Err(error) = spool.remove(id) {

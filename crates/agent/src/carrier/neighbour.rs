@@ -39,20 +39,36 @@ impl Carrier for Neighbour {
         "neighbour"
     }
 
+    /// One that says nothing for three of them is called silent.
+    fn beats(&self) -> Option<u64> {
+        Some(1)
+    }
+
     /// Done when one has it. Who is asked first is left to chance: a fleet that is born together has the same list.
     fn carry(&mut self, _: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
         let errand = Errand::report("/neighbours", envelope, PATIENCE);
         shuffle(&mut self.lines);
-        let mut failed = None;
+        let mut failed: Option<CarryError> = None;
         for line in &self.lines {
             match self.runtime.block_on(line.run(&errand)).map_err(PushError::judged) {
                 Ok(()) => return Ok(()),
-                // One that may still take it counts for more than one that never will.
-                Err(error) if matches!(failed, None | Some(CarryError::Never(_))) => failed = Some(error),
+                Err(error) if failed.as_ref().is_none_or(|known| weight(&error) > weight(known)) => {
+                    failed = Some(error);
+                }
                 Err(_) => {}
             }
         }
         failed.map_or(Ok(()), Err)
+    }
+}
+
+/// One that may still take it counts for more than one that never will. Whose report it is, all judge alike: what one does not
+/// take from us must not hold up what all would take, because another is away.
+fn weight(error: &CarryError) -> u8 {
+    match error {
+        CarryError::Never(_) => 0,
+        CarryError::Later(_) => 1,
+        CarryError::NotPermitted(_) => 2,
     }
 }
 

@@ -368,7 +368,9 @@ fn a_neighbour_honours_the_contract_and_certificates_may_change() {
     file("whom.crt", authority.certificate());
     refused("we are strangers");
     issue(&authority, "n2");
-    refused("another node");
+    // Though nobody is at the other place.
+    let brought = neighbour.carry(envelope.id, &bytes);
+    assert!(matches!(brought, Err(CarryError::NotPermitted(_))), "another node: {brought:?}");
     issue(&authority, "n1");
     let [_, second] = brings(&mut neighbour);
     let kept = std::fs::read(folder.path().join("neighbours/n1.json")).unwrap();
@@ -432,7 +434,7 @@ fn an_object_of_the_management_cluster_honours_the_contract() {
     // It was told of the first once more.
     assert_eq!(status.unwrap(), format!("unknown {}", sent[0].time));
     let foreign = carrier("default/n2").carry(envelope.id, &bytes);
-    assert!(matches!(foreign, Err(CarryError::Later(_))), "{foreign:?}");
+    assert!(matches!(foreign, Err(CarryError::NotPermitted(_))), "{foreign:?}");
 }
 
 #[test]
@@ -474,6 +476,73 @@ fn what_cannot_be_brought_stays_and_what_is_refused_goes() {
     deliver(&mut faulty.clone(), &spool).unwrap();
     assert!(spool.waiting().unwrap().is_empty());
     assert!(!faulty.arrived.lock().unwrap().contains_key(&first.id));
+}
+
+/// A hub that knows its node by a token, as `n1`.
+#[derive(Default)]
+struct Particular(Vec<ReportId>);
+
+impl Carrier for Particular {
+    fn name(&self) -> &'static str {
+        "particular"
+    }
+
+    fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
+        if serde_json::from_slice::<Envelope>(envelope).unwrap().node.hostname != "n1" {
+            return Err(CarryError::NotPermitted(Box::new(io::Error::other("this is another node's"))));
+        }
+        self.0.push(id);
+        Ok(())
+    }
+}
+
+/// The image's own name is on the first report: cloud-init gives the machine its name later.
+#[test]
+fn what_is_told_under_another_name_does_not_hold_up_what_is_told_under_the_right_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
+    let spool = Spool::open(&HostDisk, &folder.path().join("spool")).unwrap();
+    let image = NodeIdentity { hostname: "ubuntu".to_owned(), ..node("b1") };
+    let mut hub = Particular::default();
+    let mut add = |node: &NodeIdentity| {
+        let envelope = keeper.keep(node.clone(), report(), Timestamp::now()).unwrap();
+        spool.add(envelope).unwrap();
+        envelope.id
+    };
+    let first = add(&image);
+    assert!(!spool.takes_repeats(), "it waits to be brought");
+    assert!(matches!(
+        deliver(&mut hub, &spool),
+        Err(DeliverError::Carry { source: CarryError::NotPermitted(_), .. })
+    ));
+    assert_eq!(spool.waiting().unwrap(), [first], "nothing newer is there yet");
+    assert!(spool.takes_repeats(), "the next beat may take its place");
+    let second = add(&image);
+    assert!(deliver(&mut hub, &spool).is_err());
+    assert_eq!(spool.waiting().unwrap(), [second]);
+    let named = [add(&node("b1")), add(&node("b1"))];
+    deliver(&mut hub, &spool).unwrap();
+    assert_eq!(hub.0, named);
+    assert!(spool.waiting().unwrap().is_empty());
+}
+
+/// cloud-init writes them after the agent was started.
+#[test]
+fn files_that_come_later_are_waited_for() {
+    let receiver = FileServer::start().unwrap();
+    let value = "Bearer tok".to_owned();
+    receiver.serve("/api/v1/reports", Serve::Post { header: "authorization", value, refuse: 0 });
+    let folder = tempfile::tempdir().unwrap();
+    let (authority, token) = (folder.path().join("ca.crt"), folder.path().join("token"));
+    let mut hub = Hub::new(&receiver.url(""), Some(&authority), Some(token.clone()), None).unwrap();
+    let (_keeper, envelope) = kept();
+    let bytes = serde_json::to_vec(&envelope).unwrap();
+    for (path, text) in [(&authority, receiver.authority()), (&token, "tok\n")] {
+        let brought = hub.carry(envelope.id, &bytes);
+        assert!(matches!(brought, Err(CarryError::Later(_))), "{}: {brought:?}", path.display());
+        std::fs::write(path, text).unwrap();
+    }
+    hub.carry(envelope.id, &bytes).unwrap();
 }
 
 /// The clock of neither boot is set, and the second boot's is behind the first's.
@@ -550,7 +619,9 @@ fn that_it_hangs_for_longer_is_no_news_and_a_new_name_is() {
 #[test]
 fn only_those_to_whom_it_costs_little_are_told_again() {
     let hub = Hub::new("http://127.0.0.1:1", None, None, None).unwrap();
-    assert_eq!(hub.beats(), Some(1));
+    let file = Path::new("/nonexistent");
+    let neighbour = Neighbour::new(&["127.0.0.1:1".to_owned()], file, (file, file)).unwrap();
+    assert_eq!([hub.beats(), neighbour.beats()], [Some(1); 2]);
     let folder = tempfile::tempdir().unwrap();
     let quiet: [Box<dyn Carrier>; 2] = [
         Box::new(Folder::new(folder.path().to_owned())),

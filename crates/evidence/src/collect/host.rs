@@ -169,6 +169,12 @@ impl Host {
         }
     }
 
+    /// The cluster it says it is of, where one hub hears of several. It has no dot: in a machine's name it is what stands before
+    /// the first.
+    pub fn cluster(&self) -> Option<String> {
+        self.fact(CLUSTER).and_then(|name| plausible(name, MAX_CLUSTER, "-_"))
+    }
+
     /// What the machine says about itself.
     pub fn identity(&self) -> NodeIdentity {
         let live = |path: &str| self.fact(path).filter(|text| !text.is_empty());
@@ -179,9 +185,8 @@ impl Host {
             .or_else(|| live("/etc/hostname"))
             .and_then(|name| plausible(name, MAX_HOST_NAME, ".-_"))
             .unwrap_or_else(|| "unknown".to_owned());
-        let cluster = live(CLUSTER).and_then(|name| plausible(name, MAX_CLUSTER, "-_"));
         NodeIdentity {
-            hostname: cluster.map_or(hostname.clone(), |cluster| format!("{cluster}.{hostname}")),
+            hostname: self.cluster().map_or(hostname.clone(), |cluster| format!("{cluster}.{hostname}")),
             machine_id: live("/etc/machine-id").and_then(|id| plausible(id, MAX_ID, "-")),
             boot_id: live("/proc/sys/kernel/random/boot_id").and_then(|id| plausible(id, MAX_ID, "-")),
             os: pretty.and_then(|name| plausible(name.trim_matches('"').to_owned(), MAX_OS_NAME, " .-_()/+")),

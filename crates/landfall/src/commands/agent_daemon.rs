@@ -196,7 +196,7 @@ impl Daemon {
         if let Some(address) = &self.hub {
             let certificate = self.hub_cert.as_deref().zip(self.hub_key.as_deref());
             let (authority, token) = (self.hub_ca.as_deref(), self.hub_token);
-            let hint = "name the hub as `https://HOST:8700`, its authority with `--hub-ca`, and PEM files that exist";
+            let hint = "name the hub as `https://HOST:8700`; `http://` is for one on this machine only";
             let hub = Hub::new(address, authority, token.clone(), certificate);
             carriers.push(Box::new(hub.map_err(|error| Failure::usage(error, hint))?));
             if !self.no_bundle {
@@ -266,7 +266,7 @@ impl WayArguments {
         let pair = self.neighbour_cert.as_deref().zip(self.neighbour_key.as_deref());
         if let (false, Some(authority), Some(pair)) = (self.neighbour.is_empty(), &self.neighbour_ca, pair) {
             let neighbour = Neighbour::new(&self.neighbour, authority, pair);
-            let hint = "name the neighbour as `HOST:8710`, and PEM files that exist";
+            let hint = "name the neighbour as `HOST:8710`";
             carriers.push(Box::new(neighbour.map_err(|error| Failure::usage(error, hint))?));
         }
         if let (Some(object), Some(server), Some(authority), Some(token)) = (
@@ -276,7 +276,7 @@ impl WayArguments {
             &self.bootstrap_report_token,
         ) {
             let object = BootstrapReport::new(server, authority, token.clone(), object);
-            let hint = "name the object as `NAMESPACE/NAME`, the API server as `https://HOST:6443`, and PEM files that exist";
+            let hint = "name the object as `NAMESPACE/NAME` and the API server as `https://HOST:6443`";
             carriers.push(Box::new(object.map_err(|error| Failure::usage(error, hint))?));
         }
         if let Some(device) = &self.console {
@@ -292,9 +292,6 @@ fn explain(error: AgentError) -> Failure {
         AgentError::Root { .. } => "name the folder that holds the machine's `etc` and `var` with `--root`",
         AgentError::State { .. } | AgentError::Keep(_) | AgentError::Spool { .. } => {
             "run as root, or name a folder you may write to with `--state`"
-        }
-        AgentError::Serve(_) => {
-            "name PEM files that exist with `--serve-cert`, `--serve-key` and `--serve-client-ca`, and a free port"
         }
         AgentError::Thread(_) => "look at the limits of this process",
     };

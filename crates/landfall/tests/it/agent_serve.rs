@@ -215,27 +215,35 @@ fn a_neighbour_keeps_the_report_of_a_node_that_reaches_nobody_else() {
     }
 }
 
+/// kubeadm writes the cluster's authority in the middle of a join.
 #[test]
-fn a_port_without_its_files_is_refused_before_anything_starts() {
+fn a_port_opens_when_its_files_come_and_nothing_waits_for_it() {
+    if !have(&[Need::Program("curl")]) {
+        return;
+    }
     let bench = Bench::new();
     let run = bench.run(&["agent", "--serve", "8710"]);
     assert!(run.code == 64 && run.stderr.contains("--serve-client-ca"), "{run:?}");
-    let run = bench.run(&[
-        "agent",
-        "--root",
-        ".",
-        "--state",
-        "state",
-        "--serve",
-        "127.0.0.1:0",
-        "--serve-cert",
-        "a.crt",
-        "--serve-key",
-        "a.key",
-        "--serve-client-ca",
-        "ca.crt",
-    ]);
-    run.assert_refused(1, "cannot open the agent's port");
+    let port = free_port().unwrap();
+    bench.file("machine/var/log/cloud-init-output.log", DEAD_DNS);
+    bench.file("reports/README", "");
+    let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
+    let start = |command: &mut Command| {
+        command.current_dir(bench.path()).args(["agent", "--root", "machine", "--state", "state"]);
+        command.args(["--serve", &format!("127.0.0.1:{port}"), "--serve-client-ca", "ca.crt"]);
+        command.args(["--serve-cert", "agent.crt", "--serve-key", "agent.key"]);
+        // Nor is there any file of this one's.
+        command.args(["--hub", "https://127.0.0.1:1", "--hub-ca", "hub-ca.crt", "--report-folder", "reports"]);
+    };
+    let mut process = Process::start("agent", program, bench.path(), start).unwrap();
+    let brought = || {
+        let mut files = std::fs::read_dir(bench.path().join("reports")).ok()?.flatten();
+        files.any(|file| file.path().extension().is_some_and(|kind| kind == "json")).then_some(())
+    };
+    process.wait_until("a report in the folder", LIMIT, brought).unwrap();
+    certificates(&bench, &Authority::new("kubernetes", 2).unwrap(), "127.0.0.1");
+    let alive = || ask(&bench, port, Some("landfall:viewers"), "GET", "/livez").filter(|it| it.0 == 200);
+    process.wait_until("the port", LIMIT, alive).unwrap();
 }
 
 #[test]
