@@ -7,14 +7,15 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use hyper::Method;
+use hyper::{Method, StatusCode};
 use landfall_fetch::{Algorithm, Hasher};
+use landfall_model::chain;
 use landfall_model::envelope::{Envelope, ReportId};
 use landfall_model::report::State;
 use landfall_steps::durable::{self, Access, Disk as _, HostDisk};
@@ -39,12 +40,15 @@ const MAX_BUNDLE: u64 = 64 << 20;
 const MIN_FREE: u64 = 256 << 20;
 /// A cause that comes and goes is a failure once; causes that follow each other have an end too.
 const MAX_FAILURES: usize = 4;
+/// A bundle whose making ends the process that makes it, or the agent, is not made for ever.
+const MAX_TRIES: u32 = 2;
 /// What is collected has deadlines of its own; this is for what hangs all the same.
 const MAKING_LIMIT: Duration = Duration::from_mins(10);
 /// How often it is looked whether the bundle is made.
 const LOOK: Duration = Duration::from_millis(250);
-/// The least urgent of all.
+/// The least urgent of all, and the first to go when memory is short: it shares the agent's.
 const PRIORITY: i32 = 19;
+const FIRST_TO_GO: &str = "1000";
 /// For the answer; a line thinner than the second is none for a bundle.
 const PATIENCE: Duration = Duration::from_secs(60);
 const THINNEST_LINE: u64 = 64 << 10;
@@ -60,6 +64,8 @@ pub struct Bundle {
     line: Line,
     maker: Maker,
     state: PathBuf,
+    /// What the file of that name says, or would on a disk that takes it; nothing before it was read.
+    brought: Option<Brought>,
     runtime: Runtime,
 }
 
@@ -72,10 +78,20 @@ pub struct Maker {
 }
 
 /// The failures of one boot whose bundles were brought, or will never be.
-#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Brought {
     boot: Option<String>,
     failures: Vec<String>,
+    /// The one whose bundle is not there yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    making: Option<Making>,
+}
+
+/// How often a bundle was begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Making {
+    failure: String,
+    tries: u32,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +114,10 @@ enum BundleError {
     NoRoom,
     #[error("no bundle was made: {0}")]
     NotMade(String),
+    #[error(
+        "no bundle was made, though it was begun {MAX_TRIES} times: `dmesg` may say that memory was short"
+    )]
+    Exhausted,
     #[error("no bundle was made within {} s", MAKING_LIMIT.as_secs())]
     Hung,
     #[error("the bundle is larger than {} MiB", MAX_BUNDLE >> 20)]
@@ -118,15 +138,15 @@ impl Bundle {
         state: PathBuf,
     ) -> Result<Self, HubError> {
         let line = Line::new(address, authority, token, certificate)?;
-        Ok(Self { line, maker, state, runtime: runtime().map_err(HubError::Network)? })
+        Ok(Self { line, maker, state, brought: None, runtime: runtime().map_err(HubError::Network)? })
     }
 
     fn folder(&self) -> PathBuf {
         self.state.join(FOLDER)
     }
 
-    /// Makes sure that there is a whole bundle for this report, and says where.
-    fn made(&self, id: ReportId) -> Result<PathBuf, BundleError> {
+    /// Makes sure that there is a whole bundle for this report, and says where. Before it is begun, the disk knows that it is.
+    fn made(&self, id: ReportId, brought: &mut Brought, failure: &str) -> Result<PathBuf, BundleError> {
         let folder = self.folder();
         let path = folder.join(format!("{id}{SUFFIX}"));
         if path.exists() {
@@ -143,6 +163,9 @@ impl Bundle {
         if free.f_bavail.saturating_mul(free.f_frsize) < MIN_FREE + MAX_BUNDLE {
             return Err(BundleError::NoRoom);
         }
+        let begun = brought.begun(failure).ok_or(BundleError::Exhausted)?;
+        self.write(&begun)?;
+        *brought = begun;
         let part = folder.join(format!("{id}{SUFFIX}.part"));
         let made = self.maker.make(&part, &folder.join(SAID));
         let kept = made.and_then(|()| {
@@ -168,22 +191,44 @@ impl Bundle {
             body: Sent::File(path, length),
             patience: PATIENCE + Duration::from_secs(length / THINNEST_LINE),
         };
-        self.runtime.block_on(self.line.run(&errand)).map_err(PushError::judged)
+        self.runtime.block_on(self.line.run(&errand)).map_err(|error| match error {
+            // Sixty-four megabytes for the same answer every minute are none the wiser.
+            PushError::Refused { status: StatusCode::FORBIDDEN, whole: true, .. } => {
+                CarryError::Never(Box::new(error))
+            }
+            error => error.judged(),
+        })
     }
 
     fn brought(&self) -> Brought {
+        if let Some(known) = &self.brought {
+            return known.clone();
+        }
         let read = HostDisk.read(&self.folder().join(BROUGHT), MAX_BROUGHT).ok();
         // What cannot be read costs one bundle more.
         read.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
     }
 
-    /// The bundle of this report is not brought again.
-    fn remember(&self, brought: &Brought, path: Option<&Path>) -> Result<(), BundleError> {
+    /// The bundle of this failure is neither made nor brought again, whatever the disk takes.
+    fn remember(&mut self, mut brought: Brought, failure: String, path: Option<&Path>) {
+        brought.add(failure);
+        // First, for that makes room.
+        if let Some(path) = path
+            && let Err(error) = std::fs::remove_file(path)
+        {
+            tracing::warn!(path = %path.display(), %error, "A bundle that is of no more use stays on the disk.");
+        }
+        if let Err(error) = self.write(&brought) {
+            tracing::warn!(error = %chain(&error), "What was brought is remembered in memory only.");
+        }
+        self.brought = Some(brought);
+    }
+
+    fn write(&self, brought: &Brought) -> Result<(), BundleError> {
         durable::create_dir(&HostDisk, &self.folder(), Access::PRIVATE_DIR).map_err(BundleError::Remember)?;
         let bytes = serde_json::to_vec(brought).map_err(BundleError::Envelope)?;
         durable::write(&HostDisk, &self.folder().join(BROUGHT), &bytes, Access::PRIVATE)
-            .map_err(BundleError::Remember)?;
-        path.map_or(Ok(()), |path| std::fs::remove_file(path).map_err(failed(path)))
+            .map_err(BundleError::Remember)
     }
 }
 
@@ -197,29 +242,30 @@ impl Carrier for Bundle {
         let envelope: Envelope =
             serde_json::from_slice(envelope).map_err(|error| never(BundleError::Envelope(error)))?;
         let Some(failure) = failure(&envelope) else { return Ok(()) };
-        let mut brought = self.brought();
-        if !brought.add(&envelope, failure) {
+        let mut brought = self.brought().of(&envelope);
+        if !brought.wants(&failure) {
             return Ok(());
         }
         let node = &envelope.node.hostname;
         if !is_name(node) {
             return Err(never(BundleError::Name(node.clone())));
         }
-        let path = match self.made(id) {
+        let made = self.made(id, &mut brought, &failure);
+        self.brought = Some(brought.clone());
+        let path = match made {
             Ok(path) => path,
             // These may have another end next time; what did not work out is not made again and again.
             Err(error @ (BundleError::NoRoom | BundleError::File { .. } | BundleError::Remember(_))) => {
                 return Err(CarryError::Later(Box::new(error)));
             }
             Err(error) => {
-                self.remember(&brought, None).map_err(|error| CarryError::Later(Box::new(error)))?;
+                self.remember(brought, failure, None);
                 return Err(never(error));
             }
         };
         let sent = self.send(node, &path);
-        if !matches!(sent, Err(CarryError::Later(_))) {
-            let remembered = self.remember(&brought, Some(&path));
-            remembered.map_err(|error| CarryError::Later(Box::new(error)))?;
+        if matches!(sent, Ok(()) | Err(CarryError::Never(_))) {
+            self.remember(brought, failure, Some(&path));
         }
         sent
     }
@@ -260,16 +306,27 @@ fn failed(path: &Path) -> impl FnOnce(io::Error) -> BundleError {
 // === impl Brought ===
 
 impl Brought {
-    /// Whether this failure is the first of its kind in this boot.
-    fn add(&mut self, envelope: &Envelope, failure: String) -> bool {
-        if self.boot != envelope.node.boot_id {
-            *self = Self { boot: envelope.node.boot_id.clone(), failures: Vec::new() };
-        }
-        let new = !self.failures.contains(&failure) && self.failures.len() < MAX_FAILURES;
-        if new {
-            self.failures.push(failure);
-        }
-        new
+    /// What is known of the boot this report is of.
+    fn of(self, envelope: &Envelope) -> Self {
+        let boot = &envelope.node.boot_id;
+        if self.boot == *boot { self } else { Self { boot: boot.clone(), ..Self::default() } }
+    }
+
+    /// Whether this failure is the first of its kind in this boot, and not one too many.
+    fn wants(&self, failure: &String) -> bool {
+        !self.failures.contains(failure) && self.failures.len() < MAX_FAILURES
+    }
+
+    fn add(&mut self, failure: String) {
+        self.making = None;
+        self.failures.push(failure);
+    }
+
+    /// With one more try to make its bundle, where there may be one.
+    fn begun(&self, failure: &str) -> Option<Self> {
+        let tries = self.making.as_ref().filter(|making| making.failure == failure).map_or(0, |it| it.tries);
+        let making = Some(Making { failure: failure.to_owned(), tries: tries + 1 });
+        (tries < MAX_TRIES).then(|| Self { making, ..self.clone() })
     }
 }
 
@@ -291,18 +348,25 @@ impl Maker {
         if let Some(id) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
             // It would do its work all the same.
             let _ = setpriority_process(Some(id), PRIORITY);
+            let _ = std::fs::write(format!("/proc/{}/oom_score_adj", id.as_raw_nonzero()), FIRST_TO_GO);
         }
         let made = watch(&mut child, to);
         if made.is_err() {
             let _ = child.kill();
             let _ = child.wait();
         }
-        made.and_then(|good| if good { Ok(()) } else { Err(BundleError::NotMade(last_words(said))) })
+        let status = made?;
+        if status.success() {
+            return Ok(());
+        }
+        // One that was killed had no time for words.
+        let words = Some(last_words(said)).filter(|words| !words.is_empty());
+        Err(BundleError::NotMade(words.unwrap_or_else(|| status.to_string())))
     }
 }
 
 /// Waits for the end of the process, and for no bundle that is too large.
-fn watch(child: &mut Child, to: &Path) -> Result<bool, BundleError> {
+fn watch(child: &mut Child, to: &Path) -> Result<ExitStatus, BundleError> {
     let until = Instant::now() + MAKING_LIMIT;
     loop {
         let ended = child.try_wait().map_err(failed(to))?;
@@ -311,7 +375,7 @@ fn watch(child: &mut Child, to: &Path) -> Result<bool, BundleError> {
             return Err(BundleError::TooLarge);
         }
         if let Some(status) = ended {
-            return Ok(status.success());
+            return Ok(status);
         }
         if Instant::now() >= until {
             return Err(BundleError::Hung);
@@ -329,7 +393,10 @@ fn last_words(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
     use std::os::unix::fs::PermissionsExt as _;
+    use std::sync::mpsc;
 
     use jiff::Timestamp;
     use landfall_diagnose::{Engine, RuleSet};
@@ -363,6 +430,26 @@ mod tests {
             .unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
         Maker { program, root: "/".into() }
+    }
+
+    /// A hub that reads to the end and gives this answer; it tells what was sent.
+    fn hub(status: &'static str) -> (String, mpsc::Receiver<Vec<u8>>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let (tell, heard) = mpsc::channel();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = BufReader::new(stream.unwrap());
+                let head = stream.by_ref().lines().map(Result::unwrap).take_while(|line| !line.is_empty());
+                let length = head.filter_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+                let mut body = vec![0; length.last().unwrap()];
+                stream.read_exact(&mut body).unwrap();
+                tell.send(body).unwrap();
+                let answer = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+                stream.get_mut().write_all(answer.as_bytes()).unwrap();
+            }
+        });
+        (address, heard)
     }
 
     fn ran(folder: &Path) -> usize {
@@ -405,6 +492,62 @@ mod tests {
         assert!(left.is_empty(), "{left:?}");
     }
 
+    /// What the hub has, or does not take from this node, is not sent again, though nothing can be written down.
+    #[test]
+    fn a_bundle_the_hub_has_seen_is_sent_once_whatever_the_disk_takes() {
+        for (status, good) in [("201 Created", true), ("403 Forbidden", false), ("422 Unprocessable", false)]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
+            let failed = report(&mut keeper, "b1", "swap-enabled");
+            let bytes = serde_json::to_vec(&failed).unwrap();
+            // What is to be written has a folder in its place.
+            std::fs::create_dir_all(folder.path().join(FOLDER).join(BROUGHT).join("x")).unwrap();
+            let made = folder.path().join(FOLDER).join(format!("{}{SUFFIX}", failed.id));
+            std::fs::write(&made, "bundle").unwrap();
+            let (address, heard) = hub(status);
+            let maker = maker(folder.path(), "exit 1");
+            let mut bundle =
+                Bundle::new(&address, None, None, None, maker, folder.path().to_owned()).unwrap();
+            let carried = bundle.carry(failed.id, &bytes);
+            let expected = if good { carried.is_ok() } else { matches!(carried, Err(CarryError::Never(_))) };
+            assert!(expected && !made.exists(), "{status}: {carried:?}");
+            bundle.carry(failed.id, &bytes).unwrap();
+            assert_eq!(heard.try_iter().collect::<Vec<_>>(), [b"bundle"], "{status}");
+            assert_eq!(ran(folder.path()), 0);
+        }
+    }
+
+    /// Each time it is made, memory runs out and the agent goes with it.
+    #[test]
+    fn a_bundle_that_ends_the_agent_is_begun_twice_and_then_given_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
+        let failed = report(&mut keeper, "b1", "swap-enabled");
+        let bytes = serde_json::to_vec(&failed).unwrap();
+        let agent = || {
+            let maker = maker(folder.path(), "kill -9 $$");
+            Bundle::new("http://127.0.0.1:1", None, None, None, maker, folder.path().to_owned()).unwrap()
+        };
+        for tries in 1..=MAX_TRIES {
+            let killed = agent();
+            let mut brought = killed.brought().of(&failed);
+            assert!(killed.made(failed.id, &mut brought, "swap-enabled").is_err());
+            assert_eq!(ran(folder.path()), tries as usize);
+        }
+        let carried = agent().carry(failed.id, &bytes);
+        assert!(matches!(carried, Err(CarryError::Never(_))), "{carried:?}");
+        agent().carry(failed.id, &bytes).unwrap();
+        assert_eq!(ran(folder.path()), MAX_TRIES as usize);
+        // Another failure is another bundle.
+        assert!(agent().brought().of(&failed).begun("clock-skew").is_some());
+        // One that is killed alone is given up at once, and it is said why.
+        let second = report(&mut keeper, "b1", "clock-skew");
+        let carried = agent().carry(second.id, &serde_json::to_vec(&second).unwrap());
+        let Err(CarryError::Never(error)) = carried else { panic!("{carried:?}") };
+        assert!(error.to_string().contains("SIGKILL"), "{error}");
+    }
+
     #[test]
     fn each_failure_of_a_boot_counts_once_and_there_is_an_end_to_it() {
         let folder = tempfile::tempdir().unwrap();
@@ -412,7 +555,13 @@ mod tests {
         let mut brought = Brought::default();
         let mut add = |boot: &str, cause: &str| {
             let envelope = report(&mut keeper, boot, cause);
-            brought.add(&envelope, failure(&envelope).unwrap())
+            let failure = failure(&envelope).unwrap();
+            brought = std::mem::take(&mut brought).of(&envelope);
+            let wanted = brought.wants(&failure);
+            if wanted {
+                brought.add(failure);
+            }
+            wanted
         };
         assert!(add("b1", "a") && !add("b1", "a") && add("b1", "b"));
         assert!(add("b2", "a"), "another boot");
