@@ -23,7 +23,8 @@ const MAX_COPIES: usize = 4;
 const COPY_PATIENCE: Duration = Duration::from_secs(30);
 /// Folders, by the first two digits of what is in them.
 pub(crate) const FOLDERS: u16 = 256;
-/// Objects looked at in one folder at once; the rest is looked at when these are gone.
+/// Objects looked at in one folder: two and a half million in all, which is as many as 160 000 nodes may keep. Beyond that some
+/// are not looked at until others are gone.
 const MAX_LISTED: usize = 10_000;
 
 /// Things by the SHA-256 of their content.

@@ -37,7 +37,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 /// How often old things are forgotten, and the pause between two portions.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 const PRUNE_PAUSE: Duration = Duration::from_millis(50);
-/// Portions in one go; the rest waits for the next.
+/// Portions before bundles are removed too; what is left then is not waited for.
 const PRUNE_PORTIONS: u32 = 1000;
 /// How often all bundles are looked through, and when for the first time: a hub that has just begun has other things to do.
 const SWEEP_EVERY: Duration = Duration::from_secs(24 * 3600);
@@ -246,16 +246,24 @@ async fn handshake(acceptor: TlsAcceptor, stream: TcpStream) -> Option<(Encrypte
 
 /// Forgets what is old, for ever.
 async fn prune(hub: &Hub, keep: Duration, keep_bundles: Duration) {
+    let mut is_more = false;
     loop {
-        tokio::time::sleep(PRUNE_EVERY).await;
+        if !is_more {
+            tokio::time::sleep(PRUNE_EVERY).await;
+        }
+        is_more = true;
         for _ in 0..PRUNE_PORTIONS {
             let now = Timestamp::now();
             let before = |keep: Duration| now.checked_sub(keep).unwrap_or(Timestamp::MIN);
             match hub.store.prune(before(keep), before(keep_bundles)).await {
-                Ok(pruned) if pruned == crate::store::Pruned::default() => break,
+                Ok(pruned) if pruned == crate::store::Pruned::default() => {
+                    is_more = false;
+                    break;
+                }
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(error = %chain(&error), "What is old could not be forgotten.");
+                    is_more = false;
                     break;
                 }
             }
