@@ -20,11 +20,11 @@ const RESOURCES: &str = "landfall-value-resources";
 const PULL_SECRETS: &str = "landfall-value-pull-secrets";
 const ARGUMENTS: &str = "landfall-value-extra-arguments";
 
-/// What Helm puts in the place of a mark. Text is plain by the schema; JSON is YAML on one line.
-const EXPRESSIONS: [(&str, &str); 9] = [
-    (NAMESPACE, "{{ .Values.namespace }}"),
-    (IMAGE, "{{ .Values.image }}"),
-    (STORAGE, "{{ .Values.storage }}"),
+/// What Helm puts in the place of a mark that may be a part of a text: the schema lets nothing through that would end it.
+const TEXTS: [(&str, &str); 3] =
+    [(NAMESPACE, ".Values.namespace"), (IMAGE, ".Values.image"), (STORAGE, ".Values.storage")];
+/// The same for what is always a whole value. JSON is YAML on one line.
+const EXPRESSIONS: [(&str, &str); 6] = [
     (GATHERERS, "{{ toJson .Values.gatherers }}"),
     (REPLICAS, "{{ .Values.replicas }}"),
     (NODE_SELECTOR, "{{ toJson .Values.nodeSelector }}"),
@@ -33,10 +33,9 @@ const EXPRESSIONS: [(&str, &str); 9] = [
     (PULL_SECRETS, "{{ toJson .Values.imagePullSecrets }}"),
 ];
 
-/// Names of namespaces and images that YAML reads as nothing but text.
-const NAMESPACE_PATTERN: &str = "^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$";
-const IMAGE_PATTERN: &str = "^([a-z][A-Za-z0-9._-]*|[A-Za-z0-9._-]+(:[0-9]+)?(/[A-Za-z0-9._-]+)+)(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?$";
-const NO_TEXT: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+/// Names of namespaces and images: all that [`names`] takes, and nothing that would be more than a part of a text.
+const NAMESPACE_PATTERN: &str = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$";
+const IMAGE_PATTERN: &str = "^((\\[[0-9A-Fa-f:.]+\\]|[A-Za-z0-9._-]+)(:[0-9]+)?/)?[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?$";
 
 /// What the chart's own values say at first, beside what is found in the objects.
 #[derive(Default)]
@@ -112,6 +111,7 @@ fn template(text: &str) -> String {
     }
     let mut lines = String::new();
     for line in text.lines() {
+        let line = with_texts(line);
         match line.strip_suffix(&format!("- {ARGUMENTS}")) {
             Some(indent) => {
                 let each = format!("{indent}- {{{{ toJson . }}}}");
@@ -121,6 +121,19 @@ fn template(text: &str) -> String {
         }
     }
     lines
+}
+
+/// A text that is nothing but a value is in quotes: YAML would read some names as numbers. In a longer one it is a part.
+fn with_texts(line: &str) -> String {
+    let mut line = line.to_owned();
+    for (mark, value) in TEXTS {
+        let whole = |before: &&str| before.ends_with(": ") || before.ends_with("- ");
+        line = match line.strip_suffix(mark).filter(whole) {
+            Some(before) => format!("{before}{{{{ toJson {value} }}}}"),
+            None => line.replace(mark, &format!("{{{{ {value} }}}}")),
+        };
+    }
+    line
 }
 
 fn with(mut map: Map<String, Value>, key: &str, value: Value) -> Map<String, Value> {
@@ -133,7 +146,7 @@ fn with(mut map: Map<String, Value>, key: &str, value: Value) -> Map<String, Val
 impl Settings {
     fn new(values: Values) -> Self {
         let mut settings = Self { values: Map::new(), schema: Map::new() };
-        let text = |pattern: &str| json!({"type": "string", "pattern": pattern, "not": {"enum": NO_TEXT}});
+        let text = |pattern: &str| json!({"type": "string", "pattern": pattern});
         if let Some(image) = values.image {
             settings.add("image", json!(image), text(IMAGE_PATTERN));
         }
@@ -186,10 +199,10 @@ mod tests {
 
     #[test]
     fn marks_become_expressions_and_nothing_else_does() {
-        let text = "a: landfall-value-namespace\nb: x:landfall-value-namespace:y\nc: '{{ no }}'\nd:\n  - one\n  - landfall-value-extra-arguments\n";
+        let text = "a: landfall-value-namespace\n- landfall-value-image\nb: x:landfall-value-namespace:y\nc: '{{ no }}'\nd:\n  - one\n  - landfall-value-extra-arguments\n";
         assert_eq!(
             template(text),
-            "a: {{ .Values.namespace }}\nb: x:{{ .Values.namespace }}:y\nc: '{{ \"{{\" }} no }}'\nd:\n  - one\n\
+            "a: {{ toJson .Values.namespace }}\n- {{ toJson .Values.image }}\nb: x:{{ .Values.namespace }}:y\nc: '{{ \"{{\" }} no }}'\nd:\n  - one\n\
              {{- range .Values.extraArguments }}\n  - {{ toJson . }}\n{{- end }}\n"
         );
     }

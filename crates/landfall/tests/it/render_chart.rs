@@ -54,15 +54,45 @@ fn helm_and_the_api_server_take_every_chart() {
     }
     let cluster = ApiServer::start_with(&privileged()).unwrap();
     // A dry run makes nothing that what follows could stand on.
-    for namespace in
-        ["landfall-bootstrap", "landfall-agent", "landfall-hub", "landfall", "elsewhere", "kube-system"]
-    {
+    for namespace in [
+        "landfall-bootstrap",
+        "landfall-agent",
+        "landfall-hub",
+        "landfall",
+        "landfall-capi",
+        "elsewhere",
+        "kube-system",
+    ] {
         let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
         cluster.apply(&object).unwrap();
     }
     for kind in KINDS {
         for chart in &CHARTS {
             chart.try_out(&cluster, kind);
+        }
+    }
+}
+
+/// What render takes the chart takes too, and names that YAML would read as numbers stay names.
+#[test]
+fn a_chart_takes_every_name_that_render_takes() {
+    if ![ApiServer::NEEDS, &[Need::Built(Binary::Helm)]].into_iter().all(have) {
+        return;
+    }
+    let cluster = ApiServer::start_with(&privileged()).unwrap();
+    for (namespace, image) in [("5g-landfall", "[fd00::5]:5000/landfall"), ("1e5", "10"), ("0x1f", "true")] {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        cluster.apply(&object).unwrap();
+        let bench = Bench::new();
+        let names = ["--namespace", namespace, "--image", image, "--format", "helm", "-o", "out"];
+        for words in [
+            &["render", "tunnel", "--for", "k3s", "--server", "10.0.0.5"][..],
+            &["render", "controller", "--for", "kubeadm"],
+        ] {
+            let run = bench.run(&[words, &names, &["--force"]].concat());
+            assert_eq!(run.code, 0, "{run:?}");
+            let file = bench.file("filled-in.yaml", filled_in(&bench, &[])).display().to_string();
+            cluster.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", &file]).unwrap();
         }
     }
 }
@@ -155,7 +185,10 @@ impl Chart {
         }
         assert!(!other.contains(IMAGE), "{role}: {other}");
         if self.namespaced {
-            assert!(other.contains("namespace: elsewhere") && !other.contains("kind: Namespace"), "{other}");
+            assert!(
+                other.contains("namespace: \"elsewhere\"") && !other.contains("kind: Namespace"),
+                "{other}"
+            );
         }
         take(&other);
 
