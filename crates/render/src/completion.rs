@@ -50,9 +50,10 @@ impl Completion {
         Self::Marker { path: BOOTKUBE_MARKER.to_owned() }
     }
 
-    /// Lines of shell that end when the bootstrap is over, and fail when that takes too long.
-    pub(crate) fn wait(&self) -> Vec<String> {
-        let seen = match self {
+    /// Lines of shell that end when the bootstrap is over, and fail when that takes too long. What was seen once is kept in
+    /// `note`, if there is one: API servers forget Events, and a reboot what lies below /run.
+    pub(crate) fn wait(&self, note: Option<&str>) -> Vec<String> {
+        let mut seen = match self {
             Self::ConfigMap { namespace, name } => format!(
                 "[ \"$({GET} configmap {name} --namespace={namespace} --ignore-not-found \
                  -o 'jsonpath={{.data.status}}' 2>/dev/null)\" = complete ]"
@@ -62,11 +63,17 @@ impl Completion {
             ),
             Self::Marker { path } => format!("[ -e {path} ]"),
         };
-        vec![
+        let mut keep = Vec::new();
+        if let Some((note, (folder, _))) = note.and_then(|note| Some((note, note.rsplit_once('/')?))) {
+            seen = format!("[ -e {note} ] || {seen}");
+            keep = vec![format!("mkdir -p {folder}"), format!("touch {note}"), format!("sync -f {note}")];
+        }
+        let look = [
             format!("over() {{ {seen}; }}"),
             format!("for i in $(seq {LOOKS}); do over && break; sleep {PAUSE_SECONDS}; done"),
             "over || { echo 'the bootstrap is not over yet' >&2; exit 1; }".to_owned(),
-        ]
+        ];
+        look.into_iter().chain(keep).collect()
     }
 }
 

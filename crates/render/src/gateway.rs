@@ -29,7 +29,7 @@ pub struct Settings {
     pub networks: Vec<String>,
     /// A group whose members may gather while an API server decides.
     pub gatherers: Option<String>,
-    /// Opens `/bootstrap` in every phase.
+    /// Opens `/bootstrap` in every phase; not for the installer's source.
     pub token: Secret<String>,
     pub download: Option<Download>,
 }
@@ -39,10 +39,12 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
     let mut package = Package::new("landfall-gateway", "Who may gather from a bootstrap", settings.target);
     package.machines = Machines::ControlPlane;
     package.download.clone_from(&settings.download);
-    package.files = vec![
-        HostFile::open(SETTINGS, settings_file(settings)),
-        HostFile::secret(TOKEN, format!("{}\n", settings.token.expose())),
-    ];
+    // What lies in the installer's source is the same for every cluster: one token would open all of them.
+    let with_token = format != Format::Installer;
+    package.files = vec![HostFile::open(SETTINGS, settings_file(settings, with_token))];
+    if with_token {
+        package.files.push(HostFile::secret(TOKEN, format!("{}\n", settings.token.expose())));
+    }
     if let Some(guard) = guard(settings)? {
         package.files.push(HostFile::open(GUARD, guard));
         package.files.push(HostFile::open(format!("/etc/systemd/system/{UNIT}.d/10-guard.conf"), drop_in()));
@@ -82,17 +84,16 @@ fn unit() -> String {
     SHIPPED.replace(SHIPPED_START, "ExecStart=/usr/local/bin/landfall gateway")
 }
 
-fn settings_file(settings: &Settings) -> String {
+fn settings_file(settings: &Settings, with_token: bool) -> String {
     let mut text = format!("listen = [\"[::]:{}\"]\n", settings.port());
     if let Some(port) = settings.redirect {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "redirect = {port}");
     }
-    text + &format!(
-        "gather_token = \"{TOKEN}\"\n\
-         admin = \"127.0.0.1:9444\"\n\
-         audit_log = \"/var/log/landfall/gateway-audit.log\"\n"
-    )
+    if with_token {
+        let _ = writeln!(text, "gather_token = \"{TOKEN}\"");
+    }
+    text + "admin = \"127.0.0.1:9444\"\naudit_log = \"/var/log/landfall/gateway-audit.log\"\n"
 }
 
 /// Rules for the gateway's own port. With a redirection, only what came for the API port gets through: the port next to it

@@ -2,9 +2,9 @@
 //! that takes it away, both with records as the installer's own services keep them.
 
 use crate::package::HostFile;
-use crate::teardown::{SERVICE, steps};
-use crate::tunnel::Settings;
-use crate::{Completion, own_address};
+use crate::teardown::{self, SERVICE, steps};
+use crate::tunnel::{Settings, UNIT, static_pod_file};
+use crate::{Completion, Target, own_address};
 
 /// Where the settings for the API server's renderer lie on the host.
 pub(crate) const OVERRIDE: &str = "/opt/openshift/landfall-tunnel-config-override.yaml";
@@ -15,6 +15,8 @@ pub(crate) const HOME: &str = "/opt/openshift/landfall-tunnel";
 const PRE_COMMAND: &str = "/usr/local/bin/landfall-tunnel-egress.sh";
 const BOOTKUBE: &str = "/usr/local/bin/bootkube.sh";
 const DROP_INS: &str = "/etc/systemd/system/bootkube.service.d";
+/// Tells that the tunnel is gone, or never was.
+pub(crate) const TORN_DOWN: &str = "/opt/openshift/landfall-tunnel-teardown.done";
 
 /// The installer's library of records, and how its scripts begin.
 pub(crate) const BEGIN: &str = "#!/usr/bin/env bash\nset -euo pipefail\n";
@@ -26,7 +28,9 @@ pub(crate) fn files() -> Vec<HostFile> {
         "{BEGIN}# Tells the API server's renderer of the tunnel. May be run again at any time.\n\
          export PRE_COMMAND=landfall-tunnel-egress\n\
          {RECORDS}\
+         {}\
          {}",
+        not_in_place(),
         add_flag()
     );
     let drop_in = drop_in(&format!("ExecStartPre=-{PRE_COMMAND}\n"));
@@ -39,11 +43,30 @@ pub(crate) fn drop_in(service: &str) -> HostFile {
     HostFile::open(format!("{DROP_INS}/10-landfall-tunnel.conf"), text)
 }
 
+/// Ends here where the host becomes a node of its own cluster: everything in the folder that the API server's pod sees is carried
+/// over as files, so the installation would fail on the socket, and the node's API server would be told of a tunnel for good.
+/// What Ignition has put there already goes before anybody carries or applies it.
+pub(crate) fn not_in_place() -> String {
+    let pod = static_pod_file(Target::Openshift);
+    let files = [teardown::files(Target::Openshift).join(" "), manifests().join(" ")].join(" ");
+    format!(
+        "script=${{LANDFALL_BOOTKUBE:-{BOOTKUBE}}}\n\
+         # A single node that bootstraps in place carries over what lies here, and can carry no socket\n\
+         if grep -qs '^BOOTSTRAP_INPLACE=true' \"$script\"; then\n  \
+           echo 'this host bootstraps in place and becomes a node itself: it gets no tunnel'\n  \
+           touch {TORN_DOWN}\n  \
+           rm -f {pod} {OVERRIDE}\n  \
+           if systemctl cat {UNIT} >/dev/null 2>&1; then timeout -k 10 30 systemctl disable --now {UNIT} || :; fi\n  \
+           rm -rf /etc/systemd/system/{UNIT} /etc/systemd/system/{UNIT}.d {files}\n  \
+           exit 0\n\
+         fi\n"
+    )
+}
+
 /// Adds one flag to the call of the API server's renderer, once.
 pub(crate) fn add_flag() -> String {
     format!(
-        "script=${{LANDFALL_BOOTKUBE:-{BOOTKUBE}}}\n\
-         flag={flag}\n\
+        "flag={flag}\n\
          if ! grep -q -e \"$flag\" \"$script\"; then\n  \
            sed \"s|/usr/bin/cluster-kube-apiserver-operator render \\\\\\\\\\$|&\\n      $flag \\\\\\\\|\" \"$script\" >\"$script.landfall\"\n  \
            if ! grep -q -e \"$flag\" \"$script.landfall\"; then\n    \

@@ -143,6 +143,8 @@ pub enum RenderError {
     Days { days: u32 },
     #[error("the ports {ports} cannot be used together")]
     Ports { ports: String },
+    #[error("the tunnel's server may not listen on port {port}")]
+    LowPort { port: u16 },
     #[error("the certificate authority in `{folder}` has expired")]
     Expired { folder: PathBuf },
     #[error("the certificate authority in `{folder}` ends in {left} days, before certificates of {days}")]

@@ -14,6 +14,8 @@ pub(crate) const EVERYBODY: &str = "system:unauthenticated";
 /// As registries have it.
 const MAX_IMAGE: usize = 255;
 const MAX_TAG: usize = 128;
+/// Namespaces of roles that outlive a bootstrap, the hub with its data among them, unless they are told otherwise.
+const ROLES: [&str; 4] = ["landfall", "landfall-agent", "landfall-capi", "landfall-hub"];
 
 pub(crate) fn namespace(text: &str) -> Result<(), RenderError> {
     is_label(text).then_some(()).ok_or_else(|| RenderError::Namespace { namespace: text.to_owned() })
@@ -22,7 +24,11 @@ pub(crate) fn namespace(text: &str) -> Result<(), RenderError> {
 /// A namespace that may be deleted when its only tenant goes.
 pub(crate) fn own_namespace(text: &str) -> Result<(), RenderError> {
     namespace(text)?;
-    if is_shared(text) { Err(RenderError::SharedNamespace { namespace: text.to_owned() }) } else { Ok(()) }
+    if is_shared(text) || ROLES.contains(&text) {
+        Err(RenderError::SharedNamespace { namespace: text.to_owned() })
+    } else {
+        Ok(())
+    }
 }
 
 /// A namespace that others made and use.

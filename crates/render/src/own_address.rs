@@ -5,10 +5,13 @@
 use crate::download::PROGRAM;
 use crate::installer::{self, HOME, MANIFESTS, OVERRIDE};
 use crate::names;
-use crate::package::{HostFile, INSTALL};
-use crate::tunnel::{HOST_FOLDER, RunAs, Settings, UNIT, egress_file, static_pod_file};
+use crate::package::{HostFile, install_script};
+use crate::tunnel::{self, HOST_FOLDER, RunAs, Settings, UNIT, egress_file, static_pod_file};
 
 pub(crate) const SCRIPT: &str = "/usr/local/bin/landfall-tunnel-bootstrap.sh";
+/// What has to come from elsewhere may take this long: `timeout`'s words. systemd forgives bootkube's pre-commands that they fail,
+/// never that they take too long, so that a registry that hangs would keep bootkube from starting for ever.
+const FETCH_LIMIT: &str = "timeout -k 10 300";
 
 /// One stage of the script: as bootkube's own, it leaves a mark and a record.
 struct Stage {
@@ -17,8 +20,9 @@ struct Stage {
     commands: Vec<String>,
 }
 
-/// Before bootkube: its pre-commands have 90 s unless told otherwise, and the image may have to be fetched. bootkube goes on
-/// when it fails: a bootstrap without a tunnel is better than none.
+/// Before bootkube: its pre-commands have 90 s unless told otherwise, and the image may have to be fetched. This is more than the
+/// script can take: a minute for the address, then [`FETCH_LIMIT`]. bootkube goes on when it fails: a bootstrap without a tunnel
+/// is better than none.
 pub(crate) fn files(settings: &Settings, days: u32) -> Vec<HostFile> {
     let drop_in = installer::drop_in(&format!("ExecStartPre=-{SCRIPT}\nTimeoutStartSec=10min\n"));
     vec![HostFile::program(SCRIPT, script(settings, days)), drop_in]
@@ -29,10 +33,12 @@ fn script(settings: &Settings, days: u32) -> String {
         "{}# Makes the tunnel of this bootstrap, with certificates for the address this host has. May be run again at any time.\n\
          export PRE_COMMAND=landfall-tunnel-bootstrap\n\
          {}\
+         {}\
          home={HOME}\n\
          {ADDRESS}\n{PUT}",
         installer::BEGIN,
         installer::RECORDS,
+        installer::not_in_place(),
     );
     for Stage { name, what, commands } in stages(settings, days) {
         let stage = format!("landfall-tunnel-{name}");
@@ -86,6 +92,7 @@ fn stages(settings: &Settings, days: u32) -> Vec<Stage> {
 
 fn certificates(settings: &Settings, days: u32) -> Vec<String> {
     let image = names::shell_word(&settings.image);
+    let install = install_script(tunnel::PACKAGE);
     let (namespace, port, run_as) = (&settings.namespace, settings.agent_port, settings.run_as.name());
     let words = format!(
         "render tunnel --for openshift --server \"$address\" \\\n  \
@@ -102,11 +109,11 @@ fn certificates(settings: &Settings, days: u32) -> Vec<String> {
     ];
     match settings.run_as {
         RunAs::Pod => commands.push(format!(
-            "podman run --quiet --rm --net=none --user 0 --entrypoint /landfall --volume \"$home.new:/out:z\" {image} \\\n  \
+            "{FETCH_LIMIT} podman run --quiet --rm --net=none --user 0 --entrypoint /landfall --volume \"$home.new:/out:z\" {image} \\\n  \
              {words} -o /out"
         )),
         RunAs::Unit => commands.extend([
-            format!("[ ! -x {INSTALL} ] || {INSTALL}"),
+            format!("[ ! -x {install} ] || {FETCH_LIMIT} {install}"),
             format!("{PROGRAM} {words} -o \"$home.new\""),
         ]),
     }

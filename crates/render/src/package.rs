@@ -6,7 +6,7 @@ use landfall_model::Secret;
 use serde_json::{Value, json};
 
 use crate::chart::{self, Values};
-use crate::download::{Download, PROGRAM};
+use crate::download::Download;
 use crate::installer::MANIFESTS;
 use crate::{Content, File, Plan, RenderError, Target, names, teardown, yaml};
 
@@ -14,8 +14,6 @@ use crate::{Content, File, Plan, RenderError, Target, names, teardown, yaml};
 const INSTALLER: &str = "data/data/bootstrap";
 /// What the oldest supported hosts understand.
 pub(crate) const IGNITION: &str = "3.2.0";
-/// What fetches the program there.
-pub(crate) const INSTALL: &str = "/usr/local/bin/landfall-install.sh";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -83,6 +81,11 @@ impl Format {
             Self::Installer => "installer",
         }
     }
+}
+
+/// What fetches the program on a host. Each package has its own: Ignition takes no two files of one name.
+pub(crate) fn install_script(package: &str) -> String {
+    format!("/usr/local/bin/{package}-install.sh")
 }
 
 /// A file as Ignition writes it.
@@ -202,6 +205,7 @@ impl Package {
 
     /// On an OpenShift bootstrap host the manifests are files of the host; elsewhere there is nobody to apply them.
     fn ignition(mut self, manifests: Vec<HostFile>) -> Plan {
+        self.fetch_before_start();
         let mut plan = Plan::default();
         for file in manifests {
             if self.target == Target::Openshift {
@@ -214,13 +218,7 @@ impl Package {
         if self.files.is_empty() && self.units.is_empty() {
             return plan;
         }
-        let mut files: Vec<Value> = self.files.iter().map(ignition_file).collect();
-        if let Some(Download { url, sha256 }) = &self.download {
-            files.push(json!({
-                "path": PROGRAM, "mode": 0o755, "overwrite": true,
-                "contents": {"source": url, "verification": {"hash": format!("sha256-{sha256}")}},
-            }));
-        }
+        let files: Vec<Value> = self.files.iter().map(ignition_file).collect();
         let units: Vec<Value> = self
             .units
             .iter()
@@ -239,20 +237,9 @@ impl Package {
     /// file the installer would make a second unit of the same name of them, which Ignition refuses. Units are switched
     /// on by bootkube, because the installer knows its own by a list.
     fn installer(mut self, manifests: Vec<HostFile>) -> Plan {
-        let drop_in = |unit: &str, name: &str, text: String| {
-            HostFile::open(format!("/etc/systemd/system/{unit}.d/{name}.conf"), text)
-        };
-        // The teardown is bootkube's by the tunnel's own drop-in, and needs no program.
-        let units: Vec<&str> =
-            self.units.iter().map(|unit| unit.name).filter(|name| *name != teardown::SERVICE).collect();
-        if let Some(download) = &self.download {
-            self.files.push(HostFile::program(INSTALL, download.script()));
-            for unit in &units {
-                // With all rights: the unit itself may not write there.
-                let text = format!("[Service]\nExecStartPre=+{INSTALL}\n");
-                self.files.push(drop_in(unit, "05-program", text));
-            }
-        }
+        self.fetch_before_start();
+        // The teardown is bootkube's by the tunnel's own drop-in.
+        let units = self.units_of_program();
         if !units.is_empty() {
             let text = format!("[Unit]\nWants={}\n", units.join(" "));
             self.files.push(drop_in("bootkube.service", &format!("20-{}", self.name), text));
@@ -270,6 +257,25 @@ impl Package {
             plan.add(format!("{INSTALLER}/systemd/common/units/{}", unit.name), 0o644, unit.text);
         }
         plan
+    }
+
+    /// Has each unit fetch the program before it starts, and again until it is had. Ignition would fetch it too, but no machine
+    /// boots on whose file cannot be had.
+    fn fetch_before_start(&mut self) {
+        let Some(download) = &self.download else { return };
+        let install = install_script(self.name);
+        // With all rights: the unit itself may not write there. A download has ten minutes, and a start has 90 s.
+        let text = format!(
+            "[Unit]\nStartLimitIntervalSec=0\n\n[Service]\nExecStartPre=+{install}\nTimeoutStartSec=11min\n"
+        );
+        let mut files = vec![HostFile::program(install, download.script())];
+        files.extend(self.units_of_program().iter().map(|unit| drop_in(unit, "05-program", text.clone())));
+        self.files.extend(files);
+    }
+
+    /// All but the teardown, which is a script.
+    fn units_of_program(&self) -> Vec<&'static str> {
+        self.units.iter().map(|unit| unit.name).filter(|name| *name != teardown::SERVICE).collect()
     }
 
     /// Files and commands for the objects that configure the machines; secret ones by way of a Secret beside them.
@@ -385,6 +391,10 @@ impl Package {
         let commands: String = commands.iter().map(|command| format!("  {command}\n")).collect();
         format!("if {first}; then\n{commands}else\n  {rest}\nfi\n")
     }
+}
+
+fn drop_in(unit: &str, name: &str, text: String) -> HostFile {
+    HostFile::open(format!("/etc/systemd/system/{unit}.d/{name}.conf"), text)
 }
 
 /// What a file is called in the Secret it comes from.

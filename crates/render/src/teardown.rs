@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use crate::package::{HostFile, Unit as HostUnit};
+use crate::package::{HostFile, Unit as HostUnit, install_script};
 use crate::tunnel::{
-    EGRESS_FLAG, EGRESS_FOLDER, HOST_FOLDER, K3S_DROP_IN, Settings, UNIT, VOLUMES, egress_file,
+    self, EGRESS_FLAG, EGRESS_FOLDER, HOST_FOLDER, K3S_DROP_IN, Settings, UNIT, VOLUMES, egress_file,
     static_pod_file,
 };
 use crate::{Target, installer};
@@ -16,6 +16,8 @@ pub(crate) const PROGRAM: &str = "/usr/local/bin/landfall-tunnel-teardown.sh";
 pub(crate) const SERVICE: &str = "landfall-tunnel-teardown.service";
 /// The API server's static pod, as kubeadm makes it.
 const API_SERVER: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
+/// Tells that the end of the bootstrap was seen, until everything is gone. OpenShift has a mark for each step.
+const OVER: &str = "/var/lib/landfall/tunnel-over";
 /// How long objects may take to go, for `kubectl`.
 const DELETE_LIMIT: &str = "120s";
 
@@ -37,11 +39,12 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
     let agent = format!("landfall-tunnel-agent --namespace={namespace}");
     let pod = static_pod_file(target);
     let files = files(target).join(" ");
+    let install = install_script(tunnel::PACKAGE);
     let wait = settings.completion.as_ref().map(|completion| Step {
         name: "wait",
         what: "wait for the end of the bootstrap",
         why: "until then the API server needs the tunnel",
-        commands: completion.wait(),
+        commands: completion.wait((target != Target::Openshift).then_some(OVER)),
     });
     let mut steps = Vec::from_iter(wait);
     steps.extend([
@@ -78,7 +81,7 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
             commands: vec![
                 format!("rm -f {pod}"),
                 format!("if systemctl cat {UNIT} >/dev/null 2>&1; then systemctl disable --now {UNIT}; fi"),
-                format!("rm -rf /etc/systemd/system/{UNIT} /etc/systemd/system/{UNIT}.d"),
+                format!("rm -rf /etc/systemd/system/{UNIT} /etc/systemd/system/{UNIT}.d {install}"),
             ],
         },
         Step {
@@ -101,7 +104,7 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
             why: "it has nothing left to do",
             commands: vec![
                 format!("if systemctl cat {SERVICE} >/dev/null 2>&1; then systemctl disable {SERVICE}; fi"),
-                format!("rm -f /etc/systemd/system/{SERVICE} {PROGRAM}"),
+                format!("rm -f /etc/systemd/system/{SERVICE} {PROGRAM} {OVER}"),
             ],
         });
     }
@@ -110,12 +113,11 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
 
 /// What lies on the host to do it by itself when the bootstrap is over, if anything tells that.
 pub(crate) fn service(settings: &Settings) -> Option<(HostFile, HostUnit)> {
+    let after_bootkube = format!("After=bootkube.service\nConditionPathExists=!{}\n", installer::TORN_DOWN);
     let (text, kubeconfig, condition) = match settings.target {
-        Target::Openshift => (
-            installer::teardown(settings),
-            "/opt/openshift/auth/kubeconfig",
-            "After=bootkube.service\nConditionPathExists=!/opt/openshift/landfall-tunnel-teardown.done\n",
-        ),
+        Target::Openshift => {
+            (installer::teardown(settings), "/opt/openshift/auth/kubeconfig", after_bootkube.as_str())
+        }
         _ if settings.completion.is_none() => return None,
         Target::Kubeadm | Target::Capi => (script(settings), "/etc/kubernetes/admin.conf", ""),
         Target::K3s => (script(settings), "/etc/rancher/k3s/k3s.yaml", "After=k3s.service\n"),
@@ -152,7 +154,7 @@ pub fn script(settings: &Settings) -> String {
 }
 
 /// Folders of the server and of what makes it.
-fn files(target: Target) -> Vec<&'static str> {
+pub(crate) fn files(target: Target) -> Vec<&'static str> {
     let mut files = vec![EGRESS_FOLDER, HOST_FOLDER, target.socket_folder()];
     if target == Target::Openshift {
         files.push(installer::HOME);
@@ -167,6 +169,7 @@ fn verify(settings: &Settings) -> Vec<String> {
         static_pod_file(target),
         format!("/etc/systemd/system/{UNIT}"),
         format!("/etc/systemd/system/{UNIT}.d"),
+        install_script(tunnel::PACKAGE),
     ];
     paths.extend(files(target).into_iter().map(str::to_owned));
     let mut looks = Vec::new();
@@ -177,7 +180,7 @@ fn verify(settings: &Settings) -> Vec<String> {
             looks.push(installer::look());
         }
         Target::Kubeadm | Target::Capi => {
-            looks.push(format!("! grep -qs landfall {API_SERVER} || left=\"$left {API_SERVER}\""));
+            looks.push(format!("! {} || left=\"$left {API_SERVER}\"", knows_in_pod(target)));
         }
         Target::K3s => paths.extend([K3S_DROP_IN.to_owned(), format!("{K3S_DROP_IN}.removed")]),
     }
@@ -232,6 +235,15 @@ fn wait_for_api() -> Vec<String> {
     ]
 }
 
+/// Whether the API server's static pod has the flag or a volume of the tunnel; others may use the word as they like.
+fn knows_in_pod(target: Target) -> String {
+    let [egress, tunnel] = VOLUMES;
+    format!(
+        "grep -qs -e '{EGRESS_FLAG}{}' -e 'name: {egress}$' -e 'name: {tunnel}$' {API_SERVER}",
+        egress_file(target)
+    )
+}
+
 /// Takes the flag, the mounts and the volumes out of the API server's static pod: `kubectl` changes the object, not the text.
 /// Nothing else holds them, so that neither an upgrade nor a control plane that joins brings them back.
 fn forget_in_pod(target: Target) -> Vec<String> {
@@ -243,7 +255,7 @@ fn forget_in_pod(target: Target) -> Vec<String> {
     let mounts =
         [EGRESS_FOLDER, target.socket_folder()].map(|path| json!({"$patch": "delete", "mountPath": path}));
     vec![
-        format!("if grep -qs landfall {API_SERVER}; then"),
+        format!("if {}; then", knows_in_pod(target)),
         "  umask 077".to_owned(),
         format!(
             "  command=$(kubectl patch --local -f {API_SERVER} --type=merge -p '{{}}' -o 'go-template={rest}')"
@@ -260,6 +272,8 @@ fn forget_in_pod(target: Target) -> Vec<String> {
             mounts = json!(mounts),
             volumes = json!(volumes),
         ),
+        // On the disk before it takes the place of the one that worked: the API server stays when the power goes.
+        "  sync /etc/kubernetes/kube-apiserver.yaml.new".to_owned(),
         format!("  mv /etc/kubernetes/kube-apiserver.yaml.new {API_SERVER}"),
         "fi".to_owned(),
     ]

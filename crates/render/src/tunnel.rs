@@ -23,10 +23,16 @@ pub(crate) const EGRESS_FLAG: &str = "--egress-selector-config-file=";
 pub(crate) const VOLUMES: [&str; 2] = ["landfall-egress", "landfall-tunnel"];
 pub(crate) const UNIT: &str = "landfall-tunnel-server.service";
 pub(crate) const K3S_DROP_IN: &str = "/etc/rancher/k3s/config.yaml.d/90-landfall-tunnel.yaml";
+pub(crate) const PACKAGE: &str = "landfall-tunnel";
 const NAME: &str = "landfall-tunnel-agent";
-/// What else listens on a bootstrap host: the API server and the gateway before it.
-const API_PORT: u16 = 6443;
-const GATEWAY_PORT: u16 = 6444;
+/// What else listens on a bootstrap host: the API server, the gateway before it (or the load balancer of k3s), and the agent of a
+/// host that is a node as well.
+const TAKEN_PORTS: [u16; 4] = [6443, 6444, AGENT_HEALTH_PORT, 8094];
+/// Where the gateway is beside k3s.
+const K3S_GATEWAY_PORT: u16 = 6445;
+const AGENT_HEALTH_PORT: u16 = 8093;
+/// Those below take a right that the server does not have.
+const LOWEST_PORT: u16 = 1024;
 const SOCKET: &str = "server.sock";
 const EGRESS_FILE: &str = "egress-selector.yaml";
 const AGENT_FOLDER: &str = "/etc/landfall/tunnel";
@@ -147,7 +153,7 @@ pub fn egress(target: Target) -> Value {
 
 fn new_package(settings: &Settings) -> Package {
     let about = "Agents of the tunnel into a cluster that is being born";
-    let mut package = Package::new("landfall-tunnel", about, settings.target);
+    let mut package = Package::new(PACKAGE, about, settings.target);
     package.machines = Machines::FirstControlPlane;
     package.download.clone_from(&settings.download);
     package
@@ -410,8 +416,8 @@ fn daemon_set(settings: &Settings, server: &str, metadata: &Value) -> Value {
                         "command": ["/landfall"],
                         "args": agent_arguments(settings, server),
                         "env": [{"name": "PROXY_AGENT_ID", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
-                        "livenessProbe": probe("/healthz", 8093),
-                        "readinessProbe": probe("/readyz", 8093),
+                        "livenessProbe": probe("/healthz", AGENT_HEALTH_PORT),
+                        "readinessProbe": probe("/readyz", AGENT_HEALTH_PORT),
                         "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}},
                         "securityContext": {
                             "allowPrivilegeEscalation": false,
@@ -460,10 +466,16 @@ impl Settings {
         if self.download.is_some() && self.run_as == RunAs::Pod {
             return Err(RenderError::DownloadOfPod);
         }
-        let mut ports = [self.agent_port, self.health_port, self.admin_port, API_PORT, GATEWAY_PORT];
+        let own = [self.agent_port, self.health_port, self.admin_port];
+        if let Some(port) = own.into_iter().find(|port| *port < LOWEST_PORT) {
+            return Err(RenderError::LowPort { port });
+        }
+        let mut ports = [&own[..], &TAKEN_PORTS].concat();
+        ports.extend((self.target == Target::K3s).then_some(K3S_GATEWAY_PORT));
         ports.sort_unstable();
-        if ports[0] == 0 || ports.windows(2).any(|pair| pair[0] == pair[1]) {
-            return Err(RenderError::Ports { ports: ports.map(|port| port.to_string()).join(", ") });
+        if ports.windows(2).any(|pair| pair[0] == pair[1]) {
+            let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+            return Err(RenderError::Ports { ports: ports.join(", ") });
         }
         Ok(())
     }

@@ -6,16 +6,19 @@
 mod admitted;
 mod cluster;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use landfall_model::Secret;
 use landfall_pki::KeyedCertificate;
 use landfall_render::agent::{self, MAX_SNIPPET, Way};
 use landfall_render::carriers::{BootstrapReport, Carriers, Events, Hub, Nats, Neighbour, Objects, Serve};
 use landfall_render::tunnel::RunAs;
-use landfall_render::{Download, Format, Plan, RenderError, Stores, Target, gateway, hub, in_place};
+use landfall_render::{Content, Download, Format, Plan, RenderError, Stores, Target, gateway, hub, in_place};
 use landfall_testkit::{ApiServer, FileServer, Need, have};
 use serde_json::{Value, json};
 
@@ -248,8 +251,16 @@ fn the_installers_bootstrap_starts_the_gateway_and_fetches_it() {
     let text = plan.show();
     assert!(text.contains("bootkube.service.d/20-landfall-gateway.conf"), "{text}");
     assert!(text.contains("\nWants=landfall-gateway.service\n"), "{text}");
-    assert!(text.contains("\nExecStartPre=+/usr/local/bin/landfall-install.sh\n"), "{text}");
-    assert!(text.contains("0755 data/data/bootstrap/files/usr/local/bin/landfall-install.sh"), "{text}");
+    assert!(text.contains("\nExecStartPre=+/usr/local/bin/landfall-gateway-install.sh\n"), "{text}");
+    // A download has ten minutes, and a start no more than 90 s unless it is told.
+    assert!(text.contains("\nTimeoutStartSec=11min\n"), "{text}");
+    assert!(
+        text.contains("0755 data/data/bootstrap/files/usr/local/bin/landfall-gateway-install.sh"),
+        "{text}"
+    );
+    // What lies in a source tree is the same for every cluster.
+    assert!(plan.files.iter().all(|file| matches!(file.content, Content::Open(_))), "{text}");
+    assert!(!text.contains("gather_token") && text.contains("\nadmin = "), "{text}");
 }
 
 #[test]
@@ -407,8 +418,28 @@ fn ignition_takes_every_configuration() {
             let (config, warnings) = ignition_config::Config::parse_str(&text).unwrap();
             assert!(warnings.is_empty(), "{warnings:?}");
             assert!(matches!(config, ignition_config::Config::V3_2(_)), "{config:?}");
-            // The agent's first boot fetches by itself: Ignition would let no machine boot on without the file.
-            assert_eq!(text.contains("sha256-5f5f"), name != "landfall-agent", "{text}");
+            // Ignition would let no machine boot on whose file cannot be had.
+            let config: Value = serde_json::from_str(&text).unwrap();
+            let files = config["storage"]["files"].as_array().cloned().unwrap_or_default();
+            let text_of = |file: &Value| {
+                let source = file["contents"]["source"].as_str().unwrap();
+                let data = source.strip_prefix("data:;base64,").unwrap_or_else(|| panic!("{source}"));
+                String::from_utf8(STANDARD.decode(data).unwrap()).unwrap()
+            };
+            let files: BTreeMap<&str, String> =
+                files.iter().map(|file| (file["path"].as_str().unwrap(), text_of(file))).collect();
+            if name != "landfall-agent" {
+                let install = format!("/usr/local/bin/{name}-install.sh");
+                assert!(files[&*install].contains(&download().url), "{files:?}");
+                let drop_in = &files[&*format!("/etc/systemd/system/{name}.service.d/05-program.conf")];
+                // Until it is had, whatever the unit itself says of failures.
+                assert_eq!(
+                    *drop_in,
+                    format!(
+                        "[Unit]\nStartLimitIntervalSec=0\n\n[Service]\nExecStartPre=+{install}\nTimeoutStartSec=11min\n"
+                    )
+                );
+            }
         }
     }
 }

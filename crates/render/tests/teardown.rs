@@ -26,9 +26,9 @@ delete)
 get) case "$*" in *' namespace '*) [ ! -e "$STATE/namespace" ] || echo namespace/landfall-bootstrap ;; esac ;;
 esac
 "#;
-/// The API server's pod as kubeadm makes it with the rendered patch.
+/// The API server's pod as kubeadm makes it with the rendered patch, and with a file that somebody else called after us.
 const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: kube-apiserver\n  namespace: kube-system\nspec:\n  containers:\n  \
-- command:\n    - kube-apiserver\n    - --allow-privileged=true\n    - --egress-selector-config-file=/etc/landfall/egress/egress-selector.yaml\n    \
+- command:\n    - kube-apiserver\n    - --allow-privileged=true\n    - --audit-log-path=/var/log/landfall/audit.log\n    - --egress-selector-config-file=/etc/landfall/egress/egress-selector.yaml\n    \
 image: kube-apiserver:v1\n    name: kube-apiserver\n    volumeMounts:\n    - mountPath: /etc/ssl/certs\n      name: ca-certs\n    \
 - mountPath: /etc/landfall/egress\n      name: landfall-egress\n    - mountPath: /run/landfall/tunnel\n      name: landfall-tunnel\n  \
 volumes:\n  - hostPath:\n      path: /etc/ssl/certs\n    name: ca-certs\n  - hostPath:\n      path: /etc/landfall/egress\n    \
@@ -90,6 +90,7 @@ fn what_is_left_is_named() {
                 "/etc/mcc/bootstrap/04-landfall-tunnel-secret.yaml",
                 "/etc/systemd/system/bootkube.service.d/10-landfall-tunnel.conf",
                 "/usr/local/bin/landfall-tunnel-egress.sh",
+                "/usr/local/bin/landfall-tunnel-install.sh",
                 "/usr/local/bin/landfall-tunnel-bootstrap.sh",
                 "/usr/local/bin/bootkube.sh",
                 "/etc/landfall/tunnel",
@@ -101,7 +102,7 @@ fn what_is_left_is_named() {
         let machine = Machine::set(&Settings::new(target, "10.0.0.5", "registry.example/a"));
         for path in paths.iter().filter(|path| !Path::new(&machine.here(path)).is_dir()) {
             machine
-                .put(path, "--config-override-files=/assets/landfall-tunnel-config-override.yaml landfall");
+                .put(path, "--config-override-files=/assets/landfall-tunnel-config-override.yaml\nname: landfall-egress\n");
         }
         let steps = landfall_render::steps(&machine.settings);
         let verify = steps.iter().find(|step| step.name == "verify").unwrap().commands.join("\n");
@@ -111,6 +112,73 @@ fn what_is_left_is_named() {
         for path in paths {
             assert!(said(&run).contains(&machine.here(path)), "{path} is missing in {}", said(&run));
         }
+    }
+}
+
+/// The cluster does not answer in the middle of it, and until it does the word that the bootstrap is over is gone: an Event by its
+/// age, a marker below /run with a reboot.
+#[test]
+fn the_end_of_a_bootstrap_is_not_forgotten() {
+    if !have(&[Need::Built(Binary::Kubectl)]) {
+        return;
+    }
+    for target in [Target::Kubeadm, Target::K3s, Target::Capi] {
+        let completion = Some(Completion::parse("marker=/run/over", target).unwrap());
+        let settings = Settings { completion, ..Settings::new(target, "10.0.0.5", "registry.example/a") };
+        let machine = Machine::set(&settings);
+        let kubectl = fs::read_to_string(machine.at("bin/kubectl")).unwrap();
+        let refuses = kubectl.replace("delete)", "delete) exit 1 ;;\ndeleted)");
+        fs::write(machine.at("bin/kubectl"), refuses).unwrap();
+        let run = machine.tear_down(None);
+        assert!(!run.status.success(), "{target:?}: {}", said(&run));
+        fs::write(machine.at("bin/kubectl"), kubectl).unwrap();
+        fs::remove_file(machine.at("run/over")).unwrap();
+        let again = machine.tear_down(None);
+        assert!(again.status.success(), "{target:?}: {}", said(&again));
+        machine.assert_clean(0);
+        // The next bootstrap has an end of its own.
+        let next = machine.run(&script(&settings), None);
+        assert!(said(&next).contains("the bootstrap is not over yet"), "{target:?}: {}", said(&next));
+    }
+}
+
+/// What lies where the API server's pod looks would be carried over to the node, and what is in /opt/openshift/manifests would be
+/// applied to its cluster.
+#[test]
+fn a_host_that_bootstraps_in_place_keeps_nothing_of_a_tunnel() {
+    if !have(&[Need::Built(Binary::Kubectl)]) {
+        return;
+    }
+    for run_as in [RunAs::Pod, RunAs::Unit] {
+        let target = Target::Openshift;
+        let machine =
+            Machine::set(&Settings { run_as, ..Settings::new(target, "10.0.0.5", "registry.example/a") });
+        let bootkube = format!("set -e\nBOOTSTRAP_INPLACE=true\n\nETCD_ENDPOINTS=\n{BOOTKUBE}");
+        machine.put("/usr/local/bin/bootkube.sh", &bootkube);
+        machine.put("/etc/kubernetes/bootstrap-configs/landfall-tunnel/server.sock", "");
+        machine.put("/etc/kubernetes/bootstrap-configs/kube-apiserver-config.yaml", "");
+        let script = fs::read_to_string(machine.at("usr/local/bin/landfall-tunnel-egress.sh")).unwrap();
+        for _ in 0..2 {
+            let run = machine.run(&script, None);
+            assert!(run.status.success(), "{run_as:?}: {}", said(&run));
+            assert!(said(&run).contains("it gets no tunnel"), "{run_as:?}: {}", said(&run));
+        }
+        let find = Command::new("find")
+            .args(["etc", "opt", "-type", "f", "-not", "-path", "*/bootkube.service.d/*"])
+            .current_dir(machine.folder.path())
+            .output()
+            .unwrap();
+        let mut left: Vec<&str> = std::str::from_utf8(&find.stdout).unwrap().lines().collect();
+        left.sort_unstable();
+        let wanted = [
+            "etc/kubernetes/bootstrap-configs/kube-apiserver-config.yaml",
+            "etc/systemd/system/landfall-tunnel-teardown.service",
+            "opt/openshift/.bootkube.done",
+            // Its service has nothing to wait for.
+            "opt/openshift/landfall-tunnel-teardown.done",
+        ];
+        assert_eq!(left, wanted, "{run_as:?}");
+        assert_eq!(fs::read_to_string(machine.at("usr/local/bin/bootkube.sh")).unwrap(), bootkube);
     }
 }
 
@@ -213,10 +281,11 @@ impl Machine {
             Target::Kubeadm | Target::Capi => {
                 let pod = read("etc/kubernetes/manifests/kube-apiserver.yaml");
                 assert!(
-                    !pod.contains("landfall") && pod.contains("--allow-privileged=true"),
+                    pod.contains("--allow-privileged=true") && pod.contains("name: ca-certs"),
                     "{commands}: {pod}"
                 );
-                assert!(pod.contains("name: ca-certs"), "{commands}: {pod}");
+                let kept = "--audit-log-path=/var/log/landfall/audit.log";
+                assert!(pod.contains(kept) && pod.matches("landfall").count() == 1, "{commands}: {pod}");
             }
             Target::Openshift => assert_eq!(read("usr/local/bin/bootkube.sh"), "render \\\n  --x\n"),
             Target::K3s => {}

@@ -127,7 +127,7 @@ fn a_unit_is_brought_its_program() {
         let folder = tempfile::tempdir().unwrap();
         plan.write(folder.path(), false).unwrap();
         let grep = Command::new("grep")
-            .args(["-rl", "https://releases.example/landfall"])
+            .args(["-rl", "-e", "https://releases.example/landfall", "-e", "landfall-tunnel-install.sh"])
             .arg(folder.path())
             .output();
         String::from_utf8(grep.unwrap().stdout).unwrap()
@@ -137,7 +137,7 @@ fn a_unit_is_brought_its_program() {
     assert!(fetched(Target::Capi, Format::Yaml).ends_with("/kubeadm-control-plane.yaml\n"));
     let unit = Settings { run_as: RunAs::Unit, download: download.clone(), ..unknown() };
     let text = tunnel::plan_of_own_address(&unit, 7, Format::Installer).unwrap().show();
-    assert!(text.contains("files/usr/local/bin/landfall-install.sh <==\n"), "{text}");
+    assert!(text.contains("files/usr/local/bin/landfall-tunnel-install.sh <==\n"), "{text}");
     let pod = Settings { download, ..settings(Target::Kubeadm) };
     let error = tunnel::plan(&pod, &fixed(), Format::Yaml).err().unwrap();
     assert!(matches!(error, RenderError::DownloadOfPod), "{error}");
@@ -187,7 +187,15 @@ fn what_cannot_be_meant_is_refused() {
         let error = refused(Settings { namespace: namespace.to_owned(), ..good.clone() });
         assert!(matches!(error, RenderError::Namespace { .. }), "{error}");
     }
-    for namespace in ["default", "kube-system", "openshift-etcd"] {
+    for namespace in [
+        "default",
+        "kube-system",
+        "openshift-etcd",
+        "landfall",
+        "landfall-agent",
+        "landfall-capi",
+        "landfall-hub",
+    ] {
         let error = refused(Settings { namespace: namespace.to_owned(), ..good.clone() });
         assert!(matches!(error, RenderError::SharedNamespace { .. }), "{error}");
     }
@@ -197,10 +205,18 @@ fn what_cannot_be_meant_is_refused() {
     }
     let error = refused(Settings { image: "a b".to_owned(), ..good.clone() });
     assert!(matches!(error, RenderError::Image { .. }));
-    for port in [0, 6443, 6444, good.health_port, good.admin_port] {
+    for port in [6443, 6444, 8093, 8094, good.health_port, good.admin_port] {
         let error = refused(Settings { agent_port: port, ..good.clone() });
         assert!(matches!(error, RenderError::Ports { .. }), "{port}: {error}");
     }
+    for low in [0, 443, 1023] {
+        let error = refused(Settings { agent_port: low, ..good.clone() });
+        assert!(matches!(error, RenderError::LowPort { port } if port == low), "{low}: {error}");
+    }
+    // The gateway's, beside k3s.
+    let port = |target| Settings { agent_port: 6445, ..settings(target) };
+    assert!(matches!(refused(port(Target::K3s)), RenderError::Ports { .. }));
+    assert!(tunnel::plan(&port(Target::Kubeadm), &fixed(), Format::Yaml).is_ok());
 }
 
 /// The installer's own library does more than this; what our scripts call of it is here.

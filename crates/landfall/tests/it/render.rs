@@ -47,11 +47,13 @@ fn what_cannot_be_meant_is_refused_in_one_line() {
     for (arguments, code, error) in [
         (&["--namespace", "Not A Name"][..], 64, "is no name of a namespace"),
         (&["--namespace", "kube-system"], 64, "is not the tunnel's alone"),
+        (&["--namespace", "landfall-hub"], 64, "is not the tunnel's alone"),
         (&["--complete-when", "later"], 64, "tells no end of a bootstrap"),
         (&["--complete-when", "marker"], 64, "tells no end of a bootstrap"),
         (&["--server", "10.0.0.0/24"], 64, "is no address or name"),
         (&["--days", "0"], 64, "cannot live 0 days"),
         (&["--agent-port", "8092"], 64, "cannot be used together"),
+        (&["--agent-port", "443"], 64, "may not listen on port 443"),
         (
             &["--binary-url", "https://a/b", "--binary-sha256", &"a".repeat(64)],
             64,

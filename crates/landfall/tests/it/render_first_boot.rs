@@ -1,11 +1,15 @@
-//! The agent on a real machine by each way that is no pod: what is rendered is all the machine is told.
+//! The agent on a real machine by each way that is no pod, and a unit that has to fetch its program: what is rendered is all the
+//! machine is told.
 
 use std::fs;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use landfall_testkit::{
     BootstrapToken, FileServer, HOST_ADDRESS, Invitation, Need, Node, NodeSpec, eventually, have,
 };
@@ -73,6 +77,7 @@ fn an_agent_comes_to_a_machine_and_never_in_its_way() {
 
     by_ignition(&bench, &node);
     by_image(&bench, &node);
+    a_unit_gets_its_program(&bench, &node, &files, &download);
     kubeadm_takes_the_static_pod(&bench, &node);
 }
 
@@ -89,6 +94,44 @@ fn by_ignition(bench: &Bench, node: &Node) {
     reports(node, "by Ignition");
     node.output(&["systemctl", "disable", UNIT]).unwrap();
     fs::remove_file(path).unwrap();
+}
+
+/// A hub as Ignition would have laid it out: its unit may write nowhere, and gives up after five failures unless it is told otherwise.
+fn a_unit_gets_its_program(bench: &Bench, node: &Node, files: &FileServer, download: &[&str]) {
+    const HUB: &str = "landfall-hub.service";
+    let words = ["render", "hub", "--for", "openshift", "--server", "localhost", "--format", "ignition"];
+    let run = bench.run(&[&words[..], download, &["-o", "hub"]].concat());
+    assert_eq!(run.code, 0, "{run:?}");
+    let text = fs::read_to_string(bench.path().join("hub/landfall-hub.ign")).unwrap();
+    let config: Value = serde_json::from_str(&text).unwrap();
+    for file in config["storage"]["files"].as_array().unwrap() {
+        let path = node.root().join(file["path"].as_str().unwrap().trim_start_matches('/'));
+        let data = file["contents"]["source"].as_str().unwrap().strip_prefix("data:;base64,").unwrap();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, STANDARD.decode(data).unwrap()).unwrap();
+        let mode = u32::try_from(file["mode"].as_u64().unwrap()).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let unit = &config["systemd"]["units"][0];
+    assert_eq!(unit["name"], HUB);
+    let path = node.root().join("etc/systemd/system").join(HUB);
+    fs::write(path, unit["contents"].as_str().unwrap()).unwrap();
+
+    fs::remove_file(node.root().join(PROGRAM)).unwrap();
+    files.file(PLACE, "somebody else's");
+    let asked = files.asked().len();
+    node.output(&["systemctl", "daemon-reload"]).unwrap();
+    node.output(&["systemctl", "start", "--no-block", HUB]).unwrap();
+    eventually("the program to be asked for many times", LIMIT, || {
+        (files.asked().len() > asked + 6).then_some(())
+    })
+    .unwrap_or_else(|error| panic!("{error}\n{}", node.journal(&["-u", HUB]).unwrap()));
+    files.file(PLACE, fs::read(env!("CARGO_BIN_EXE_landfall")).unwrap());
+    eventually("the hub", LIMIT, || {
+        node.run(&["systemctl", "is-active", HUB]).ok().filter(|run| run.status.success())
+    })
+    .unwrap_or_else(|error| panic!("{error}\n{}", node.journal(&["-u", HUB]).unwrap()));
+    node.output(&["systemctl", "stop", HUB]).unwrap();
 }
 
 /// What an image brings is switched on by its preset.

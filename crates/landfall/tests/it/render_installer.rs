@@ -59,6 +59,8 @@ set -euoE pipefail
 . /usr/local/bin/bootstrap-service-record.sh
 cd /opt/openshift
 mkdir --parents /etc/kubernetes/{manifests,bootstrap-configs} /etc/mcc/bootstrap manifests
+BOOTSTRAP_INPLACE=false
+
 bootkube_podman_run() {
     podman run --quiet --net=host "${@}"
 }
@@ -126,6 +128,8 @@ fn a_bootstrap_host_makes_its_own_tunnel() {
     in_network("render_installer::a_bootstrap_host_makes_its_own_tunnel", || {
         every_interruption();
         what_it_cannot_do();
+        a_registry_that_hangs();
+        in_place();
         as_a_unit();
         the_kubelets_word();
     });
@@ -192,6 +196,48 @@ fn what_it_cannot_do() {
     let run = pre_command(&bench, None);
     assert!(run.status.success(), "{}", said(&run));
     assert_made(0);
+}
+
+/// systemd forgives a pre-command that fails, and none that takes too long: the image is not waited for as long as it likes.
+fn a_registry_that_hangs() {
+    let bench = Bench::new();
+    clean();
+    shell("cp /usr/local/bin/podman /run/podman");
+    // It hears of no end but the last.
+    let hangs =
+        "#!/bin/bash\ntrap '' TERM\nread -rt 60 <>/run/silence\ntouch /run/waited-for-the-registry\nexit 1\n";
+    fs::write("/usr/local/bin/podman", hangs).unwrap();
+    shell("mkfifo /run/silence");
+    // The clock runs faster here.
+    let faster = "[ \"$1 $2 $3\" = \"-k 10 300\" ] && shift 3 && exec /usr/bin/timeout -k 0.2 0.2 \"$@\"";
+    let timeout = bench.file("timeout", format!("#!/bin/sh\n{faster}\n"));
+    shell(&format!("install -m 755 {} /usr/local/bin/timeout", timeout.display()));
+    let run = pre_command(&bench, None);
+    assert!(!run.status.success(), "{}", said(&run));
+    assert!(!Path::new("/run/waited-for-the-registry").exists());
+    assert_eq!(records().last().unwrap()["phase"], "pre-command end");
+    assert!(!Path::new("/etc/landfall/tunnel").exists());
+    shell("mv /run/podman /usr/local/bin/podman && rm /usr/local/bin/timeout");
+    let run = pre_command(&bench, None);
+    assert!(run.status.success(), "{}", said(&run));
+    assert_made(0);
+}
+
+/// A single node that becomes its own cluster would carry all of it over.
+fn in_place() {
+    let bench = Bench::new();
+    clean();
+    let script = fs::read_to_string(BOOTKUBE).unwrap();
+    let script = script.replace("BOOTSTRAP_INPLACE=false", "BOOTSTRAP_INPLACE=true");
+    fs::write(BOOTKUBE, &script).unwrap();
+    let run = pre_command(&bench, None);
+    assert!(run.status.success() && said(&run).contains("it gets no tunnel"), "{}", said(&run));
+    assert_eq!(fs::read_to_string(BOOTKUBE).unwrap(), script, "bootkube is told of nothing");
+    assert_eq!(records().last().unwrap()["result"], "success");
+    shell(
+        "[ \"$(find /etc/landfall /etc/kubernetes /opt/openshift -type f -not -name .keep 2>/dev/null)\" = /opt/openshift/landfall-tunnel-teardown.done ]",
+    );
+    clean();
 }
 
 /// The program is on the host, and the server is a unit that is switched on once it has certificates.

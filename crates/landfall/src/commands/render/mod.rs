@@ -221,7 +221,11 @@ fn explain(error: RenderError) -> Failure {
         RenderError::Days { .. } => Failure::usage(error, "choose 1 to 365 with `--days`"),
         RenderError::Ports { .. } => Failure::usage(
             error,
-            "choose another port; 6443 is the API server's, 6444 the gateway's (6445 beside k3s), 8092 and 8095 are the tunnel's",
+            "choose another port; 6443 is the API server's, 6444 the gateway's (6445 beside k3s), 8092 to 8095 are the tunnel's",
+        ),
+        RenderError::LowPort { .. } => Failure::usage(
+            error,
+            "choose one from 1024 on with `--agent-port`: the server runs without the right to those below",
         ),
         RenderError::Node { .. } => {
             Failure::usage(error, "as `kubectl get nodes` shows it, at most 235 letters")
