@@ -17,6 +17,8 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub const RUNNER: &str = "landfall-in-place";
 pub const RUNNER_SELECTOR: &str = "app.kubernetes.io/name=landfall-in-place";
 pub const LEASE: &str = "landfall-controller";
+/// Where it is installed unless somebody says otherwise.
+pub const NAMESPACE: &str = "landfall";
 const NAME: &str = "app.kubernetes.io/name";
 /// Nobody in particular, for pods that need no rights on their node.
 pub(crate) const USER: u32 = 65_532;

@@ -96,11 +96,16 @@ fn groups(lines: &[Line]) -> Vec<Value> {
 // === impl Line ===
 
 impl Line {
-    /// The node's own report says more than the condition, where there is one; without either there is nothing to show.
+    /// The node's own report says more than the condition, unless it is older or the Node has outlived it; without either there
+    /// is nothing to show.
     fn new(machine: &Machine, heard: Option<Heard>) -> Option<Self> {
         let (namespace, name) = (machine.id.namespace.clone(), machine.id.name.clone());
         let condition = machine.condition.as_ref();
-        match heard {
+        let counts = |heard: &Heard| {
+            condition
+                .is_none_or(|shown| heard.last_seen > shown.since && !condition::is_outlived(machine, heard))
+        };
+        match heard.filter(counts) {
             Some(heard) => Some(Self {
                 namespace,
                 name,
@@ -234,5 +239,28 @@ mod tests {
         let query = Query { cause: Some("disk-full".to_owned()), limit: 1, ..Query::default() };
         let some = fleet(&machines, Vec::new(), &query);
         assert_eq!((&some["found"], some["nodes"].as_array().unwrap().len()), (&json!(2), 1));
+    }
+
+    /// The board says what the condition says.
+    #[test]
+    fn a_report_that_is_older_or_outlived_does_not_contradict_the_condition() {
+        let own = |time: &str| {
+            let own = json!({"metadata": {"namespace": "ns", "name": "m1"}, "spec": {"machineName": "m1"},
+                "status": {"state": "failed", "title": "Full", "time": time}});
+            super::super::report::read(&own).unwrap().heard.unwrap()
+        };
+        let state = |machine: &Machine, time: &str| {
+            let query = Query { limit: 1, ..Query::default() };
+            fleet(std::slice::from_ref(machine), vec![own(time)], &query)["nodes"][0]["state"].clone()
+        };
+        let (before, after) = ("2026-01-02T03:04:00Z", "2026-01-02T03:05:00Z");
+        let succeeded = machine("m1", "True", "Succeeded", "Bootstrap succeeded");
+        assert_eq!(state(&succeeded, before), "succeeded");
+        assert_eq!(state(&succeeded, after), "failed", "news that is not shown yet");
+        let message = condition::node_ready(Some(&own(before))).message;
+        let ready = machine("m1", "True", condition::NODE_READY, &message);
+        let ready = Machine { ready_since: Some("2026-01-02T03:04:04Z".parse().unwrap()), ..ready };
+        assert_eq!(state(&ready, after), "succeeded", "said again, and no news");
+        assert_eq!(state(&Machine { condition: None, ..ready }, after), "failed", "nothing else is known");
     }
 }

@@ -22,7 +22,7 @@ pub const HUNG: &str = "Hung";
 pub const SILENT: &str = "Silent";
 pub const UNDECIDED: &str = "Undecided";
 pub const FAILED: &str = "Failed";
-/// The node became ready after its last word of trouble.
+/// The Node is ready, whatever was reported before.
 pub const NODE_READY: &str = "NodeReady";
 
 /// A node under way says something at least once a minute. The hub's board calls it silent after three; a Machine may be
@@ -87,10 +87,8 @@ pub fn shown(machine: &Machine, heard: &Heard, now: Timestamp, words: &Words) ->
         trouble: false,
     };
     let is_trouble = matches!(heard.state, State::Failed | State::Hung);
-    // A word of trouble that the node itself has outlived must not end a healthy Machine.
-    if heard.state != State::Succeeded && machine.ready_since.is_some_and(|since| since > heard.last_seen) {
-        let message = "The Node is ready, and was not when its last report was made".to_owned();
-        return quiet(Status::True, NODE_READY, message);
+    if is_outlived(machine, heard) {
+        return node_ready(Some(heard));
     }
     let told = words.told(heard);
     match heard.state {
@@ -110,13 +108,51 @@ pub fn shown(machine: &Machine, heard: &Heard, now: Timestamp, words: &Words) ->
         State::Hung => {
             Shown { status: Status::Unknown, reason: HUNG.to_owned(), message: told, trouble: is_trouble }
         }
-        State::Failed => Shown {
-            status: Status::False,
-            reason: heard.cause.as_ref().map_or_else(|| FAILED.to_owned(), reason),
-            message: told,
-            trouble: is_trouble,
-        },
+        State::Failed => {
+            Shown { status: Status::False, reason: failure(heard), message: told, trouble: is_trouble }
+        }
     }
+}
+
+/// What the Machine itself knows: its Node is ready, in spite of what was said, or whatever was.
+pub(super) fn node_ready(heard: Option<&Heard>) -> Shown {
+    let said = heard.map_or_else(String::new, |heard| {
+        let cause = heard.cause.as_ref().map_or_else(String::new, |cause| format!(": {cause}"));
+        format!(", though its last report says {}{cause}", heard.state.name())
+    });
+    let message = format!("The Node is ready{said}");
+    Shown { status: Status::True, reason: NODE_READY.to_owned(), message, trouble: false }
+}
+
+/// Whether the Node is ready in spite of what was said: that must not end a healthy Machine.
+pub(super) fn is_outlived(machine: &Machine, heard: &Heard) -> bool {
+    let Some(ready) = machine.ready_since else { return false };
+    match heard.state {
+        State::Succeeded | State::Degraded => false,
+        State::Running | State::Unknown | State::Hung => true,
+        // Of a ready Node it counts when it is first said: kubeadm may have failed behind the Node's back.
+        State::Failed => ready > first_said(machine, heard),
+    }
+}
+
+/// Since when a failure is said, at the latest. It is said again every few minutes, and who brings it may not know since when;
+/// the Machine then remembers, by what it shows.
+fn first_said(machine: &Machine, heard: &Heard) -> Timestamp {
+    let by_machine = || {
+        let shown = machine.condition.as_ref()?;
+        match shown.status {
+            Status::False if shown.reason == failure(heard) => Some(shown.since),
+            // It was outlived before.
+            Status::True if shown.says(&node_ready(Some(heard))) => Some(Timestamp::MIN),
+            _ => None,
+        }
+    };
+    heard.since.or_else(by_machine).unwrap_or(heard.last_seen)
+}
+
+/// The reason of a failure.
+fn failure(heard: &Heard) -> String {
+    heard.cause.as_ref().map_or_else(|| FAILED.to_owned(), reason)
 }
 
 /// `dns-resolution-failure` as conditions spell it: `DnsResolutionFailure`.

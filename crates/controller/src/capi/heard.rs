@@ -22,6 +22,8 @@ pub struct Heard {
     pub title: String,
     pub component: Option<String>,
     pub phase: Option<Phase>,
+    /// Since when it says this, where that is known: what is said again every minute is no newer for it.
+    pub since: Option<Timestamp>,
     pub last_seen: Timestamp,
     /// The hub has a page about it.
     pub is_in_hub: bool,
@@ -35,14 +37,6 @@ pub struct NodePage {
     pub unread: usize,
     /// After whom to go on; nothing on the last page.
     pub next: Option<String>,
-}
-
-/// What the hub has of one node, beside its verdict.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Details {
-    pub provider_id: Option<String>,
-    /// When its latest bundle came.
-    pub bundle: Option<Timestamp>,
 }
 
 /// The body of a good answer.
@@ -69,27 +63,20 @@ struct Page {
 #[serde(rename_all = "camelCase")]
 struct Line {
     name: String,
+    provider_id: Option<String>,
     state: State,
     cause: Option<Cause>,
     #[serde(default)]
     title: String,
     component: Option<String>,
     phase: Option<Phase>,
+    since: Option<Timestamp>,
     last_seen: Timestamp,
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Node {
-    identity: Identity,
-    #[serde(default)]
     bundles: Vec<Bundle>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Identity {
-    provider_id: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -104,13 +91,14 @@ pub fn read_nodes(body: &[u8]) -> Result<NodePage, NotAHub> {
     let lines = page.nodes.into_iter().filter_map(|line| serde_json::from_value::<Line>(line).ok());
     let heard = lines.map(|line| Heard {
         name: line.name,
-        provider_id: None,
+        provider_id: line.provider_id.filter(|id| !id.is_empty()),
         bound: None,
         state: line.state,
         cause: line.cause,
         title: line.title,
         component: line.component,
         phase: line.phase,
+        since: line.since,
         last_seen: line.last_seen,
         is_in_hub: true,
     });
@@ -118,11 +106,10 @@ pub fn read_nodes(body: &[u8]) -> Result<NodePage, NotAHub> {
     Ok(NodePage { unread: count - heard.len(), heard, next: page.next })
 }
 
-/// `GET /api/v1/nodes/NAME`.
-pub fn read_node(body: &[u8]) -> Result<Details, NotAHub> {
+/// `GET /api/v1/nodes/NAME`: when its latest bundle came.
+pub fn read_node(body: &[u8]) -> Result<Option<Timestamp>, NotAHub> {
     let node: Node = serde_json::from_slice(body).map_err(NotAHub)?;
-    let bundle = node.bundles.into_iter().map(|bundle| bundle.received).max();
-    Ok(Details { provider_id: node.identity.provider_id.filter(|id| !id.is_empty()), bundle })
+    Ok(node.bundles.into_iter().map(|bundle| bundle.received).max())
 }
 
 #[cfg(test)]
@@ -134,8 +121,8 @@ mod tests {
     #[test]
     fn a_page_is_read_and_a_strange_line_left_out() {
         let body = json!({"next": "n2", "nodes": [
-            {"name": "n1", "state": "failed", "cause": "disk-full", "title": "Full", "component": "kubelet",
-             "phase": "join", "confidence": 0.9, "since": "2026-01-02T03:04:05Z", "lastSeen": "2026-01-02T03:05:05Z"},
+            {"name": "n1", "providerId": "aws:///i-1", "state": "failed", "cause": "disk-full", "title": "Full",
+             "component": "kubelet", "phase": "join", "confidence": 0.9, "since": "2026-01-02T03:04:05Z", "lastSeen": "2026-01-02T03:05:05Z"},
             {"name": "n2", "state": "levitating", "lastSeen": "2026-01-02T03:05:05Z"},
         ]});
         let page = read_nodes(body.to_string().as_bytes()).unwrap();
@@ -144,17 +131,17 @@ mod tests {
         assert_eq!((heard.name.as_str(), heard.state), ("n1", State::Failed));
         assert_eq!(heard.cause.as_ref().map(Cause::as_str), Some("disk-full"));
         assert_eq!(heard.last_seen.to_string(), "2026-01-02T03:05:05Z");
+        assert_eq!(heard.since.map(|since| since.to_string()).as_deref(), Some("2026-01-02T03:04:05Z"));
+        assert_eq!(heard.provider_id.as_deref(), Some("aws:///i-1"));
     }
 
     #[test]
-    fn details_are_the_cloud_s_name_and_the_latest_bundle() {
-        let body = json!({"identity": {"hostname": "n1", "providerId": "aws:///i-1"}, "bundles": [
+    fn of_the_bundles_of_a_node_the_latest_counts() {
+        let body = json!({"identity": {"hostname": "n1"}, "bundles": [
             {"received": "2026-01-02T03:04:05Z"}, {"received": "2026-01-03T03:04:05Z"}]});
-        let details = read_node(body.to_string().as_bytes()).unwrap();
-        assert_eq!(details.provider_id.as_deref(), Some("aws:///i-1"));
-        assert_eq!(details.bundle.unwrap().to_string(), "2026-01-03T03:04:05Z");
-        let none = read_node(br#"{"identity": {"hostname": "n1"}}"#).unwrap();
-        assert_eq!(none, Details { provider_id: None, bundle: None });
+        let bundle = read_node(body.to_string().as_bytes()).unwrap();
+        assert_eq!(bundle.unwrap().to_string(), "2026-01-03T03:04:05Z");
+        assert_eq!(read_node(br#"{"bundles": []}"#).unwrap(), None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! What the controller of Cluster API is installed from: values, never text templates.
 //!
 //! Rights in Kubernetes end at an object's status, and a Machine's status is what keeps machines alive. So the account may
-//! patch it, and an admission policy lets it change our condition there and nothing else; and of the Machine itself, where
-//! evidence is held, our hook and nothing else.
+//! patch it, and an admission policy lets it change our condition there and nothing else; and of the Machine itself our hook
+//! and nothing else.
 
 use std::time::Duration;
 
@@ -16,6 +16,9 @@ use crate::manifests::{Platform, USER, account, admission, binding, deployment_o
 
 pub const MANAGER: &str = "landfall-capi";
 pub const LEASE: &str = "landfall-capi";
+/// Where it is installed unless somebody says otherwise: not where the other controller is, whose pods have all rights of their
+/// node and whose Secrets would go with ours.
+pub const NAMESPACE: &str = "landfall-capi";
 /// Where the pods find the hub's Secret.
 const HUB_FOLDER: &str = "/run/landfall-hub";
 /// The token and the authority in it.
@@ -59,7 +62,7 @@ pub fn install(settings: &Settings, platform: Platform, arguments: &[String]) ->
             "cluster-role",
             json!({
                 "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-                "metadata": {"name": MANAGER}, "rules": cluster_rules(settings),
+                "metadata": {"name": MANAGER}, "rules": cluster_rules(),
             }),
         ),
         ("cluster-role-binding", binding("ClusterRoleBinding", None, "ClusterRole", MANAGER, namespace)),
@@ -136,20 +139,17 @@ pub fn health_check(namespace: &str, cluster: &str) -> Value {
     })
 }
 
-fn cluster_rules(settings: &Settings) -> Vec<Value> {
-    let mut rules = vec![
-        json!({"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
-            "resourceNames": [DEFINITION], "verbs": ["get"]}),
-        json!({"apiGroups": [GROUP], "resources": ["machines"], "verbs": ["get", "list"]}),
-        json!({"apiGroups": [GROUP], "resources": ["clusters"], "verbs": ["list"]}),
-        json!({"apiGroups": [GROUP], "resources": ["machines/status"], "verbs": ["patch"]}),
-        json!({"apiGroups": [KIND.group], "resources": [KIND.plural], "verbs": ["list", "patch"]}),
-        json!({"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]}),
-    ];
-    if settings.hold.is_some() {
-        rules.push(json!({"apiGroups": [GROUP], "resources": ["machines"], "verbs": ["patch"]}));
-    }
-    rules
+fn cluster_rules() -> Value {
+    json!([
+        {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+            "resourceNames": [DEFINITION], "verbs": ["get"]},
+        // To patch them also where no evidence is held any more: a hook that cannot be taken off holds its Machine for ever.
+        {"apiGroups": [GROUP], "resources": ["machines"], "verbs": ["get", "list", "patch"]},
+        {"apiGroups": [GROUP], "resources": ["clusters"], "verbs": ["list"]},
+        {"apiGroups": [GROUP], "resources": ["machines/status"], "verbs": ["patch"]},
+        {"apiGroups": [KIND.group], "resources": [KIND.plural], "verbs": ["list", "patch"]},
+        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
+    ])
 }
 
 /// Our account may change our condition and our hook, and nothing else of a Machine.
@@ -253,7 +253,7 @@ mod tests {
 
     fn settings() -> Settings {
         Settings {
-            namespace: "landfall".to_owned(),
+            namespace: NAMESPACE.to_owned(),
             image: "registry.example/landfall:1".to_owned(),
             hub: Some("https://hub.corp:8700".to_owned()),
             hub_secret: Some("landfall-hub".to_owned()),
@@ -278,15 +278,16 @@ mod tests {
         assert_eq!(*security, json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}));
     }
 
+    /// Whoever ends holding evidence has hooks to take off.
     #[test]
-    fn machines_themselves_may_be_written_only_where_evidence_is_held() {
-        let may_patch = |hold| {
-            let rules = cluster_rules(&Settings { hold, ..settings() });
-            rules
-                .iter()
-                .any(|rule| rule["resources"] == json!(["machines"]) && rule["verbs"] == json!(["patch"]))
+    fn the_rights_are_the_same_whether_evidence_is_held_or_not() {
+        let role = |hold| {
+            let objects = install(&Settings { hold, ..settings() }, Platform::Kubernetes, &[]);
+            objects.into_iter().find(|(word, _)| *word == "cluster-role").unwrap().1
         };
-        assert!(may_patch(Some(Duration::from_mins(1))));
-        assert!(!may_patch(None));
+        assert_eq!(role(None), role(Some(Duration::from_mins(15))));
+        let machines = |rule: &&Value| rule["resources"] == json!(["machines"]);
+        let rules = role(None)["rules"].as_array().unwrap().clone();
+        assert_eq!(rules.iter().find(machines).unwrap()["verbs"], json!(["get", "list", "patch"]));
     }
 }

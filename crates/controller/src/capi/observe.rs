@@ -1,6 +1,6 @@
 //! One look: at the management cluster, and at what the hub heard.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -8,7 +8,7 @@ use landfall_cluster::{Cluster, Error};
 use landfall_model::chain;
 
 use super::condition::Words;
-use super::heard::{Details, Heard, Hub, NotAHub, read_node, read_nodes};
+use super::heard::{Heard, Hub, NotAHub, read_node, read_nodes};
 use super::machine::{Machine, paused_cluster};
 use super::pair::pair;
 use super::plan::{Evidence, Hearing, Policy, Seen, World, wants_evidence};
@@ -20,20 +20,20 @@ const PAGE: u64 = 1000;
 /// Beyond a hundred thousand nodes the rest is not heard, and nothing of theirs is taken away.
 const MAX_PAGES: usize = 100;
 /// Nodes that are asked about one by one, of one look.
-const MAX_DETAILS: usize = 50;
-/// How long it is believed what a node is called by its cloud.
-const BELIEVED: Duration = Duration::from_secs(600);
+const MAX_ASKED: usize = 50;
 /// A definition changes with an upgrade of Cluster API.
 const SHAPE_BELIEVED: Duration = Duration::from_secs(600);
 
-/// What makes asking cheaper. A controller without it decides the same.
+/// What makes asking and writing cheaper. A controller without it comes to the same.
 #[derive(Debug, Default)]
 pub struct Memory {
     shape: Option<(Shape, Instant)>,
-    provider_ids: BTreeMap<String, (Option<String>, Instant)>,
     /// Where asking one by one goes on.
     cursor: usize,
+    /// By uid, as the plan has them.
     pub written: BTreeMap<String, Timestamp>,
+    pub failed: BTreeMap<String, Timestamp>,
+    pub unheld: BTreeSet<String>,
 }
 
 /// What was seen.
@@ -122,20 +122,22 @@ pub async fn observe(
                 hearing = whole;
             }
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "The hub was not heard: conditions stay as they are.");
+                tracing::warn!(
+                    error = %chain(&error),
+                    "The hub was not heard: conditions stay as they are, except where a Node is ready."
+                );
                 hearing = Hearing::Deaf;
             }
         }
     }
-    let mut pairs = pair(&machines, heard.clone());
     // By what the cloud calls it a node is paired only when nobody with a surer claim can be missing.
-    if let Some(hub) = sources.hub
-        && hearing == Hearing::Whole
-        && memory.learn(hub, &machines, &pairs.strangers, &mut heard).await
-    {
-        pairs = pair(&machines, heard);
+    if hearing != Hearing::Whole {
+        for heard in &mut heard {
+            heard.provider_id = None;
+        }
     }
-    memory.written.retain(|uid, _| machines.iter().any(|machine| machine.id.uid == *uid));
+    let mut pairs = pair(&machines, heard);
+    memory.forget_all_but(&machines);
     let seen = machines.into_iter().enumerate().map(|(place, machine)| Seen {
         machine,
         heard: pairs.heard.remove(&place),
@@ -145,8 +147,8 @@ pub async fn observe(
     if let Some(hub) = sources.hub {
         memory.cursor = evidence(hub, policy, words, now, &mut seen, memory.cursor).await;
     }
-    let written = memory.written.clone();
-    let world = World { now, machines: seen, paused, hearing, written, orphans };
+    let (written, failed, unheld) = (memory.written.clone(), memory.failed.clone(), memory.unheld.clone());
+    let world = World { now, machines: seen, paused, hearing, written, failed, unheld, orphans };
     Ok(Look { shape, world, ambiguous: pairs.ambiguous })
 }
 
@@ -177,7 +179,7 @@ fn is_name(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
 }
 
-async fn details(hub: &dyn Hub, name: &str) -> Result<Details, HubError> {
+async fn latest_bundle(hub: &dyn Hub, name: &str) -> Result<Option<Timestamp>, HubError> {
     Ok(read_node(&ask(hub, format!("/api/v1/nodes/{name}")).await?)?)
 }
 
@@ -205,53 +207,28 @@ async fn evidence(
     }
     let start = cursor % places.len();
     places.rotate_left(start);
-    for place in places.iter().take(MAX_DETAILS) {
+    for place in places.iter().take(MAX_ASKED) {
         let Some(Seen { machine, heard: Some(heard), evidence }) = seen.get_mut(*place) else { continue };
-        match details(hub, &heard.name).await {
+        match latest_bundle(hub, &heard.name).await {
             // A bundle from before is of another machine of this name.
-            Ok(details) if details.bundle.is_some_and(|received| received >= machine.created) => {
-                *evidence = Evidence::Stored;
-            }
+            Ok(Some(received)) if received >= machine.created => *evidence = Evidence::Stored,
             Ok(_) => {}
             Err(error) => {
                 tracing::debug!(error = %chain(&error), node = heard.name, "The hub did not tell of a node.");
             }
         }
     }
-    start + MAX_DETAILS.min(places.len())
+    start + MAX_ASKED.min(places.len())
 }
 
 // === impl Memory ===
 
 impl Memory {
-    /// Finds out what the cloud calls nodes that no Machine knows by name, some at a look.
-    async fn learn(
-        &mut self,
-        hub: &dyn Hub,
-        machines: &[Machine],
-        strangers: &[String],
-        heard: &mut [Heard],
-    ) -> bool {
-        let is_of_use = |machine: &Machine| machine.provider_id.is_some() && machine.node.is_none();
-        let strangers: BTreeSet<&String> = strangers.iter().collect();
-        self.provider_ids.retain(|name, (_, since)| strangers.contains(name) && since.elapsed() < BELIEVED);
-        if !machines.iter().any(is_of_use) {
-            return false;
-        }
-        let new = strangers.iter().filter(|name| !self.provider_ids.contains_key(**name));
-        for name in new.take(MAX_DETAILS).map(|name| (*name).clone()).collect::<Vec<_>>() {
-            if let Ok(details) = details(hub, &name).await {
-                self.provider_ids.insert(name, (details.provider_id, Instant::now()));
-            }
-        }
-        let mut learned = false;
-        for heard in heard.iter_mut().filter(|heard| heard.is_in_hub) {
-            if let Some((Some(id), _)) = self.provider_ids.get(&heard.name) {
-                heard.provider_id = Some(id.clone());
-                learned = true;
-            }
-        }
-        learned
+    fn forget_all_but(&mut self, machines: &[Machine]) {
+        let uids: HashSet<&str> = machines.iter().map(|machine| machine.id.uid.as_str()).collect();
+        self.written.retain(|uid, _| uids.contains(uid.as_str()));
+        self.failed.retain(|uid, _| uids.contains(uid.as_str()));
+        self.unheld.retain(|uid| uids.contains(uid.as_str()));
     }
 }
 

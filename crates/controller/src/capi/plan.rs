@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::condition::{Condition, Shown, Status, Words, is_over, shown};
+use super::condition::{Condition, Shown, Status, Words, is_over, node_ready, shown};
 use super::heard::Heard;
 use super::machine::{Machine, MachineName};
 
 /// Writes of one look: a management cluster is not to be flooded when forty thousand Machines fail at once.
 pub const MAX_WRITES: usize = 100;
+/// Of these, kept for Machines of which the last write failed: they get their turn, and nobody waits for them.
+const MAX_AGAIN: usize = 10;
 /// One Machine's condition is not written more often than this, and its words alone not more often than that.
 const TURN_PAUSE: SignedDuration = SignedDuration::from_secs(10);
 const WORDS_PAUSE: SignedDuration = SignedDuration::from_secs(60);
@@ -32,6 +34,10 @@ pub struct World {
     pub hearing: Hearing,
     /// When this process last wrote a Machine's condition, by uid: only for its pace.
     pub written: BTreeMap<String, Timestamp>,
+    /// When this process last failed to write a Machine, by uid, until it succeeds.
+    pub failed: BTreeMap<String, Timestamp>,
+    /// Machines, by uid, that nobody lets this process hold: what they are to show does not wait for a hook.
+    pub unheld: BTreeSet<String>,
     /// Reports that do not know their Machine as owner yet.
     pub orphans: Vec<Orphan>,
 }
@@ -108,8 +114,14 @@ pub fn plan(policy: &Policy, words: &Words, world: &World) -> Vec<Action> {
     let mut actions: Vec<Action> =
         world.machines.iter().flat_map(|seen| one(policy, words, world, seen)).collect();
     actions.extend(world.orphans.iter().map(|orphan| Action::Adopt { orphan: orphan.clone() }));
+    let last_failed = |action: &Action| world.failed.get(&action.machine().uid).copied();
+    let (mut again, mut actions): (Vec<Action>, Vec<Action>) =
+        actions.into_iter().partition(|action| last_failed(action).is_some());
     actions.sort_by_key(Action::urgency);
-    actions.truncate(MAX_WRITES);
+    actions.truncate(MAX_WRITES - again.len().min(MAX_AGAIN));
+    again.sort_by_key(|action| (last_failed(action), action.urgency()));
+    again.truncate(MAX_WRITES - actions.len());
+    actions.extend(again);
     actions
 }
 
@@ -148,7 +160,10 @@ fn one(policy: &Policy, words: &Words, world: &World, seen: &Seen) -> Vec<Action
     let shown = heard.as_ref().map(|heard| shown(machine, heard, world.now, words));
     let should_hold = if is_known {
         let is_trouble = shown.as_ref().is_some_and(|shown| shown.trouble);
-        is_trouble && *evidence == Evidence::OnMachine && policy.hold.is_some()
+        // Evidence comes to those that the hub knows.
+        let may_come =
+            *evidence == Evidence::OnMachine && heard.as_ref().is_some_and(|heard| heard.is_in_hub);
+        is_trouble && may_come && policy.hold.is_some()
     } else {
         // What the hub has is not known: whoever is held is held on, until time is up.
         machine.has_hook && policy.hold.is_some()
@@ -160,16 +175,32 @@ fn one(policy: &Policy, words: &Words, world: &World, seen: &Seen) -> Vec<Action
     let mut actions = Vec::new();
     match (machine.has_hook, should_hold && !is_up) {
         (true, false) => actions.push(Action::Unhook { machine: machine.id.clone() }),
-        (false, true) if machine.deleted.is_none() => {
+        (false, true) if machine.deleted.is_none() && !world.unheld.contains(&machine.id.uid) => {
             // Alone: whoever acts on the condition must find the hook in place.
             return vec![Action::Hook { machine: machine.id.clone() }];
         }
         _ => {}
     }
-    if machine.deleted.is_none() && is_known {
+    if machine.deleted.is_some() {
+        return actions;
+    }
+    if is_known {
         actions.extend(condition(world, machine, shown));
+    } else if is_ready_in_spite(machine) {
+        actions.extend(condition(world, machine, Some(node_ready(None))));
     }
     actions
+}
+
+/// Whether the Node is ready in spite of what the Machine shows. Nobody need be heard to know it, and a MachineHealthCheck
+/// counts on.
+fn is_ready_in_spite(machine: &Machine) -> bool {
+    let (Some(shown), Some(ready)) = (&machine.condition, machine.ready_since) else { return false };
+    match shown.status {
+        Status::True => false,
+        Status::Unknown => true,
+        Status::False => ready > shown.since,
+    }
 }
 
 fn condition(world: &World, machine: &Machine, shown: Option<Shown>) -> Option<Action> {
@@ -203,6 +234,16 @@ fn condition(world: &World, machine: &Machine, shown: Option<Shown>) -> Option<A
 // === impl Action ===
 
 impl Action {
+    pub fn machine(&self) -> &MachineName {
+        match self {
+            Self::Hook { machine }
+            | Self::Unhook { machine }
+            | Self::Show { machine, .. }
+            | Self::Clear { machine }
+            | Self::Adopt { orphan: Orphan { machine, .. } } => machine,
+        }
+    }
+
     /// Nobody is to be held up; then nothing is to be lost; then the news, the bad first.
     fn urgency(&self) -> u8 {
         match self {

@@ -1,6 +1,8 @@
 //! `BootstrapReport`: where a node may write its verdict when no hub can be reached. One object per Machine, made before
 //! the node is, which the node may change the status of, and nothing else. It has no place for lines of logs.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use landfall_cluster::Kind;
 use landfall_model::report::State;
@@ -61,6 +63,7 @@ pub fn read(object: &Value) -> Option<Found> {
         title: status.title,
         component: status.component,
         phase: status.phase,
+        since: None,
         last_seen: written(object).unwrap_or(status.time),
         is_in_hub: false,
     });
@@ -76,15 +79,14 @@ fn written(object: &Value) -> Option<Timestamp> {
 
 /// Reports whose Machine is there and not yet their owner.
 pub fn orphans(found: &[Found], machines: &[Machine]) -> Vec<Orphan> {
-    let machine_of = |found: &Found| {
-        machines.iter().find(|machine| {
-            machine.id.namespace == found.namespace
-                && machine.id.name == found.machine
-                && machine.deleted.is_none()
-        })
-    };
+    let living = machines.iter().filter(|machine| machine.deleted.is_none());
+    let by_name: HashMap<(&str, &str), &Machine> =
+        living.map(|machine| ((machine.id.namespace.as_str(), machine.id.name.as_str()), machine)).collect();
     let orphan = |found: &Found| {
-        let machine = machine_of(found).filter(|machine| !found.owners.contains(&machine.id.uid))?;
+        let machine = by_name.get(&(found.namespace.as_str(), found.machine.as_str()))?;
+        if found.owners.contains(&machine.id.uid) {
+            return None;
+        }
         let (machine, cluster) = (machine.id.clone(), machine.cluster.clone());
         Some(Orphan { report: found.name.clone(), machine, cluster })
     };
@@ -189,5 +191,20 @@ mod tests {
         assert_eq!(heard.last_seen.to_string(), "2026-01-03T03:04:05Z", "the API server's clock counts");
         object["status"]["cause"] = json!("../etc");
         assert_eq!(read(&object).unwrap().heard, None, "what does not fit was not said");
+    }
+
+    #[test]
+    fn a_report_is_an_orphan_until_the_living_machine_of_its_namespace_owns_it() {
+        let machine = Machine::fresh("m1", "2026-01-02T03:04:05Z".parse().unwrap());
+        let found = |namespace: &str, owners: &[&str]| {
+            let owners = owners.iter().map(|owner| (*owner).to_owned()).collect();
+            Found { owners, ..read(&object(namespace, "m1")).unwrap() }
+        };
+        let all = [found("ns", &[]), found("ns", &["uid-m1"]), found("elsewhere", &[])];
+        let orphans = |machine: &Machine| orphans(&all, std::slice::from_ref(machine));
+        let [Orphan { report, machine: owner, .. }] = &orphans(&machine)[..] else { panic!() };
+        assert_eq!((report.as_str(), owner), ("m1", &machine.id));
+        let going = Machine { deleted: Some(machine.created), ..machine };
+        assert_eq!(orphans(&going), []);
     }
 }

@@ -120,24 +120,37 @@ async fn carry_out(controller: &Controller, leading: &Leading, look: &Look, memo
         if !may_write(*leading.borrow()) {
             break;
         }
+        let uid = &action.machine().uid;
         match act(&controller.cluster, look.shape, &action).await {
             Ok(Outcome::Done) => {
                 has_written = true;
+                memory.failed.remove(uid);
                 controller.metrics.done(&action);
-                if let Action::Show { machine, .. } = &action {
-                    memory.written.insert(machine.uid.clone(), look.world.now);
+                if let Action::Show { .. } = &action {
+                    memory.written.insert(uid.clone(), look.world.now);
                 }
                 tell(controller, look.shape, &action).await;
             }
             // The next look finds out what is there instead.
             Ok(Outcome::Gone) => {}
             Ok(Outcome::Conflict) => {
+                memory.failed.insert(uid.clone(), look.world.now);
                 controller.metrics.conflict();
                 tracing::warn!(?action, "Somebody else owns what is ours: it is left to them.");
             }
             Err(error) => {
                 controller.metrics.write_failed();
-                tracing::warn!(error = %chain(&error), "A write was not made.");
+                let is_denied = matches!(error.answer(), Some((403 | 422, _)));
+                if is_denied && let Action::Hook { .. } = &action {
+                    // Once: every Machine in trouble meets the same.
+                    if memory.unheld.is_empty() {
+                        tracing::warn!(error = %chain(&error), "Machines may not be held for their evidence.");
+                    }
+                    memory.unheld.insert(uid.clone());
+                } else {
+                    tracing::warn!(error = %chain(&error), "A write was not made.");
+                    memory.failed.insert(uid.clone(), look.world.now);
+                }
             }
         }
     }

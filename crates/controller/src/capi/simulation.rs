@@ -19,6 +19,8 @@ const HOLD: Duration = Duration::from_secs(300);
 const STEP: SignedDuration = SignedDuration::from_secs(10);
 /// How long a health check waits on a failure.
 const REMEDIATION: SignedDuration = SignedDuration::from_secs(60);
+/// And on what is not known.
+const REMEDIATION_UNKNOWN: SignedDuration = SignedDuration::from_secs(1200);
 /// More looks than any of this takes.
 const LOOKS: usize = 400;
 
@@ -31,13 +33,25 @@ enum Fate {
     /// And its bundle never does.
     FailsMute,
     Recovers,
+    /// And says so again and again, while its Node becomes ready.
+    FailsAndIsReady,
+    /// Says for ever that it is under way, while its Node becomes ready.
+    NeverDone,
     /// A person deletes the Machine while it is under way.
     Deleted,
     Unheard,
 }
 
-const FATES: [Fate; 6] =
-    [Fate::Joins, Fate::Fails, Fate::FailsMute, Fate::Recovers, Fate::Deleted, Fate::Unheard];
+const FATES: [Fate; 8] = [
+    Fate::Joins,
+    Fate::Fails,
+    Fate::FailsMute,
+    Fate::Recovers,
+    Fate::FailsAndIsReady,
+    Fate::NeverDone,
+    Fate::Deleted,
+    Fate::Unheard,
+];
 
 #[derive(Clone, Debug)]
 struct Node {
@@ -93,6 +107,8 @@ impl Fleet {
             paused: BTreeSet::new(),
             hearing: if is_deaf { Hearing::Deaf } else { Hearing::Whole },
             written: self.written.clone(),
+            failed: BTreeMap::new(),
+            unheld: BTreeSet::new(),
             orphans: Vec::new(),
         }
     }
@@ -124,10 +140,17 @@ impl Fleet {
         for node in self.nodes.values_mut().filter(|node| node.ended.is_none()) {
             node.age += 1;
             node.bundle |= node.fate == Fate::Fails && node.age == 20;
-            let failed =
-                node.machine.condition.as_ref().filter(|condition| condition.status == Status::False);
-            let is_unhealthy =
-                failed.is_some_and(|condition| self.now.duration_since(condition.since) >= REMEDIATION);
+            if matches!(node.fate, Fate::FailsAndIsReady | Fate::NeverDone) && node.age == 6 {
+                node.machine.ready_since = Some(self.now);
+            }
+            let is_unhealthy = node.machine.condition.as_ref().is_some_and(|condition| {
+                let age = self.now.duration_since(condition.since);
+                match condition.status {
+                    Status::True => false,
+                    Status::False => age >= REMEDIATION,
+                    Status::Unknown => age >= REMEDIATION_UNKNOWN,
+                }
+            });
             let is_asked = node.fate == Fate::Deleted && node.age == 7;
             if node.machine.deleted.is_none() && (is_unhealthy || is_asked) {
                 node.machine.deleted = Some(self.now);
@@ -165,9 +188,17 @@ impl Node {
         let state = match (self.fate, self.age) {
             (Fate::Unheard, _) | (_, 0) => return None,
             (Fate::Joins | Fate::Recovers, 8..) => State::Succeeded,
-            (Fate::Fails | Fate::FailsMute, 4..) | (Fate::Recovers, 5..=7) => State::Failed,
+            (Fate::Fails | Fate::FailsMute | Fate::FailsAndIsReady, 4..) | (Fate::Recovers, 5..=7) => {
+                State::Failed
+            }
             _ => State::Running,
         };
+        let said_for = match state {
+            State::Failed => self.age - if self.fate == Fate::Recovers { 5 } else { 4 },
+            State::Succeeded => self.age - 8,
+            _ => self.age,
+        };
+        let said_for = STEP * i32::try_from(said_for).unwrap();
         Some(Heard {
             name: self.machine.id.name.clone(),
             provider_id: None,
@@ -177,6 +208,7 @@ impl Node {
             title: String::new(),
             component: None,
             phase: None,
+            since: Some(now - said_for),
             last_seen: now,
             is_in_hub: true,
         })
@@ -208,6 +240,7 @@ fn lead(fleet: &mut Fleet, words: &Words, mut lives: impl FnMut() -> usize) -> u
 fn expected(fate: Fate) -> (Option<Ended>, bool, Option<(Status, &'static str)>) {
     match fate {
         Fate::Joins | Fate::Recovers => (None, false, Some((Status::True, "Succeeded"))),
+        Fate::FailsAndIsReady | Fate::NeverDone => (None, false, Some((Status::True, "NodeReady"))),
         Fate::Fails => (Some(Ended::WithEvidence), false, None),
         Fate::FailsMute | Fate::Deleted => (Some(Ended::WithoutEvidence), false, None),
         Fate::Unheard => (None, false, None),
@@ -228,6 +261,21 @@ fn every_fate_comes_to_its_end_and_evidence_is_kept() {
     let mut fleet = Fleet::new(&FATES, BTreeSet::new());
     lead(&mut fleet, &words, || usize::MAX);
     check_end(&fleet, "calm");
+}
+
+/// The hub goes away before the Node is ready, and does not come back: the Machine knows better.
+#[test]
+fn without_a_hub_a_ready_node_outlives_what_is_shown() {
+    let words = Words::new(None).unwrap();
+    let mut fleet = Fleet::new(&[Fate::FailsAndIsReady, Fate::NeverDone], (5..LOOKS).collect());
+    lead(&mut fleet, &words, || usize::MAX);
+    for (fate, ended, has_hook, shown) in fleet.end() {
+        let (_, _, expected) = expected(fate);
+        let shown = shown.as_ref().map(|(status, reason)| (*status, reason.as_str()));
+        assert_eq!((ended, shown), (None, expected), "{fate:?}");
+        // What is in the hub is not known, and nobody is held up by it.
+        assert_eq!(has_hook, fate == Fate::FailsAndIsReady, "{fate:?}");
+    }
 }
 
 /// Kills the controller before every single write, and starts another.
@@ -264,7 +312,7 @@ fn random_fates_deaths_and_silences() {
             let (_, expected_hook, _) = expected(fate);
             assert_eq!(has_hook, expected_hook, "seed {seed}: {fate:?}");
             // While the controller is dead, a health check may be quicker than the news of a recovery.
-            if fate != Fate::Recovers {
+            if !matches!(fate, Fate::Recovers | Fate::FailsAndIsReady) {
                 let is_gone = matches!(fate, Fate::Fails | Fate::FailsMute | Fate::Deleted);
                 assert_eq!(ended.is_some(), is_gone, "seed {seed}: {fate:?}");
             }

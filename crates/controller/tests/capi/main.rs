@@ -80,6 +80,7 @@ async fn machines_show_what_their_nodes_say_where_conditions_are_one_value() {
     assert!(refused.contains("no matches for kind"), "{refused}");
     led.end().await;
     only_our_condition_and_our_hook_may_be_written(&stage).await;
+    a_hook_that_is_denied_holds_back_no_condition(&stage, &hub).await;
     teardown_leaves_nothing(&stage).await;
 }
 
@@ -214,6 +215,27 @@ fn a_deadline_ends_the_hold(stage: &Stage) {
         Some("False"),
         "and the condition goes with the Machine"
     );
+}
+
+/// Without the right to write Machines, what happened is shown all the same.
+async fn a_hook_that_is_denied_holds_back_no_condition(stage: &Stage, hub: &Arc<FakeHub>) {
+    let rules = stage.kubectl(&["get", "clusterrole", MANAGER, "-o", "jsonpath={.rules}"]);
+    let mut rules: Value = serde_json::from_str(&rules).unwrap();
+    for rule in
+        rules.as_array_mut().unwrap().iter_mut().filter(|rule| rule["resources"] == json!(["machines"]))
+    {
+        rule["verbs"] = json!(["get", "list"]);
+    }
+    let patch = json!({"rules": rules}).to_string();
+    stage.kubectl(&["patch", "clusterrole", MANAGER, "--type=merge", "-p", &patch]);
+    let access = stage.access(NAMESPACE, MANAGER);
+    let question = ["auth", "can-i", "patch", "machines.cluster.x-k8s.io"];
+    stage.wait("the right to be gone", || stage.attempt(&access, &question).is_err().then_some(()));
+    hub.says("m2", "failed", Some("disk-full"));
+    let led = Led::start(stage, hub, LONG).await;
+    stage.wait_for("m2", "False", "DiskFull");
+    assert!(!stage.has_hook("m2"));
+    led.end().await;
 }
 
 /// Rights end at the object; the policy goes on from there.

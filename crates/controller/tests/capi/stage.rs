@@ -7,6 +7,7 @@ use std::time::Duration;
 use landfall_cluster::Cluster;
 use landfall_controller::capi::condition::{TYPE, Words};
 use landfall_controller::capi::heard::{Answer, Hub};
+pub(crate) use landfall_controller::capi::manifests::NAMESPACE;
 use landfall_controller::capi::manifests::{self, MANAGER, Settings};
 use landfall_controller::capi::metrics::Metrics;
 use landfall_controller::capi::plan::Policy;
@@ -17,7 +18,6 @@ use landfall_testkit::{ApiServer, ClusterApi, eventually};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-pub(crate) const NAMESPACE: &str = "landfall";
 /// The machine is loaded.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 

@@ -20,6 +20,7 @@ fn said(state: State) -> Heard {
         title: "The node's own words".to_owned(),
         component: Some("kubelet".to_owned()),
         phase: Some(Phase::Join),
+        since: None,
         last_seen: at(100),
         is_in_hub: true,
     }
@@ -96,15 +97,66 @@ fn reasons_are_spelt_as_conditions_want_it() {
     }
 }
 
+/// What is said again every minute is not said anew: a beat must not turn a ready Machine back to failed.
 #[test]
-fn a_node_that_became_ready_since_is_not_failed() {
+fn a_failure_that_a_ready_node_has_outlived_stays_outlived() {
     let ready = Machine { ready_since: Some(at(101)), ..machine() };
-    let shown_ready = shown(&ready, &said(State::Failed), at(110), &words());
-    assert_eq!((shown_ready.status, shown_ready.reason.as_str()), (Status::True, NODE_READY));
-    assert!(!shown_ready.trouble);
-    // It says so while it is ready: kubeadm may have failed behind the Node's back.
-    let earlier = Machine { ready_since: Some(at(99)), ..machine() };
-    assert_eq!(shown(&earlier, &said(State::Failed), at(110), &words()).status, Status::False);
+    for beat in [100, 101, 102, 160, 3600] {
+        let heard = Heard { since: Some(at(100)), last_seen: at(beat), ..said(State::Failed) };
+        let ready = shown(&ready, &heard, at(beat), &words());
+        assert_eq!((ready.status, ready.reason.as_str()), (Status::True, NODE_READY), "beat at {beat}");
+        assert!(!ready.trouble);
+    }
+    // It began to say so while it was ready: kubeadm may have failed behind the Node's back.
+    let heard = Heard { since: Some(at(102)), last_seen: at(110), ..said(State::Failed) };
+    assert_eq!(shown(&ready, &heard, at(110), &words()).status, Status::False);
+}
+
+/// An object of the Machine's own does not say since when: the Machine remembers, by what it shows.
+#[test]
+fn a_failure_is_outlived_also_where_nobody_tells_since_when() {
+    let cause = Some(Cause::new("disk-full").unwrap());
+    let beat = |second| Heard { cause: cause.clone(), last_seen: at(second), ..said(State::Failed) };
+    let mut machine = machine();
+    let words = words();
+    let look = |machine: &mut Machine, heard: &Heard, second| {
+        let next = shown(machine, heard, at(second), &words);
+        let before = machine.condition.as_ref().filter(|before| before.status == next.status);
+        let since = before.map_or(at(second), |before| before.since);
+        let Shown { status, reason, message, .. } = next;
+        machine.condition = Some(Condition { status, reason, message, since });
+        status
+    };
+    assert_eq!(look(&mut machine, &beat(100), 105), Status::False);
+    machine.ready_since = Some(at(200));
+    for second in [210, 240, 480, 720] {
+        assert_eq!(look(&mut machine, &beat(second), second), Status::True, "{second}");
+    }
+    let other = Heard { cause: None, ..beat(960) };
+    assert_eq!(look(&mut machine, &other, 960), Status::False, "another failure, of a ready Node");
+    assert_eq!(look(&mut machine, &other, 970), Status::False);
+    // One that was under way when its Node became ready, and failed then.
+    machine.condition = None;
+    assert_eq!(look(&mut machine, &Heard { state: State::Running, ..beat(210) }, 210), Status::True);
+    assert_eq!(look(&mut machine, &beat(300), 300), Status::False);
+}
+
+#[test]
+fn a_ready_node_is_neither_under_way_nor_stuck() {
+    let ready = Machine { ready_since: Some(at(50)), ..machine() };
+    let late = at(100 + SILENT_AFTER.as_secs() + 1);
+    for (state, reason) in [
+        (State::Running, NODE_READY),
+        (State::Unknown, NODE_READY),
+        (State::Hung, NODE_READY),
+        (State::Degraded, DEGRADED),
+        (State::Succeeded, SUCCEEDED),
+    ] {
+        for now in [at(110), late] {
+            let shown = shown(&ready, &said(state), now, &words());
+            assert_eq!((shown.status, shown.reason.as_str(), shown.trouble), (Status::True, reason, false));
+        }
+    }
 }
 
 #[test]

@@ -23,9 +23,15 @@ fn said(name: &str, last_seen: i64) -> Heard {
         title: String::new(),
         component: None,
         phase: None,
+        since: None,
         last_seen: at(last_seen),
         is_in_hub: true,
     }
+}
+
+/// By the object of the Machine `m1`.
+fn bound(last_seen: i64) -> Heard {
+    Heard { bound: Some(("ns".to_owned(), "m1".to_owned())), is_in_hub: false, ..said("own", last_seen) }
 }
 
 /// Who is heard as what.
@@ -60,7 +66,6 @@ fn a_machine_is_found_by_each_of_its_names() {
     let expected =
         [("a", "ip-10-0-0-1"), ("b", "Host-B.corp"), ("c", "infra-c"), ("d", "d"), ("e", "whatever")];
     assert_eq!(paired(&machines, &heard), pairs(&expected));
-    assert_eq!(pair(&machines, heard.to_vec()).strangers, ["nobody"]);
 }
 
 #[test]
@@ -105,14 +110,54 @@ fn the_cloud_s_name_in_a_report_cannot_speak_over_the_machine_s_own_node() {
 #[test]
 fn the_newer_word_counts_whoever_brought_it() {
     let machines = [machine("m1")];
-    let bound = |last_seen| Heard {
-        bound: Some(("ns".to_owned(), "m1".to_owned())),
-        is_in_hub: false,
-        ..said("own", last_seen)
-    };
-    assert_eq!(paired(&machines, &[said("m1", 9), bound(10)]), pairs(&[("m1", "own")]));
-    assert_eq!(paired(&machines, &[bound(8), said("m1", 9)]), pairs(&[("m1", "m1")]));
+    let failed = |last_seen| Heard { state: State::Failed, ..bound(last_seen) };
+    assert_eq!(paired(&machines, &[said("m1", 9), failed(10)]), pairs(&[("m1", "own")]));
+    assert_eq!(paired(&machines, &[failed(8), said("m1", 9)]), pairs(&[("m1", "m1")]));
     // It is of this Machine only, whatever its name.
     let elsewhere = Heard { bound: Some(("ns".to_owned(), "gone".to_owned())), ..said("m1", 9) };
     assert_eq!(paired(&machines, &[elsewhere]), []);
+}
+
+/// A beat goes to the hub every minute and to the object every fourth: whoever was last told must not change what is shown.
+#[test]
+fn the_hub_and_an_object_that_say_the_same_are_the_hub_s_word() {
+    let machines = [machine("m1")];
+    let hub = Heard { since: Some(at(3)), ..said("m1", 9) };
+    for heard in [[hub.clone(), bound(10)], [bound(10), hub.clone()]] {
+        let word = pair(&machines, heard.to_vec()).heard.remove(&0).unwrap();
+        assert_eq!(word, Heard { last_seen: at(10), ..hub.clone() }, "heard as late as either");
+    }
+}
+
+#[test]
+fn a_name_may_have_its_cluster_s_before_it() {
+    let of = |cluster: &str, machine: Machine| Machine { cluster: cluster.to_owned(), ..machine };
+    let known = Machine { node: Some("worker-0".to_owned()), ..machine("prod-x1") };
+    let provider_id = Some("aws:///i-1".to_owned());
+    let machines = [
+        of("prod", Machine { provider_id, ..known }),
+        of("stage", Machine { node: Some("worker-0".to_owned()), ..machine("stage-x1") }),
+        of("prod", Machine { addresses: ["Host-B".to_owned()].into(), ..machine("prod-x2") }),
+        of("prod", Machine { infrastructure: Some("infra-c".to_owned()), ..machine("prod-x3") }),
+        of("prod", machine("prod-x4")),
+    ];
+    let names = ["prod.worker-0", "stage.worker-0", "Prod.host-b", "prod.infra-c", "prod.prod-x4"];
+    let heard = names.map(|name| said(name, 9));
+    let expected: Vec<(&str, &str)> =
+        machines.iter().map(|machine| machine.id.name.as_str()).zip(names).collect();
+    assert_eq!(paired(&machines, &heard), pairs(&expected));
+    assert_eq!(paired(&machines, &[said("test.worker-0", 9), said("prod.", 9)]), []);
+}
+
+/// A machine of another cluster, whose Machines are not here, has the same name and says it without its cluster.
+#[test]
+fn a_name_with_its_cluster_is_surer_than_without() {
+    let known = Machine { node: Some("worker-0".to_owned()), ..machine("m1") };
+    for heard in [[said("c.worker-0", 8), said("worker-0", 9)], [said("worker-0", 9), said("c.worker-0", 8)]]
+    {
+        assert_eq!(paired(std::slice::from_ref(&known), &heard), pairs(&[("m1", "c.worker-0")]));
+    }
+    // One Machine that both names are of is not two.
+    let twice = Machine { addresses: ["w1".to_owned(), "c.w1".to_owned()].into(), ..machine("m1") };
+    assert_eq!(paired(&[twice], &[said("c.w1", 9)]), pairs(&[("m1", "c.w1")]));
 }

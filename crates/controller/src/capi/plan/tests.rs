@@ -21,6 +21,7 @@ fn said(state: State) -> Heard {
         title: String::new(),
         component: None,
         phase: None,
+        since: None,
         last_seen: at(1000),
         is_in_hub: true,
     }
@@ -33,6 +34,8 @@ fn world(machine: Machine, heard: Option<Heard>, evidence: Evidence) -> World {
         paused: BTreeSet::new(),
         hearing: Hearing::Whole,
         written: BTreeMap::new(),
+        failed: BTreeMap::new(),
+        unheld: BTreeSet::new(),
         orphans: Vec::new(),
     }
 }
@@ -108,6 +111,22 @@ fn the_hook_is_in_place_before_anybody_can_act_on_the_condition() {
     assert!(decide(&world, Some(60)).iter().all(|action| matches!(action, Action::Show { .. })));
 }
 
+/// Where nobody lets us hold it, what happened is shown all the same.
+#[test]
+fn a_hook_that_was_denied_holds_back_no_condition() {
+    let mut world = world(machine(), Some(said(State::Failed)), Evidence::OnMachine);
+    world.unheld.insert("uid-m1".to_owned());
+    assert_eq!(shows(&decide(&world, Some(60))).0, Status::False);
+}
+
+/// No bundle comes to a hub that does not know the node: to hold it would keep nothing.
+#[test]
+fn who_is_not_in_the_hub_is_not_held() {
+    let own = Heard { is_in_hub: false, ..said(State::Failed) };
+    let world = world(machine(), Some(own), Evidence::OnMachine);
+    assert_eq!(shows(&decide(&world, Some(60))).0, Status::False);
+}
+
 #[test]
 fn nobody_is_held_longer_than_the_deadline() {
     let dying = |deleted| Machine { has_hook: true, deleted: Some(at(deleted)), ..machine() };
@@ -138,6 +157,36 @@ fn a_hub_that_is_not_heard_changes_nothing() {
         let deaf = World { hearing: Hearing::Deaf, ..world(before.clone(), heard, Evidence::OnMachine) };
         assert_eq!(decide(&deaf, Some(60)), []);
     }
+}
+
+/// A hub that is away for longer than a health check waits must not end what came up meanwhile.
+#[test]
+fn a_ready_node_is_known_without_a_hub() {
+    for (status, shown, ready, is_shown) in [
+        (Status::Unknown, 10, Some(20), true),
+        (Status::Unknown, 10, Some(10), true),
+        (Status::False, 10, Some(11), true),
+        // It failed behind a ready Node's back.
+        (Status::False, 10, Some(10), false),
+        (Status::Unknown, 10, None, false),
+        (Status::True, 10, Some(20), false),
+    ] {
+        let ready_since = ready.map(at);
+        let before = Machine { condition: Some(condition(status, "X", shown)), ready_since, ..machine() };
+        for hearing in [Hearing::Deaf, Hearing::Partial] {
+            let world = World { hearing, ..world(before.clone(), None, Evidence::OnMachine) };
+            let actions = decide(&world, None);
+            if is_shown {
+                let expected = (Status::True, "NodeReady".to_owned(), at(1000), Turn::Status);
+                assert_eq!(shows(&actions), expected, "{status:?}, {ready:?}");
+            } else {
+                assert_eq!(actions, [], "{status:?}, {ready:?}");
+            }
+        }
+    }
+    let first = Machine { ready_since: Some(at(20)), ..machine() };
+    let deaf = World { hearing: Hearing::Deaf, ..world(first, None, Evidence::OnMachine) };
+    assert_eq!(decide(&deaf, None), [], "of whom nothing was ever shown nothing is");
 }
 
 #[test]
@@ -194,6 +243,40 @@ fn of_a_thousand_the_most_urgent_come_first() {
     assert!(actions[..30].iter().all(|action| matches!(action, Action::Unhook { .. })));
     let is_bad = |action: &Action| matches!(action, Action::Show { condition, .. } if condition.status == Status::False);
     assert!(actions[30..90].iter().all(is_bad));
+}
+
+/// Hooks that nobody lets us take off are tried again, a few at a look and each in its turn, and nothing waits for them.
+#[test]
+fn writes_that_fail_again_and_again_hold_back_no_others() {
+    let held = |number: usize| {
+        let id = MachineName { uid: format!("held-{number:03}"), ..machine().id };
+        let machine = Machine { id, has_hook: true, deleted: Some(at(0)), ..machine() };
+        Seen { machine, heard: None, evidence: Evidence::OnMachine }
+    };
+    let news = |number: usize| {
+        let id = MachineName { uid: format!("news-{number:03}"), ..machine().id };
+        let heard = Some(said(State::Failed));
+        Seen { machine: Machine { id, ..machine() }, heard, evidence: Evidence::OnMachine }
+    };
+    let mut world = world(machine(), None, Evidence::OnMachine);
+    world.machines = (0..300).map(held).chain((0..300).map(news)).collect();
+    let words = Words::new(None).unwrap();
+    let decide = |world: &World| plan(&Policy::default(), &words, world);
+    let is_unhook = |action: &&Action| matches!(action, Action::Unhook { .. });
+    assert_eq!(decide(&world).iter().filter(is_unhook).count(), MAX_WRITES, "first nobody is held up");
+    let mut tried = BTreeSet::new();
+    for look in 0..60 {
+        for action in decide(&world).iter().filter(is_unhook) {
+            tried.insert(action.machine().uid.clone());
+            world.failed.insert(action.machine().uid.clone(), at(look));
+        }
+    }
+    let actions = decide(&world);
+    assert_eq!(actions.len(), MAX_WRITES);
+    assert_eq!(actions.iter().filter(is_unhook).count(), MAX_AGAIN);
+    assert_eq!(tried.len(), 300, "each gets its turn");
+    world.machines.truncate(300);
+    assert_eq!(decide(&world).len(), MAX_WRITES, "where nothing else is to be done they have the room");
 }
 
 #[test]
