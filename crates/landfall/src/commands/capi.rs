@@ -12,7 +12,7 @@ use landfall_controller::capi::heard::{Answer, Hub};
 use landfall_controller::capi::metrics::Metrics;
 use landfall_controller::capi::plan::Policy;
 use landfall_controller::capi::run::{Controller, tear_down};
-use landfall_hub::Client;
+use landfall_hub::{Client, ClientError};
 use landfall_model::Secret;
 
 use super::tunnel::duration;
@@ -133,12 +133,42 @@ impl AskedHub {
 
 impl Hub for AskedHub {
     fn get(&self, path: String) -> Answer<'_> {
-        Box::pin(async move { Ok(self.client()?.get(&path).await?.to_vec()) })
+        Box::pin(async move {
+            let body = self.client()?.get(&path).await.map_err(|error| explained(&path, error))?;
+            Ok(body.to_vec())
+        })
+    }
+}
+
+/// A hub that does not know the question is an older one: it would never answer, and that is worth more than a 404.
+fn explained(path: &str, error: ClientError) -> Box<dyn std::error::Error + Send + Sync> {
+    match error {
+        ClientError::Refused { status: 404, .. } if path.starts_with("/api/v1/nodes?") => {
+            "the hub is older than this controller and does not list its nodes (`GET /api/v1/nodes`): update the hub".into()
+        }
+        error => error.into(),
     }
 }
 
 impl fmt::Debug for AskedHub {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AskedHub").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hub_that_is_too_old_is_told_so() {
+        let refused = |status, detail: &str| ClientError::Refused { status, detail: detail.to_owned() };
+        let told = |path, error| explained(path, error).to_string();
+        assert!(
+            told("/api/v1/nodes?limit=1&after=", refused(404, "no such page")).ends_with("update the hub")
+        );
+        // A node that was forgotten says nothing of the hub.
+        assert_eq!(told("/api/v1/nodes/n1", refused(404, "no such node")), "the hub refused: no such node");
+        assert_eq!(told("/api/v1/nodes?limit=1", refused(401, "no token")), "the hub refused: no token");
     }
 }

@@ -8,7 +8,7 @@ use anyhow::{Context as _, anyhow};
 use clap::Args;
 use landfall_cluster::Cluster;
 use landfall_controller::capi;
-use landfall_controller::manifests::Settings;
+use landfall_controller::manifests::{self, Settings};
 use landfall_controller::metrics::{Metrics, Numbers, Port};
 use landfall_controller::policy::{Approvals, AtOnce, Drain, Policy, Secrets, Unasked};
 use landfall_controller::run::{self, Controller as Role};
@@ -40,9 +40,9 @@ Examples:
   landfall controller --capi --hub https://hub.corp:8700 --hub-ca hub-ca.crt --hub-token-file token --hold-evidence 15m
   landfall controller --capi --teardown")]
 pub(crate) struct Controller {
-    /// The namespace of Secrets, pods and Lease; best one of its own
-    #[arg(long, value_name = "NAME", default_value = "landfall")]
-    namespace: String,
+    /// The namespace of Secrets, pods and Lease; best one of its own [default: `landfall`, with `--capi` `landfall-capi`]
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
 
     /// What the pods on nodes run
     #[arg(long, value_name = "IMAGE", default_value = "landfall:latest")]
@@ -166,7 +166,7 @@ impl Controller {
             };
             if self.capi.is_wanted() {
                 let metrics = Arc::new(capi::metrics::Metrics::default());
-                let role = self.capi.controller(cluster, &self.namespace, identity, Arc::clone(&metrics))?;
+                let role = self.capi.controller(cluster, self.namespace(), identity, Arc::clone(&metrics))?;
                 let work = Box::pin(capi::run::run(&role, &cancel));
                 return until_the_end(work, signals, port, metrics).await;
             }
@@ -174,6 +174,11 @@ impl Controller {
             let role = Role { cluster, settings, policy, identity, metrics: Arc::clone(&metrics) };
             until_the_end(Box::pin(run::run(&role, &cancel)), signals, port, metrics).await
         })
+    }
+
+    fn namespace(&self) -> &str {
+        let usual = if self.capi.is_wanted() { capi::manifests::NAMESPACE } else { manifests::NAMESPACE };
+        self.namespace.as_deref().unwrap_or(usual)
     }
 
     /// What no flag alone can tell.
@@ -192,9 +197,9 @@ impl Controller {
             let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
             !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(good)
         };
-        if !is_name(&self.namespace) {
+        if !is_name(self.namespace()) {
             return wrong(
-                format!("`{}` is no name of a namespace", self.namespace),
+                format!("`{}` is no name of a namespace", self.namespace()),
                 "lower-case letters, digits and `-`",
             );
         }
@@ -212,7 +217,7 @@ impl Controller {
 
     fn settings(&self) -> Settings {
         Settings {
-            namespace: self.namespace.clone(),
+            namespace: self.namespace().to_owned(),
             selector: self.selector.clone(),
             image: self.image.clone(),
             template: self.secret_template.clone(),

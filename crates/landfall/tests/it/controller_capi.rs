@@ -53,7 +53,7 @@ fn a_report_to_the_hub_becomes_a_condition_and_the_board_shows_it() {
     let listen = format!("127.0.0.1:{}", free_port().unwrap());
     let mut controller =
         Process::start("controller", Path::new(env!("CARGO_BIN_EXE_landfall")), bench.path(), |command| {
-            command.args(["controller", "--capi", "--every=1s", "--namespace=landfall", "--listen", &listen]);
+            command.args(["controller", "--capi", "--every=1s", "--listen", &listen]);
             command.args(["--kubeconfig", &own, "--hub", &address]);
             command.args(["--hold-evidence=1h"]);
         })
@@ -125,9 +125,25 @@ fn flags_of_the_other_work_are_refused() {
     assert!(run.code == 0 && run.stdout.contains("unhealthyMachineConditions"), "{run:?}");
 }
 
+/// What goes with one of them must not take the other along.
+#[test]
+fn the_two_controllers_have_namespaces_of_their_own() {
+    let bench = Bench::new();
+    let render = ["render", "controller", "--image", "registry.example/landfall:1", "--dry-run"];
+    for (words, namespace) in [
+        (&["--for", "capi"][..], "landfall-capi"),
+        (&["--for", "openshift", "--work", "capi"], "landfall-capi"),
+        (&["--for", "openshift"], "landfall"),
+        (&["--for", "capi", "--namespace", "own"], "own"),
+    ] {
+        let run = bench.run(&[&render[..], words].concat());
+        assert!(run.code == 0 && run.stdout.contains(&format!("--namespace={namespace}\n")), "{run:?}");
+    }
+}
+
 /// The access of the account that was rendered.
 fn access(bench: &Bench, server: &ApiServer) -> String {
-    let token = server.kubectl(&["create", "token", "-n", "landfall", "landfall-capi"]).unwrap();
+    let token = server.kubectl(&["create", "token", "-n", "landfall-capi", "landfall-capi"]).unwrap();
     let authority = server.directory().join("ca.crt").display().to_string();
     let config = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use landfall_controller::capi;
-use landfall_controller::manifests::{Platform, Rights, Settings, install};
+use landfall_controller::manifests::{self, Platform, Rights, Settings, install};
 use landfall_render::{Described, chart, object_name, secure_url, selector};
 use serde_json::Value;
 
@@ -31,9 +31,9 @@ pub(super) struct Controller {
     #[arg(long, value_enum, value_name = "WORK")]
     work: Option<Work>,
 
-    /// The namespace to install into
-    #[arg(long, value_name = "NAME", default_value = "landfall")]
-    namespace: String,
+    /// The namespace to install into [default: `landfall-capi` for Cluster API, else `landfall`]
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
 
     /// The image of the controller and of the pods on nodes
     #[arg(long, value_name = "IMAGE")]
@@ -59,7 +59,7 @@ pub(super) struct Controller {
     #[arg(long, value_name = "NAME", requires = "hub")]
     hub_secret: Option<String>,
 
-    /// Cluster API: hold back the end of failed Machines for their evidence: gives the right, and the flag
+    /// Cluster API: hold back the end of failed Machines for their evidence, at most this long
     #[arg(long, value_name = "TIME", value_parser = duration, requires = "hub")]
     hold_evidence: Option<Duration>,
 
@@ -143,11 +143,23 @@ fn known(objects: &[(&str, Value)]) -> Result<(), Failure> {
 
 impl Controller {
     pub(super) fn run(self) -> Result<Exit, Failure> {
-        let usual = if self.cluster == Cluster::Capi { Work::Capi } else { Work::InPlace };
-        match self.work.unwrap_or(usual) {
+        match self.work() {
             Work::InPlace => self.in_place(),
             Work::Capi => self.capi(),
         }
+    }
+
+    fn work(&self) -> Work {
+        let usual = if self.cluster == Cluster::Capi { Work::Capi } else { Work::InPlace };
+        self.work.unwrap_or(usual)
+    }
+
+    fn namespace(&self) -> String {
+        let usual = match self.work() {
+            Work::InPlace => manifests::NAMESPACE,
+            Work::Capi => capi::manifests::NAMESPACE,
+        };
+        self.namespace.clone().unwrap_or_else(|| usual.to_owned())
     }
 
     fn platform(&self) -> Platform {
@@ -158,7 +170,7 @@ impl Controller {
     fn namespace_and_image(&self) -> (String, String) {
         match self.format {
             Format::Helm => (chart::NAMESPACE.to_owned(), chart::IMAGE.to_owned()),
-            _ => (self.namespace.clone(), self.image.clone()),
+            _ => (self.namespace(), self.image.clone()),
         }
     }
 
@@ -169,10 +181,11 @@ impl Controller {
         }
         self.hub.as_deref().map_or(Ok(()), secure_url).map_err(explain)?;
         self.hub_secret.as_deref().map_or(Ok(()), object_name).map_err(explain)?;
+        let own_namespace = self.namespace();
         let (namespace, image) = self.namespace_and_image();
         let platform = self.platform();
         let settings = capi::manifests::Settings {
-            namespace: self.namespace.clone(),
+            namespace: own_namespace.clone(),
             image: self.image.clone(),
             hub: self.hub,
             hub_secret: self.hub_secret,
@@ -186,7 +199,7 @@ impl Controller {
             name: "landfall-capi",
             about: "Shows on Machines of Cluster API what their nodes say of their bootstrap",
             objects: capi::manifests::install(&settings, platform, &self.flags),
-            namespace: self.namespace,
+            namespace: own_namespace,
             image: self.image,
         };
         self.target.put(&landfall_render::manifests(role, self.format.into()).map_err(explain)?)
@@ -200,10 +213,11 @@ impl Controller {
         }
         selector(&self.selector).map_err(explain)?;
         self.secret_template.as_deref().map_or(Ok(()), object_name).map_err(explain)?;
+        let own_namespace = self.namespace();
         let (namespace, image) = self.namespace_and_image();
         let platform = self.platform();
         let settings = Settings {
-            namespace: self.namespace.clone(),
+            namespace: own_namespace.clone(),
             selector: self.selector,
             image: self.image.clone(),
             template: self.secret_template,
@@ -221,7 +235,7 @@ impl Controller {
         let role = Described {
             name: "landfall-controller",
             about: "Leads a fleet through in-place bootstraps",
-            namespace: self.namespace,
+            namespace: own_namespace,
             image: self.image,
             objects,
         };
