@@ -233,7 +233,8 @@ fn a_port_opens_when_its_files_come_and_nothing_waits_for_it() {
         command.args(["--serve", &format!("127.0.0.1:{port}"), "--serve-client-ca", "ca.crt"]);
         command.args(["--serve-cert", "agent.crt", "--serve-key", "agent.key"]);
         // Nor is there any file of this one's.
-        command.args(["--hub", "https://127.0.0.1:1", "--hub-ca", "hub-ca.crt", "--report-folder", "reports"]);
+        command.args(["--hub", "https://127.0.0.1:1", "--hub-ca", "hub-ca.crt"]);
+        command.args(["--report-folder", "reports"]);
     };
     let mut process = Process::start("agent", program, bench.path(), start).unwrap();
     let brought = || {
