@@ -5,7 +5,6 @@ use std::fmt;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::MAX_AGENTS;
 use crate::config::ConfigError;
 use crate::name::NodeName;
 
@@ -61,10 +60,13 @@ impl PulledAgent {
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// Nodes it may speak for: the one it was named as, or else those of its name and its certificate.
+    /// Nodes it may speak for: the one it was named as, or else those of its name and its certificate. The node of a cluster may
+    /// say its cluster's name before its own (`/etc/landfall/cluster`), if that is what the cluster is called here.
     pub(super) fn names(&self, certificate: &[u8]) -> Vec<NodeName> {
         if let Some(node) = &self.node {
-            return vec![node.clone()];
+            let within =
+                self.cluster.as_ref().and_then(|cluster| NodeName::new(format!("{cluster}.{node}")).ok());
+            return [node.clone()].into_iter().chain(within).collect();
         }
         let mut names: Vec<NodeName> = NodeName::new(self.host.as_str()).into_iter().collect();
         if let Ok((_, certificate)) = X509Certificate::from_der(certificate)
@@ -94,7 +96,7 @@ impl fmt::Display for PulledAgent {
 /// One agent on a line; empty lines and those that begin with `#` are for people.
 pub(super) fn read_list(text: &str) -> Result<Vec<PulledAgent>, ConfigError> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.take(MAX_AGENTS).map(PulledAgent::parse).collect()
+    lines.map(PulledAgent::parse).collect()
 }
 
 #[cfg(test)]
@@ -148,5 +150,12 @@ mod tests {
         };
         assert_eq!(names("10.0.0.4"), ["10.0.0.4", "n1", "n1.corp"]);
         assert_eq!(names("n7=10.0.0.4"), ["n7"]);
+    }
+
+    #[test]
+    fn the_node_of_a_cluster_may_name_its_cluster_and_no_other() {
+        let agent = PulledAgent::within("prod", &NodeName::new("worker-0").unwrap());
+        let names: Vec<String> = agent.names(&[]).iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["worker-0", "prod.worker-0"]);
     }
 }

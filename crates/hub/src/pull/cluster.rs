@@ -20,14 +20,14 @@ use crate::name::NodeName;
 pub(crate) const MAX_CLUSTERS: usize = 64;
 /// How often nodes and pods are listed.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// Where pods that share their node's network are looked for: the agent's own, then what every cluster runs. Whoever may
-/// forward ports of these pods may forward those of no other.
-const NAMESPACES: [&str; 2] = ["landfall", "kube-system"];
+/// Where pods that share their node's network are looked for: where `landfall render agent` puts its own, then what every
+/// cluster runs. Whoever may forward ports of these pods may forward those of no other.
+const NAMESPACES: [&str; 2] = ["landfall-agent", "kube-system"];
 
 /// A workload cluster whose nodes are asked through its API server: `[NAME=]KUBECONFIG`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PulledCluster {
-    /// What it is called in the log.
+    /// What it is called in the log, and what its nodes may say before their names.
     pub name: String,
     pub kubeconfig: PathBuf,
 }

@@ -49,6 +49,9 @@ use crate::tls::{self, TlsError};
 pub(crate) const MAX_AGENTS: usize = 10_000;
 /// Conversations at once: a handshake costs a core about a millisecond, and an agent that does not answer keeps its place.
 const AT_ONCE: usize = 32;
+/// Of these, how many may go to agents that failed when they were asked last: a network that swallows what is sent to hundreds
+/// of nodes must not keep the hub from asking the others.
+const FAILED_AT_ONCE: usize = AT_ONCE / 4;
 /// Of these, how many may bring a bundle, which takes a while.
 const BUNDLES_AT_ONCE: usize = 2;
 /// How long an agent may take to tell what others left with it: one that answers each question just in time would keep its
@@ -116,6 +119,8 @@ pub enum Bundles {
 #[derive(Debug, Default)]
 struct Book {
     pages: HashMap<PulledAgent, Page>,
+    /// There are more agents than [`MAX_AGENTS`], and the log says so.
+    overfull: bool,
 }
 
 #[derive(Debug)]
@@ -235,12 +240,9 @@ pub(crate) fn load(pull: &Pull) -> Result<Loaded, TlsError> {
     Ok(Loaded { tls, gate: gate.transpose()? })
 }
 
-/// Those named, those of the list, and those of clusters.
+/// Those named, those of the list, and those of clusters, which may be more than are asked: who was named one by one comes first.
 fn agents(pull: &Pull, clusters: &[Found]) -> Option<Vec<PulledAgent>> {
     let mut agents = pull.agents.clone();
-    for reach in clusters.iter().filter_map(|found| found.borrow().clone()) {
-        agents.extend(reach.agents());
-    }
     if let Some(list) = &pull.list {
         match listed(list) {
             Ok(more) => agents.extend(more),
@@ -250,7 +252,9 @@ fn agents(pull: &Pull, clusters: &[Found]) -> Option<Vec<PulledAgent>> {
             }
         }
     }
-    agents.truncate(MAX_AGENTS);
+    for reach in clusters.iter().filter_map(|found| found.borrow().clone()) {
+        agents.extend(reach.agents());
+    }
     Some(agents)
 }
 
@@ -300,9 +304,18 @@ impl Book {
     /// Takes up agents that are new, and forgets those that are gone.
     fn write(&mut self, agents: Option<Vec<PulledAgent>>) {
         let Some(agents) = agents else { return };
+        let left_out = agents.len().saturating_sub(MAX_AGENTS);
+        if left_out > 0 && !self.overfull {
+            tracing::warn!(
+                left_out,
+                "There are more agents than the {MAX_AGENTS} one hub asks; the last are not asked. Let some nodes push, or give \
+                 some clusters a hub of their own."
+            );
+        }
+        self.overfull = left_out > 0;
         let now = Instant::now();
-        let mut pages: HashMap<PulledAgent, Page> = HashMap::with_capacity(agents.len());
-        for agent in agents {
+        let mut pages: HashMap<PulledAgent, Page> = HashMap::with_capacity(agents.len().min(MAX_AGENTS));
+        for agent in agents.into_iter().take(MAX_AGENTS) {
             let known = self.pages.remove(&agent);
             let page =
                 known.unwrap_or_else(|| Page { due: now, asked_now: false, failed: 0, said: HashMap::new() });
@@ -311,12 +324,19 @@ impl Book {
         self.pages = pages;
     }
 
-    /// Who is to be asked now, those who waited longest first.
+    /// Who is to be asked now, those who waited longest first. Those who failed wait for each other, and for nobody else.
     fn due(&mut self, places: usize) -> Vec<(PulledAgent, HashMap<String, [u8; 32]>)> {
         let now = Instant::now();
+        let failing = self.pages.values().filter(|page| page.asked_now && page.failed > 0).count();
+        let mut again = FAILED_AT_ONCE.saturating_sub(failing);
         let mut due: Vec<(&PulledAgent, &mut Page)> =
             self.pages.iter_mut().filter(|(_, page)| !page.asked_now && page.due <= now).collect();
         due.sort_unstable_by_key(|(_, page)| page.due);
+        due.retain(|(_, page)| {
+            let is_asked = page.failed == 0 || again > 0;
+            again -= usize::from(is_asked && page.failed > 0);
+            is_asked
+        });
         let asked = due.into_iter().take(places).map(|(agent, page)| {
             page.asked_now = true;
             (agent.clone(), page.said.clone())
@@ -515,5 +535,37 @@ mod tests {
         assert_eq!(book.due(8), [(agent("c"), HashMap::new())], "`b` is being asked");
         book.write(None);
         assert_eq!(book.pages.len(), 2, "a list that cannot be read changes nothing");
+    }
+
+    #[tokio::test]
+    async fn those_who_failed_leave_places_for_the_others() {
+        let mut book = Book::default();
+        let named = |letter: &str| (0..100).map(|n| agent(&format!("{letter}{n}"))).collect::<Vec<_>>();
+        book.write(Some([named("dead"), named("good")].concat()));
+        for (agent, page) in &mut book.pages {
+            if agent.host.starts_with("dead") {
+                // They have waited for longer than the others.
+                (page.failed, page.due) = (3, page.due - Duration::from_secs(1));
+            }
+        }
+        let dead = |asked: &[(PulledAgent, HashMap<String, [u8; 32]>)]| {
+            asked.iter().filter(|(agent, _)| agent.host.starts_with("dead")).count()
+        };
+        let asked = book.due(AT_ONCE);
+        assert_eq!((asked.len(), dead(&asked)), (AT_ONCE, FAILED_AT_ONCE));
+        // Those who answered made room, and the others keep theirs.
+        let asked = book.due(AT_ONCE - FAILED_AT_ONCE);
+        assert_eq!((asked.len(), dead(&asked)), (AT_ONCE - FAILED_AT_ONCE, 0));
+    }
+
+    #[tokio::test]
+    async fn beyond_the_bound_those_named_last_are_left_out() {
+        let mut book = Book::default();
+        let many: Vec<PulledAgent> = (0..=MAX_AGENTS).map(|n| agent(&format!("n{n}"))).collect();
+        book.write(Some(many.clone()));
+        assert!(book.overfull && book.pages.len() == MAX_AGENTS);
+        assert!(!book.pages.contains_key(&many[MAX_AGENTS]));
+        book.write(Some(many[..10].to_vec()));
+        assert!(!book.overfull && book.pages.len() == 10);
     }
 }

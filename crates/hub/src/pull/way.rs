@@ -102,7 +102,7 @@ impl WayError {
         match self {
             Self::Forward(error) => error.hint(),
             Self::NoPod => Some(
-                "run a static pod, kube-proxy or the agent with `hostNetwork: true` in `kube-system` or `landfall`",
+                "run a static pod, kube-proxy or the agent with `hostNetwork: true` in `kube-system` or `landfall-agent`",
             ),
             _ => None,
         }
