@@ -39,6 +39,8 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Streams of one HTTP/2 connection, and the bytes of their heads.
 const MAX_STREAMS: u32 = 100;
 const MAX_HEADERS: u32 = 16 << 10;
+/// What of all bodies a client may send over HTTP/2 before we read it; it lies in our memory meanwhile. A report fits.
+const WINDOW: u32 = 128 << 10;
 
 /// Told when the hub ends: what was begun is finished, and nothing new is begun.
 pub(crate) type Ended = watch::Receiver<()>;
@@ -148,6 +150,8 @@ where
         .timer(TokioTimer::new())
         .keep_alive_interval(PATIENCE)
         .max_concurrent_streams(MAX_STREAMS)
+        .initial_stream_window_size(WINDOW)
+        .initial_connection_window_size(WINDOW)
         .max_header_list_size(MAX_HEADERS);
     let io = TokioIo::new(Rewound { begun, stream, mood: Arc::clone(&mood) });
     let mut serving = pin!(builder.serve_connection(io, service));
@@ -411,7 +415,12 @@ mod tests {
             tokio::time::sleep(PATIENCE * 5).await;
             "done"
         });
-        let router = Router::new().route("/page", get(async || vec![b'x'; PAGE])).route("/long", long);
+        let held = get(async |body: Body| {
+            tokio::time::sleep(PATIENCE * 5).await;
+            drop(body);
+        });
+        let router = Router::new().route("/page", get(async || vec![b'x'; PAGE]));
+        let router = router.route("/long", long).route("/held", held);
         let connection = Connection { peer: [127, 0, 0, 1].into(), certificate: None };
         (client, tokio::spawn(converse(server, connection, router, ended.subscribe())))
     }
@@ -471,6 +480,31 @@ mod tests {
         let mut sender = client_2(client).await;
         assert_eq!(sender.send_request(ask("/nowhere")).await.unwrap().status(), 404);
         ends_within(serving, PATIENCE * 3).await;
+    }
+
+    /// What waits for its turn lies with its sender.
+    #[tokio::test(start_paused = true)]
+    async fn over_http_2_little_is_sent_that_nobody_reads() {
+        let ended = watch::Sender::new(());
+        let (client, serving) = connect(&ended);
+        let shaken = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(client)).await;
+        let (mut sender, connection) = shaken.unwrap();
+        tokio::spawn(connection);
+        let taken = Arc::new(AtomicUsize::new(0));
+        let pieces = futures_util::stream::repeat_with({
+            let taken = Arc::clone(&taken);
+            move || {
+                taken.fetch_add(1024, Ordering::Relaxed);
+                Ok::<_, std::convert::Infallible>(hyper::body::Frame::data(Bytes::from_static(&[b'x'; 1024])))
+            }
+        });
+        let request = Request::get("http://localhost/held").body(http_body_util::StreamBody::new(pieces));
+        let answer = tokio::time::timeout(PATIENCE, sender.send_request(request.unwrap())).await;
+        assert!(answer.is_err(), "it takes longer than that");
+        let taken = taken.load(Ordering::Relaxed);
+        assert!((100_000..300_000).contains(&taken), "{taken}");
+        drop((answer, sender));
+        ends_within(serving, PATIENCE * 10).await;
     }
 
     #[tokio::test(start_paused = true)]

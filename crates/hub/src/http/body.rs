@@ -19,6 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// not counted: it lies in the connection's own buffer.
 const UNIT: usize = 1 << 10;
 const ROOM: usize = 64 << 10;
+/// The same for those who are not known yet, so that no stranger can use up the room of nodes: 1 MiB.
+const STRANGERS_ROOM: usize = 1 << 10;
 /// How long a bundle may pause.
 const PAUSE: Duration = Duration::from_secs(60);
 
@@ -50,6 +52,10 @@ impl Default for Room {
 }
 
 impl Room {
+    pub(super) fn of_strangers() -> Self {
+        Self(Arc::new(Semaphore::new(STRANGERS_ROOM)))
+    }
+
     pub(super) async fn whole(&self, body: Body, limit: usize) -> Result<Bytes, Problem> {
         let gathered = tokio::time::timeout(PATIENCE, self.gather(body, limit)).await;
         gathered.unwrap_or_else(|_| Err(Problem::new(408, "Too slow", "the body took too long")))

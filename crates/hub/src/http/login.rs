@@ -59,7 +59,7 @@ fn page(wrong: bool, known: Option<String>) -> Result<Response, Problem> {
 
 async fn login(State(served): State<Served>, request: Request) -> Result<Response, Problem> {
     let (parts, content) = request.into_parts();
-    let content = served.room.whole(content, MAX_FORM).await?;
+    let content = served.strangers_room.whole(content, MAX_FORM).await?;
     let request = Request::from_parts(parts, Body::from(content));
     let form = Form::<LoginForm>::from_request(request, &()).await;
     let Ok(Form(LoginForm { token })) = form else { return page(true, None) };

@@ -43,6 +43,8 @@ pub(crate) struct Served {
     pub(crate) hub: Arc<Hub>,
     pub(crate) events: Events,
     pub(crate) room: body::Room,
+    /// For the bodies of those who log in.
+    pub(crate) strangers_room: body::Room,
 }
 
 /// Goes with an answer after which nothing of the request is left unread and little is left to send: the connection may rest
@@ -64,7 +66,12 @@ pub(crate) fn router(hub: Arc<Hub>, events: Events) -> Router {
         .layer(axum::middleware::from_fn(in_our_words))
         .layer(axum::middleware::map_response(with_headers))
         .layer(axum::middleware::from_fn(asking::refuse_cross_site))
-        .with_state(Served { hub, events, room: body::Room::default() })
+        .with_state(Served {
+            hub,
+            events,
+            room: body::Room::default(),
+            strangers_room: body::Room::of_strangers(),
+        })
 }
 
 /// What the library refuses by itself (an address without anything, a number that is none, a method that is not there) is a page
