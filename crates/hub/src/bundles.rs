@@ -1,7 +1,9 @@
 //! Bundles: taken in as a stream, verified, kept by digest, and read line by line.
 
+use std::cell::Cell;
 use std::io::{self, BufRead as _, BufReader, Read, Seek as _, SeekFrom, Write as _};
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use flate2::read::MultiGzDecoder;
@@ -16,10 +18,16 @@ use crate::objects::{ObjectError, Objects};
 
 /// What all files of a bundle may be together, unpacked: far more than collectors put in.
 pub(crate) const MAX_UNPACKED: u64 = 8 << 30;
+/// How long one may be looked through while somebody waits, and others for their turn.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Lines longer than this are cut: a page must stay a page.
 const MAX_LINE: usize = 4096;
 /// Lines on one page.
 pub(crate) const MAX_LINES: u32 = 2000;
+/// How often it is looked at whether there is room for more.
+const LOOK_EVERY: u64 = 1 << 20;
+/// What bundles leave free for reports and everybody else: a twentieth of the disk, or this where that is less.
+const FREE: u64 = 1 << 30;
 /// Files listed of one bundle.
 const MAX_FILES: usize = 20_000;
 
@@ -27,6 +35,21 @@ const MAX_FILES: usize = 20_000;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BundleLimits {
     pub packed: u64,
+}
+
+/// What looking through one bundle may cost, all its files together: each may be packed once more, and a small bundle can hold
+/// thousands that unpack to gigabytes.
+#[derive(Debug)]
+pub(crate) struct Effort {
+    left: Cell<u64>,
+    until: Instant,
+    spent: Cell<bool>,
+}
+
+/// What is read and unpacked within an [`Effort`].
+struct Within<'e, R> {
+    reader: R,
+    effort: &'e Effort,
 }
 
 /// A bundle that has arrived and is not looked into yet.
@@ -107,6 +130,14 @@ pub(crate) enum BundleError {
     Empty,
     #[error("it is a bundle of node `{found}`, not of `{claimed}`")]
     OtherNode { found: String, claimed: String },
+    #[error(
+        "it was not found within {} s and {} GiB of its files, some packed once more: download the bundle and look into it there",
+        PATIENCE.as_secs(),
+        MAX_UNPACKED >> 30
+    )]
+    Long,
+    #[error("the disk has too little room left for bundles")]
+    NoRoom,
     #[error("cannot keep or read the bundle")]
     Objects(#[source] ObjectError),
     #[error("cannot write the bundle")]
@@ -115,21 +146,28 @@ pub(crate) enum BundleError {
     Stopped,
 }
 
-/// Writes a bundle to the disk as it comes, under no name yet.
+/// Writes a bundle to the disk as it comes, under no name yet. So much of a disk of a given size is left free.
 pub(crate) async fn receive<E: std::error::Error + Send + Sync + 'static>(
     objects: &Objects,
     announced: Option<&str>,
     limits: BundleLimits,
+    free: fn(u64) -> u64,
     mut stream: impl Stream<Item = Result<Bytes, E>> + Unpin,
 ) -> Result<Received, BundleError> {
     let mut draft = objects.draft().map_err(BundleError::Objects)?;
     let mut hasher = Sha256::new();
     let mut bytes = 0;
+    let mut looked = None;
     while let Some(chunk) = stream.next().await {
         let chunk = chunk.map_err(|error| BundleError::Stream(Box::new(error)))?;
         bytes += chunk.len() as u64;
         if bytes > limits.packed {
             return Err(BundleError::TooLarge { limit: limits.packed });
+        }
+        // Others are sent at the same time.
+        let part = bytes / LOOK_EVERY;
+        if looked.replace(part) != Some(part) && !objects.leaves(free).map_err(BundleError::Objects)? {
+            return Err(BundleError::NoRoom);
         }
         hasher.update(&chunk);
         // Chunks are small and go to the page cache; a thread for each would cost more than the write.
@@ -168,10 +206,16 @@ fn verify(file: &mut std::fs::File, node: &NodeName) -> Result<(u64, bool), Bund
     Ok((verified.whole.len() as u64, verified.cut))
 }
 
+/// What is left free on a disk of this many bytes.
+pub(crate) fn left_free(disk: u64) -> u64 {
+    FREE.min(disk / 20)
+}
+
 /// The files of a kept bundle. Blocking.
 pub(crate) fn files(reader: impl Read) -> Result<Vec<LogFile>, BundleError> {
     let mut files = Vec::new();
-    walk(reader, &mut |path, record, _| {
+    let effort = Effort::default();
+    walk(reader, &effort, &mut |path, record, _| {
         files.push(LogFile {
             path: path.to_owned(),
             bytes: record.item.bytes,
@@ -180,23 +224,19 @@ pub(crate) fn files(reader: impl Read) -> Result<Vec<LogFile>, BundleError> {
         });
         Ok(if files.len() < MAX_FILES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
-    Ok(files)
+    if effort.is_spent() { Err(BundleError::Long) } else { Ok(files) }
 }
 
 /// Lines of a kept bundle. Blocking.
-pub(crate) fn lines(reader: impl Read, query: &LogQuery) -> Result<LogPage, BundleError> {
+pub(crate) fn lines(reader: impl Read, query: &LogQuery, effort: &Effort) -> Result<LogPage, BundleError> {
     let count = query.count.clamp(1, MAX_LINES) as usize;
     let search = query.search.to_lowercase();
     let mut page = LogPage::default();
-    walk(reader, &mut |path, _, content| {
+    walk(reader, effort, &mut |path, _, content| {
         if query.path.as_ref().is_some_and(|wanted| wanted != path) {
             return Ok(ControlFlow::Continue(()));
         }
-        let mut content = BufReader::new(content);
-        let packed = is_packed(&mut content)?;
-        let mut content: Box<dyn Read> =
-            if packed { Box::new(MultiGzDecoder::new(content)) } else { Box::new(content) };
-        let mut content = BufReader::new((&mut *content).take(MAX_UNPACKED));
+        let mut content = unpacked(content, effort)?;
         let mut number = 0;
         while let Some(text) = next_line(&mut content)? {
             number += 1;
@@ -211,12 +251,25 @@ pub(crate) fn lines(reader: impl Read, query: &LogQuery) -> Result<LogPage, Bund
         }
         Ok(if query.path.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
+    if effort.is_spent() {
+        if page.lines.is_empty() {
+            return Err(BundleError::Long);
+        }
+        page.more = true;
+    }
     Ok(page)
 }
 
-/// Whether a file of a bundle is packed once more: the journal of all units is.
-pub(crate) fn is_packed(content: &mut impl io::BufRead) -> io::Result<bool> {
-    Ok(content.fill_buf()?.starts_with(&[0x1f, 0x8b]))
+/// A file of a bundle, which may be packed once more: the journal of all units is.
+pub(crate) fn unpacked<'c>(
+    content: &'c mut dyn Read,
+    effort: &'c Effort,
+) -> io::Result<impl io::BufRead + 'c> {
+    let mut content = BufReader::new(content);
+    let packed = content.fill_buf()?.starts_with(&[0x1f, 0x8b]);
+    let content: Box<dyn Read + 'c> =
+        if packed { Box::new(MultiGzDecoder::new(content)) } else { Box::new(content) };
+    Ok(BufReader::new(Within { reader: content, effort }))
 }
 
 /// One line without its end, cut where it is too long; the rest of a long line is skipped.
@@ -250,11 +303,119 @@ fn skip_line(reader: &mut impl io::BufRead) -> io::Result<()> {
 pub(crate) type Visit<'a> =
     dyn FnMut(&str, &bundle::Record, &mut dyn Read) -> io::Result<ControlFlow<()>> + 'a;
 
-pub(crate) fn walk(reader: impl Read, visit: &mut Visit<'_>) -> Result<(), BundleError> {
-    bundle::walk(reader, MAX_UNPACKED, &mut |_, record, content| match record {
+/// Ends early when the effort is spent.
+pub(crate) fn walk(reader: impl Read, effort: &Effort, visit: &mut Visit<'_>) -> Result<(), BundleError> {
+    bundle::walk(Within { reader, effort }, MAX_UNPACKED, &mut |_, record, content| match record {
         Some(record) => visit(&record.item.path, &record, content),
         None => Ok(ControlFlow::Continue(())),
     })
     .map(drop)
     .map_err(BundleError::NotABundle)
+}
+
+// === impl Effort ===
+
+impl Default for Effort {
+    fn default() -> Self {
+        Self::new(MAX_UNPACKED, PATIENCE)
+    }
+}
+
+impl Effort {
+    fn new(bytes: u64, patience: Duration) -> Self {
+        Self { left: Cell::new(bytes), until: Instant::now() + patience, spent: Cell::new(false) }
+    }
+
+    pub(crate) fn is_spent(&self) -> bool {
+        self.spent.get()
+    }
+}
+
+// === impl Within ===
+
+impl<R: Read> Read for Within<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let Effort { left, until, spent } = self.effort;
+        if left.get() == 0 || Instant::now() >= *until {
+            spent.set(true);
+            return Err(io::Error::other("enough was looked at"));
+        }
+        let most = usize::try_from(left.get()).unwrap_or(usize::MAX).min(buffer.len());
+        let count = self.reader.read(&mut buffer[..most])?;
+        left.set(left.get() - count as u64);
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use jiff::Timestamp;
+    use landfall_evidence::bundle::{BundleWriter, Packing, bundle_id};
+    use landfall_model::bundle::{BundleItem, ItemOutcome};
+    use landfall_model::identity::NodeIdentity;
+
+    use super::*;
+
+    /// A bundle of this many files, each of which unpacks to a megabyte of empty lines.
+    fn bombs(count: usize) -> Vec<u8> {
+        let mut packed = GzEncoder::new(Vec::new(), Compression::best());
+        packed.write_all(&vec![b'\n'; 1 << 20]).unwrap();
+        let packed = packed.finish().unwrap();
+        let started = Timestamp::UNIX_EPOCH;
+        let node = NodeIdentity {
+            hostname: "n1".to_owned(),
+            machine_id: None,
+            boot_id: None,
+            os: None,
+            architecture: None,
+            provider_id: None,
+        };
+        let mut bundle = BundleWriter::new(Vec::new(), Packing::Gzip, &bundle_id(started), node, started);
+        for number in 0..count {
+            let item = BundleItem {
+                path: format!("bootstrap/journals/{number}.log.gz"),
+                source: "journal".to_owned(),
+                outcome: ItemOutcome::Collected,
+                duration_ms: 1,
+                bytes: 0,
+                truncated: 0,
+                sha256: None,
+                redactions: std::collections::BTreeMap::new(),
+            };
+            bundle.add(item, packed.as_slice()).unwrap();
+        }
+        bundle.finish(started).unwrap().out
+    }
+
+    fn query(search: &str) -> LogQuery {
+        LogQuery { search: search.to_owned(), count: 10, ..LogQuery::default() }
+    }
+
+    #[test]
+    fn files_that_are_packed_once_more_have_a_bound_all_together() {
+        let bundle = bombs(8);
+        let enough = Effort::new(9 << 20, PATIENCE);
+        assert!(lines(bundle.as_slice(), &query("nowhere"), &enough).unwrap().lines.is_empty());
+        let effort = Effort::new(4 << 20, PATIENCE);
+        let refused = lines(bundle.as_slice(), &query("nowhere"), &effort);
+        assert!(matches!(refused, Err(BundleError::Long)), "{refused:?}");
+        assert_eq!(effort.left.get(), 0, "not more, and not less");
+        // What was found until then is told.
+        let found = lines(bundle.as_slice(), &LogQuery { count: MAX_LINES, ..query("") }, &enough).unwrap();
+        assert!(found.more && found.lines.len() == MAX_LINES as usize);
+    }
+
+    #[test]
+    fn nobody_looks_for_ever() {
+        let late = Effort::new(MAX_UNPACKED, Duration::ZERO);
+        assert!(lines(bombs(1).as_slice(), &query("nowhere"), &late).is_err());
+        assert!(late.is_spent());
+    }
+
+    #[test]
+    fn large_disks_are_not_kept_empty_for_nothing() {
+        assert_eq!((left_free(10 << 30), left_free(1 << 40)), (512 << 20, 1 << 30));
+    }
 }

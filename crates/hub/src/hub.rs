@@ -6,6 +6,7 @@ mod loose;
 mod uploads;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -58,7 +59,12 @@ pub(crate) struct Hub {
     limits: BundleLimits,
     unpacking: Arc<Semaphore>,
     batching: Arc<Semaphore>,
+    batches_waiting: Semaphore,
     uploads: Uploads,
+    /// What bundles leave free on a disk of this many bytes.
+    left_free: fn(u64) -> u64,
+    /// There was too little room for a bundle.
+    is_crowded: AtomicBool,
     machines: machine::Remembered,
     pub(crate) enrolments: Enrolments,
     /// The bucket agents put reports into, where the hub was told of one.
@@ -145,7 +151,10 @@ impl Hub {
             limits,
             unpacking: Arc::new(Semaphore::new(bundles::MAX_UNPACKING)),
             batching: Arc::new(Semaphore::new(batch::MAX_BATCHES)),
+            batches_waiting: Semaphore::new(batch::MAX_WAITING),
             uploads: Uploads::default(),
+            left_free: crate::bundles::left_free,
+            is_crowded: AtomicBool::new(false),
             machines: machine::Remembered::default(),
             enrolments: Enrolments::default(),
             bucket: OnceLock::new(),

@@ -139,6 +139,15 @@ impl Objects {
         NamedTempFile::new_in(&folder).map_err(failed("make a file in", &folder))
     }
 
+    /// Whether what is to be left free on the disk, by its size, still is. What is in a bucket takes no room here for long.
+    pub(crate) fn leaves(&self, free: fn(u64) -> u64) -> Result<bool, ObjectError> {
+        let Kept::Folder(root) = &self.kept else { return Ok(true) };
+        let found =
+            rustix::fs::statvfs(root).map_err(|error| failed("look at the disk of", root)(error.into()))?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        Ok(bytes(found.f_bavail) >= free(bytes(found.f_blocks)))
+    }
+
     /// Where lies what is not whole yet, or was fetched to be read.
     fn drafts(&self) -> PathBuf {
         match &self.kept {

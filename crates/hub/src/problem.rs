@@ -98,8 +98,11 @@ impl From<BundleError> for Problem {
         match &error {
             BundleError::TooLarge { .. } => Self::new(413, "Too large", error.to_string()),
             BundleError::Stream(_) => Self::new(408, "Cut off", chain(&error).to_string()),
-            BundleError::OtherNode { .. } => Self::new(403, "Not permitted", error.to_string()),
-            BundleError::Digest
+            BundleError::Long => Self::new(422, "Too large", error.to_string()),
+            BundleError::NoRoom => Self::new(503, "Try again later", error.to_string()),
+            // Agents give such a bundle up: however often it is sent, it stays another's.
+            BundleError::OtherNode { .. }
+            | BundleError::Digest
             | BundleError::NotABundle(_)
             | BundleError::Damaged { .. }
             | BundleError::Empty => Self::new(422, "Not a bundle", chain(&error).to_string()),

@@ -4,13 +4,11 @@
 //! says in its records what each of its files was read from, and there the line is looked for by its words. Its number only
 //! helps to choose among equal lines: a bundle is made at another time than the report, and limits may have cut it.
 
-use std::io::{BufReader, Read};
+use std::io::Read;
 use std::ops::ControlFlow;
 
-use flate2::read::MultiGzDecoder;
-
 use crate::access::Caller;
-use crate::bundles::{self, BundleError};
+use crate::bundles::{self, BundleError, Effort};
 use crate::hub::Hub;
 use crate::problem::Problem;
 
@@ -45,8 +43,7 @@ impl Hub {
         digest: &str,
         wanted: Wanted,
     ) -> Result<Option<Place>, Problem> {
-        let (_, file) = self.open_bundle(caller, digest).await?;
-        self.unpacked(move || find(file, &wanted)).await
+        self.read_bundle(caller, digest, move |packed| find(packed, &wanted, &Effort::default())).await
     }
 }
 
@@ -62,7 +59,7 @@ pub(crate) fn path_in_bundle(source: &str) -> Option<&str> {
 }
 
 /// Looks for the line. Blocking.
-fn find(packed: impl Read, wanted: &Wanted) -> Result<Option<Place>, BundleError> {
+fn find(packed: impl Read, wanted: &Wanted, effort: &Effort) -> Result<Option<Place>, BundleError> {
     let text = plain(&wanted.text);
     let text = text.trim_matches('…').trim();
     if text.is_empty() {
@@ -70,15 +67,11 @@ fn find(packed: impl Read, wanted: &Wanted) -> Result<Option<Place>, BundleError
     }
     let mut found: Option<Place> = None;
     let far = |line: u64| line.abs_diff(wanted.line);
-    bundles::walk(packed, &mut |path, record, content| {
+    bundles::walk(packed, effort, &mut |path, record, content| {
         if !fits(&wanted.source, path, &record.item.source) {
             return Ok(ControlFlow::Continue(()));
         }
-        let mut content = BufReader::new(content);
-        let packed = bundles::is_packed(&mut content)?;
-        let mut content: Box<dyn Read> =
-            if packed { Box::new(MultiGzDecoder::new(content)) } else { Box::new(content) };
-        let mut content = BufReader::new((&mut *content).take(bundles::MAX_UNPACKED));
+        let mut content = bundles::unpacked(content, effort)?;
         let mut number: u64 = 0;
         while let Some(line) = bundles::next_line(&mut content)? {
             number += 1;
@@ -90,7 +83,7 @@ fn find(packed: impl Read, wanted: &Wanted) -> Result<Option<Place>, BundleError
         // The same line of the journal stands in the file of its unit and in that of all.
         Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    Ok(found)
+    if found.is_none() && effort.is_spent() { Err(BundleError::Long) } else { Ok(found) }
 }
 
 /// Whether a file of a bundle holds what the report calls this.

@@ -22,6 +22,8 @@ pub(crate) const MAX_BATCH: usize = 16 << 20;
 const MAX_BATCH_REPORTS: usize = 1000;
 /// Batches taken in at once: each may be some fifty megabytes until it is stored, and a few kilobytes on the wire.
 pub(super) const MAX_BATCHES: usize = 2;
+/// Batches that wait for their turn: over HTTP/2 the first of each lies in our memory meanwhile.
+pub(super) const MAX_WAITING: usize = 16;
 /// How long a batch waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -46,9 +48,10 @@ struct Reports {
 impl Hub {
     /// To be had before the first byte of a batch is read.
     pub(crate) async fn turn_to_batch(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let busy = || Problem::new(503, "Try again later", "too many batches are being taken in");
+        let _waiting = self.batches_waiting.try_acquire().map_err(|_| busy())?;
         let turn = tokio::time::timeout(PATIENCE, Arc::clone(&self.batching).acquire_owned()).await;
-        let turn = turn.ok().and_then(Result::ok);
-        turn.ok_or_else(|| Problem::new(503, "Try again later", "too many batches are being taken in"))
+        turn.ok().and_then(Result::ok).ok_or_else(busy)
     }
 
     /// Takes many in, one per line. Each is judged on its own, in the order they came.

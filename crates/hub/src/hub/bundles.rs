@@ -1,6 +1,7 @@
 //! Bundles, as they are brought and asked for.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -10,7 +11,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Hub;
 use crate::access::{Caller, Wish};
-use crate::bundles::{self, BundleError, LogFile, LogPage, LogQuery};
+use crate::bundles::{self, BundleError, Effort, LogFile, LogPage, LogQuery};
 use crate::machine::{self, Machine};
 use crate::name::NodeName;
 use crate::objects::Opened;
@@ -37,9 +38,11 @@ impl Hub {
     ) -> Result<BundleRecord, Problem> {
         caller.may(Wish::Report(&node))?;
         let _place = self.uploads.place(&node)?;
-        let receiving = bundles::receive(&self.objects, announced, self.limits, stream);
+        let receiving = bundles::receive(&self.objects, announced, self.limits, self.left_free, stream);
         let received = tokio::time::timeout(UPLOAD_PATIENCE, receiving).await;
-        let received = received.map_err(|_| Problem::new(408, "Too slow", "the bundle took too long"))??;
+        let received = received.map_err(|_| Problem::new(408, "Too slow", "the bundle took too long"))?;
+        self.tell_of_room(&received);
+        let received = received?;
         let name = node.clone();
         let (draft, taken) = self.unpacked(move || bundles::verified(&name, received)).await?;
         let record = BundleRecord {
@@ -63,6 +66,19 @@ impl Hub {
         kept.await.map_err(|_| BundleError::Stopped)??;
         self.counters.count_bundle();
         Ok(record)
+    }
+
+    /// Says once that bundles are sent away, and once that they are not any more.
+    fn tell_of_room<T>(&self, received: &Result<T, BundleError>) {
+        match received {
+            Err(BundleError::NoRoom) if !self.is_crowded.swap(true, Ordering::Relaxed) => {
+                tracing::warn!("The disk has too little room left: bundles are refused, reports are not.");
+            }
+            Ok(_) if self.is_crowded.swap(false, Ordering::Relaxed) => {
+                tracing::info!("The disk has room for bundles again.");
+            }
+            _ => {}
+        }
     }
 
     pub(crate) async fn bundle(&self, caller: &Caller, digest: &str) -> Result<BundleRecord, Problem> {
@@ -110,11 +126,12 @@ impl Hub {
         digest: &str,
         query: LogQuery,
     ) -> Result<LogPage, Problem> {
-        self.read_bundle(caller, digest, move |packed| bundles::lines(packed, &query)).await
+        self.read_bundle(caller, digest, move |packed| bundles::lines(packed, &query, &Effort::default()))
+            .await
     }
 
     /// The turn comes first: what lies in a bucket is fetched for those only who may read it now.
-    async fn read_bundle<T: Send + 'static>(
+    pub(crate) async fn read_bundle<T: Send + 'static>(
         &self,
         caller: &Caller,
         digest: &str,

@@ -15,10 +15,32 @@ async fn batches_wait_for_each_other_and_not_for_ever() {
     let all = hub.batching.acquire_many(u32::try_from(batch::MAX_BATCHES).unwrap()).await.unwrap();
     let problem = hub.turn_to_batch().await.unwrap_err();
     assert_eq!((problem.status, problem.retry), (503, true), "{problem:?}");
+    // Beyond those that wait nobody waits at all.
+    let waiting = hub.batches_waiting.acquire_many(u32::try_from(batch::MAX_WAITING).unwrap()).await.unwrap();
+    let begun = tokio::time::Instant::now();
+    assert_eq!((hub.turn_to_batch().await.unwrap_err().status, begun.elapsed().as_secs()), (503, 0));
+    drop(waiting);
     let ((), turn) = tokio::join!(async { drop(all) }, hub.turn_to_batch());
     let taken = hub.batch(turn.unwrap(), &Caller::Anyone, Packing::None, Bytes::new()).await.unwrap();
     assert!(taken.is_empty());
     assert_eq!(hub.batching.available_permits(), batch::MAX_BATCHES, "the turn ends with the batch");
+}
+
+/// Whoever has a token that many nodes share can send bundles of ever new names.
+#[tokio::test]
+async fn bundles_leave_room_for_reports() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut hub = hub(folder.path());
+    hub.left_free = |_| u64::MAX;
+    let send = async |hub: &Hub| {
+        let content = futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"x"))]);
+        hub.take_bundle(&Caller::Anyone, NodeName::new("n1").unwrap(), None, content).await.unwrap_err()
+    };
+    let problem = send(&hub).await;
+    assert_eq!((problem.status, problem.retry), (503, true), "{problem:?}");
+    assert!(hub.is_crowded.load(std::sync::atomic::Ordering::Relaxed));
+    hub.left_free = |_| 0;
+    assert_eq!(send(&hub).await.status, 422, "it is looked at, and is none");
 }
 
 /// A byte every half minute is no pause, and yet there is an end to it.

@@ -157,7 +157,7 @@ fn bundles_need_the_key_of_the_node() {
     // With a good proof of its own another node sends what is not its own.
     refused(
         &put("n2", Some(&proof(&thief, "landfall-bundle-v1", "n2", &digest))),
-        403,
+        422,
         "a bundle of node `n1`",
     );
     let post = hub.request("POST", "/api/v1/nodes/n1/bundles", &[("authorization", &fleet)], &packed);

@@ -2,8 +2,10 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::time::Duration;
 
 use landfall_pki::SigningKey;
+use landfall_testkit::eventually;
 
 use crate::bed::{Answer, TestHub, ask, bundle, envelope, failed, no_dns, running};
 
@@ -200,7 +202,7 @@ fn eight_bundles_that_are_none() {
     refused(&post(b"not packed at all"), 422);
     refused(&post(&gzip(b"packed, and no archive")), 422);
     // Somebody else's bundle.
-    refused(&post(&bundle("n2", &["a line".to_owned()])), 403);
+    refused(&post(&bundle("n2", &["a line".to_owned()])), 422);
     // Not what was announced.
     let announced = format!("/api/v1/nodes/n1/bundles/{}", "0".repeat(64));
     refused(&hub.request("PUT", &announced, &[], &good), 422);
@@ -267,5 +269,32 @@ fn ten_requests_that_never_end_and_other_sites() {
     let rebound = [JSON, ("host", "evil.example:8700")];
     refused(&hub.request("POST", "/api/v1/reports", &rebound, &body), 421);
     assert_eq!(hub.request("GET", "/", &[("host", "evil.example")], b"").status, 421);
+    unharmed(&hub);
+}
+
+/// Everybody may log in, and so send something before they are known.
+#[test]
+fn eleven_logins_that_never_end() {
+    let hub = TestHub::start();
+    // More than strangers have room for, and far less than nodes have.
+    let lingering: Vec<TcpStream> = (0..200)
+        .map(|_| {
+            let mut stream = TcpStream::connect(hub.address).unwrap();
+            let head = "POST /login HTTP/1.1\r\nhost: localhost\r\ncontent-length: 8000\r\n\r\n";
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.write_all(&[b'x'; 7000]).unwrap();
+            stream.set_nonblocking(true).unwrap();
+            stream
+        })
+        .collect();
+    let sent_away = |mut stream: &TcpStream| {
+        let mut answer = [0; 64];
+        let length = std::io::Read::read(&mut stream, &mut answer).unwrap_or(0);
+        Answer::parse(&answer[..length]).status == 503
+    };
+    eventually("some of them to be sent away", Duration::from_secs(60), || {
+        lingering.iter().any(sent_away).then_some(())
+    })
+    .unwrap();
     unharmed(&hub);
 }
