@@ -25,8 +25,15 @@ const BUNDLE: &str = "landfall-bundle-v1";
 /// Tokens remembered before those that rest are let go.
 const MANY_TOKENS: usize = 64;
 
-/// What others bring is counted as if by one token.
-const OTHERS: [u8; 32] = [0; 32];
+/// A way by which others bring reports: each has an allowance of its own, as if it were a token.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Way {
+    Neighbours,
+    Bucket,
+    Stream,
+    /// Somebody who may speak for every node passes on what others said.
+    PassedOn,
+}
 
 /// What every token that many nodes share may still make known.
 #[derive(Debug, Default)]
@@ -56,8 +63,18 @@ impl Enrolments {
 impl Hub {
     /// How a report counts that others bring, such as an agent for its neighbours or a bucket: whoever controls them could have
     /// written it.
-    pub(crate) fn standing_of_others(&self) -> Standing {
-        Standing::ByKey(self.enrolments.of(OTHERS))
+    pub(crate) fn standing_of_others(&self, way: Way) -> Standing {
+        // No fingerprint of a token is one byte over and over.
+        Standing::ByKey(self.enrolments.of([way as u8; 32]))
+    }
+
+    /// How a report counts that the caller passes on. A credential that is good for every node tells nothing of this one.
+    pub(crate) fn standing_of_passed_on(&self, caller: &Caller, node: &NodeName) -> Result<Standing, Denied> {
+        let standing = self.standing(caller, node)?;
+        Ok(match caller {
+            Caller::Anyone | Caller::Operator(_) => self.standing_of_others(Way::PassedOn),
+            Caller::Node(_) | Caller::Nodes { .. } | Caller::Viewer(_) => standing,
+        })
     }
 
     /// How the caller may report as this node.

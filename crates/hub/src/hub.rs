@@ -18,12 +18,12 @@ use landfall_model::envelope::ReportId;
 use landfall_model::report::{Evidence, Report, State};
 use landfall_objects::Bucket;
 use serde::Serialize;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::access::{Access, Caller, Denied, Wish};
 use crate::bundles::BundleLimits;
 use crate::counters::Counters;
-use crate::enrol::Enrolments;
+use crate::enrol::{Enrolments, Way};
 use crate::machine;
 use crate::name::NodeName;
 use crate::objects::Objects;
@@ -34,6 +34,7 @@ use crate::roles::Roles;
 use crate::store::{
     Arrival, BundleRecord, Fleet, FleetQuery, NodePage, NodeRecord, Outcome, Store, TrendPoint, Turn,
 };
+use crate::take::MAX_PASSED_ON;
 use crate::token::Holder;
 use crate::unpack::{Packing, unpack};
 
@@ -60,12 +61,15 @@ pub(crate) struct Hub {
     unpacking: Arc<Semaphore>,
     batching: Arc<Semaphore>,
     batches_waiting: Semaphore,
+    pub(crate) passing_on: Semaphore,
     uploads: Uploads,
     /// What bundles leave free on a disk of this many bytes.
     left_free: fn(u64) -> u64,
     /// There was too little room for a bundle.
     is_crowded: AtomicBool,
     machines: machine::Remembered,
+    /// Told when something waits to be removed.
+    pub(crate) loosened: Notify,
     pub(crate) enrolments: Enrolments,
     /// The bucket agents put reports into, where the hub was told of one.
     pub(crate) bucket: OnceLock<Bucket>,
@@ -152,10 +156,12 @@ impl Hub {
             unpacking: Arc::new(Semaphore::new(bundles::MAX_UNPACKING)),
             batching: Arc::new(Semaphore::new(batch::MAX_BATCHES)),
             batches_waiting: Semaphore::new(batch::MAX_WAITING),
+            passing_on: Semaphore::new(MAX_PASSED_ON),
             uploads: Uploads::default(),
             left_free: crate::bundles::left_free,
             is_crowded: AtomicBool::new(false),
             machines: machine::Remembered::default(),
+            loosened: Notify::new(),
             enrolments: Enrolments::default(),
             bucket: OnceLock::new(),
             counters: Counters::default(),
@@ -197,7 +203,7 @@ impl Hub {
                 Speaker::Itself(names) => names,
                 // Others could have written it: only the node's own key tells.
                 Speaker::Neighbour(name) => {
-                    arrival.standing = self.standing_of_others();
+                    arrival.standing = self.standing_of_others(Way::Neighbours);
                     std::slice::from_ref(name)
                 }
             };
@@ -349,7 +355,8 @@ impl Hub {
         if !self.store.forget(name.clone()).await? {
             return Err(Problem::not_found(&format!("node `{name}`")));
         }
-        self.remove_loose().await;
+        // What it takes to remove its bundles is not for the caller to wait for.
+        self.loosened.notify_one();
         Ok(())
     }
 

@@ -154,7 +154,7 @@ impl Server {
                 },
                 async {
                     if let (Some(from), Some(bucket)) = (&self.take.objects, self.hub.bucket.get()) {
-                        take::take_from_objects(&self.hub, bucket, from.every, from.afterwards).await;
+                        take::take_from_objects(&self.hub, bucket, from, self.keep).await;
                     }
                 },
                 async {
@@ -249,7 +249,8 @@ async fn prune(hub: &Hub, keep: Duration, keep_bundles: Duration) {
     let mut is_more = false;
     loop {
         if !is_more {
-            tokio::time::sleep(PRUNE_EVERY).await;
+            // At once when a node was forgotten: its bundles are to be gone soon.
+            let _ = tokio::time::timeout(PRUNE_EVERY, hub.loosened.notified()).await;
         }
         is_more = true;
         for _ in 0..PRUNE_PORTIONS {

@@ -291,7 +291,7 @@ pub(crate) const ROUTES: &[Route] = &[
                 name: "post",
                 summary: "Take in a CloudEvent 1.0 of the type `dev.landfall.report.v1`, structured or binary. The signed report is in \
                           `data.envelope`, or where `dataref` says, if that is the hub's own `--take-objects`.",
-                caller: "operator, or the node itself",
+                caller: "node, nodes that share a token, or operator",
                 parameters: &[],
                 request: Some(("application/cloudevents+json", "any")),
                 answer: (200, Some("Receipt")),
@@ -304,7 +304,7 @@ pub(crate) const ROUTES: &[Route] = &[
         methods: &[Method {
             name: "post",
             summary: "Take in what was captured of a serial console: every whole, signed report an agent wrote to it. 16 MiB at most.",
-            caller: "operator, or the node itself",
+            caller: "node, nodes that share a token, or operator",
             parameters: &[],
             request: Some(("text/plain", "any")),
             answer: (200, Some("BatchAnswer")),

@@ -26,9 +26,10 @@ pub(super) async fn event(
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let kind = text(header::CONTENT_TYPE.as_str()).unwrap_or_default();
     let content = served.room.whole(content, MAX_EVENT).await?;
-    let content = unpack(packing, &content, MAX_EVENT)?;
-    let event = CloudEvent::read(&kind, text, &content)?;
-    served.hub.event(&caller, &event).await.map(Json)
+    let turn = served.hub.turn_to_pass_on().await?;
+    let event = CloudEvent::read(&kind, text, &unpack(packing, &content, MAX_EVENT)?)?;
+    drop(content);
+    served.hub.event(turn, &caller, event).await.map(Json)
 }
 
 pub(super) async fn console(
@@ -37,6 +38,7 @@ pub(super) async fn console(
     content: Body,
 ) -> Answer<BatchAnswer> {
     let content = served.room.whole(content, MAX_CONSOLE).await?;
+    let _turn = served.hub.turn_to_pass_on().await?;
     let results = served.hub.console(&caller, content).await?;
     Ok(Json(BatchAnswer { results }))
 }

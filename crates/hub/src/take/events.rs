@@ -4,7 +4,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use landfall_model::envelope::ReportId;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::SemaphorePermit;
 
 use super::Bearer;
 use crate::access::Caller;
@@ -23,7 +25,43 @@ pub struct CloudEvent {
     pub id: ReportId,
     /// Where the report is, in the sender's words.
     pub reference: Option<String>,
-    pub data: Value,
+    /// Whom it speaks of, where it says so.
+    node: Option<NodeName>,
+    /// The signed report, where it is inside.
+    envelope: Option<Vec<u8>>,
+}
+
+/// An event that is written as one. Everything is left as it is written: a megabyte of brackets is many once it is read.
+#[derive(Deserialize)]
+struct Structured<'a> {
+    #[serde(borrow)]
+    specversion: Option<&'a RawValue>,
+    #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    source: Option<&'a RawValue>,
+    #[serde(borrow, rename = "type")]
+    kind: Option<&'a RawValue>,
+    #[serde(borrow)]
+    dataref: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data: Option<&'a RawValue>,
+    #[serde(borrow)]
+    data_base64: Option<&'a RawValue>,
+}
+
+/// What counts of the data.
+#[derive(Default, Deserialize)]
+struct Data<'a> {
+    #[serde(borrow)]
+    node: Option<&'a RawValue>,
+    #[serde(borrow)]
+    envelope: Option<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    hostname: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -54,28 +92,23 @@ impl CloudEvent {
     ) -> Result<Self, EventError> {
         let kind = kind.split(';').next().unwrap_or_default().trim();
         if kind.eq_ignore_ascii_case(STRUCTURED) {
-            let event: Value = serde_json::from_slice(body).map_err(EventError::Json)?;
-            let attribute = |name: &str| event[name].as_str().map(str::to_owned);
-            let data = match (event.get("data"), event.get("data_base64")) {
-                (Some(data), None) => data.clone(),
-                (None, Some(text)) => decoded(text)?,
-                (None, None) => Value::Null,
+            let event: Structured<'_> = serde_json::from_slice(body).map_err(EventError::Json)?;
+            let decoded = event.data_base64.map(decoded).transpose()?;
+            let data = match (event.data, &decoded) {
+                (Some(data), None) => data.get().as_bytes(),
+                (None, Some(data)) => data,
+                (None, None) => &[],
                 (Some(_), Some(_)) => return Err(EventError::Data),
             };
-            return Self::of(attribute, data);
+            return Self::of(|name| event.attribute(name), data);
         }
         let attribute = |name: &str| header(&format!("ce-{name}"));
         // Who speaks of no event at all is told so before the body is looked at.
         attribute("specversion").ok_or(EventError::NotAnEvent)?;
-        let data = if body.is_empty() {
-            Value::Null
-        } else {
-            serde_json::from_slice(body).map_err(EventError::Json)?
-        };
-        Self::of(attribute, data)
+        Self::of(attribute, body)
     }
 
-    fn of(attribute: impl Fn(&str) -> Option<String>, data: Value) -> Result<Self, EventError> {
+    fn of(attribute: impl Fn(&str) -> Option<String>, data: &[u8]) -> Result<Self, EventError> {
         let needed = |name: &str| attribute(name).ok_or(EventError::NotAnEvent);
         let (version, kind, id) = (needed("specversion")?, needed("type")?, needed("id")?);
         needed("source")?;
@@ -86,41 +119,79 @@ impl CloudEvent {
             return Err(EventError::Type);
         }
         let id = id.parse().map_err(|_| EventError::Id)?;
-        Ok(Self { id, reference: attribute("dataref"), data })
+        let data: &RawValue = match data {
+            [] => RawValue::NULL,
+            data => serde_json::from_slice(data).map_err(EventError::Json)?,
+        };
+        // Data of another shape holds nothing of ours.
+        let Data { node, envelope } = serde_json::from_str(data.get()).unwrap_or_default();
+        let node = node.and_then(|node| serde_json::from_str::<Named>(node.get()).ok());
+        Ok(Self {
+            id,
+            reference: attribute("dataref"),
+            node: node.and_then(|node| NodeName::new(node.hostname).ok()),
+            envelope: envelope.map(|envelope| envelope.get().as_bytes().to_vec()),
+        })
     }
 
     /// Where agents put this report, below the bucket's prefix.
     fn key(&self) -> Option<String> {
-        let name = NodeName::new(self.data["node"]["hostname"].as_str()?).ok()?;
-        Some(format!("reports/{}/{}.json", name.as_str().trim_matches('.'), self.id))
+        let name = self.node.as_ref()?.as_str().trim_matches('.');
+        Some(format!("reports/{name}/{}.json", self.id))
     }
 }
 
-fn decoded(text: &Value) -> Result<Value, EventError> {
-    let bytes = text.as_str().and_then(|text| BASE64.decode(text).ok()).ok_or(EventError::Data)?;
-    serde_json::from_slice(&bytes).map_err(|_| EventError::Data)
+// === impl Structured ===
+
+impl Structured<'_> {
+    fn attribute(&self, name: &str) -> Option<String> {
+        let written = match name {
+            "specversion" => self.specversion,
+            "id" => self.id,
+            "source" => self.source,
+            "type" => self.kind,
+            "dataref" => self.dataref,
+            _ => None,
+        };
+        serde_json::from_str(written?.get()).ok()
+    }
+}
+
+fn decoded(text: &RawValue) -> Result<Vec<u8>, EventError> {
+    let text: String = serde_json::from_str(text.get()).map_err(|_| EventError::Data)?;
+    BASE64.decode(text).map_err(|_| EventError::Data)
 }
 
 // === impl Hub ===
 
 impl Hub {
     /// Takes in the report of an event.
-    pub(crate) async fn event(&self, caller: &Caller, event: &CloudEvent) -> Result<Receipt, Problem> {
-        let inside = event.data.get("envelope").filter(|envelope| !envelope.is_null());
-        let envelope = match (inside, &event.reference) {
-            (Some(envelope), _) => envelope.to_string().into_bytes(),
-            (None, Some(reference)) => self.referred(event, reference).await?,
+    pub(crate) async fn event(
+        &self,
+        turn: SemaphorePermit<'_>,
+        caller: &Caller,
+        event: CloudEvent,
+    ) -> Result<Receipt, Problem> {
+        // Before anything is fetched or read for them.
+        if let Some(node) = &event.node {
+            self.standing_of_passed_on(caller, node)?;
+        }
+        let envelope = match (&event.envelope, &event.reference) {
+            (Some(envelope), _) => envelope,
+            (None, Some(reference)) => &self.referred(&event, reference).await?,
             (None, None) => {
                 let detail = "it holds no signed report and refers to none: have agents send events with `--objects`, or \
                               without it";
                 return Err(Problem::new(422, "Not a report", detail));
             }
         };
-        let named = serde_json::from_slice::<Value>(&envelope).ok();
-        if named.is_none_or(|named| named["id"].as_str() != Some(&event.id.to_string())) {
+        let arrival = self.signed(Bearer::Caller(caller), envelope)?;
+        if arrival.id != event.id {
             return Err(Problem::new(422, "Not a report", "the event's id is not the report's"));
         }
-        self.taken(Bearer::Caller(caller), &envelope).await
+        // Many wait for the store at once, and together are sooner done.
+        drop((event, turn));
+        self.stored(arrival).await
     }
 
     /// The report in the object store. The address is made here and compared, never followed.
@@ -150,7 +221,7 @@ impl From<EventError> for Problem {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -200,5 +271,20 @@ mod tests {
             let event = CloudEvent::read(STRUCTURED, none, event.to_string().as_bytes()).unwrap();
             assert_eq!(event.key(), None, "{name}");
         }
+    }
+
+    #[test]
+    fn data_of_any_shape_is_an_event_without_a_report() {
+        let read = |data: &str| {
+            let event = event().to_string().replace(r#"{"node":{"hostname":"n1"}}"#, data);
+            CloudEvent::read(STRUCTURED, |_: &str| None, event.as_bytes())
+        };
+        for data in ["[]", "7", "null", r#""text""#, r#"{"node": 7, "envelope": null}"#] {
+            let event = read(data).unwrap();
+            assert!(event.envelope.is_none() && event.node.is_none(), "{data}");
+        }
+        let inside = read(r#"{"envelope": {"id":  [1]}}"#).unwrap();
+        assert_eq!(inside.envelope.as_deref(), Some(&br#"{"id":  [1]}"#[..]), "as it is written");
+        assert!(read("{").is_err());
     }
 }

@@ -17,9 +17,11 @@ use jiff::Timestamp;
 use landfall_model::envelope::respelled;
 use landfall_nats::{Server, is_subject};
 use serde_json::Value;
+use tokio::sync::SemaphorePermit;
 
 use crate::access::Caller;
 use crate::config::ConfigError;
+use crate::enrol::Way;
 use crate::hub::{Hub, Receipt};
 use crate::objects::BucketPlace;
 use crate::problem::Problem;
@@ -72,9 +74,15 @@ pub struct TakeNats {
 /// Who brings a report.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Bearer<'a> {
-    Nobody,
+    /// Whoever can write there.
+    Way(Way),
     Caller(&'a Caller),
 }
+
+/// Events and consoles looked at at once: some take many times their size to be read, and some wait for the object store.
+pub(crate) const MAX_PASSED_ON: usize = 16;
+/// How long one waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 // === impl TakeObjects ===
 
@@ -112,9 +120,23 @@ impl TakeNats {
 // === impl Hub ===
 
 impl Hub {
+    /// To be had before anything that somebody passes on is looked at.
+    pub(crate) async fn turn_to_pass_on(&self) -> Result<SemaphorePermit<'_>, Problem> {
+        match tokio::time::timeout(PATIENCE, self.passing_on.acquire()).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => {
+                Err(Problem::new(503, "Try again later", "too many events and consoles are being looked at"))
+            }
+        }
+    }
+
     /// Takes in a report of which nothing counts but its signature.
     pub(crate) async fn taken(&self, bearer: Bearer<'_>, body: &[u8]) -> Result<Receipt, Problem> {
-        let arrival = self.signed(bearer, body).inspect_err(|_| self.counters.count(None))?;
+        let arrival = self.signed(bearer, body)?;
+        self.stored(arrival).await
+    }
+
+    async fn stored(&self, arrival: Arrival) -> Result<Receipt, Problem> {
         let id = arrival.id;
         let outcome = self.store.accept(vec![arrival]).await?.pop();
         let outcome = outcome.ok_or_else(|| Problem::new(500, "Defect", "the store gave no answer"))?;
@@ -123,12 +145,15 @@ impl Hub {
     }
 
     fn signed(&self, bearer: Bearer<'_>, body: &[u8]) -> Result<Arrival, Problem> {
-        let arrival = signed(body)?;
-        let standing = match bearer {
-            Bearer::Nobody => self.standing_of_others(),
-            Bearer::Caller(caller) => self.standing(caller, &arrival.node)?,
+        let admitted = || {
+            let arrival = signed(body)?;
+            let standing = match bearer {
+                Bearer::Way(way) => self.standing_of_others(way),
+                Bearer::Caller(caller) => self.standing_of_passed_on(caller, &arrival.node)?,
+            };
+            Ok(Arrival { standing, ..arrival })
         };
-        Ok(Arrival { standing, ..arrival })
+        admitted().inspect_err(|_: &Problem| self.counters.count(None))
     }
 }
 

@@ -11,10 +11,12 @@ use landfall_wire::{Backoff, Live, Pair, TlsError, calling_whom, roots};
 use rustls::ClientConfig;
 
 use super::{Bearer, TakeNats};
+use crate::enrol::Way;
 use crate::hub::Hub;
+use crate::problem::Problem;
 
-/// Messages asked for at once.
-const BATCH: usize = 64;
+/// Messages asked for at once; each may be a megabyte, and all of them lie in memory.
+const BATCH: usize = 16;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -86,12 +88,33 @@ async fn judge(hub: &Hub, message: &Message) -> Result<Settlement, TakeError> {
         tracing::warn!("A message on NATS is too large to be a report.");
         return Ok(Settlement::Never);
     };
-    match hub.taken(Bearer::Nobody, body).await {
+    match hub.taken(Bearer::Way(Way::Stream), body).await {
         Ok(_) => Ok(Settlement::Taken),
-        Err(problem) if problem.retry => Err(TakeError::Store(problem.detail)),
-        Err(problem) => {
-            tracing::warn!(reason = problem.detail, "A report from NATS was refused.");
+        Err(problem) => refused(problem),
+    }
+}
+
+fn refused(problem: Problem) -> Result<Settlement, TakeError> {
+    match problem {
+        // Too many new nodes at once: its turn comes, and the others go on.
+        Problem { status: 429, .. } => Ok(Settlement::Later),
+        Problem { retry: true, detail, .. } => Err(TakeError::Store(detail)),
+        Problem { detail, .. } => {
+            tracing::warn!(reason = detail, "A report from NATS was refused.");
             Ok(Settlement::Never)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_store_that_does_not_work_ends_the_conversation() {
+        let settled = |status| refused(Problem::new(status, "", "")).ok();
+        assert_eq!(settled(429), Some(Settlement::Later), "too many new nodes");
+        assert_eq!((settled(403), settled(422)), (Some(Settlement::Never), Some(Settlement::Never)));
+        assert_eq!(settled(503), None);
     }
 }

@@ -4,16 +4,21 @@
 //! or another one with the same store, goes on where the last one was. Nothing is deleted unless it is asked for.
 
 use std::collections::{BTreeMap, HashSet};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
+use jiff::Timestamp;
+use landfall_fetch::FetchError;
 use landfall_model::chain;
 use landfall_model::envelope::ReportId;
 use landfall_objects::{Bucket, Listed, ObjectsError};
 use landfall_wire::Backoff;
 
-use super::{Afterwards, Bearer};
+use super::{Afterwards, Bearer, TakeObjects};
+use crate::enrol::Way;
 use crate::hub::Hub;
+use crate::name::NodeName;
+use crate::problem::Problem;
 use crate::receive::MAX_REPORT;
 use crate::store::StoreError;
 
@@ -26,6 +31,9 @@ const ASKED_AT_ONCE: usize = 500;
 /// Nodes whose reports are fetched at once. Those of one node come one after the other, in their order.
 const NODES_AT_ONCE: usize = 8;
 const LONGEST_PAUSE: Duration = Duration::from_mins(10);
+
+/// When what the store did not give is asked for again: a right that was missing may have been given.
+const DENIED_FOR: Duration = LONGEST_PAUSE;
 
 #[derive(Debug, thiserror::Error)]
 enum TakeError {
@@ -44,14 +52,42 @@ struct Waiting {
     key: String,
 }
 
-/// Takes for ever.
-pub(crate) async fn take(hub: &Hub, bucket: &Bucket, every: Duration, afterwards: Afterwards) {
-    // Taken, or refused for good; never more than a round looks at.
-    let mut settled = HashSet::new();
-    let mut backoff = Backoff::new(every, LONGEST_PAUSE);
+/// What need not be looked at in this round; never more than a round looks at.
+struct Settled {
+    /// Taken, or refused for good.
+    done: HashSet<ReportId>,
+    /// What the store did not give, or did not delete, and since when.
+    denied: HashSet<ReportId>,
+    since: Instant,
+}
+
+/// What became of a report in the bucket.
+#[derive(Debug)]
+enum Became {
+    Taken,
+    Refused,
+    /// There is something about this object that the store, and not the hub, does not like.
+    Denied(ObjectsError),
+    /// Its turn comes, and that of those behind it.
+    Later,
+}
+
+/// What came of the reports of one node.
+#[derive(Default)]
+struct Looked {
+    done: Vec<ReportId>,
+    denied: Vec<(ReportId, ObjectsError)>,
+    trouble: Option<TakeError>,
+}
+
+/// Takes for ever. What is older than `keep` was forgotten here, if it ever was: it is left alone.
+pub(crate) async fn take(hub: &Hub, bucket: &Bucket, from: &TakeObjects, keep: Duration) {
+    let mut settled = Settled { done: HashSet::new(), denied: HashSet::new(), since: Instant::now() };
+    let mut backoff = Backoff::new(from.every, LONGEST_PAUSE);
     let mut was_broken = false;
     loop {
-        match round(hub, bucket, afterwards, &mut settled).await {
+        let oldest = Timestamp::now().checked_sub(keep).unwrap_or(Timestamp::MIN);
+        match round(hub, bucket, from.afterwards, oldest, &mut settled).await {
             Ok(()) => {
                 backoff.reset();
                 was_broken = false;
@@ -71,7 +107,8 @@ async fn round(
     hub: &Hub,
     bucket: &Bucket,
     afterwards: Afterwards,
-    settled: &mut HashSet<ReportId>,
+    oldest: Timestamp,
+    settled: &mut Settled,
 ) -> Result<(), TakeError> {
     let listed = bucket.list(REPORTS, MAX_LISTED).await.map_err(TakeError::Objects)?;
     if listed.len() == MAX_LISTED {
@@ -80,78 +117,103 @@ async fn round(
             "The bucket holds more reports than are looked at: have old ones deleted, by a rule of the bucket or by the hub."
         );
     }
-    let waiting = nodes(listed);
+    let waiting = nodes(listed, oldest);
     let here: HashSet<ReportId> = waiting.values().flatten().map(|waiting| waiting.id).collect();
-    settled.retain(|id| here.contains(id));
-    let new: Vec<ReportId> = here.into_iter().filter(|id| !settled.contains(id)).collect();
+    settled.keep(&here);
+    let new: Vec<ReportId> = here.into_iter().filter(|id| !settled.holds(*id)).collect();
     let mut stored = HashSet::new();
     for ids in new.chunks(ASKED_AT_ONCE) {
         stored.extend(hub.store.has(ids.to_vec()).await.map_err(TakeError::Store)?);
     }
-    let known = &*settled;
-    let fetched = stream::iter(waiting.into_values()).map(|waiting| {
-        let stored = &stored;
-        async move {
-            let mut done = Vec::new();
-            for report in waiting.into_iter().filter(|report| !known.contains(&report.id)) {
-                let taken = stored.contains(&report.id)
-                    || match one(hub, bucket, &report).await {
-                        Ok(taken) => taken,
-                        Err(error) => return (done, Err(error)),
-                    };
-                if taken
-                    && afterwards == Afterwards::Deleted
-                    && let Err(error) = bucket.delete(&report.key).await
-                {
-                    return (done, Err(TakeError::Objects(error)));
-                }
-                done.push(report.id);
-            }
-            (done, Ok(()))
-        }
+    let (known, stored) = (&*settled, &stored);
+    let looks = stream::iter(waiting.into_values()).map(|waiting| async move {
+        let new = waiting.into_iter().filter(|report| !known.holds(report.id));
+        Looked::at(hub, bucket, afterwards, stored, new).await
     });
-    let all: Vec<(Vec<ReportId>, Result<(), TakeError>)> =
-        fetched.buffer_unordered(NODES_AT_ONCE).collect().await;
+    let all: Vec<Looked> = looks.buffer_unordered(NODES_AT_ONCE).collect().await;
     let mut result = Ok(());
-    for (done, ended) in all {
-        settled.extend(done);
-        result = result.and(ended);
+    let mut denied = Vec::new();
+    for looked in all {
+        settled.done.extend(looked.done);
+        denied.extend(looked.denied);
+        result = result.and(looked.trouble.map_or(Ok(()), Err));
     }
+    if let Some((_, error)) = denied.first() {
+        // It names the object.
+        let (reports, error) = (denied.len(), chain(error));
+        tracing::warn!(reports, %error, "The object store does not give or delete some reports; they are tried again in ten minutes, the others are taken.");
+    }
+    settled.denied.extend(denied.into_iter().map(|(id, _)| id));
     result
 }
 
-/// Fetches a report and takes it in; whether it was taken.
-async fn one(hub: &Hub, bucket: &Bucket, report: &Waiting) -> Result<bool, TakeError> {
-    // Somebody else may have removed it since it was listed.
-    let body = bucket.get(&report.key, MAX_REPORT as u64).await.map_err(TakeError::Objects)?;
-    let Some(body) = body else { return Ok(false) };
-    match hub.taken(Bearer::Nobody, &body).await {
-        Ok(receipt) if receipt.id == report.id => Ok(true),
-        Ok(_) => {
-            tracing::warn!(key = report.key, "An object holds another report than its name says.");
-            Ok(false)
+/// Fetches a report and takes it in.
+async fn one(hub: &Hub, bucket: &Bucket, report: &Waiting) -> Result<Became, TakeError> {
+    let key = &report.key;
+    let body = match bucket.get(key, MAX_REPORT as u64).await {
+        Ok(Some(body)) => body,
+        // Somebody else may have removed it since it was listed.
+        Ok(None) => return Ok(Became::Refused),
+        Err(error) if is_unfit(&error) => {
+            tracing::warn!(key, reason = %chain(&error), "A report in the object store was refused.");
+            return Ok(Became::Refused);
         }
-        Err(problem) if problem.retry => Err(TakeError::Busy(problem.detail)),
-        Err(problem) => {
-            tracing::warn!(
-                key = report.key,
-                reason = problem.detail,
-                "A report in the object store was refused."
-            );
-            Ok(false)
+        Err(error) => return denied(error),
+    };
+    match hub.taken(Bearer::Way(Way::Bucket), &body).await {
+        Ok(receipt) if receipt.id == report.id => Ok(Became::Taken),
+        Ok(_) => {
+            tracing::warn!(key, "An object holds another report than its name says.");
+            Ok(Became::Refused)
+        }
+        Err(problem) => refused(key, problem),
+    }
+}
+
+fn refused(key: &str, problem: Problem) -> Result<Became, TakeError> {
+    match problem {
+        // Too many new nodes at once.
+        Problem { status: 429, .. } => Ok(Became::Later),
+        Problem { retry: true, detail, .. } => Err(TakeError::Busy(detail)),
+        Problem { detail, .. } => {
+            tracing::warn!(key, reason = detail, "A report in the object store was refused.");
+            Ok(Became::Refused)
         }
     }
 }
 
-/// The reports among what is in the bucket, by the folder of their node, in order.
-fn nodes(listed: Vec<Listed>) -> BTreeMap<String, Vec<Waiting>> {
-    let mut nodes: BTreeMap<String, Vec<Waiting>> = BTreeMap::new();
-    for Listed { key, bytes, .. } in listed {
+/// Whether the object will never do, whoever asks for it.
+fn is_unfit(error: &ObjectsError) -> bool {
+    match error {
+        ObjectsError::Key(_) => true,
+        ObjectsError::Exchange { source, .. } => matches!(**source, FetchError::TooLong { .. }),
+        _ => false,
+    }
+}
+
+/// Whoever may write to a bucket can put an object there that nobody may read, and the others are to be taken all the same. Any
+/// other trouble is that of the store or of the way there.
+fn denied(error: ObjectsError) -> Result<Became, TakeError> {
+    let is_no = |status: u16| (400..500).contains(&status) && !matches!(status, 408 | 429);
+    match error {
+        ObjectsError::Refused(refusal) if is_no(refusal.status) => {
+            Ok(Became::Denied(ObjectsError::Refused(refusal)))
+        }
+        error => Err(TakeError::Objects(error)),
+    }
+}
+
+/// The reports among what is in the bucket, by the folder of their node, in order. Agents spell folders as nodes are named,
+/// without dots at the end.
+fn nodes(listed: Vec<Listed>, oldest: Timestamp) -> BTreeMap<NodeName, Vec<Waiting>> {
+    let mut nodes: BTreeMap<NodeName, Vec<Waiting>> = BTreeMap::new();
+    let young = |found: &Listed| found.modified.is_none_or(|modified| modified >= oldest);
+    for Listed { key, bytes, .. } in listed.into_iter().filter(young) {
         let parts = key.strip_prefix(REPORTS).and_then(|rest| rest.split_once('/'));
         let Some((node, file)) = parts else { continue };
         let id = file.strip_suffix(".json").and_then(|id| id.parse().ok());
         let Some(id) = id.filter(|_| bytes <= MAX_REPORT as u64) else { continue };
-        let node = node.to_owned();
+        let Ok(node) = NodeName::new(node) else { continue };
         nodes.entry(node).or_default().push(Waiting { id, key });
     }
     for waiting in nodes.values_mut() {
@@ -160,24 +222,132 @@ fn nodes(listed: Vec<Listed>) -> BTreeMap<String, Vec<Waiting>> {
     nodes
 }
 
+// === impl Settled ===
+
+impl Settled {
+    fn holds(&self, id: ReportId) -> bool {
+        self.done.contains(&id) || self.denied.contains(&id)
+    }
+
+    /// Forgets what is not there any more, and from time to time what was denied.
+    fn keep(&mut self, here: &HashSet<ReportId>) {
+        self.done.retain(|id| here.contains(id));
+        if self.since.elapsed() >= DENIED_FOR {
+            self.denied.clear();
+            self.since = Instant::now();
+        }
+        self.denied.retain(|id| here.contains(id));
+    }
+}
+
+// === impl Looked ===
+
+impl Looked {
+    /// Looks at the new reports of a node, one after the other.
+    async fn at(
+        hub: &Hub,
+        bucket: &Bucket,
+        afterwards: Afterwards,
+        stored: &HashSet<ReportId>,
+        new: impl Iterator<Item = Waiting>,
+    ) -> Self {
+        let mut looked = Self::default();
+        for report in new {
+            let became =
+                if stored.contains(&report.id) { Ok(Became::Taken) } else { one(hub, bucket, &report).await };
+            let became = match became {
+                Ok(Became::Taken) if afterwards == Afterwards::Deleted => {
+                    bucket.delete(&report.key).await.map_or_else(denied, |()| Ok(Became::Taken))
+                }
+                other => other,
+            };
+            match became {
+                Ok(Became::Taken | Became::Refused) => looked.done.push(report.id),
+                Ok(Became::Denied(error)) => looked.denied.push((report.id, error)),
+                Ok(Became::Later) => break,
+                Err(error) => {
+                    looked.trouble = Some(error);
+                    break;
+                }
+            }
+        }
+        looked
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use landfall_objects::Refusal;
+
     use super::*;
 
     #[test]
     fn what_is_named_as_a_report_is_one_and_nothing_else() {
         let listed = |key: &str, bytes: u64| Listed { key: key.to_owned(), bytes, modified: None };
         let (early, late) = ("018bcfe5-6800-7fff-bfff-ffffffffffff", "018bcfe5-6801-7fff-bfff-ffffffffffff");
-        let found = nodes(vec![
-            listed(&format!("reports/n1/{late}.json"), 9),
-            listed(&format!("reports/n1/{early}.json"), 9),
-            listed(&format!("reports/n2/{early}.json"), (MAX_REPORT + 1) as u64),
-            listed("reports/n1/notes.json", 9),
-            listed(&format!("reports/n1/deeper/{early}.json"), 9),
-            listed(&format!("other/n1/{early}.json"), 9),
-            listed("reports/", 0),
-        ]);
-        let ids: Vec<String> = found["n1"].iter().map(|waiting| waiting.id.to_string()).collect();
+        let old = |key: String| Listed { modified: Some(Timestamp::UNIX_EPOCH), ..listed(&key, 9) };
+        let found = nodes(
+            vec![
+                listed(&format!("reports/n1/{late}.json"), 9),
+                listed(&format!("reports/n1/{early}.json"), 9),
+                listed(&format!("reports/n2/{early}.json"), (MAX_REPORT + 1) as u64),
+                listed("reports/n1/notes.json", 9),
+                listed(&format!("reports/n1/deeper/{early}.json"), 9),
+                listed(&format!("other/n1/{early}.json"), 9),
+                listed("reports/", 0),
+                // What no agent names its folder, and some stores cannot even be asked for.
+                listed(&format!("reports//{early}.json"), 9),
+                listed(&format!("reports/n\u{1}/{early}.json"), 9),
+                listed(&format!("reports/../{early}.json"), 9),
+                old(format!("reports/n3/{early}.json")),
+            ],
+            Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(1),
+        );
+        let n1 = &found[&NodeName::new("n1").unwrap()];
+        let ids: Vec<String> = n1.iter().map(|waiting| waiting.id.to_string()).collect();
         assert_eq!((found.len(), ids), (1, vec![early.to_owned(), late.to_owned()]));
+    }
+
+    #[test]
+    fn too_many_new_nodes_are_no_trouble_of_the_store() {
+        let became = |status| refused("reports/n1/x.json", Problem::new(status, "", ""));
+        assert!(matches!(became(429), Ok(Became::Later)));
+        assert!(matches!(became(403), Ok(Became::Refused)));
+        assert!(matches!(became(503), Err(TakeError::Busy(_))));
+    }
+
+    fn no(status: u16) -> ObjectsError {
+        let refusal = Refusal {
+            doing: "get",
+            key: "reports/n1/x.json".to_owned(),
+            bucket: "fleet".to_owned(),
+            status,
+            code: String::new(),
+            message: String::new(),
+        };
+        ObjectsError::Refused(Box::new(refusal))
+    }
+
+    #[test]
+    fn an_object_nobody_may_read_is_no_trouble_of_the_store() {
+        for status in [400, 403, 404, 416] {
+            assert!(matches!(denied(no(status)), Ok(Became::Denied(_))), "{status}");
+        }
+        for status in [408, 429, 500, 503] {
+            assert!(matches!(denied(no(status)), Err(TakeError::Objects(_))), "{status}");
+        }
+        assert!(is_unfit(&ObjectsError::Key(String::new())) && !is_unfit(&no(400)));
+    }
+
+    #[test]
+    fn what_was_denied_is_tried_again_later() {
+        let id = "018bcfe5-6800-7fff-bfff-ffffffffffff".parse().unwrap();
+        let here = HashSet::from([id]);
+        let mut settled = Settled { done: HashSet::new(), denied: here.clone(), since: Instant::now() };
+        settled.keep(&here);
+        assert!(settled.holds(id));
+        settled.since = Instant::now().checked_sub(DENIED_FOR).unwrap();
+        settled.keep(&here);
+        assert!(!settled.holds(id));
     }
 }

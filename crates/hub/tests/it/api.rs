@@ -3,6 +3,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use landfall_model::Phase;
+use landfall_testkit::eventually;
 
 use crate::bed::{TestHub, bundle, envelope, failed, no_dns, running, succeeded};
 
@@ -227,7 +228,8 @@ fn a_bundle_is_kept_read_and_given_back() {
 
     assert!(hub.keeps(&digest));
     assert_eq!(hub.request("DELETE", "/api/v1/nodes/n1", &[], b"").status, 204);
-    assert!(!hub.keeps(&digest), "a node that is forgotten leaves no bundle");
+    let gone = || (!hub.keeps(&digest)).then_some(());
+    eventually("a node that is forgotten to leave no bundle", Duration::from_secs(30), gone).unwrap();
 }
 
 #[test]

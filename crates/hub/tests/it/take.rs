@@ -276,6 +276,42 @@ fn the_reports_on_a_console_are_taken_in() {
     assert_eq!(hub.request("POST", "/api/v1/console", &[], b"[ 0.1] Linux\r\n").status, 422);
 }
 
+/// An operator may speak for every node, and yet what they pass on others have written.
+#[test]
+fn who_passes_reports_on_takes_over_no_node_that_does_not_sign() {
+    let hub = TestHub::start();
+    hub.stored(&envelope("n1", 1, running()));
+    let (key, _) = SigningKey::generate().unwrap();
+    let report = sign(envelope("n1", 2, no_dns()), &key);
+    assert_eq!(post_event(&hub, &event(report.id, &json!({"envelope": report}))), 403);
+    let log = frame(&written(&report).unwrap()).unwrap();
+    let answer = hub.request("POST", "/api/v1/console", &[], log.as_bytes()).json();
+    assert_eq!(answer["results"][0]["problem"]["status"], 403, "{answer}");
+    assert_eq!(knows(&hub, "n1").unwrap()["state"], "running");
+}
+
+/// Whoever may write to the bucket can put anything there.
+#[test]
+fn odd_objects_in_a_bucket_keep_nobody_out() {
+    if !have(ObjectServer::Versitygw.needs()) {
+        return;
+    }
+    let store = ObjectServer::Versitygw.start().unwrap();
+    let (key, _) = SigningKey::generate().unwrap();
+    let location = store.location("prod").parse().unwrap();
+    let bucket = Bucket::open(location, store.credentials(), Some(&store.authority())).unwrap();
+    for folder in ["-x", "a b", "n1"] {
+        let name = format!("reports/{folder}/{}.json", crate::bed::new_id());
+        runtime().block_on(bucket.put(&name, "application/json", Source::Bytes(b"no report"))).unwrap();
+    }
+    put(&store, &sign(envelope("n1", 1, no_dns()), &key));
+    let hub = TestHub::with(|config| from_objects(config, &store, Afterwards::Kept));
+    eventually("the report behind them", LIMIT, || knows(&hub, "n1")).unwrap();
+    put(&store, &sign(envelope("n1", 2, running()), &key));
+    eventually("the next", LIMIT, || knows(&hub, "n1").filter(|node| node["sequence"] == 2)).unwrap();
+    assert_eq!(count(&hub, "refused"), 1, "what is in no node's folder is not even fetched");
+}
+
 /// Who passes reports on needs a credential all the same.
 #[test]
 fn strangers_pass_nothing_on() {
