@@ -7,10 +7,11 @@ use crate::store::NodeLine;
 
 /// Lines longer than this are cut on pages; the API gives them whole.
 const MAX_SHOWN: usize = 4000;
-/// Agents repeat their report every minute until the node made it; after three that did not come, the node is called silent.
+/// Agents that push or are asked repeat their report every minute until the node made it; after three that did not come, boards
+/// say so. By which way a node is heard is not kept, and the other ways bring only what is new: so they say no more than that.
 const SILENT_AFTER: i64 = 180;
 
-/// Whether a node that should say something every minute does not.
+/// Whether a node that did not make it was not heard for longer than such agents are silent.
 pub(super) fn is_silent(node: &NodeLine, now: Timestamp) -> bool {
     node.state != State::Succeeded && now.duration_since(node.last_seen).as_secs() > SILENT_AFTER
 }
@@ -122,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_should_speak_is_silent_after_three_minutes() {
+    fn a_node_that_did_not_make_it_is_missed_after_three_minutes() {
         let now = Timestamp::from_second(10_000).unwrap();
         let node = |state, seconds| NodeLine {
             name: "n1".to_owned(),
@@ -134,6 +135,7 @@ mod tests {
             confidence: landfall_model::Confidence::NONE,
             since: now,
             last_seen: now - jiff::SignedDuration::from_secs(seconds),
+            provider_id: None,
         };
         for state in State::ALL {
             assert!(!is_silent(&node(state, 180), now), "{state:?}");
