@@ -212,13 +212,14 @@ impl Bundle {
     /// The bundle of this failure is neither made nor brought again, whatever the disk takes.
     fn remember(&mut self, mut brought: Brought, failure: String, path: Option<&Path>) {
         brought.add(failure);
-        // First, for that makes room.
+        let written = self.write(&brought);
         if let Some(path) = path
             && let Err(error) = std::fs::remove_file(path)
         {
             tracing::warn!(path = %path.display(), %error, "A bundle that is of no more use stays on the disk.");
         }
-        if let Err(error) = self.write(&brought) {
+        // Where the disk was full, there is room now.
+        if let Err(error) = written.or_else(|_| self.write(&brought)) {
             tracing::warn!(error = %chain(&error), "What was brought is remembered in memory only.");
         }
         self.brought = Some(brought);
