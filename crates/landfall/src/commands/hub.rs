@@ -134,8 +134,9 @@ struct PullArguments {
     /// Ask the nodes of this workload cluster, through its API server: `[NAME=]KUBECONFIG`; may be repeated
     ///
     /// Each node is asked on its own loopback, port 8710, by forwarding that port through a pod that shares the node's network. The
-    /// kubeconfig's user needs `list` on nodes; and in `kube-system` (or `landfall`) `list` on pods and `get` and `create` on
-    /// pods/portforward. The file is read again when it changes.
+    /// kubeconfig's user needs `list` on nodes; and in `kube-system` (or `landfall-agent`) `list` on pods and `get` and `create` on
+    /// pods/portforward. The file is read again when it changes. Nodes that name their cluster (`/etc/landfall/cluster`) must
+    /// name it NAME.
     #[arg(long, value_name = "CLUSTER", requires = "pull_ca")]
     pull_cluster: Vec<String>,
 
@@ -250,6 +251,7 @@ struct Token {
 
 /// Have nodes forgotten, with their reports and bundles: machines that are gone, or were installed anew and have another key
 #[derive(Args)]
+#[command(mut_arg("token_file", |arg| arg.help("A file with a token of an operator")))]
 #[command(after_help = "\
 Exit codes: 0 forgotten · 1 the hub does not know one of them · 69 the hub cannot be reached · 77 it refused")]
 struct Forget {
@@ -462,6 +464,11 @@ impl Forget {
                 client.delete(&format!("/api/v1/nodes/{name}")).await.map_err(|error| match error {
                     ClientError::Refused { status: 404, .. } => {
                         Failure::new(error, "`landfall status` shows the nodes the hub knows")
+                    }
+                    // Others who ask a hub only look.
+                    ClientError::Refused { status: 401 | 403, .. } => {
+                        Failure::new(error, "name a token of an operator with `--token-file`")
+                            .exit(Exit::NotPermitted)
                     }
                     error => ask_hub::explain(error),
                 })?;

@@ -266,7 +266,11 @@ fn a_fleet_shares_a_token_and_a_machine_installed_anew_is_forgotten() {
         let words = ["--hub", &address, "--ca", "hub-ca.crt", "--token-file", token];
         bench.run(&[&["hub", "forget"], nodes, &words].concat())
     };
-    forget("viewer.token", &["worker-1"]).assert_refused(77, "may not do that");
+    let viewers = forget("viewer.token", &["worker-1"]);
+    viewers.assert_refused(77, "may not do that");
+    assert!(viewers.stderr.contains("hint: name a token of an operator"), "{viewers:?}");
+    let help = bench.run(&["hub", "forget", "--help"]).stdout;
+    assert!(help.contains("a token of an operator") && !help.contains("viewer"), "{help}");
     forget("operator.token", &["worker-9"]).assert_refused(1, "worker-9");
     forget("operator.token", &["a/b"]).assert_refused(64, "a node's name");
     let run = forget("operator.token", &["worker-1"]);
