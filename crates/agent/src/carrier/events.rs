@@ -2,7 +2,8 @@
 //! signature, is in the object store and the message says where; without a store it is in the message itself.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use landfall_fetch::{Exchange, FetchError, Fetcher, Method};
@@ -31,7 +32,9 @@ pub struct Events {
     /// Read at each use: it may be renewed.
     token: Option<PathBuf>,
     store: Option<ObjectStore>,
-    fetcher: Fetcher,
+    authority: Option<PathBuf>,
+    /// Made when it is first needed: the authority's file may come in the middle of a boot.
+    fetcher: OnceLock<Fetcher>,
     runtime: Runtime,
 }
 
@@ -39,8 +42,6 @@ pub struct Events {
 pub enum EventsError {
     #[error("`{0}` is no address for events: `https://…`, or `http://` to this machine itself")]
     Address(String),
-    #[error("cannot prepare the way to the receiver of events")]
-    Client(#[source] FetchError),
     #[error("cannot prepare the network")]
     Network(#[source] NetworkError),
 }
@@ -53,6 +54,8 @@ enum SendError {
         #[source]
         source: io::Error,
     },
+    #[error("cannot prepare the way to the receiver of events")]
+    Client(#[source] FetchError),
     #[error("cannot send the event")]
     Send(#[source] FetchError),
     #[error("the receiver of events answered {status}: {reason}")]
@@ -69,7 +72,7 @@ impl Events {
     /// With an object store the report is there before its event is sent.
     pub fn new(
         url: &str,
-        authority: Option<&Path>,
+        authority: Option<PathBuf>,
         token: Option<PathBuf>,
         store: Option<ObjectStore>,
     ) -> Result<Self, EventsError> {
@@ -84,9 +87,16 @@ impl Events {
         if !good {
             return Err(EventsError::Address(url.to_owned()));
         }
-        let fetcher = Fetcher::new(authority).map_err(EventsError::Client)?;
         let runtime = runtime().map_err(EventsError::Network)?;
-        Ok(Self { url: url.to_owned(), token, store, fetcher, runtime })
+        Ok(Self { url: url.to_owned(), token, store, authority, fetcher: OnceLock::new(), runtime })
+    }
+
+    fn fetcher(&self) -> Result<&Fetcher, SendError> {
+        if let Some(fetcher) = self.fetcher.get() {
+            return Ok(fetcher);
+        }
+        let fetcher = Fetcher::new(self.authority.as_deref()).map_err(SendError::Client)?;
+        Ok(self.fetcher.get_or_init(|| fetcher))
     }
 
     async fn send(&self, event: &Value) -> Result<(), SendError> {
@@ -101,7 +111,7 @@ impl Events {
             let token = std::fs::read_to_string(path).map_err(failed)?;
             question = question.header("authorization", format!("Bearer {}", token.trim()));
         }
-        let answer = self.fetcher.exchange(&question).await.map_err(SendError::Send)?;
+        let answer = self.fetcher()?.exchange(&question).await.map_err(SendError::Send)?;
         if answer.is_success() {
             return Ok(());
         }
@@ -113,7 +123,8 @@ impl Events {
     /// Puts the whole report into the store, and tells where. The store is not asked first whether it has it: the same again
     /// changes nothing, and Amazon answers that question with 403 to whoever may put and not list.
     async fn store(&self, id: ReportId, envelope: &[u8]) -> Result<Option<String>, CarryError> {
-        let Some(bucket) = self.store.as_ref().map(ObjectStore::bucket) else { return Ok(None) };
+        let Some(store) = &self.store else { return Ok(None) };
+        let bucket = store.bucket()?;
         let key = key(id, envelope)?;
         bucket.put(&key, "application/json", Source::Bytes(envelope)).await.map_err(judged)?;
         Ok(Some(bucket.url(&key)))
@@ -136,6 +147,7 @@ impl Carrier for Events {
                 SendError::Refused { status: 400 | 409 | 413 | 415 | 422, .. }
                 | SendError::Envelope(_)
                 | SendError::TooLarge => CarryError::Never(Box::new(error)),
+                SendError::Refused { status: 403, .. } => CarryError::NotPermitted(Box::new(error)),
                 error => CarryError::Later(Box::new(error)),
             })
         })

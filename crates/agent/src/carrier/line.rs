@@ -43,7 +43,7 @@ pub(super) struct Line {
 }
 
 /// TLS whose files may come later than the agent: cloud-init and kubeadm write them in the middle of a boot.
-struct Tls {
+pub(super) struct Tls {
     authority: Option<PathBuf>,
     pair: Option<Pair>,
     live: OnceLock<Arc<Live<ClientConfig>>>,
@@ -76,8 +76,6 @@ pub enum HubError {
     Address(String),
     #[error("no neighbour is named")]
     NoNeighbour,
-    #[error("cannot use the TLS files")]
-    Tls(#[source] TlsError),
     #[error("cannot prepare the network")]
     Network(#[source] NetworkError),
 }
@@ -142,11 +140,7 @@ impl Line {
             _ => return Err(invalid()),
         };
         let port = uri.port_u16().unwrap_or(if encrypted { 443 } else { 80 });
-        let tls = encrypted.then(|| Tls {
-            authority: authority.map(Path::to_owned),
-            pair: certificate.map(pair),
-            live: OnceLock::new(),
-        });
+        let tls = encrypted.then(|| Tls::new(authority, certificate));
         Ok(Self { host, port, tls, token })
     }
 
@@ -214,43 +208,41 @@ impl Line {
     }
 }
 
-/// TLS of a client, made anew when its files change.
-pub(super) fn tls(
-    authority: Option<&Path>,
-    certificate: Option<(&Path, &Path)>,
-) -> Result<Arc<Live<ClientConfig>>, TlsError> {
-    let authority = authority.map(Path::to_owned);
-    let pair = certificate.map(pair);
-    let paths = authority.iter().chain(pair.iter().flat_map(|pair| [&pair.certificate, &pair.key]));
-    let paths = paths.cloned().collect();
-    Live::load(paths, move |files| {
-        let whom = match &authority {
-            Some(path) => roots(files, path)?,
-            None => machine_authorities(),
-        };
-        if whom.is_empty() {
-            tracing::warn!("This machine trusts no certificate authority, and none is named.");
-        }
-        calling_whom(files, whom, pair.as_ref(), &[])
-    })
-}
-
-fn pair((certificate, key): (&Path, &Path)) -> Pair {
-    Pair { certificate: certificate.to_owned(), key: key.to_owned() }
-}
-
 // === impl Tls ===
 
 impl Tls {
+    pub(super) fn new(authority: Option<&Path>, certificate: Option<(&Path, &Path)>) -> Self {
+        let pair = |(certificate, key): (&Path, &Path)| Pair {
+            certificate: certificate.to_owned(),
+            key: key.to_owned(),
+        };
+        Self { authority: authority.map(Path::to_owned), pair: certificate.map(pair), live: OnceLock::new() }
+    }
+
     /// By what the files hold now; what cannot be read any more is used as it was.
-    fn current(&self) -> Result<Arc<ClientConfig>, TlsError> {
+    pub(super) fn current(&self) -> Result<Arc<ClientConfig>, TlsError> {
         if let Some(live) = self.live.get() {
             live.reload();
             return Ok(live.get());
         }
-        let pair = self.pair.as_ref().map(|pair| (pair.certificate.as_path(), pair.key.as_path()));
-        let live = tls(self.authority.as_deref(), pair)?;
+        let live = self.load()?;
         Ok(self.live.get_or_init(|| live).get())
+    }
+
+    fn load(&self) -> Result<Arc<Live<ClientConfig>>, TlsError> {
+        let (authority, pair) = (self.authority.clone(), self.pair.clone());
+        let paths = authority.iter().chain(pair.iter().flat_map(|pair| [&pair.certificate, &pair.key]));
+        let paths = paths.cloned().collect();
+        Live::load(paths, move |files| {
+            let whom = match &authority {
+                Some(path) => roots(files, path)?,
+                None => machine_authorities(),
+            };
+            if whom.is_empty() {
+                tracing::warn!("This machine trusts no certificate authority, and none is named.");
+            }
+            calling_whom(files, whom, pair.as_ref(), &[])
+        })
     }
 }
 

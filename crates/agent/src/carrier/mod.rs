@@ -28,7 +28,7 @@ pub use line::HubError;
 pub use nats::{Nats, NatsWayError};
 pub use neighbour::Neighbour;
 pub use object::BootstrapReport;
-pub use objects::{ObjectStore, ObjectStoreError};
+pub use objects::ObjectStore;
 
 use crate::spool::{Spool, SpoolError};
 

@@ -2,22 +2,20 @@
 //! counts as brought when the stream has said that it is stored.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use landfall_model::envelope::{Envelope, ReportId};
 use landfall_nats::{Connection, InvalidServer, NatsError, Server, is_subject};
-use landfall_wire::{Live, TlsError};
-use rustls::ClientConfig;
+use landfall_wire::TlsError;
 use tokio::runtime::Runtime;
 
-use super::line::tls;
+use super::line::Tls;
 use super::{Carrier, CarryError, NetworkError, node_name, runtime};
 
 /// A NATS server with JetStream.
 #[expect(missing_debug_implementations, reason = "leads to credentials")]
 pub struct Nats {
     server: Server,
-    tls: Arc<Live<ClientConfig>>,
+    tls: Tls,
     subject: String,
     /// Read at each use. One line: a token. Two lines: a user and a password.
     login: Option<PathBuf>,
@@ -30,10 +28,16 @@ pub enum NatsWayError {
     Server(#[source] InvalidServer),
     #[error("`{0}` is no subject: names of letters, digits, `-` and `_`, with dots between them")]
     Subject(String),
-    #[error("cannot use the TLS files")]
-    Tls(#[source] TlsError),
     #[error("cannot prepare the network")]
     Network(#[source] NetworkError),
+}
+
+#[derive(Debug, thiserror::Error)]
+enum PublishError {
+    #[error("cannot use the TLS files for NATS")]
+    Tls(#[source] TlsError),
+    #[error(transparent)]
+    Nats(NatsError),
 }
 
 // === impl Nats ===
@@ -51,16 +55,18 @@ impl Nats {
         if !is_subject(subject) {
             return Err(NatsWayError::Subject(subject.to_owned()));
         }
-        let tls = tls(authority, certificate).map_err(NatsWayError::Tls)?;
+        let tls = Tls::new(authority, certificate);
         let runtime = runtime().map_err(NatsWayError::Network)?;
         Ok(Self { server, tls, subject: subject.to_owned(), login, runtime })
     }
 
-    async fn publish(&self, id: ReportId, envelope: &[u8]) -> Result<(), NatsError> {
-        self.tls.reload();
+    async fn publish(&self, id: ReportId, envelope: &[u8]) -> Result<(), PublishError> {
+        let tls = self.tls.current().map_err(PublishError::Tls)?;
         let login = self.login.as_deref();
-        let mut connection = Connection::open(&self.server, &self.tls.get(), login, "landfall-agent").await?;
-        connection.publish(&self.subject_of(envelope), &id.to_string(), envelope).await
+        let connection = Connection::open(&self.server, &tls, login, "landfall-agent").await;
+        let mut connection = connection.map_err(PublishError::Nats)?;
+        let published = connection.publish(&self.subject_of(envelope), &id.to_string(), envelope).await;
+        published.map_err(PublishError::Nats)
     }
 
     /// Below our subject, by the node's name: readers choose.
@@ -77,7 +83,7 @@ impl Carrier for Nats {
 
     fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
         self.runtime.block_on(self.publish(id, envelope)).map_err(|error| match error {
-            NatsError::TooLarge(_) => CarryError::Never(Box::new(error)),
+            PublishError::Nats(NatsError::TooLarge(_)) => CarryError::Never(Box::new(error)),
             error => CarryError::Later(Box::new(error)),
         })
     }

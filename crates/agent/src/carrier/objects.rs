@@ -1,6 +1,7 @@
 //! An object store: each report is an object, named by the node and the report's id, so that bringing it twice is once.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use landfall_model::envelope::{Envelope, ReportId};
 use landfall_objects::{Bucket, Location, ObjectsError, Source};
@@ -11,16 +12,12 @@ use super::{Carrier, CarryError, NetworkError, node_name, runtime};
 /// A bucket, and the runtime to speak to it.
 #[expect(missing_debug_implementations, reason = "leads to credentials")]
 pub struct ObjectStore {
-    bucket: Bucket,
+    location: Location,
+    credentials: PathBuf,
+    authority: Option<PathBuf>,
+    /// Opened when it is first needed: its files may come in the middle of a boot.
+    bucket: OnceLock<Bucket>,
     runtime: Runtime,
-}
-
-#[derive(Debug, thiserror::Error)]
-pub enum ObjectStoreError {
-    #[error("cannot use the object store")]
-    Bucket(#[source] ObjectsError),
-    #[error("cannot prepare the network")]
-    Network(#[source] NetworkError),
 }
 
 // === impl ObjectStore ===
@@ -31,14 +28,19 @@ impl ObjectStore {
     pub fn new(
         location: Location,
         credentials: PathBuf,
-        authority: Option<&Path>,
-    ) -> Result<Self, ObjectStoreError> {
-        let bucket = Bucket::open(location, credentials, authority).map_err(ObjectStoreError::Bucket)?;
-        Ok(Self { bucket, runtime: runtime().map_err(ObjectStoreError::Network)? })
+        authority: Option<PathBuf>,
+    ) -> Result<Self, NetworkError> {
+        Ok(Self { location, credentials, authority, bucket: OnceLock::new(), runtime: runtime()? })
     }
 
-    pub(super) fn bucket(&self) -> &Bucket {
-        &self.bucket
+    pub(super) fn bucket(&self) -> Result<&Bucket, CarryError> {
+        if let Some(bucket) = self.bucket.get() {
+            return Ok(bucket);
+        }
+        let (location, credentials) = (self.location.clone(), self.credentials.clone());
+        let bucket = Bucket::open(location, credentials, self.authority.as_deref());
+        let bucket = bucket.map_err(|error| CarryError::Later(Box::new(error)))?;
+        Ok(self.bucket.get_or_init(|| bucket))
     }
 }
 
@@ -49,7 +51,7 @@ impl Carrier for ObjectStore {
 
     fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
         let key = key(id, envelope)?;
-        let stored = self.bucket.put(&key, "application/json", Source::Bytes(envelope));
+        let stored = self.bucket()?.put(&key, "application/json", Source::Bytes(envelope));
         self.runtime.block_on(stored).map_err(judged)
     }
 }

@@ -196,8 +196,9 @@ fn an_object_store_honours_the_contract() {
         let store = server.start().unwrap();
         let authority = store.authority();
         let location = store.location("fleet");
-        let carrier =
-            |credentials| ObjectStore::new(location.parse().unwrap(), credentials, Some(&authority)).unwrap();
+        let carrier = |credentials| {
+            ObjectStore::new(location.parse().unwrap(), credentials, Some(authority.clone())).unwrap()
+        };
         let arrived = || reports(store.objects("fleet/reports/n1").unwrap());
         honours_the_contract(&mut carrier(store.credentials()), &arrived);
         let (_keeper, envelope) = kept();
@@ -221,10 +222,11 @@ fn events_honour_the_contract_and_say_where_the_report_is() {
         std::fs::write(&token, "tok\n").unwrap();
         // For Azure those that go into the query, which must not stand in an event.
         let credentials = store.all_credentials().unwrap().pop().unwrap();
+        let authority_of_store = store.authority();
         let bucket =
-            ObjectStore::new(store.location("").parse().unwrap(), credentials, Some(&store.authority()));
+            ObjectStore::new(store.location("").parse().unwrap(), credentials, Some(authority_of_store));
         let url = receiver.url("/events");
-        let mut events = Events::new(&url, Some(&authority), Some(token), Some(bucket.unwrap())).unwrap();
+        let mut events = Events::new(&url, Some(authority), Some(token), Some(bucket.unwrap())).unwrap();
         let arrived = || {
             let ids: BTreeSet<ReportId> = receiver.posted().iter().map(|event| announced(event)).collect();
             let stored = reports(store.objects("reports/n1").unwrap());

@@ -244,23 +244,22 @@ impl WayArguments {
             };
             let location = url.parse::<Location>();
             let location = location.map_err(|error| Failure::usage(error, BUCKET_HINT))?;
-            let store = ObjectStore::new(location, credentials.clone(), self.objects_ca.as_deref());
-            let hint = "name files that exist with `--objects-credentials` and `--objects-ca`";
-            store.map(Some).map_err(|error| Failure::usage(error, hint))
+            let store = ObjectStore::new(location, credentials.clone(), self.objects_ca.clone());
+            store.map(Some).map_err(|error| Failure::new(error, "see whether the machine is out of threads"))
         };
         if let Some(store) = bucket()? {
             carriers.push(Box::new(store));
         }
         if let Some(url) = &self.events {
-            let events = Events::new(url, self.events_ca.as_deref(), self.events_token.clone(), bucket()?);
-            let hint = "name the receiver as `https://HOST/PATH` and its authority with `--events-ca`";
+            let events = Events::new(url, self.events_ca.clone(), self.events_token.clone(), bucket()?);
+            let hint = "name the receiver as `https://HOST/PATH`";
             carriers.push(Box::new(events.map_err(|error| Failure::usage(error, hint))?));
         }
         if let Some(address) = &self.nats {
             let certificate = self.nats_cert.as_deref().zip(self.nats_key.as_deref());
             let (authority, login) = (self.nats_ca.as_deref(), self.nats_login.clone());
             let nats = Nats::new(address, &self.nats_subject, authority, certificate, login);
-            let hint = "name the server as `tls://HOST:4222`, its authority with `--nats-ca`, and PEM files that exist";
+            let hint = "name the server as `tls://HOST:4222`, and a subject such as `landfall.reports`";
             carriers.push(Box::new(nats.map_err(|error| Failure::usage(error, hint))?));
         }
         let pair = self.neighbour_cert.as_deref().zip(self.neighbour_key.as_deref());
