@@ -140,7 +140,7 @@ fn the_examples_of_the_guide_can_be_used() {
         let (_, rest) = GUIDE.split_once(&format!("```{language}\n")).unwrap();
         rest.split_once("```").unwrap().0.to_owned()
     };
-    let installer = example("sh");
+    let installer = example("ini");
     let version = KubeVersion::from_image_tag(&kubelet_env::version(&installer).unwrap()).unwrap();
     assert_eq!(version.as_str(), "v1.9.3+coreos.0");
     let mappings = Mappings::parse(&example("yaml")).unwrap();
