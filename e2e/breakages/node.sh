@@ -46,6 +46,11 @@ json.dump(c, sys.stdout)
 END
 }
 
+# Waits until the kubelet says $2 after it has said $1, a minute at most.
+kubelet_says_after() {
+    timeout 60 journalctl --follow --lines all --quiet --unit kubelet --output cat | sed --unbuffered -n "/$1/,\$p" | grep -q "$2"
+}
+
 # Puts the time before each line, as the images of Cluster API do.
 stamp() {
     python3 -uc 'import sys, time
