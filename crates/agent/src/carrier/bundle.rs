@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use hyper::{Method, StatusCode};
+use hyper::Method;
 use landfall_fetch::{Algorithm, Hasher};
 use landfall_model::chain;
 use landfall_model::envelope::{Envelope, ReportId};
@@ -23,7 +23,7 @@ use rustix::process::{Pid, setpriority_process};
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Runtime;
 
-use super::line::{Errand, HubError, Line, PushError, Sent};
+use super::line::{Errand, HubError, Line, Sent};
 use super::{Carrier, CarryError, runtime};
 use crate::keeper::{KeepError, signing_key};
 
@@ -191,12 +191,10 @@ impl Bundle {
             body: Sent::File(path, length),
             patience: PATIENCE + Duration::from_secs(length / THINNEST_LINE),
         };
-        self.runtime.block_on(self.line.run(&errand)).map_err(|error| match error {
-            // Sixty-four megabytes for the same answer every minute are none the wiser.
-            PushError::Refused { status: StatusCode::FORBIDDEN, whole: true, .. } => {
-                CarryError::Never(Box::new(error))
-            }
-            error => error.judged(),
+        self.runtime.block_on(self.line.run(&errand)).map_err(|error| match error.judged() {
+            // The hub may not know the node yet, or by an older key. The same logs would come with a newer report.
+            CarryError::NotPermitted(error) => CarryError::Later(error),
+            judged => judged,
         })
     }
 
@@ -493,11 +491,10 @@ mod tests {
         assert!(left.is_empty(), "{left:?}");
     }
 
-    /// What the hub has, or does not take from this node, is not sent again, though nothing can be written down.
+    /// What the hub has, or never takes, is not sent again, though nothing can be written down.
     #[test]
     fn a_bundle_the_hub_has_seen_is_sent_once_whatever_the_disk_takes() {
-        for (status, good) in [("201 Created", true), ("403 Forbidden", false), ("422 Unprocessable", false)]
-        {
+        for (status, good) in [("201 Created", true), ("422 Unprocessable", false)] {
             let folder = tempfile::tempdir().unwrap();
             let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
             let failed = report(&mut keeper, "b1", "swap-enabled");
@@ -517,6 +514,22 @@ mod tests {
             assert_eq!(heard.try_iter().collect::<Vec<_>>(), [b"bundle"], "{status}");
             assert_eq!(ran(folder.path()), 0);
         }
+    }
+
+    /// A machine that was installed anew is unknown to its hub until somebody has it forgotten.
+    #[test]
+    fn a_bundle_that_is_not_permitted_waits() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut keeper = Keeper::open(&HostDisk, folder.path()).unwrap();
+        let failed = report(&mut keeper, "b1", "swap-enabled");
+        let (address, _heard) = hub("403 Forbidden");
+        let maker = maker(folder.path(), "exit 1");
+        let mut bundle = Bundle::new(&address, None, None, None, maker, folder.path().to_owned()).unwrap();
+        let made = folder.path().join(FOLDER).join(format!("{}{SUFFIX}", failed.id));
+        std::fs::create_dir_all(folder.path().join(FOLDER)).unwrap();
+        std::fs::write(&made, "bundle").unwrap();
+        let carried = bundle.carry(failed.id, &serde_json::to_vec(&failed).unwrap());
+        assert!(matches!(carried, Err(CarryError::Later(_))) && made.exists(), "{carried:?}");
     }
 
     /// Each time it is made, memory runs out and the agent goes with it.

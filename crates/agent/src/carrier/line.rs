@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -107,12 +106,7 @@ pub(super) enum PushError {
     #[error("cannot use the TLS files")]
     Tls(#[source] TlsError),
     #[error("the other side answered {status}: {reason}")]
-    Refused {
-        status: StatusCode,
-        reason: String,
-        /// Everything was sent by then.
-        whole: bool,
-    },
+    Refused { status: StatusCode, reason: String },
     #[error("the other side did not answer within {} s", .0.as_secs())]
     Late(Duration),
 }
@@ -175,7 +169,7 @@ impl Line {
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
         // It ends with the sender; what it has to say, the sender says too.
         tokio::spawn(connection);
-        let (body, length, whole) = errand.body.open()?;
+        let (body, length) = errand.body.open()?;
         let mut request = Request::builder()
             .method(errand.method.clone())
             .uri(errand.path)
@@ -192,7 +186,6 @@ impl Line {
         }
         let request = request.body(body).map_err(|source| PushError::Http(Box::new(source)))?;
         let answer = sender.send_request(request).await.map_err(http)?;
-        let whole = whole.load(Ordering::Relaxed);
         let status = answer.status();
         let body =
             Limited::new(answer.into_body(), MAX_ANSWER).collect().await.map_err(PushError::Http)?.to_bytes();
@@ -204,7 +197,7 @@ impl Line {
         // A hub's problem, or the `Status` of an API server.
         let reason = problem["detail"].as_str().or(problem["message"].as_str()).unwrap_or(&plain);
         let reason = reason.chars().filter(|c| !c.is_control()).take(MAX_REASON).collect();
-        Err(PushError::Refused { status, reason, whole })
+        Err(PushError::Refused { status, reason })
     }
 }
 
@@ -259,31 +252,29 @@ impl Errand<'_> {
 // === impl Sent ===
 
 impl Sent<'_> {
-    /// The body, its length, and what tells whether all of it was handed over.
-    fn open(self) -> Result<(Body, u64, Arc<AtomicBool>), PushError> {
+    /// The body and its length.
+    fn open(self) -> Result<(Body, u64), PushError> {
         match self {
             Self::Bytes(bytes) => {
                 let body = Full::new(Bytes::copy_from_slice(bytes)).map_err(|never| match never {});
-                Ok((body.boxed_unsync(), bytes.len() as u64, Arc::new(AtomicBool::new(true))))
+                Ok((body.boxed_unsync(), bytes.len() as u64))
             }
             Self::File(path, length) => {
                 let failed = |source| PushError::File { path: path.to_owned(), source };
                 let file = File::open(path).map_err(failed)?.take(length);
-                let whole = Arc::new(AtomicBool::new(length == 0));
                 // The thread is this carrier's own: nobody else waits while it reads.
-                let pieces = unfold((file, Arc::clone(&whole)), |(mut file, whole)| async move {
+                let pieces = unfold(file, |mut file| async move {
                     let mut piece = vec![0; PIECE];
                     match file.read(&mut piece) {
                         Ok(0) => None,
                         Ok(count) => {
                             piece.truncate(count);
-                            whole.store(file.limit() == 0, Ordering::Relaxed);
-                            Some((Ok(Frame::data(Bytes::from(piece))), (file, whole)))
+                            Some((Ok(Frame::data(Bytes::from(piece))), file))
                         }
-                        Err(error) => Some((Err(error), (file, whole))),
+                        Err(error) => Some((Err(error), file)),
                     }
                 });
-                Ok((StreamBody::new(pieces).boxed_unsync(), length, whole))
+                Ok((StreamBody::new(pieces).boxed_unsync(), length))
             }
         }
     }
