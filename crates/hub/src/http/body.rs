@@ -9,8 +9,10 @@ use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 use http_body_util::BodyExt as _;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use crate::problem::Problem;
+use crate::take::MAX_CONSOLE;
 use crate::unpack::Packing;
 
 /// How long a report or a batch may take to arrive.
@@ -21,15 +23,18 @@ const UNIT: usize = 1 << 10;
 const ROOM: usize = 64 << 10;
 /// The same for those who are not known yet, so that no stranger can use up the room of nodes: 1 MiB.
 const STRANGERS_ROOM: usize = 1 << 10;
-/// How long a bundle may pause.
-const PAUSE: Duration = Duration::from_secs(60);
+/// The same for consoles, which are few and large, so that they never use up the room of reports: two whole ones.
+const CONSOLES_ROOM: usize = 2 * MAX_CONSOLE / UNIT;
+/// What has to come of a bundle in every minute of its way, some 35 kbit/s: its place is for one who sends.
+const LEAST: usize = 256 << 10;
+const MINUTE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Broken {
     #[error("the connection broke")]
     Connection(#[source] axum::Error),
-    #[error("nothing came for {} s", PAUSE.as_secs())]
-    Silent,
+    #[error("less than {} KiB came in a minute", LEAST >> 10)]
+    Slow,
 }
 
 /// Where bodies are put together, of everybody at once: a hub that runs out of memory serves nobody. A body takes its room
@@ -54,6 +59,10 @@ impl Default for Room {
 impl Room {
     pub(super) fn of_strangers() -> Self {
         Self(Arc::new(Semaphore::new(STRANGERS_ROOM)))
+    }
+
+    pub(super) fn of_consoles() -> Self {
+        Self(Arc::new(Semaphore::new(CONSOLES_ROOM)))
     }
 
     pub(super) async fn whole(&self, body: Body, limit: usize) -> Result<Bytes, Problem> {
@@ -104,14 +113,23 @@ impl AsRef<[u8]> for Held {
     }
 }
 
+/// A bundle as it comes. Each minute is looked at when it is over and the sender is waited for: a hub that is slow itself
+/// blames nobody.
 pub(super) fn stream(body: Body) -> impl Stream<Item = Result<Bytes, Broken>> + Unpin {
-    let chunks = futures_util::stream::unfold(Some(body.into_data_stream()), async |chunks| {
-        let mut chunks = chunks?;
-        match tokio::time::timeout(PAUSE, chunks.next()).await {
-            Ok(Some(Ok(chunk))) => Some((Ok(chunk), Some(chunks))),
-            Ok(Some(Err(error))) => Some((Err(Broken::Connection(error)), None)),
-            Ok(None) => None,
-            Err(_) => Some((Err(Broken::Silent), None)),
+    let begun = (body.into_data_stream(), Instant::now() + MINUTE, 0);
+    let chunks = futures_util::stream::unfold(Some(begun), async |state| {
+        let (mut chunks, mut until, mut came) = state?;
+        loop {
+            match tokio::time::timeout_at(until, chunks.next()).await {
+                Ok(Some(Ok(chunk))) => {
+                    came += chunk.len();
+                    return Some((Ok(chunk), Some((chunks, until, came))));
+                }
+                Ok(Some(Err(error))) => return Some((Err(Broken::Connection(error)), None)),
+                Ok(None) => return None,
+                Err(_) if came < LEAST => return Some((Err(Broken::Slow), None)),
+                Err(_) => (until, came) = (Instant::now() + MINUTE, 0),
+            }
         }
     });
     Box::pin(chunks)
@@ -159,5 +177,38 @@ mod tests {
         assert_eq!(whole, "a report");
         let large = room.whole(Body::from("a report"), 7).await.unwrap_err();
         assert_eq!(large.status, 413);
+    }
+    /// A bundle of which this many bytes come every ten seconds.
+    fn every_ten_seconds(bytes: usize, times: usize) -> Body {
+        let pieces = futures_util::stream::unfold(0, move |sent| async move {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            (sent < times).then(|| (Ok::<_, Broken>(Bytes::from(vec![b'x'; bytes])), sent + 1))
+        });
+        Body::from_stream(pieces)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_sends_a_bundle_by_drops_is_sent_away_after_a_minute() {
+        let begun = Instant::now();
+        let drops: Vec<_> = stream(every_ten_seconds(1, 1000)).collect().await;
+        assert!(matches!(drops.last(), Some(Err(Broken::Slow))), "{drops:?}");
+        assert_eq!(begun.elapsed(), MINUTE);
+        // One that began well has no longer than the others.
+        let begun = Instant::now();
+        let head = stream(Body::from_stream(
+            futures_util::stream::iter([Ok::<_, Broken>(Bytes::from(vec![b'x'; LEAST]))])
+                .chain(futures_util::stream::pending()),
+        ));
+        let head: Vec<_> = head.collect().await;
+        assert!(matches!(head[..], [Ok(_), Err(Broken::Slow)]), "{head:?}");
+        assert_eq!(begun.elapsed(), 2 * MINUTE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_bundle_comes_whole() {
+        let pieces: Vec<_> = stream(every_ten_seconds(LEAST / 5, 100)).collect().await;
+        assert!(pieces.len() == 100 && pieces.iter().all(Result::is_ok));
+        let small: Vec<_> = stream(every_ten_seconds(1, 3)).collect().await;
+        assert!(small.len() == 3 && small.iter().all(Result::is_ok), "what is small is soon whole");
     }
 }

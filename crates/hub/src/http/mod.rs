@@ -45,6 +45,7 @@ pub(crate) struct Served {
     pub(crate) room: body::Room,
     /// For the bodies of those who log in.
     pub(crate) strangers_room: body::Room,
+    pub(crate) consoles_room: body::Room,
 }
 
 /// Goes with an answer after which nothing of the request is left unread and little is left to send: the connection may rest
@@ -71,6 +72,7 @@ pub(crate) fn router(hub: Arc<Hub>, events: Events) -> Router {
             events,
             room: body::Room::default(),
             strangers_room: body::Room::of_strangers(),
+            consoles_room: body::Room::of_consoles(),
         })
 }
 

@@ -37,7 +37,7 @@ pub(super) async fn console(
     Asking(caller): Asking,
     content: Body,
 ) -> Answer<BatchAnswer> {
-    let content = served.room.whole(content, MAX_CONSOLE).await?;
+    let content = served.consoles_room.whole(content, MAX_CONSOLE).await?;
     let _turn = served.hub.turn_to_pass_on().await?;
     let results = served.hub.console(&caller, content).await?;
     Ok(Json(BatchAnswer { results }))

@@ -1,5 +1,7 @@
 //! Reports that come by other ways than a push: what is believed, what is not, and that each counts once.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +16,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde_json::{Value, json};
 
-use crate::bed::{TestHub, envelope, no_dns, running};
+use crate::bed::{Answer, TestHub, envelope, no_dns, running};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -274,6 +276,50 @@ fn the_reports_on_a_console_are_taken_in() {
     assert_eq!(results["results"][2]["problem"]["status"], 403, "{results}");
     assert_eq!(knows(&hub, "n1").unwrap()["reports"], 2);
     assert_eq!(hub.request("POST", "/api/v1/console", &[], b"[ 0.1] Linux\r\n").status, 422);
+}
+
+/// A request whose body comes in two pieces, and what is answered.
+fn in_two_pieces(hub: &TestHub, path: &str, body: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(hub.address).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    let mut request = format!(
+        "POST {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+    )
+    .into_bytes();
+    let (first, second) = body.split_at(body.len() / 2);
+    for piece in [first, second, b""] {
+        request.extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
+        request.extend_from_slice(piece);
+        request.extend_from_slice(b"\r\n");
+    }
+    stream.write_all(&request).unwrap();
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    Answer::parse(&answer)
+}
+
+/// A console of the largest size whose last bytes never come.
+fn stalled_console(hub: &TestHub) -> TcpStream {
+    const LARGEST: usize = 16 << 20;
+    let mut stream = TcpStream::connect(hub.address).unwrap();
+    let head =
+        format!("POST /api/v1/console HTTP/1.1\r\nhost: localhost\r\ncontent-length: {LARGEST}\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    // One too many is sent away before all of it is written.
+    let _ = stream.write_all(&vec![b'x'; LARGEST - 1000]);
+    stream
+}
+
+#[test]
+fn consoles_that_stall_leave_the_room_of_reports_alone() {
+    let hub = TestHub::start();
+    let stalled: Vec<_> = (0..5).map(|_| stalled_console(&hub)).collect();
+    let is_full = || (in_two_pieces(&hub, "/api/v1/console", &[b'x'; 8192]).status == 503).then_some(());
+    eventually("the room of consoles to be full", LIMIT, is_full).unwrap();
+    let report = serde_json::to_vec(&envelope("n1", 1, running())).unwrap();
+    let answer = in_two_pieces(&hub, "/api/v1/reports", &report);
+    assert_eq!(answer.status, 200, "{answer:?}");
+    drop(stalled);
 }
 
 /// An operator may speak for every node, and yet what they pass on others have written.
