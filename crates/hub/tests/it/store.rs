@@ -58,6 +58,7 @@ async fn state(store: &dyn Store, node: &str) -> State {
 async fn contract(store: &dyn Store) {
     order(store).await;
     hangs(store).await;
+    pins(store).await;
     reboots(store).await;
     late_boots(store).await;
     comes_again(store).await;
@@ -93,6 +94,21 @@ async fn order(store: &dyn Store) {
     let pair = vec![arrival("order", "a", 3, running()), arrival("order", "a", 4, no_dns())];
     assert_eq!(store.accept(pair).await.unwrap(), [Ok(Outcome::Stored), Ok(Outcome::Stored)]);
     assert_eq!(state(store, "order").await, State::Failed);
+}
+
+/// The first key that signs is the node's from then on, though the report says what one without it said.
+async fn pins(store: &dyn Store) {
+    let said = |sequence, key: Option<&[u8]>| Arrival {
+        key: key.map(<[u8]>::to_vec),
+        ..arrival("pins", "a", sequence, running())
+    };
+    accept(store, &said(1, None)).await.unwrap();
+    accept(store, &said(2, Some(b"one"))).await.unwrap();
+    for (sequence, key) in [(3, None), (4, Some(&b"other"[..]))] {
+        let refused = accept(store, &said(sequence, key)).await;
+        assert!(matches!(refused, Err(Refusal::WrongKey)), "{refused:?}");
+    }
+    accept(store, &said(5, Some(b"one"))).await.unwrap();
 }
 
 /// A node that hangs says for how long, and that is all that changes.

@@ -158,7 +158,8 @@ pub(super) fn report<'a>(
         return Ok(Outcome::Late);
     }
     (node.boot, node.boot_number) = (boot.id, boot.number);
-    if node.digest != arrival.digest {
+    let pins = node.key.is_none() && arrival.key.is_some();
+    if pins || node.digest != arrival.digest {
         let kind = if node.shown.is(&arrival.verdict) { Kind::SameVerdict } else { Kind::Turn };
         node.body = changes.add_body(node.id, kind, arrival);
         if kind == Kind::Turn {

@@ -123,7 +123,8 @@ fn known(connection: &Connection, arrival: &Arrival) -> rusqlite::Result<Option<
         )?
         .query_row([arrival.node.as_str(), boot_name(arrival)], |row| {
             let key = row.get_ref(4)?.as_blob_or_null()?;
-            let same_body = row.get_ref(3)?.as_blob()? == arrival.digest;
+            let pins = key.is_none() && arrival.key.is_some();
+            let same_body = !pins && row.get_ref(3)?.as_blob()? == arrival.digest;
             let named_boot = match row.get(8)? {
                 Some(id) => Some(Boot { id, floor: row.get(9)?, number: row.get(10)? }),
                 None => None,
