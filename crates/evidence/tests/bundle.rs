@@ -6,9 +6,12 @@ use std::io::{Read, Write};
 
 use flate2::read::MultiGzDecoder;
 use jiff::Timestamp;
-use landfall_evidence::bundle::{BundleWriter, Packing, VerifyError, bundle_id, verify, verify_within};
+use landfall_evidence::bundle::{
+    BundleWriter, Packing, VerifyError, Walked, bundle_id, verify, verify_within, walk,
+};
 use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_model::identity::NodeIdentity;
+use sha2::{Digest as _, Sha256};
 
 fn node() -> NodeIdentity {
     NodeIdentity {
@@ -137,7 +140,7 @@ fn names_of_any_length_and_equal_names_survive() {
     }
     let verified = verify(&bundle.finish(started).unwrap().out[..]).unwrap();
     assert!(verified.is_complete(), "{verified:?}");
-    let paths: Vec<&str> = verified.whole.iter().map(|record| record.item.path.as_str()).collect();
+    let paths: Vec<&str> = verified.whole.iter().map(|file| file.path.as_str()).collect();
     assert_eq!(paths, [&long, "twice.log", "twice.log~2", "manifest.json"]);
 }
 
@@ -169,5 +172,80 @@ fn a_bundle_that_unpacks_to_more_than_allowed_is_given_up() {
     let bytes = make(Packing::Zstd, 3, 1000);
     assert!(verify_within(bytes.as_slice(), 10 << 20).unwrap().is_complete());
     let refused = verify_within(bytes.as_slice(), 10 << 10);
-    assert!(matches!(refused, Err(VerifyError::TooLarge { most: 10_240 })), "{refused:?}");
+    assert!(matches!(refused, Err(VerifyError::TooLarge { most: 10_240, .. })), "{refused:?}");
+}
+
+/// A file with this record, as a stranger may write it.
+fn entry(record: &str, content: &[u8]) -> Vec<u8> {
+    let mut archive = tar::Builder::new(Vec::new());
+    archive.append_pax_extensions([("comment", record.as_bytes())]).unwrap();
+    let mut header = tar::Header::new_ustar();
+    header.set_size(content.len() as u64);
+    archive.append_data(&mut header, "log-bundle-1/manifest.json", content).unwrap();
+    let mut bytes = archive.into_inner().unwrap();
+    bytes.truncate(bytes.len() - 1024);
+    bytes
+}
+
+#[track_caller]
+fn too_large(bytes: &[u8], expected: &str) {
+    let refused = verify(bytes).unwrap_err();
+    assert_eq!(refused.to_string(), expected);
+}
+
+#[test]
+fn records_and_paths_longer_than_ours_are_refused() {
+    let one = |item: BundleItem| {
+        let started = Timestamp::from_second(0).unwrap();
+        let mut bundle = BundleWriter::new(Vec::new(), Packing::Zstd, "1", node(), started);
+        bundle.add(item, b"x\n").unwrap();
+        bundle.finish(started).unwrap().out
+    };
+    let mut redacted = item("a.log");
+    redacted.redactions = (0..12_000).map(|number| (format!("{number:x}"), 1)).collect();
+    too_large(&one(redacted), "the record of a file has more than 16384 bytes");
+    too_large(&one(item(&"p".repeat(2000))), "the path of a file has more than 1024 bytes");
+    // All collectors may find, at its worst, stays readable.
+    let mut honest = item(&"p".repeat(240));
+    honest.source = "\"".repeat(5000);
+    honest.outcome = ItemOutcome::Failed { error: "\"".repeat(20_000) };
+    honest.redactions = (0..40).map(|number| (format!("KIND-{number}"), u64::MAX)).collect();
+    assert!(verify(&one(honest)[..]).unwrap().is_complete());
+}
+
+#[test]
+fn all_records_together_have_a_bound() {
+    let block = entry(&"x".repeat(16 << 10 >> 1), b"").repeat(512);
+    let frame = zstd::bulk::compress(&block, 3).unwrap();
+    assert!(verify(&frame.repeat(8)[..]).is_ok());
+    too_large(&frame.repeat(17), "the records of its files have more than 67108864 bytes");
+}
+
+#[test]
+fn sources_and_manifests_of_strangers_are_cut_to_what_is_needed() {
+    let items = |count: usize| {
+        let item = "{\"path\":\"a\",\"redactions\":{\"B\":1}}";
+        let items = vec![item; count].join(",");
+        format!("{{\"id\":\"1\",\"node\":{{\"hostname\":\"n1\"}},\"items\":[{items}]}}").into_bytes()
+    };
+    let record = |content: &[u8]| {
+        let sha256: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let (source, bytes) = ("s".repeat(5000), content.len());
+        serde_json::json!({"sequence": 0, "path": "manifest.json", "source": source, "outcome": {"is": "collected"},
+            "durationMs": 0, "bytes": bytes, "sha256": sha256})
+        .to_string()
+    };
+    let packed = |count| {
+        let content = items(count);
+        repack(&entry(&record(&content), &content))
+    };
+    let verified = verify(&packed(20_000)[..]).unwrap();
+    assert_eq!((verified.whole.len(), verified.manifest.unwrap().items.len()), (1, 20_000));
+    assert!(verify(&packed(20_001)[..]).unwrap().manifest.is_none());
+    let mut source = 0;
+    let walked = walk(&packed(1)[..], u64::MAX, &mut |_, record, _| {
+        source = record.unwrap().item.source.len();
+        Ok(std::ops::ControlFlow::Continue(()))
+    });
+    assert_eq!((walked.unwrap(), source), (Walked::Whole, 1024));
 }

@@ -22,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 pub use self::age::{Recipient, RecipientError, Sealed};
 use self::pack::Packer;
 pub use self::pack::Packing;
-pub use self::verify::{Verified, VerifyError, verify, verify_within};
+pub use self::verify::{Contents, ContentsItem, Verified, VerifyError, WholeFile, verify, verify_within};
 pub use self::walk::{Visit, Walked, walk};
 
 /// The name of the manifest below the bundle's folder.
@@ -33,6 +33,9 @@ const PLAIN_NAME: usize = 100;
 
 /// Items in a manifest. What lies beyond is still in the bundle, with its record.
 const MAX_ITEMS: usize = 20_000;
+
+/// What a record says of a source or an error; the rest of a longer text tells nothing more.
+const MAX_TEXT: usize = 1 << 10;
 
 /// What stands before each file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +87,7 @@ impl<W: Write> BundleWriter<W> {
 
     /// Writes a file. Its size and hash are added to what the item says.
     pub fn add(&mut self, mut item: BundleItem, content: &[u8]) -> io::Result<()> {
+        shorten(&mut item);
         item.path = self.unique(item.path);
         item.bytes = content.len() as u64;
         item.sha256 = Some(sha256(content));
@@ -95,7 +99,8 @@ impl<W: Write> BundleWriter<W> {
     }
 
     /// Records something that left no file.
-    pub fn note(&mut self, item: BundleItem) {
+    pub fn note(&mut self, mut item: BundleItem) {
+        shorten(&mut item);
         if self.manifest.items.len() < MAX_ITEMS {
             self.manifest.items.push(item);
         }
@@ -177,6 +182,17 @@ impl<W: Write> fmt::Debug for BundleWriter<W> {
 /// The id of a bundle begun at this time, as `openshift-install` makes them.
 pub fn bundle_id(started: Timestamp) -> String {
     started.strftime("%Y%m%d%H%M%S").to_string()
+}
+
+/// Cuts what foreign programs and names may make of any length.
+fn shorten(item: &mut BundleItem) {
+    let error = match &mut item.outcome {
+        ItemOutcome::Failed { error } => Some(error),
+        _ => None,
+    };
+    for text in error.into_iter().chain([&mut item.source]) {
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
+    }
 }
 
 pub(crate) fn sha256(content: &[u8]) -> String {

@@ -1,29 +1,55 @@
 //! Reads a bundle as far as it goes and says which of its files are whole.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
 
-use landfall_model::bundle::BundleManifest;
+use landfall_model::identity::NodeIdentity;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use sha2::{Digest as _, Sha256};
 
 use super::walk::{Walked, walk};
-use super::{MANIFEST, Record};
+use super::{MANIFEST, MAX_ITEMS};
 
 /// The longest manifest that is read.
-const MAX_MANIFEST: u64 = 64 << 20;
+const MAX_MANIFEST: u64 = 32 << 20;
 
 /// What a bundle turned out to hold.
 #[derive(Debug, Default)]
 pub struct Verified {
-    /// The records of the files that are whole, in order.
-    pub whole: Vec<Record>,
+    /// The files that are whole, in order.
+    pub whole: Vec<WholeFile>,
     /// What is wrong, by the name of the file.
     pub wrong: Vec<(String, String)>,
     /// The manifest, when the stream was not cut before it and it is whole itself.
-    pub manifest: Option<BundleManifest>,
+    pub manifest: Option<Contents>,
     /// Whether the stream ended before its time.
     pub cut: bool,
+}
+
+/// What is kept of a file's record: a stranger's bundle may have many, and long ones.
+#[derive(Debug)]
+pub struct WholeFile {
+    pub path: String,
+    sha256: String,
+}
+
+/// What is kept of the manifest, for the same reason.
+#[derive(Debug, Deserialize)]
+pub struct Contents {
+    pub id: String,
+    pub node: NodeIdentity,
+    #[serde(deserialize_with = "items")]
+    pub items: Vec<ContentsItem>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ContentsItem {
+    pub path: String,
+    #[serde(default)]
+    sha256: Option<String>,
 }
 
 /// Why a bundle could not be read at all.
@@ -36,8 +62,8 @@ pub enum VerifyError {
     },
     #[error("it is packed neither by gzip nor by zstd")]
     Packing,
-    #[error("it unpacks to more than {most} bytes")]
-    TooLarge { most: u64 },
+    #[error("{what} more than {most} bytes")]
+    TooLarge { what: &'static str, most: u64 },
 }
 
 /// Verifies every file of a bundle against its record, and the records against the manifest.
@@ -68,7 +94,7 @@ pub fn verify_within(reader: impl Read, most: u64) -> Result<Verified, VerifyErr
         };
         match problem {
             Some(problem) => verified.wrong.push((name, problem.to_owned())),
-            None => verified.whole.push(record),
+            None => verified.whole.push(WholeFile { path: record.item.path, sha256: hash }),
         }
         if is_manifest && problem.is_none() {
             verified.manifest = serde_json::from_slice(&manifest).ok();
@@ -99,6 +125,30 @@ fn hash(content: &mut dyn Read, mut keep: Option<&mut Vec<u8>>) -> io::Result<(S
     Ok((hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), total))
 }
 
+/// No more items than a manifest of ours ever has.
+fn items<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Vec<ContentsItem>, D::Error> {
+    struct Items;
+    impl<'d> Visitor<'d> for Items {
+        type Value = Vec<ContentsItem>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {MAX_ITEMS} items")
+        }
+
+        fn visit_seq<A: SeqAccess<'d>>(self, mut sequence: A) -> Result<Self::Value, A::Error> {
+            let mut items = Vec::new();
+            while let Some(item) = sequence.next_element()? {
+                if items.len() == MAX_ITEMS {
+                    return Err(A::Error::invalid_length(MAX_ITEMS + 1, &self));
+                }
+                items.push(item);
+            }
+            Ok(items)
+        }
+    }
+    deserializer.deserialize_seq(Items)
+}
+
 // === impl Verified ===
 
 impl Verified {
@@ -110,11 +160,8 @@ impl Verified {
     /// The manifest must name the same files with the same content.
     fn compare(&mut self) {
         let Some(manifest) = &self.manifest else { return };
-        let found: HashMap<&str, Option<&str>> = self
-            .whole
-            .iter()
-            .map(|record| (record.item.path.as_str(), record.item.sha256.as_deref()))
-            .collect();
+        let found: HashMap<&str, Option<&str>> =
+            self.whole.iter().map(|file| (file.path.as_str(), Some(file.sha256.as_str()))).collect();
         for item in manifest.items.iter().filter(|item| item.sha256.is_some()) {
             if found.get(item.path.as_str()) != Some(&item.sha256.as_deref()) {
                 self.wrong.push((item.path.clone(), "the manifest has it, the bundle has not".to_owned()));

@@ -10,7 +10,13 @@ use super::Record;
 use super::verify::VerifyError;
 
 /// An extended header holds a record of a few hundred bytes and perhaps a name; what is longer is none of ours.
-const MAX_EXTENSIONS: u64 = 128 << 10;
+const MAX_EXTENSIONS: u64 = 16 << 10;
+
+/// All extended headers and names of a bundle together. They pack to almost nothing, and readers keep a part of them.
+const MAX_RECORDS: u64 = 64 << 20;
+
+/// The longest path. Collectors cut theirs far earlier, and answers repeat it with every line.
+const MAX_PATH: usize = 1 << 10;
 
 /// More files than a bundle ever has.
 const MAX_FILES: usize = 200_000;
@@ -48,19 +54,25 @@ pub fn walk(reader: impl Read, most: u64, visit: &mut Visit<'_>) -> Result<Walke
         _ => return Err(VerifyError::Packing),
     };
     let left = Cell::new(Some(most));
-    let walked = entries(Bounded { reader: unpacked, left: &left }, visit).unwrap_or(Walked::Cut);
-    if left.get().is_none() { Err(VerifyError::TooLarge { most }) } else { Ok(walked) }
+    let walked = entries(Bounded { reader: unpacked, left: &left }, visit).unwrap_or(Ok(Walked::Cut));
+    if left.get().is_none() { Err(too_large("it unpacks to", most)) } else { walked }
 }
 
-fn entries(reader: impl Read, visit: &mut Visit<'_>) -> io::Result<Walked> {
+/// The outer error is one of the stream, the inner one tells what no bundle of ours has.
+fn entries(reader: impl Read, visit: &mut Visit<'_>) -> io::Result<Result<Walked, VerifyError>> {
     let mut archive = tar::Archive::new(reader);
     let mut extensions = Vec::new();
+    let mut records = 0;
     // Raw, because the library would read an extended header of any length into memory.
     for entry in archive.entries()?.raw(true).take(MAX_FILES) {
         let mut entry = entry?;
         if entry.header().entry_type() == tar::EntryType::XHeader {
+            if entry.size() > MAX_EXTENSIONS {
+                return Ok(Err(too_large("the record of a file has", MAX_EXTENSIONS)));
+            }
             extensions.clear();
-            entry.by_ref().take(MAX_EXTENSIONS).read_to_end(&mut extensions)?;
+            entry.read_to_end(&mut extensions)?;
+            records += extensions.len() as u64;
             continue;
         }
         let extension = |wanted: &str| {
@@ -69,13 +81,29 @@ fn entries(reader: impl Read, visit: &mut Visit<'_>) -> io::Result<Walked> {
                 .map(|extension| extension.value_bytes().to_vec())
         };
         let name = extension("path").unwrap_or_else(|| entry.path_bytes().into_owned());
-        let record = extension("comment").and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let mut record: Option<Record> =
+            extension("comment").and_then(|bytes| serde_json::from_slice(&bytes).ok());
         extensions.clear();
+        let path = record.as_ref().map_or(0, |record| record.item.path.len());
+        if name.len().max(path) > MAX_PATH {
+            return Ok(Err(too_large("the path of a file has", MAX_PATH as u64)));
+        }
+        records += name.len() as u64;
+        if records > MAX_RECORDS {
+            return Ok(Err(too_large("the records of its files have", MAX_RECORDS)));
+        }
+        if let Some(record) = &mut record {
+            super::shorten(&mut record.item);
+        }
         if visit(String::from_utf8_lossy(&name).into_owned(), record, &mut entry)?.is_break() {
             break;
         }
     }
-    Ok(Walked::Whole)
+    Ok(Ok(Walked::Whole))
+}
+
+fn too_large(what: &'static str, most: u64) -> VerifyError {
+    VerifyError::TooLarge { what, most }
 }
 
 /// A reader that gives up once it has read its share; `left` is then nothing.
