@@ -30,6 +30,8 @@ const LOOK_EVERY: u64 = 1 << 20;
 const FREE: u64 = 1 << 30;
 /// Files listed of one bundle.
 const MAX_FILES: usize = 20_000;
+/// What an answer about one bundle may hold of its texts; a page of long lines has as much.
+const MAX_ANSWER: usize = 8 << 20;
 
 /// What may be sent, packed.
 #[derive(Clone, Copy, Debug)]
@@ -214,15 +216,18 @@ pub(crate) fn left_free(disk: u64) -> u64 {
 /// The files of a kept bundle. Blocking.
 pub(crate) fn files(reader: impl Read) -> Result<Vec<LogFile>, BundleError> {
     let mut files = Vec::new();
+    let mut answer = 0;
     let effort = Effort::default();
     walk(reader, &effort, &mut |path, record, _| {
+        answer += path.len() + record.item.source.len();
         files.push(LogFile {
             path: path.to_owned(),
             bytes: record.item.bytes,
             source: record.item.source.clone(),
             truncated: record.item.truncated,
         });
-        Ok(if files.len() < MAX_FILES { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+        let more = files.len() < MAX_FILES && answer < MAX_ANSWER;
+        Ok(if more { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
     })?;
     if effort.is_spent() { Err(BundleError::Long) } else { Ok(files) }
 }
@@ -232,6 +237,7 @@ pub(crate) fn lines(reader: impl Read, query: &LogQuery, effort: &Effort) -> Res
     let count = query.count.clamp(1, MAX_LINES) as usize;
     let search = query.search.to_lowercase();
     let mut page = LogPage::default();
+    let mut answer = 0;
     walk(reader, effort, &mut |path, _, content| {
         if query.path.as_ref().is_some_and(|wanted| wanted != path) {
             return Ok(ControlFlow::Continue(()));
@@ -243,10 +249,11 @@ pub(crate) fn lines(reader: impl Read, query: &LogQuery, effort: &Effort) -> Res
             if number < query.from || (!search.is_empty() && !text.to_lowercase().contains(&search)) {
                 continue;
             }
-            if page.lines.len() == count {
+            if page.lines.len() == count || answer >= MAX_ANSWER {
                 page.more = true;
                 return Ok(ControlFlow::Break(()));
             }
+            answer += path.len() + text.len();
             page.lines.push(LogLine { path: path.to_owned(), line: number, text });
         }
         Ok(if query.path.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
@@ -360,8 +367,12 @@ mod tests {
 
     /// A bundle of this many files, each of which unpacks to a megabyte of empty lines.
     fn bombs(count: usize) -> Vec<u8> {
+        packed(count, &vec![b'\n'; 1 << 20])
+    }
+
+    fn packed(count: usize, content: &[u8]) -> Vec<u8> {
         let mut packed = GzEncoder::new(Vec::new(), Compression::best());
-        packed.write_all(&vec![b'\n'; 1 << 20]).unwrap();
+        packed.write_all(content).unwrap();
         let packed = packed.finish().unwrap();
         let started = Timestamp::UNIX_EPOCH;
         let node = NodeIdentity {
@@ -405,6 +416,17 @@ mod tests {
         // What was found until then is told.
         let found = lines(bundle.as_slice(), &LogQuery { count: MAX_LINES, ..query("") }, &enough).unwrap();
         assert!(found.more && found.lines.len() == MAX_LINES as usize);
+    }
+
+    #[test]
+    fn answers_have_a_bound() {
+        // Each byte that is no text is told as three.
+        let line = [vec![0xff; MAX_LINE - 1], vec![b'\n']].concat();
+        let bundle = packed(1, &line.repeat(MAX_LINES as usize));
+        let query = LogQuery { count: MAX_LINES, ..query("") };
+        let page = lines(bundle.as_slice(), &query, &Effort::default()).unwrap();
+        let told: usize = page.lines.iter().map(|line| line.path.len() + line.text.len()).sum();
+        assert!(page.more && (MAX_ANSWER..MAX_ANSWER + 4 * MAX_LINE).contains(&told), "{told}");
     }
 
     #[test]

@@ -4,6 +4,8 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::Duration;
 
+use landfall_evidence::bundle::{BundleWriter, Packing};
+use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_pki::SigningKey;
 use landfall_testkit::eventually;
 
@@ -242,6 +244,23 @@ fn nine_bundles_that_are_bombs() {
     let bomb = frame.repeat(256);
     assert!(bomb.len() < 8 << 20, "{}", bomb.len());
     refused(&post(&bomb), 422);
+    // Records and paths that pack to nothing, and would be held or told over and over.
+    let one = |path: &str, kinds: u64| {
+        let started = jiff::Timestamp::UNIX_EPOCH;
+        let mut bundle =
+            BundleWriter::new(Vec::new(), Packing::Zstd, "1", envelope("n1", 1, running()).node, started);
+        let mut item =
+            BundleItem::without_file(path.to_owned(), "journal".to_owned(), ItemOutcome::Collected);
+        item.redactions = (0..kinds).map(|kind| (format!("{kind:x}"), 1)).collect();
+        bundle.add(item, b"a line\n").unwrap();
+        bundle.finish(started).unwrap().out
+    };
+    let many = post(&one("a.log", 12_000));
+    refused(&many, 422);
+    assert!(many.text().contains("the record of a file has more than 16384 bytes"), "{many:?}");
+    let long = post(&one(&"p".repeat(60_000), 0));
+    refused(&long, 422);
+    assert!(long.text().contains("more than"), "{long:?}");
     unharmed(&hub);
 }
 
