@@ -158,6 +158,9 @@ impl Client {
                     let certificate = certificate.map_err(|source| failed(Box::new(source)))?;
                     roots.add(certificate).map_err(|source| failed(Box::new(source)))?;
                 }
+                if roots.is_empty() {
+                    return Err(failed("there is no certificate in it".into()));
+                }
                 roots
             }
         };

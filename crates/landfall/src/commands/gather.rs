@@ -46,8 +46,8 @@ pub(crate) struct Gather {
     #[arg(long, value_enum, default_value_t = Packing::Gzip)]
     format: Packing,
 
-    /// Fetch from this node's agent directly, without an API endpoint
-    #[arg(long, value_name = "HOST:PORT", conflicts_with_all = ["url", "node", "since"])]
+    /// Fetch from this node's agent directly, without an API endpoint; port 8710 unless told
+    #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = ["url", "node", "since"])]
     from_agent: Option<String>,
 
     /// Also collect this node through the endpoint: from its agent, else by SSH; may be repeated
@@ -102,8 +102,7 @@ enum Packing {
 
 impl Gather {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let url =
-            self.from_agent.as_ref().map(|agent| format!("https://{agent}")).or_else(|| self.url.clone());
+        let url = self.from_agent.as_deref().map(agent_url).or_else(|| self.url.clone());
         let (endpoint, access) = self.reach.resolve(url.as_deref())?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("start the runtime")?;
@@ -243,6 +242,14 @@ async fn from_its_agent(
 }
 
 /// What to do when an agent does not give its bundle.
+/// Where an agent is asked.
+fn agent_url(agent: &str) -> String {
+    let agent = agent.strip_prefix("https://").unwrap_or(agent).trim_end_matches('/');
+    // The colons of an IPv6 address stand in brackets.
+    let behind = agent.rsplit_once(']').map_or(agent, |(_, behind)| behind);
+    if behind.contains(':') { format!("https://{agent}") } else { format!("https://{agent}:{AGENT_PORT}") }
+}
+
 fn explain_agent(error: landfall_gather::Error) -> Failure {
     use landfall_gather::Error;
     let (denied, unavailable) = (error.is_denied(), error.is_unavailable());
@@ -300,5 +307,23 @@ fn name_strangers(bundle: &Path, census: Option<&Census>) {
             }
         }
         Err(error) => tracing::debug!(%error, "Machines that never joined could not be looked for."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_asked_at_its_own_port() {
+        for (given, url) in [
+            ("n1", "https://n1:8710"),
+            ("n1:9000", "https://n1:9000"),
+            ("https://n1/", "https://n1:8710"),
+            ("[fd00::5]", "https://[fd00::5]:8710"),
+            ("[fd00::5]:9000", "https://[fd00::5]:9000"),
+        ] {
+            assert_eq!(agent_url(given), url);
+        }
     }
 }

@@ -8,6 +8,7 @@ use landfall_cluster::Cluster;
 use landfall_controller::capi::board::{Query, board};
 use landfall_controller::capi::observe::LookError;
 use landfall_hub::{Client, ClientError};
+use landfall_model::report::State;
 use serde_json::Value;
 
 use super::ask_hub::{AskHub, explain};
@@ -42,7 +43,7 @@ pub(crate) struct Status {
     kubeconfig: Option<PathBuf>,
 
     /// Only nodes in this state
-    #[arg(long)]
+    #[arg(long, value_name = "STATE", value_parser = State::ALL.map(State::name))]
     state: Option<String>,
 
     /// Only nodes with this cause
