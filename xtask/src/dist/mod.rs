@@ -24,6 +24,10 @@ const MAX_BINARY: u64 = 25_000_000;
 /// How the program is built; see `Cargo.toml`.
 const PROFILE: &str = "shipped";
 
+/// How the C of AWS-LC is compiled: what takes time in it is assembly. Its own way to be small would leave out the fast
+/// assembly, too.
+const AWS_LC_FLAGS: &str = "-Os -fno-asynchronous-unwind-tables -fno-unwind-tables";
+
 pub(crate) fn run(order: Option<&Path>) -> Result<()> {
     let root = shell::root();
     let dist = shell::target().join("dist");
@@ -69,7 +73,9 @@ fn build(root: &Path, given: Option<&Path>, order: &Path, binary: &Path) -> Resu
         fs::write(&followed, order).context("write the order of functions")?;
         // Cargo does not know that the linker reads it.
         shell::run(shell::cargo().arg("clean").args(arguments))?;
-        shell::run(shell::cargo().arg("build").args(arguments).env("CARGO_ENCODED_RUSTFLAGS", &flags))
+        let mut build = shell::cargo();
+        build.env("CARGO_ENCODED_RUSTFLAGS", &flags).env("AWS_LC_SYS_CFLAGS", AWS_LC_FLAGS);
+        shell::run(build.arg("build").args(arguments))
     };
     let learned = if let Some(given) = given {
         fs::read_to_string(given).with_context(|| format!("read `{}`", given.display()))?
@@ -92,8 +98,8 @@ fn flags(root: &Path, order: &Path) -> String {
         "-Ctarget-feature=+crt-static".to_owned(),
         // A program that may be loaded anywhere lists every pointer in it: a bit for each instead of 24 bytes.
         "-Clink-arg=-Wl,-z,pack-relative-relocs".to_owned(),
-        // Functions that turn out the same are one: generic code is full of them, a twentieth of the program. Where a function
-        // differs in what it does when it unwinds, the linker leaves it alone.
+        // Functions that turn out the same are one: generic code is full of them. Where a function differs in what it does when
+        // it unwinds, the linker leaves it alone.
         "-Clink-arg=-Wl,--icf=all".to_owned(),
         format!("-Clink-arg=-Wl,--symbol-ordering-file={}", order.display()),
         // It names functions of the C library's, too, that another machine's may not have.
