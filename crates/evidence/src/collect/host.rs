@@ -16,7 +16,7 @@ use landfall_model::identity::NodeIdentity;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatVfs};
 use rustix::io::Errno;
 
-use super::provider;
+use super::{provider, walk};
 
 /// Names the cluster, where one hub hears of several whose machines have the same names.
 const CLUSTER: &str = "/etc/landfall/cluster";
@@ -256,10 +256,8 @@ impl Host {
             }
         };
         match opened {
-            // Kernels before 5.6 and old sandboxes lack the call. Nothing can lead out of `/`.
-            Err(Errno::NOSYS) if self.is_this_machine() => {
-                Ok(rustix::fs::openat(&self.root, inside, flags, Mode::empty())?)
-            }
+            // Kernels before 5.6 and old sandboxes lack the call.
+            Err(Errno::NOSYS) => walk::open(&self.root, inside, flags),
             other => Ok(other?),
         }
     }
@@ -284,7 +282,7 @@ fn regular(fd: &OwnedFd) -> io::Result<()> {
     }
 }
 
-fn file_type(fd: &OwnedFd) -> io::Result<FileType> {
+pub(super) fn file_type(fd: &OwnedFd) -> io::Result<FileType> {
     Ok(FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode))
 }
 

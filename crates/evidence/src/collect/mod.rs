@@ -14,6 +14,7 @@ mod since;
 mod sink;
 mod source;
 pub mod systemd;
+mod walk;
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
