@@ -16,7 +16,7 @@ const FAILURE: &str = "error: error execution phase preflight: couldn't validate
 /// What a report of it names.
 pub(crate) const CAUSE: &str = "dns-resolution-failure";
 /// Where its log is, below the folder.
-pub(crate) const LOG: &str = "machine/var/log/cloud-init-output.log";
+const LOG: &str = "machine/var/log/cloud-init-output.log";
 const START: Duration = Duration::from_secs(20);
 
 pub(crate) struct FirstBoot {

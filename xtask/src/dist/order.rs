@@ -8,13 +8,12 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
-use crate::first_boot::{CAUSE, FirstBoot, LOG};
+use crate::first_boot::{CAUSE, FirstBoot};
 
 /// Watched, the agent is slow; what it does with a line it does with all of them.
 const BYTES: usize = 256 << 10;
@@ -23,34 +22,31 @@ const LIMIT: Duration = Duration::from_mins(5);
 const MIN_FUNCTIONS: usize = 1000;
 
 /// The functions an agent runs, by the names the linker knows them by, a line each.
-///
-/// Below valgrind the kernel's call that keeps an agent within its `--root` is missing, so the agent is watched in what it says
-/// and `diagnose` in how logs are read.
 pub(super) fn learn(program: &Path) -> Result<String> {
     let boot = FirstBoot::new(program, BYTES)?;
-    let (calls, readings) = (boot.path("calls"), boot.path("readings"));
-    let mut agent = boot.agent(Path::new("valgrind"), &watching(&calls, program))?;
-    let said = "The logs do not show a cause";
-    boot.until_told(&mut agent, said, LIMIT).context("watch an agent with `valgrind`; is it installed?")?;
+    let calls = boot.path("calls");
+    let record = format!("--callgrind-out-file={}", calls.display());
+    let mut words = ["--tool=callgrind", "--demangle=no", &record].map(OsString::from).to_vec();
+    words.push(program.into());
+    let mut agent = boot.agent(Path::new("valgrind"), &words)?;
+    boot.until_told(&mut agent, CAUSE, LIMIT).context("watch an agent with `valgrind`; is it installed?")?;
     agent.signal(Signal::TERM)?;
     agent.wait(LIMIT)?;
-    let mut diagnose = Command::new("valgrind");
-    diagnose.args(watching(&readings, program)).arg("diagnose").arg(boot.path(LOG));
-    let found = diagnose.output().context("watch `diagnose` with `valgrind`")?;
-    ensure!(String::from_utf8_lossy(&found.stdout).contains(CAUSE), "`diagnose` found nothing: {found:?}");
 
-    let record = |path| fs::read_to_string(path).context("read what valgrind saw");
-    let (calls, readings) = (record(calls)?, record(readings)?);
-    let seen: BTreeSet<&str> = functions(&calls).chain(functions(&readings)).collect();
+    let calls = fs::read_to_string(calls).context("read what valgrind saw")?;
+    let seen: BTreeSet<&str> = functions(&calls).collect();
     ensure!(seen.len() >= MIN_FUNCTIONS, "valgrind saw {} functions; are there symbols?", seen.len());
-    Ok(seen.into_iter().map(|name| format!("{name}\n")).collect())
+    let newer = seen.iter().flat_map(|name| newer(name));
+    Ok(seen.iter().map(|name| (*name).to_owned()).chain(newer).map(|name| name + "\n").collect())
 }
 
-/// What valgrind is told: where to write, and what to watch.
-fn watching(record: &Path, program: &Path) -> Vec<OsString> {
-    let record = format!("--callgrind-out-file={}", record.display());
-    let words = ["--tool=callgrind", "--demangle=no", &record].map(OsString::from);
-    words.into_iter().chain([program.into()]).collect()
+/// What takes the place of the C library's function on processors newer than the one valgrind has.
+fn newer(name: &str) -> Vec<String> {
+    let Some((function, rest)) = name.strip_prefix("__").and_then(|_| name.split_once("_avx")) else {
+        return Vec::new();
+    };
+    let rest = rest.strip_prefix('2').unwrap_or(rest);
+    ["_evex", "_avx512"].map(|form| format!("{function}{form}{rest}")).to_vec()
 }
 
 /// Of callgrind's record, where `fn=(7) NAME` is a function's first mention, and `'2` after the name one within itself.
@@ -71,5 +67,14 @@ mod tests {
         let record =
             "fl=(1) a.rs\nfn=(1) _ZN1a1bE\n+3 4\ncfn=(2) memcpy\ncalls=1 0\nfn=(2)\nfn=(3) _ZN1a1bE'2\n";
         assert_eq!(functions(record).collect::<Vec<_>>(), ["_ZN1a1bE", "memcpy", "_ZN1a1bE"]);
+    }
+
+    #[test]
+    fn forms_for_newer_processors_are_put_beside() {
+        assert_eq!(newer("__strlen_avx2"), ["__strlen_evex", "__strlen_avx512"]);
+        assert_eq!(newer("__memcmp_avx2_movbe")[0], "__memcmp_evex_movbe");
+        assert_eq!(newer("__memcpy_avx_unaligned_erms")[1], "__memcpy_avx512_unaligned_erms");
+        assert_eq!(newer("_ZN6memchr4arch6x86_644avx26memchr3One8find_raw17hc30be1efa28e1d2fE").len(), 0);
+        assert_eq!(newer("aws_lc_0_47_0_gcm_init_avx").len(), 0);
     }
 }
