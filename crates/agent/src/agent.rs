@@ -1,6 +1,7 @@
 //! The loop: wait, read, reason, keep, bring out.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,8 @@ use landfall_evidence::read::ReadError;
 use landfall_model::chain;
 use landfall_model::envelope::Envelope;
 use landfall_model::report::State;
-use landfall_steps::durable::{self, Access, HostDisk};
+use landfall_steps::durable::{self, Access, Disk as _, HostDisk, Lock};
+use rustix::fs::{Mode, OFlags};
 
 use crate::carrier::{Carrier, carry};
 use crate::keeper::{KeepError, Keeper};
@@ -45,6 +47,11 @@ const QUEUED_ENDS: usize = 64;
 /// Changes of units nobody has looked at yet; those beyond are told later.
 const QUEUED_CHANGES: usize = 64;
 
+/// Below the state folder: held by the agent that writes there, with the number of its process in it.
+const LOCK: &str = "lock";
+/// A number and the end of a line.
+const MAX_LOCK: u64 = 32;
+
 static DISK: HostDisk = HostDisk;
 
 /// What an agent is told.
@@ -70,6 +77,8 @@ pub struct Agent {
     serve: Option<Serve>,
     root: PathBuf,
     state: PathBuf,
+    /// The kernel gives it back with the process, however that ends.
+    held: Option<Box<dyn Lock>>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -88,6 +97,8 @@ pub enum AgentError {
         #[source]
         source: durable::Error,
     },
+    #[error("another agent{} works with the state folder `{}`", process.map(|id| format!(", process {id},")).unwrap_or_default(), path.display())]
+    Held { path: PathBuf, process: Option<u32> },
     #[error("cannot take up the last report")]
     Keep(#[source] KeepError),
     #[error("cannot open the spool of the {carrier}")]
@@ -147,6 +158,7 @@ impl Agent {
             durable::create_dir(&DISK, folder, Access::PRIVATE_DIR)
                 .map_err(|source| AgentError::State { path: folder.to_owned(), source })?;
         }
+        let held = hold(&config.state)?;
         let keeper = Keeper::open(&DISK, &config.state).map_err(AgentError::Keep)?;
         let mut carriers = Vec::new();
         for carrier in config.carriers {
@@ -160,12 +172,12 @@ impl Agent {
             carriers.push((carrier, spool));
         }
         let Config { serve, root, state, .. } = config;
-        Ok(Self { engine, host, units, keeper, carriers, serve, root, state })
+        Ok(Self { engine, host, units, keeper, carriers, serve, root, state, held })
     }
 
     /// Follows the machine until the process ends.
     pub fn run(self) -> Result<(), AgentError> {
-        let Self { engine, host, units, mut keeper, carriers, serve: port, root, state } = self;
+        let Self { engine, host, units, mut keeper, carriers, serve: port, root, state, held: _held } = self;
         let mut watch = Watch::new(&engine, host);
         thread::scope(|scope| {
             let mut outlets = Vec::new();
@@ -321,6 +333,30 @@ fn settle(keeper: &mut Keeper<'_>, tried: &mut Option<Instant>) {
     }
 }
 
+/// Keeps others from the folder: two that count reports and empty spools there would take each other's work. A disk that is full
+/// or may only be read is no reason to say nothing.
+fn hold(state: &Path) -> Result<Option<Box<dyn Lock>>, AgentError> {
+    let path = state.join(LOCK);
+    match DISK.lock(&path) {
+        Ok(held) => {
+            // For the words of whoever comes second; without it they are less clear.
+            let flags = OFlags::WRONLY | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let file = rustix::fs::open(&path, flags, Mode::empty()).map(File::from);
+            let _ = file.map(|mut file| file.write_all(format!("{}\n", std::process::id()).as_bytes()));
+            Ok(Some(held))
+        }
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            let holder = DISK.read(&path, MAX_LOCK).ok();
+            let process = holder.and_then(|text| String::from_utf8(text).ok()?.trim().parse().ok());
+            Err(AgentError::Held { path: state.to_owned(), process })
+        }
+        Err(error) => {
+            tracing::warn!(%error, path = %path.display(), "Nothing keeps a second agent from the state folder.");
+            Ok(None)
+        }
+    }
+}
+
 /// The folder and those above it that do not exist, outermost first.
 fn parents(folder: &Path) -> impl Iterator<Item = &Path> {
     let mut missing: Vec<&Path> = folder.ancestors().skip(1).take_while(|above| !above.exists()).collect();
@@ -400,6 +436,23 @@ mod tests {
         empty();
         assert!(!look(&mut watch, Why::Beat(5)).0);
         assert_eq!(told(&outlets), [0, 0, 0]);
+    }
+
+    #[test]
+    fn a_state_folder_has_one_agent() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = || Config {
+            root: folder.path().to_owned(),
+            state: folder.path().join("state"),
+            carriers: Vec::new(),
+            serve: None,
+        };
+        let first = Agent::open(config()).unwrap_or_else(|error| panic!("{error}"));
+        let second = Agent::open(config()).err().unwrap();
+        let words = format!("another agent, process {}, works with the state folder", std::process::id());
+        assert!(second.to_string().starts_with(&words), "{second}");
+        drop(first);
+        assert!(Agent::open(config()).is_ok(), "what the first left stops nobody");
     }
 
     #[test]

@@ -33,7 +33,8 @@ Examples:
   landfall agent --once --root /mnt/dead-disk -o dead.tar.gz
   landfall agent --once --age-recipient age1… -o bundle.tar.gz.age
 
-Exit codes: 0 a bundle was made, whatever could not be read · 1 no bundle was made")]
+Exit codes: 0 a bundle was made, whatever could not be read · 1 no bundle was made, or the agent cannot start · 75 another agent \
+works with the state folder")]
 pub(crate) struct Agent {
     /// Make one bundle and end
     #[arg(long)]

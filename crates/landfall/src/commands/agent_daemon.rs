@@ -292,7 +292,11 @@ fn explain(error: AgentError) -> Failure {
         AgentError::State { .. } | AgentError::Keep(_) | AgentError::Spool { .. } => {
             "run as root, or name a folder you may write to with `--state`"
         }
+        AgentError::Held { .. } => {
+            "stop the other one (`systemctl stop landfall-agent`), or name another folder with `--state`"
+        }
         AgentError::Thread(_) => "look at the limits of this process",
     };
-    Failure::new(error, hint)
+    let held = matches!(error, AgentError::Held { .. });
+    Failure::new(error, hint).exit(if held { Exit::TryLater } else { Exit::Failed })
 }

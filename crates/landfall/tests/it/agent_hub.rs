@@ -51,6 +51,25 @@ fn board_shows(port: u16, cause: &str) -> Option<()> {
     (node["cause"] == cause).then_some(())
 }
 
+/// Two would count the same reports and empty each other's spools.
+#[test]
+fn a_second_agent_keeps_off_the_state_folder_until_the_first_is_gone() {
+    let bench = Bench::new();
+    machine(&bench);
+    let port = free_port().unwrap();
+    let mut first = follow(&bench, port);
+    let lock = bench.path().join("state/lock");
+    let holder = || fs::read_to_string(&lock).ok()?.strip_suffix('\n').map(str::to_owned);
+    let held = eventually("the lock to be held", LIMIT, holder).unwrap();
+    let second = bench.run(&["agent", "--root", "machine", "--state", "state"]);
+    second.assert_refused(75, &format!("another agent, process {held}, works with"));
+    first.signal(Signal::KILL).unwrap();
+    first.wait(LIMIT).unwrap();
+    let third = follow(&bench, port);
+    eventually("the lock to be held anew", LIMIT, || holder().filter(|now| *now != held))
+        .unwrap_or_else(|error| panic!("{error}\n{}", third.log()));
+}
+
 #[test]
 fn what_a_machine_suffers_is_on_the_board_though_hub_and_agent_are_killed() {
     let bench = Bench::new();
