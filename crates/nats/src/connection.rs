@@ -15,7 +15,7 @@ use tokio::io::{
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::protocol::{MAX_LINE, Said, acknowledged, said};
+use crate::protocol::{MAX_LINE, Said, acknowledged, is_too_large, said};
 use crate::server::Server;
 
 /// From the dial to the login, and from each question to its answer.
@@ -53,6 +53,10 @@ pub enum NatsError {
     NoStream(String),
     #[error("the message has {0} bytes, and that is more than the NATS server takes")]
     TooLarge(usize),
+    #[error(
+        "the message has {0} bytes, and that is more than the stream takes: its `max_msg_size` must be at least 1 MiB, or -1"
+    )]
+    TooLargeForStream(usize),
     #[error("the NATS server did not answer within {} s", .0.as_secs())]
     Late(Duration),
     #[error("the NATS server is too slow, and the connection to it was given up")]
@@ -171,8 +175,10 @@ impl Connection {
             NatsError::Said(words) if words.eq_ignore_ascii_case(TOO_LARGE) => NatsError::TooLarge(all),
             error => error,
         })?;
-        match acknowledged(&came.headers, &came.body.unwrap_or_default()) {
+        let answer = came.body.unwrap_or_default();
+        match acknowledged(&came.headers, &answer) {
             Some(Ok(())) => Ok(()),
+            Some(Err(_)) if is_too_large(&answer) => Err(NatsError::TooLargeForStream(all)),
             Some(Err(words)) => Err(NatsError::Said(words)),
             None => Err(NatsError::NoStream(subject.to_owned())),
         }
@@ -370,6 +376,20 @@ pub(crate) mod tests {
         assert!(matches!(refused, Err(NatsError::TooLarge(_))), "{refused:?}");
     }
 
+    /// Another message may be small enough, and must not wait behind this one.
+    #[tokio::test]
+    async fn a_stream_that_finds_a_message_too_large_is_believed() {
+        let (mut connection, mut theirs) = pair();
+        let answers = async move {
+            assert!(theirs.read(&mut [0; 100]).await.unwrap() > 0);
+            let answer = r#"{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"},"stream":"R","seq":0}"#;
+            let line = format!("MSG _INBOX.x.1 1 {}\r\n{answer}\r\n", answer.len());
+            theirs.write_all(line.as_bytes()).await.unwrap();
+        };
+        let (refused, ()) = tokio::join!(connection.publish("s", "id", b"body"), answers);
+        assert!(matches!(refused, Err(NatsError::TooLargeForStream(_))), "{refused:?}");
+    }
+
     /// As if somebody had told us on the way that the server takes more than it does.
     #[tokio::test]
     async fn the_real_server_tells_that_a_message_is_too_large() {
@@ -397,6 +417,15 @@ pub(crate) mod tests {
                 }
             }
         }
+        // A stream may take less than its server.
+        let mut connection = Connection::open(&place, &tls, Some(&login), "test").await.unwrap();
+        let narrow = json!({"name": "N", "subjects": ["narrow.>"], "storage": "file", "max_msg_size": 1000});
+        let made = connection.ask("$JS.API.STREAM.CREATE.N", &narrow).await.unwrap();
+        assert!(made["error"].is_null(), "{made}");
+        connection.publish("narrow.n1", "small", &[b'x'; 500]).await.unwrap();
+        let refused = connection.publish("narrow.n1", "large", &[b'x'; 2000]).await;
+        assert!(matches!(refused, Err(NatsError::TooLargeForStream(_))), "{refused:?}");
+        connection.publish("narrow.n1", "next", &[b'x'; 500]).await.unwrap();
     }
 
     /// Who waited no longer has left the rest of a message on the line, and senders choose what is in messages.

@@ -6,6 +6,8 @@ use serde_json::Value;
 pub const MAX_LINE: u64 = 64 << 10;
 /// No server takes messages as large as this: who says so is none.
 pub const MAX_BYTES: usize = 1 << 30;
+/// With this number JetStream says that a stream takes no message as large as this one.
+const MESSAGE_TOO_LARGE: u64 = 10_054;
 /// Characters of what a server says that are shown.
 const MAX_WORDS: usize = 200;
 
@@ -74,6 +76,12 @@ pub fn acknowledged(headers: &[u8], body: &[u8]) -> Option<Result<(), String>> {
     Some(if stored { Ok(()) } else { Err("something that is no acknowledgement".to_owned()) })
 }
 
+/// Whether a stream said that it never takes a message of this size.
+pub(crate) fn is_too_large(answer: &[u8]) -> bool {
+    let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
+    answer["error"]["err_code"].as_u64() == Some(MESSAGE_TOO_LARGE)
+}
+
 pub(crate) fn words(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(MAX_WORDS).collect()
 }
@@ -132,6 +140,9 @@ mod tests {
         let full = br#"{"error":{"code":503,"description":"maximum bytes exceeded"},"stream":"R","seq":0}"#;
         assert_eq!(acknowledged(b"", full), Some(Err("maximum bytes exceeded".to_owned())));
         assert!(acknowledged(b"", b"hello").is_some_and(|answer| answer.is_err()));
+        let large = br#"{"error":{"code":400,"err_code":10054,"description":"message size exceeds maximum allowed"},"stream":"R","seq":0}"#;
+        assert!(acknowledged(b"", large).is_some_and(|answer| answer.is_err()));
+        assert!(is_too_large(large) && !is_too_large(full) && !is_too_large(b"hello"));
     }
 
     proptest! {

@@ -83,7 +83,9 @@ impl Carrier for Nats {
 
     fn carry(&mut self, id: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
         self.runtime.block_on(self.publish(id, envelope)).map_err(|error| match error {
-            PublishError::Nats(NatsError::TooLarge(_)) => CarryError::Never(Box::new(error)),
+            PublishError::Nats(NatsError::TooLarge(_) | NatsError::TooLargeForStream(_)) => {
+                CarryError::Never(Box::new(error))
+            }
             error => CarryError::Later(Box::new(error)),
         })
     }
