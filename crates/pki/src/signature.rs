@@ -9,9 +9,53 @@ pub struct SigningKey {
     pair: Ed25519KeyPair,
 }
 
-/// Whether `signature` is that of the holder of the public key `key` over `message`.
+/// The points of Ed25519 whose order divides eight, as the y they are written with; each stands for both signs of x. Under such
+/// a key a signature can be made that holds for any message, by anybody. The list is that of libsodium
+/// (`ge25519_has_small_order`) and of "Taming the many EdDSAs" (Chalkias, Garillot, Nikolaenko 2020), without the spellings
+/// of y that [`is_canonical`] refuses.
+const SMALL_ORDER: [[u8; 32]; 5] = [
+    // Order 4: y = 0.
+    [0; 32],
+    // The neutral element: y = 1.
+    {
+        let mut one = [0; 32];
+        one[0] = 1;
+        one
+    },
+    // Order 2: y = -1.
+    {
+        let mut minus_one = [0xff; 32];
+        (minus_one[0], minus_one[31]) = (0xec, 0x7f);
+        minus_one
+    },
+    // Order 8.
+    [
+        0x26, 0xe8, 0x95, 0x8f, 0xc2, 0xb2, 0x27, 0xb0, 0x45, 0xc3, 0xf4, 0x89, 0xf2, 0xef, 0x98, 0xf0, 0xd5,
+        0xdf, 0xac, 0x05, 0xd3, 0xc6, 0x33, 0x39, 0xb1, 0x38, 0x02, 0x88, 0x6d, 0x53, 0xfc, 0x05,
+    ],
+    [
+        0xc7, 0x17, 0x6a, 0x70, 0x3d, 0x4d, 0xd8, 0x4f, 0xba, 0x3c, 0x0b, 0x76, 0x0d, 0x10, 0x67, 0x0f, 0x2a,
+        0x20, 0x53, 0xfa, 0x2c, 0x39, 0xcc, 0xc6, 0x4e, 0xc7, 0xfd, 0x77, 0x92, 0xac, 0x03, 0x7a,
+    ],
+];
+
+/// Whether `signature` is that of the holder of the public key `key` over `message`. A key that has no holder, because anybody
+/// can sign for it, has signed nothing.
 pub fn verify_signature(key: &[u8], message: &[u8], signature: &[u8]) -> bool {
-    UnparsedPublicKey::new(&ED25519, key).verify(message, signature).is_ok()
+    is_somebodys(key) && UnparsedPublicKey::new(&ED25519, key).verify(message, signature).is_ok()
+}
+
+/// Whether a key of this spelling is made by a secret one.
+fn is_somebodys(key: &[u8]) -> bool {
+    let Ok(mut y) = <[u8; 32]>::try_from(key) else { return false };
+    // The sign of x.
+    y[31] &= 0x7f;
+    is_canonical(&y) && !SMALL_ORDER.contains(&y)
+}
+
+/// Whether y is below 2^255 - 19: a key has one spelling, so that what compares keys as bytes is right.
+fn is_canonical(y: &[u8; 32]) -> bool {
+    y[31] != 0x7f || y[1..31].iter().any(|byte| *byte != 0xff) || y[0] < 0xed
 }
 
 // === impl SigningKey ===
@@ -55,5 +99,54 @@ mod tests {
         assert!(!verify_signature(b"short", b"message", &signature));
         assert!(!verify_signature(&first.public_key(), b"message", b""));
         assert!(SigningKey::from_pkcs8(&Secret::new(b"nonsense".to_vec())).is_err());
+    }
+
+    fn bytes(hexadecimal: &str) -> Vec<u8> {
+        let digits = hexadecimal.as_bytes().chunks(2).map(|pair| std::str::from_utf8(pair).unwrap());
+        digits.map(|pair| u8::from_str_radix(pair, 16).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_key_anybody_can_sign_for_has_signed_nothing() {
+        // The first of the twelve vectors of "Taming the many EdDSAs": the key is of order 8, and no secret was needed.
+        let key = bytes("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa");
+        let message = bytes("8c93255d71dcab10e8f379c26200f3c7bd5f09d9bc3068d3ef4edeb4853022b6");
+        let signature = [&SMALL_ORDER[4][..], &[0; 32]].concat();
+        let library = |key: &[u8], message: &[u8], signature: &[u8]| {
+            UnparsedPublicKey::new(&ED25519, key).verify(message, signature).is_ok()
+        };
+        assert!(library(&key, &message, &signature), "the library alone takes it");
+        assert!(!verify_signature(&key, &message, &signature));
+
+        // The neutral element under the neutral element, over any message at all.
+        let neutral = &SMALL_ORDER[1];
+        let signature = [&neutral[..], &[0; 32]].concat();
+        for message in [&b"a report"[..], b"another"] {
+            assert!(library(neutral, message, &signature) && !verify_signature(neutral, message, &signature));
+        }
+    }
+
+    #[test]
+    fn every_spelling_of_a_point_of_small_order_is_refused() {
+        let spelled = |first: u8, rest: u8| {
+            let mut y = [rest; 32];
+            (y[0], y[31]) = (first, if rest == 0 { 0 } else { 0x7f });
+            y
+        };
+        // 2^255 - 19 and what follows it, the last spellings there are: 0 and 1 once more among them.
+        let beyond = (0xed..=0xff).map(|first| spelled(first, 0xff));
+        let refused: Vec<[u8; 32]> = SMALL_ORDER.into_iter().chain(beyond).collect();
+        for y in refused {
+            for sign in [0, 0x80] {
+                let mut key = y;
+                key[31] |= sign;
+                assert!(!is_somebodys(&key), "{key:02x?}");
+            }
+        }
+        // Their neighbours are points like others.
+        for y in [spelled(2, 0), spelled(0xeb, 0xff)] {
+            assert!(is_somebodys(&y), "{y:02x?}");
+        }
+        assert!(!is_somebodys(&[9; 31]) && !is_somebodys(&[9; 33]));
     }
 }
