@@ -278,6 +278,9 @@ impl Settings {
         if pods && self.carriers.console.is_some() && self.target != Target::Openshift {
             return Err(RenderError::ConsoleOfPod);
         }
+        if pods && self.download.is_some() {
+            return Err(RenderError::DownloadOfPod);
+        }
         if self.way == Way::FirstBoot && self.download.is_none() {
             return Err(missing_download());
         }

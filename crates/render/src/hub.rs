@@ -285,6 +285,9 @@ impl Settings {
             return Err(RenderError::Replicas { replicas });
         }
         self.download.as_ref().map_or(Ok(()), Download::check)?;
+        if self.run_as == RunAs::Pod && self.download.is_some() {
+            return Err(RenderError::DownloadOfPod);
+        }
         match (&self.image, self.run_as) {
             (Some(image), _) => names::image(image),
             (None, RunAs::Pod) => Err(RenderError::Missing { what: "the image" }),

@@ -124,7 +124,7 @@ pub enum RenderError {
     OwnAuthority,
     #[error("a private key would lie in the installer's source, the same for every cluster")]
     KeysInSource,
-    #[error("`{way}` cannot be rendered as `{format}`")]
+    #[error("`{way}` cannot be rendered as `{format}`: `--format {format}` does not go with it")]
     Combination { way: &'static str, format: &'static str },
     #[error("{what} is missing")]
     Missing { what: &'static str },
@@ -155,6 +155,8 @@ pub enum RenderError {
     Pki(#[from] landfall_pki::PkiError),
     #[error("cannot write YAML")]
     Yaml(#[source] serde_saphyr::ser::Error),
+    #[error("two files would be written to `{path}`")]
+    Collision { path: PathBuf },
     #[error("`{path}` is there already")]
     Exists { path: PathBuf },
     #[error("cannot make the folder `{path}`")]

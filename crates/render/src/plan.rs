@@ -1,5 +1,7 @@
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use landfall_model::Secret;
@@ -59,14 +61,33 @@ impl Plan {
         text
     }
 
+    /// Whether each file has a place of its own: none is in the place of another, or of a folder of others.
+    pub fn check(&self) -> Result<(), RenderError> {
+        let mut places = BTreeSet::new();
+        let twice = self.files.iter().find(|file| !places.insert(file.path.as_path()));
+        let within = |file: &&File| file.path.ancestors().skip(1).any(|above| places.contains(above));
+        match twice.or_else(|| self.files.iter().find(within)) {
+            Some(file) => Err(RenderError::Collision { path: file.path.clone() }),
+            None => Ok(()),
+        }
+    }
+
     /// Writes all files below `folder`, each of them whole or not at all. Without `force` none is written when one is
-    /// there already.
+    /// there already, and never when one could not be.
     pub fn write(&self, folder: &Path, force: bool) -> Result<(), RenderError> {
+        self.check()?;
         let targets: Vec<_> = self.files.iter().map(|file| (file, folder.join(&file.path))).collect();
         // A name that leads nowhere is somebody's file all the same.
-        let taken = targets.iter().find(|(_, path)| path.symlink_metadata().is_ok());
-        if let Some((_, path)) = taken.filter(|_| !force) {
+        let taken = |(_, path): &&(&File, PathBuf)| {
+            if force { path.is_dir() } else { path.symlink_metadata().is_ok() }
+        };
+        if let Some((_, path)) = targets.iter().find(taken) {
             return Err(RenderError::Exists { path: path.clone() });
+        }
+        let mut above = targets.iter().flat_map(|(_, path)| path.ancestors().skip(1));
+        if let Some(file) = above.find(|above| above.exists() && !above.is_dir()) {
+            let source = io::ErrorKind::NotADirectory.into();
+            return Err(RenderError::Folder { path: file.to_owned(), source });
         }
         for (file, path) in targets {
             let parent = path.parent().unwrap_or(folder);
@@ -139,10 +160,31 @@ mod tests {
     }
 
     #[test]
+    fn files_that_are_in_each_others_place_are_not_written() {
+        for (path, there) in
+            [("pki/a.key", "pki/a.key"), ("pki/a.key/b", "pki/a.key/b"), ("units", "units/a.service")]
+        {
+            let folder = tempfile::tempdir().unwrap();
+            let mut plan = plan();
+            plan.add(path, 0o644, "");
+            let refused = plan.write(folder.path(), true);
+            assert!(
+                matches!(&refused, Err(RenderError::Collision { path }) if path == Path::new(there)),
+                "{path}"
+            );
+            assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+    }
+
+    #[test]
     fn a_folder_that_cannot_be_made_is_named() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        assert!(matches!(plan().write(&file, true), Err(RenderError::Folder { .. } | RenderError::Write(_))));
+        assert!(matches!(plan().write(&file, true), Err(RenderError::Folder { path, .. }) if path == file));
+        // And before anything else is written.
+        fs::write(folder.path().join("pki"), "").unwrap();
+        assert!(matches!(plan().write(folder.path(), true), Err(RenderError::Folder { .. })));
+        assert!(!folder.path().join("units").exists());
     }
 }

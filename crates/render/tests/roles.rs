@@ -53,7 +53,7 @@ fn agent(target: Target, way: Way) -> agent::Settings {
         carriers: Carriers { hub: Some(hub), ..Carriers::default() },
         image: Some(IMAGE.to_owned()),
         namespace: "landfall-agent".to_owned(),
-        download: Some(download()),
+        download: (!matches!(way, Way::Pod | Way::DaemonSet)).then(download),
     }
 }
 
@@ -103,7 +103,7 @@ fn hub(target: Target, run_as: RunAs) -> hub::Settings {
         names: vec!["hub.example".to_owned()],
         namespace: "landfall-hub".to_owned(),
         image: Some(IMAGE.to_owned()),
-        download: Some(download()),
+        download: (run_as == RunAs::Unit).then(download),
         stores: None,
         replicas: 1,
     }

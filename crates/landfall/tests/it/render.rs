@@ -38,6 +38,8 @@ fn files_are_shown_written_once_and_renewed_from_the_same_authority() {
 
     let teardown = bench.run(&[&TUNNEL[..], &["--teardown"]].concat());
     assert!(teardown.stdout.starts_with("#!/bin/sh\n"), "{teardown:?}");
+    let written = bench.run(&[&TUNNEL[..], &["--teardown", "-o", "x"]].concat());
+    assert!(written.code == 64 && written.stderr.contains("'--teardown' cannot be used with"), "{written:?}");
 }
 
 #[test]
@@ -126,6 +128,16 @@ fn what_no_role_can_be_is_refused_in_one_line() {
             64,
             "cannot be rendered as `helm`",
         ),
+        (&["agent", "--for", "k3s", "--by", "image", "--image", image], 64, "`--image` is for pods"),
+        (
+            &["agent", "--for", "k3s", "--by", "pod", "--image", image, "--namespace", "a"],
+            64,
+            "`--namespace` is the DaemonSet's",
+        ),
+        (&["hub", "--for", "k3s", "--server", "a", "--image", image], 64, "are for a hub in a pod"),
+        (&["hub", "--for", "k3s", "--server", "a", "--namespace", "a"], 64, "are for a hub in a pod"),
+        (&["pki", "--leaf", "viewer=ca.crt"], 64, "two files would be written to `ca.crt/viewer.crt`"),
+        (&["pki", "--leaf", "viewer=a", "--leaf", "viewer=a"], 64, "two files would be written to"),
         (&["agent", "--for", "k3s", "--by", "image", "--hub", "hub"], 64, "is no address"),
         (&["agent", "--for", "k3s", "--by", "image", "--hub", "http://hub.corp"], 64, "in the clear"),
         (

@@ -219,8 +219,8 @@ fn k3s(cluster: &ApiServer) {
 /// Installs what is rendered on this machine and in the cluster; gives the script as it is shown beforehand.
 fn render(bench: &Bench, cluster: &ApiServer, kind: &str, completion: &str) -> String {
     let words = ["render", "tunnel", "--for", kind, "--server", HOST, "--image", "none.example/none"];
-    let words = [&words[..], &["--complete-when", completion, "-o", "out"]].concat();
-    let rendered = bench.run(&words);
+    let words = [&words[..], &["--complete-when", completion]].concat();
+    let rendered = bench.run(&[&words[..], &["-o", "out"]].concat());
     assert_eq!(rendered.code, 0, "{rendered:?}");
     if kind == "capi" {
         lay_out(bench, cluster);

@@ -9,6 +9,9 @@ use super::{Folder, Program, Shape, authority, explain};
 use crate::commands::agent_daemon::BUCKET_HINT;
 use crate::exit::{Exit, Failure};
 
+/// Where a DaemonSet is unless it is told.
+const NAMESPACE: &str = "landfall-agent";
+
 /// The node agent, by one of the four ways it comes to a machine
 #[derive(Args)]
 #[command(after_help = "\
@@ -31,9 +34,9 @@ pub(super) struct Agent {
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
 
-    /// Namespace of the DaemonSet
-    #[arg(long, value_name = "NAME", default_value = "landfall-agent")]
-    namespace: String,
+    /// Namespace of the DaemonSet [default: `landfall-agent`]
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
 
     #[command(flatten)]
     program: Program,
@@ -157,12 +160,20 @@ enum Way {
 
 impl Agent {
     pub(super) fn run(self) -> Result<Exit, Failure> {
+        if self.image.is_some() && matches!(self.by, Way::Image | Way::FirstBoot) {
+            let error = anyhow::anyhow!("`--image` is for pods, and this agent is a unit of its machine");
+            return Err(Failure::usage(error, "leave it out, or choose `--by pod` or `--by daemon-set`"));
+        }
+        if self.namespace.is_some() && !matches!(self.by, Way::DaemonSet) {
+            let error = anyhow::anyhow!("`--namespace` is the DaemonSet's");
+            return Err(Failure::usage(error, "leave it out, or choose `--by daemon-set`"));
+        }
         let settings = Settings {
             target: self.shape.kind.into(),
             way: self.by.into(),
             carriers: self.ways.carriers()?,
             image: self.image,
-            namespace: self.namespace,
+            namespace: self.namespace.unwrap_or_else(|| NAMESPACE.to_owned()),
             download: self.program.download(),
         };
         self.target.put(&agent::plan(&settings, self.shape.format.into()).map_err(explain)?)

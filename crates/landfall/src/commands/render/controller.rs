@@ -119,7 +119,8 @@ fn placed(text: &str) -> Result<(String, String), String> {
         Some((namespace, name)) if is_name(namespace, 63, b"-") && is_name(name, 200, b"-.") => {
             Ok((namespace.to_owned(), name.to_owned()))
         }
-        _ => Err("it is a namespace and a name, such as `team-a/edge-1`".to_owned()),
+        _ => Err("it is a namespace and a name, such as `team-a/edge-1`, with at most 63 and 200 letters"
+            .to_owned()),
     }
 }
 

@@ -6,6 +6,9 @@ use landfall_render::{Stores, authority, tunnel};
 use super::{Certificates, Folder, Program, RunAs, Shape, explain, token};
 use crate::exit::{Exit, Failure};
 
+/// Where a hub in a pod is unless it is told.
+const NAMESPACE: &str = "landfall-hub";
+
 /// The hub, with its certificate and the key of its tokens: a unit for a machine, a StatefulSet, or a Deployment on stores it shares
 #[derive(Args)]
 #[command(after_help = "\
@@ -31,9 +34,9 @@ pub(super) struct Hub {
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
 
-    /// Namespace of the pod
-    #[arg(long, value_name = "NAME", default_value = "landfall-hub")]
-    namespace: String,
+    /// Namespace of the pod [default: `landfall-hub`]
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
 
     /// Where reports are kept, when not beside the hub: `postgres://…`, as the hub takes it
     #[arg(long, value_name = "URL", requires = "objects")]
@@ -61,6 +64,10 @@ pub(super) struct Hub {
 
 impl Hub {
     pub(super) fn run(self) -> Result<Exit, Failure> {
+        if matches!(self.run_as, RunAs::Unit) && (self.image.is_some() || self.namespace.is_some()) {
+            let error = anyhow::anyhow!("`--image` and `--namespace` are for a hub in a pod");
+            return Err(Failure::usage(error, "add `--run-as pod`, or leave them out"));
+        }
         if let (Some(store), Some(objects)) = (&self.store, &self.objects) {
             let hint = "as `landfall hub --store` and `--objects` take it: docs/guides/hub.md";
             StorePlace::parse(store).map_err(|error| Failure::usage(error, hint))?;
@@ -75,7 +82,7 @@ impl Hub {
             replicas: self.replicas.unwrap_or(if shared { 2 } else { 1 }),
             stores,
             names: self.server,
-            namespace: self.namespace,
+            namespace: self.namespace.unwrap_or_else(|| NAMESPACE.to_owned()),
             image: self.image,
             download: self.program.download(),
         };

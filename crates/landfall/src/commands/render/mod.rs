@@ -155,6 +155,7 @@ impl Program {
 impl Folder {
     fn put(&self, plan: &Plan) -> Result<Exit, Failure> {
         let folder = &self.output;
+        plan.check().map_err(explain)?;
         if self.dry_run {
             output::print(&plan.show())?;
             return Ok(Exit::Done);
@@ -203,9 +204,10 @@ fn explain(error: RenderError) -> Failure {
         RenderError::Object { .. } => {
             Failure::usage(error, "at most 253 lower case letters, digits, `-` and `.` inside")
         }
-        RenderError::Selector { .. } => {
-            Failure::usage(error, "as `kubectl get nodes -l` takes it, such as `pool=edge,!spare`")
-        }
+        RenderError::Selector { .. } => Failure::usage(
+            error,
+            "as `kubectl get nodes -l` takes it, such as `pool=edge,!spare`; names and values have at most 63 letters",
+        ),
         RenderError::HubOfCapi => Failure::usage(
             error,
             "choose `--run-as pod` for the management cluster, or `--for kubeadm` for a machine of its own",
@@ -214,10 +216,14 @@ fn explain(error: RenderError) -> Failure {
             error,
             "`config-map`, `event` or `marker`, with `=NAMESPACE/NAME` or `=PATH`; a marker has no usual place with kubeadm and k3s",
         ),
-        RenderError::Image { .. } => Failure::usage(error, "such as `registry.example/landfall:0.1.0`"),
-        RenderError::Address { .. } => {
-            Failure::usage(error, "an address others can reach, such as `10.0.0.5`, or a name in lower case")
-        }
+        RenderError::Image { .. } => Failure::usage(
+            error,
+            "such as `registry.example/landfall:0.1.0`; at most 255 letters, and 128 of a tag",
+        ),
+        RenderError::Address { .. } => Failure::usage(
+            error,
+            "an address others can reach, such as `10.0.0.5`, or a name in lower case with at most 63 letters between dots and 253 in all",
+        ),
         RenderError::Days { .. } => Failure::usage(error, "choose 1 to 365 with `--days`"),
         RenderError::Ports { .. } => Failure::usage(
             error,
@@ -227,12 +233,14 @@ fn explain(error: RenderError) -> Failure {
             error,
             "choose one from 1024 on with `--agent-port`: the server runs without the right to those below",
         ),
-        RenderError::Node { .. } => {
-            Failure::usage(error, "as `kubectl get nodes` shows it, at most 235 letters")
-        }
-        RenderError::Network { .. } => {
-            Failure::usage(error, "such as `10.0.0.0/8`: nothing may be set behind the length")
-        }
+        RenderError::Node { .. } => Failure::usage(
+            error,
+            "as `kubectl get nodes` shows it: at most 63 letters between dots, and 235 in all",
+        ),
+        RenderError::Network { .. } => Failure::usage(
+            error,
+            "write its first address and its length, such as `10.0.0.0/8` or `fd00::/8`; a single machine is `10.0.0.5/32`",
+        ),
         RenderError::Url { .. } => {
             Failure::usage(error, "such as `https://HOST/PATH`, without blanks, quotes and logins")
         }
@@ -250,7 +258,11 @@ fn explain(error: RenderError) -> Failure {
         RenderError::Report { .. } => Failure::usage(error, "such as `team-a/edge-7k2x9`, the Machine's"),
         RenderError::Leaf { .. } => Failure::usage(
             error,
-            "`agent=NAME[,HOST…]`, `node=NAME`, `operator=NAME` or `viewer=NAME`, such as `--leaf operator=ann`",
+            "`agent=NAME[,HOST…]`, `node=NAME`, `operator=NAME` or `viewer=NAME`, such as `--leaf operator=ann`; names of people have at most 64 letters, digits, `-`, `.`, `_` and `@`",
+        ),
+        RenderError::Collision { .. } => Failure::usage(
+            error,
+            "ask for each certificate once, and give nobody the name of another file, such as `ca.crt`",
         ),
         RenderError::Store { .. } => Failure::usage(
             error,
@@ -267,9 +279,10 @@ fn explain(error: RenderError) -> Failure {
         RenderError::ConsoleOfPod => {
             Failure::usage(error, "choose `--by image` or `--by first-boot`, or leave out `--console`")
         }
-        RenderError::DownloadOfPod => {
-            Failure::usage(error, "leave out `--binary-url`, or choose `--run-as unit`")
-        }
+        RenderError::DownloadOfPod => Failure::usage(
+            error,
+            "leave out `--binary-url`; it is for units: `--run-as unit`, or an agent `--by image` or `--by first-boot`",
+        ),
         RenderError::Hash { .. } => {
             Failure::usage(error, "64 hexadecimal digits in lower case, as `sha256sum` prints them")
         }
@@ -286,7 +299,7 @@ fn explain(error: RenderError) -> Failure {
         }
         RenderError::Combination { .. } => Failure::usage(
             error,
-            "docs/guides/render.md says what goes together; leave out `--format` for what always does",
+            "leave out `--format`, or choose another; docs/guides/render.md says which go with `--for`, `--by` and `--run-as`",
         ),
         RenderError::Missing { .. } => Failure::usage(
             error,

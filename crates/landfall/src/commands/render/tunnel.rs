@@ -46,7 +46,7 @@ pub(super) struct Tunnel {
     agent_port: u16,
 
     /// Print the script that takes everything away again, in order, and end
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["output", "dry_run", "force"])]
     teardown: bool,
 
     /// What tells that the bootstrap is over and the tunnel may go: `config-map`, `event` or `marker`, each also with
