@@ -64,7 +64,7 @@ pub(crate) struct Presented<'a> {
     pub host: Option<&'a str>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Caller {
     /// Reached us over loopback, where nothing is asked.
     Anyone,

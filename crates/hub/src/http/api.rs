@@ -178,12 +178,12 @@ async fn reports(
         "application/x-ndjson" | "application/jsonl" => {
             // Before it is read: what waits for its turn lies with its sender.
             let turn = served.hub.turn_to_batch().await?;
-            let content = served.room.whole(content, MAX_BATCH).await?;
+            let content = served.room.whole(&caller, content, MAX_BATCH).await?;
             let results = served.hub.batch(turn, &caller, packing, content).await?;
             Ok(Json(BatchAnswer { results }).into_response())
         }
         "application/json" | "application/cloudevents+json" | "" => {
-            let content = served.room.whole(content, crate::receive::MAX_REPORT).await?;
+            let content = served.room.whole(&caller, content, crate::receive::MAX_REPORT).await?;
             let receipt = served.hub.report(&caller, packing, content).await?;
             let mut answer = Json(receipt).into_response();
             // Nodes report every now and then; the connection rests meanwhile.
@@ -358,7 +358,7 @@ async fn bundle_lines(
 }
 
 async fn new_token(State(served): State<Served>, Asking(caller): Asking, content: Body) -> Answer<NewToken> {
-    let content = served.room.whole(content, MAX_SMALL_BODY).await?;
+    let content = served.room.whole(&caller, content, MAX_SMALL_BODY).await?;
     let wish: TokenWish =
         serde_json::from_slice(&content).map_err(|error| Problem::bad_request(error.to_string()))?;
     let holder = match wish.kind.as_str() {

@@ -1,6 +1,8 @@
 //! Bodies of requests, with a bound and a deadline.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, HttpBody as _};
@@ -8,23 +10,28 @@ use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use futures_util::{Stream, StreamExt as _};
 use http_body_util::BodyExt as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::access::Caller;
 use crate::problem::Problem;
 use crate::take::MAX_CONSOLE;
 use crate::unpack::Packing;
 
 /// How long a report or a batch may take to arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// All that may be in memory at once of bodies, whole or not, in units of this many bytes: 64 MiB. What comes in one piece is
-/// not counted: it lies in the connection's own buffer.
-const UNIT: usize = 1 << 10;
-const ROOM: usize = 64 << 10;
-/// The same for those who are not known yet, so that no stranger can use up the room of nodes: 1 MiB.
-const STRANGERS_ROOM: usize = 1 << 10;
+/// All that may be in memory at once of bodies, whole or not. What comes in one piece is not counted: it lies in the
+/// connection's own buffer.
+const ROOM: usize = 64 << 20;
+/// The same for those who are not known yet, so that no stranger can use up the room of nodes.
+const STRANGERS_ROOM: usize = 1 << 20;
 /// The same for consoles, which are few and large, so that they never use up the room of reports: two whole ones.
-const CONSOLES_ROOM: usize = 2 * MAX_CONSOLE / UNIT;
+const CONSOLES_ROOM: usize = 2 * MAX_CONSOLE;
+/// What is larger than this takes room only as long as its sender leaves free as much as it has itself: one that sends and
+/// stalls has half of the room at most, two a third each, and there is always some left for others.
+const SMALL: usize = 128 << 10;
+/// What is smaller, as agents' own reports are, takes room until its sender has this many times what is free: a whole fleet may
+/// be one sender to us, by its token, and somebody who stalls with that token must not keep the fleet's reports out.
+const SMALL_TIMES: usize = 3;
 /// What has to come of a bundle in every minute of its way, some 35 kbit/s: its place is for one who sends.
 const LEAST: usize = 256 << 10;
 const MINUTE: Duration = Duration::from_secs(60);
@@ -40,76 +47,171 @@ pub(super) enum Broken {
 /// Where bodies are put together, of everybody at once: a hub that runs out of memory serves nobody. A body takes its room
 /// with it until it is gone.
 #[derive(Clone, Debug)]
-pub(crate) struct Room(Arc<Semaphore>);
+pub(crate) struct Room(Arc<Mutex<Places>>);
+
+#[derive(Debug)]
+struct Places {
+    free: usize,
+    /// What each has that has something.
+    taken: HashMap<Sender, usize>,
+}
+
+/// Whose bodies share one part of the room.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Sender {
+    Known(Caller),
+    /// Somebody who is not known yet, by their address where there is one.
+    Stranger(Option<IpAddr>),
+}
 
 /// A body and the room it takes.
 struct Held {
     bytes: BytesMut,
-    _room: Option<OwnedSemaphorePermit>,
+    room: Room,
+    sender: Sender,
+    taken: usize,
 }
 
 // === impl Room ===
 
 impl Default for Room {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(ROOM)))
+        Self::of(ROOM)
     }
 }
 
 impl Room {
     pub(super) fn of_strangers() -> Self {
-        Self(Arc::new(Semaphore::new(STRANGERS_ROOM)))
+        Self::of(STRANGERS_ROOM)
     }
 
     pub(super) fn of_consoles() -> Self {
-        Self(Arc::new(Semaphore::new(CONSOLES_ROOM)))
+        Self::of(CONSOLES_ROOM)
     }
 
-    pub(super) async fn whole(&self, body: Body, limit: usize) -> Result<Bytes, Problem> {
-        let gathered = tokio::time::timeout(PATIENCE, self.gather(body, limit)).await;
+    fn of(bytes: usize) -> Self {
+        Self(Arc::new(Mutex::new(Places { free: bytes, taken: HashMap::new() })))
+    }
+
+    /// The body of somebody who is known.
+    pub(super) async fn whole(&self, caller: &Caller, body: Body, limit: usize) -> Result<Bytes, Problem> {
+        self.in_time(body, limit, || Sender::Known(caller.clone())).await
+    }
+
+    pub(super) async fn whole_of_stranger(
+        &self,
+        address: Option<IpAddr>,
+        body: Body,
+        limit: usize,
+    ) -> Result<Bytes, Problem> {
+        self.in_time(body, limit, || Sender::Stranger(address)).await
+    }
+
+    async fn in_time(
+        &self,
+        body: Body,
+        limit: usize,
+        sender: impl FnOnce() -> Sender,
+    ) -> Result<Bytes, Problem> {
+        let gathered = tokio::time::timeout(PATIENCE, self.gather(body, limit, sender)).await;
         gathered.unwrap_or_else(|_| Err(Problem::new(408, "Too slow", "the body took too long")))
     }
 
-    async fn gather(&self, mut body: Body, limit: usize) -> Result<Bytes, Problem> {
-        // Copied together: pieces of a byte each would cost many times what they hold.
-        let mut gathered = BytesMut::new();
-        let mut held = None;
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|_| Problem::new(400, "Not understood", "the body ended early"))?;
-            let Ok(piece) = frame.into_data() else { continue };
-            let length = gathered.len() + piece.len();
-            if length > limit {
-                return Err(Problem::new(413, "Too large", format!("the body is larger than {limit} bytes")));
-            }
-            if gathered.is_empty() && body.is_end_stream() {
-                return Ok(piece);
-            }
-            self.hold(&mut held, length)?;
-            gathered.extend_from_slice(&piece);
+    async fn gather(
+        &self,
+        mut body: Body,
+        limit: usize,
+        sender: impl FnOnce() -> Sender,
+    ) -> Result<Bytes, Problem> {
+        let too_large = |length: usize| {
+            let detail = || format!("the body is larger than {limit} bytes");
+            if length > limit { Err(Problem::new(413, "Too large", detail())) } else { Ok(()) }
+        };
+        let Some(first) = next_piece(&mut body).await? else { return Ok(Bytes::new()) };
+        too_large(first.len())?;
+        if body.is_end_stream() {
+            return Ok(first);
         }
-        Ok(Bytes::from_owner(Held { bytes: gathered, _room: held }))
+        // Copied together: pieces of a byte each would cost many times what they hold.
+        let mut held = Held { bytes: BytesMut::new(), room: self.clone(), sender: sender(), taken: 0 };
+        held.add(&first)?;
+        drop(first);
+        while let Some(piece) = next_piece(&mut body).await? {
+            too_large(held.bytes.len() + piece.len())?;
+            held.add(&piece)?;
+        }
+        Ok(Bytes::from_owner(held))
     }
 
-    /// Takes as much room as this many bytes need.
-    fn hold(&self, held: &mut Option<OwnedSemaphorePermit>, bytes: usize) -> Result<(), Problem> {
-        let missing = bytes.div_ceil(UNIT) - held.as_ref().map_or(0, OwnedSemaphorePermit::num_permits);
-        let more = u32::try_from(missing).ok();
-        let more = more.and_then(|more| Arc::clone(&self.0).try_acquire_many_owned(more).ok());
+    fn lock(&self) -> MutexGuard<'_, Places> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What comes next of a body.
+async fn next_piece(body: &mut Body) -> Result<Option<Bytes>, Problem> {
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| Problem::new(400, "Not understood", "the body ended early"))?;
+        if let Ok(piece) = frame.into_data() {
+            return Ok(Some(piece));
+        }
+    }
+    Ok(None)
+}
+
+// === impl Places ===
+
+impl Places {
+    /// Takes room for what has come of a body that has `length` bytes by then.
+    fn take(&mut self, sender: &Sender, more: usize, length: usize) -> Result<(), Problem> {
         let full = || Problem::new(503, "Try again later", "too much is being sent to this hub at once");
-        let more = more.ok_or_else(full)?;
-        match held {
-            Some(held) => held.merge(more),
-            None => *held = Some(more),
+        let free = self.free.checked_sub(more).ok_or_else(full)?;
+        let own = self.taken.get(sender).copied().unwrap_or(0) + more;
+        let times = if length > SMALL { 1 } else { SMALL_TIMES };
+        if own > free.saturating_mul(times) {
+            return Err(full());
+        }
+        self.free = free;
+        // Nearly always it is there: the name is copied once for as long as there is something of its sender.
+        match self.taken.get_mut(sender) {
+            Some(taken) => *taken = own,
+            None => drop(self.taken.insert(sender.clone(), own)),
         }
         Ok(())
+    }
+
+    fn give_back(&mut self, sender: &Sender, bytes: usize) {
+        self.free += bytes;
+        if let Some(taken) = self.taken.get_mut(sender) {
+            *taken -= bytes;
+            if *taken == 0 {
+                self.taken.remove(sender);
+            }
+        }
     }
 }
 
 // === impl Held ===
 
+impl Held {
+    fn add(&mut self, piece: &[u8]) -> Result<(), Problem> {
+        let length = self.bytes.len() + piece.len();
+        self.room.lock().take(&self.sender, piece.len(), length)?;
+        self.taken = length;
+        self.bytes.extend_from_slice(piece);
+        Ok(())
+    }
+}
+
 impl AsRef<[u8]> for Held {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.room.lock().give_back(&self.sender, self.taken);
     }
 }
 
@@ -144,40 +246,99 @@ pub(super) fn packing(headers: &HeaderMap) -> Result<Packing, Problem> {
 mod tests {
     use super::*;
 
+    const PIECE: usize = 4 << 10;
+
     fn in_pieces(count: usize) -> Body {
-        let pieces = (0..count).map(|_| Ok::<_, Broken>(Bytes::from(vec![b'x'; 4 * UNIT])));
+        let pieces = (0..count).map(|_| Ok::<_, Broken>(Bytes::from(vec![b'x'; PIECE])));
         Body::from_stream(futures_util::stream::iter(pieces))
+    }
+
+    fn node(name: &str) -> Caller {
+        Caller::Node(crate::name::NodeName::new(name).unwrap())
+    }
+
+    /// What of a caller's bodies is let in, each of as many pieces, when none of them ends: as many as there is room for.
+    async fn stalled(room: &Room, caller: &Caller, pieces: usize) -> Vec<Bytes> {
+        let mut held = Vec::new();
+        while let Ok(body) = room.whole(caller, in_pieces(pieces), ROOM).await {
+            held.push(body);
+        }
+        held
     }
 
     #[tokio::test]
     async fn a_body_takes_its_room_until_it_is_gone() {
-        let room = Room(Arc::new(Semaphore::new(10)));
-        let whole = room.whole(in_pieces(2), 100 * UNIT).await.unwrap();
-        assert_eq!((whole.len(), room.0.available_permits()), (8 * UNIT, 2));
-        assert_eq!(room.whole(in_pieces(2), 100 * UNIT).await.unwrap_err().status, 503);
+        let room = Room::of(4 * PIECE);
+        let whole = room.whole(&node("n1"), in_pieces(2), 100 * PIECE).await.unwrap();
+        assert_eq!((whole.len(), room.lock().free), (2 * PIECE, 2 * PIECE));
+        assert_eq!(room.whole(&node("n1"), in_pieces(2), 100 * PIECE).await.unwrap_err().status, 503);
         let part = whole.slice(..1);
         drop(whole);
-        assert_eq!(room.0.available_permits(), 2, "a part of it is still there");
+        assert_eq!(room.lock().free, 2 * PIECE, "a part of it is still there");
         drop(part);
-        assert_eq!(room.0.available_permits(), 10);
+        assert_eq!(room.lock().free, 4 * PIECE);
+        assert!(room.lock().taken.is_empty(), "nobody is remembered for what is gone");
     }
 
     #[tokio::test]
     async fn bodies_that_are_not_whole_have_a_bound_all_together() {
-        let room = Room(Arc::new(Semaphore::new(10)));
+        let room = Room::of(3 * PIECE);
         let (sender, pieces) = tokio::sync::mpsc::channel::<Result<Bytes, Broken>>(1);
         let pieces =
             futures_util::stream::unfold(pieces, |mut pieces| async { Some((pieces.recv().await?, pieces)) });
-        let sending = async { while sender.send(Ok(Bytes::from(vec![b'x'; 4 * UNIT]))).await.is_ok() {} };
-        let (full, ()) = tokio::join!(room.whole(Body::from_stream(pieces), 100 * UNIT), sending);
+        let sending = async { while sender.send(Ok(Bytes::from(vec![b'x'; PIECE]))).await.is_ok() {} };
+        let caller = node("n1");
+        let (full, ()) = tokio::join!(room.whole(&caller, Body::from_stream(pieces), 100 * PIECE), sending);
         let full = full.unwrap_err();
         assert_eq!((full.status, full.retry), (503, true), "{full:?}");
-        assert_eq!(room.0.available_permits(), 10, "who is sent away leaves nothing behind");
-        let whole = room.whole(Body::from("a report"), 100).await.unwrap();
+        assert_eq!(room.lock().free, 3 * PIECE, "who is sent away leaves nothing behind");
+        let whole = room.whole(&caller, Body::from("a report"), 100).await.unwrap();
         assert_eq!(whole, "a report");
-        let large = room.whole(Body::from("a report"), 7).await.unwrap_err();
+        let large = room.whole(&caller, Body::from("a report"), 7).await.unwrap_err();
+        assert_eq!(large.status, 413);
+        let large = room.whole(&caller, in_pieces(2), 2 * PIECE - 1).await.unwrap_err();
         assert_eq!(large.status, 413);
     }
+
+    #[tokio::test]
+    async fn one_who_stalls_leaves_room_for_the_others() {
+        const MIB: usize = (1 << 20) / PIECE;
+        let room = Room::default();
+        let token = Caller::Nodes { prefix: String::new(), token: [7; 32] };
+        let large = stalled(&room, &token, MIB).await;
+        assert_eq!(large.len(), 32, "half of the room");
+        // Others who have the same token, with what agents send.
+        let small = stalled(&room, &token, 2).await;
+        assert!(small.len() > 1000, "{}", small.len());
+        // And those who have not, with the largest report there is; not even many who stall keep them out.
+        let others: Vec<_> = (0..4).map(|number| node(&format!("n{number}"))).collect();
+        let mut held = Vec::new();
+        for caller in &others {
+            let own = stalled(&room, caller, MIB).await;
+            assert!(!own.is_empty(), "{caller:?}");
+            held.push(own);
+        }
+        room.whole(&node("n9"), in_pieces(16), ROOM).await.unwrap();
+        drop((large, small, held));
+        assert_eq!(room.lock().free, ROOM);
+    }
+
+    #[tokio::test]
+    async fn a_fleet_that_shares_a_token_reports_all_at_once() {
+        let room = Room::default();
+        let token = Caller::Nodes { prefix: String::new(), token: [7; 32] };
+        let mut reports = Vec::new();
+        for _ in 0..10_000 {
+            let pieces = [Bytes::from(vec![b'x'; PIECE / 2]), Bytes::from(vec![b'x'; PIECE / 2])];
+            let pieces = futures_util::stream::iter(pieces.map(Ok::<_, Broken>));
+            reports.push(room.whole(&token, Body::from_stream(pieces), ROOM).await.unwrap());
+        }
+        // Two batches of the largest size, which is as many as are read at once.
+        drop(reports);
+        let batch = || room.whole(&token, in_pieces((16 << 20) / PIECE), ROOM);
+        let _both = (batch().await.unwrap(), batch().await.unwrap());
+    }
+
     /// A bundle of which this many bytes come every ten seconds.
     fn every_ten_seconds(bytes: usize, times: usize) -> Body {
         let pieces = futures_util::stream::unfold(0, move |sent| async move {

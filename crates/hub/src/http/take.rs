@@ -25,7 +25,7 @@ pub(super) async fn event(
     let packing = body::packing(&parts.headers)?;
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
     let kind = text(header::CONTENT_TYPE.as_str()).unwrap_or_default();
-    let content = served.room.whole(content, MAX_EVENT).await?;
+    let content = served.room.whole(&caller, content, MAX_EVENT).await?;
     let turn = served.hub.turn_to_pass_on().await?;
     let event = CloudEvent::read(&kind, text, &unpack(packing, &content, MAX_EVENT)?)?;
     drop(content);
@@ -37,7 +37,7 @@ pub(super) async fn console(
     Asking(caller): Asking,
     content: Body,
 ) -> Answer<BatchAnswer> {
-    let content = served.consoles_room.whole(content, MAX_CONSOLE).await?;
+    let content = served.consoles_room.whole(&caller, content, MAX_CONSOLE).await?;
     let _turn = served.hub.turn_to_pass_on().await?;
     let results = served.hub.console(&caller, content).await?;
     Ok(Json(BatchAnswer { results }))

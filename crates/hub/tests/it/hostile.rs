@@ -5,10 +5,12 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use landfall_evidence::bundle::{BundleWriter, Packing};
+use landfall_hub::Holder;
 use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_pki::SigningKey;
 use landfall_testkit::eventually;
 
+use crate::access::{token, with_tokens};
 use crate::bed::{Answer, TestHub, ask, bundle, envelope, failed, no_dns, running};
 
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -316,4 +318,41 @@ fn eleven_logins_that_never_end() {
     })
     .unwrap();
     unharmed(&hub);
+}
+
+/// Large reports that come all but their last byte, all by one token.
+#[test]
+fn twelve_reports_that_never_end() {
+    let hub = with_tokens();
+    let headers = |node: &str| token(Holder::Node(node.to_owned()));
+    let thief = headers("n1");
+    // More than there is room for.
+    let mut lingering: Vec<TcpStream> = (0..70)
+        .map(|_| {
+            let mut stream = TcpStream::connect(hub.address).unwrap();
+            let head = "POST /api/v1/reports HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1048576\r\n";
+            stream.write_all(head.as_bytes()).unwrap();
+            stream.write_all(format!("authorization: {thief}\r\n\r\n").as_bytes()).unwrap();
+            // Who is sent away meanwhile cannot send it all.
+            let _ = stream.write_all(&vec![b' '; (1 << 20) - 1]);
+            stream.set_nonblocking(true).unwrap();
+            stream
+        })
+        .collect();
+    let sent_away = |mut stream: &TcpStream| {
+        let read = std::io::Read::read(&mut stream, &mut [0; 64]);
+        !read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    eventually("some of them to be sent away", Duration::from_secs(60), || {
+        lingering.retain(|stream| !sent_away(stream));
+        (lingering.len() <= 64).then_some(())
+    })
+    .unwrap();
+    // A report of another, too large to come in one piece.
+    let mut report = no_dns();
+    report.findings[0].evidence[0].text = "x".repeat(500 << 10);
+    let body = serde_json::to_vec(&envelope("n2", 1, report)).unwrap();
+    let answer =
+        hub.request("POST", "/api/v1/reports", &[JSON, ("authorization", headers("n2").as_str())], &body);
+    assert_eq!(answer.status, 200, "{answer:?}");
 }
