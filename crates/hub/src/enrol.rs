@@ -91,13 +91,13 @@ impl Hub {
     /// Who sends this bundle: a holder of a token that many nodes share is the node only if its key signed the bundle.
     pub(crate) async fn sender_of_bundle(
         &self,
-        caller: Caller,
+        caller: &Caller,
         node: &NodeName,
         digest: &str,
         signature: Option<&str>,
     ) -> Result<Caller, Problem> {
         if !matches!(caller, Caller::Nodes { .. }) {
-            return Ok(caller);
+            return Ok(caller.clone());
         }
         caller.may(Wish::Enrol(node))?;
         let signature = signature.and_then(|signature| BASE64.decode(signature.trim()).ok());

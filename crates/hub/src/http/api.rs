@@ -263,7 +263,7 @@ async fn add_bundle(
     content: Body,
 ) -> Answer<BundleRecord> {
     let stream = body::stream(content);
-    served.hub.take_bundle(&caller, node_name(name)?, None, stream).await.map(Json)
+    served.hub.take_bundle(&caller, &caller, node_name(name)?, None, stream).await.map(Json)
 }
 
 async fn add_named_bundle(
@@ -275,9 +275,9 @@ async fn add_named_bundle(
 ) -> Answer<BundleRecord> {
     let node = node_name(name)?;
     let signature = headers.get(enrol::SIGNATURE).and_then(|value| value.to_str().ok());
-    let caller = served.hub.sender_of_bundle(caller, &node, &digest, signature).await?;
+    let sender = served.hub.sender_of_bundle(&caller, &node, &digest, signature).await?;
     let stream = body::stream(content);
-    served.hub.take_bundle(&caller, node, Some(&digest), stream).await.map(Json)
+    served.hub.take_bundle(&sender, &caller, node, Some(&digest), stream).await.map(Json)
 }
 
 async fn roles(State(served): State<Served>, Asking(caller): Asking) -> Answer<RoleList> {

@@ -28,16 +28,18 @@ pub(super) const UPLOAD_PATIENCE: Duration = Duration::from_secs(3600);
 // === impl Hub ===
 
 impl Hub {
-    /// Takes a bundle in as it comes.
+    /// Takes a bundle in as it comes. `by` is the credential it came by: the caller's own, or one that many nodes share while the
+    /// caller is the node that was [proven](Hub::sender_of_bundle).
     pub(crate) async fn take_bundle<E: std::error::Error + Send + Sync + 'static>(
         &self,
         caller: &Caller,
+        by: &Caller,
         node: NodeName,
         announced: Option<&str>,
         stream: impl Stream<Item = Result<Bytes, E>> + Unpin,
     ) -> Result<BundleRecord, Problem> {
         caller.may(Wish::Report(&node))?;
-        let _place = self.uploads.place(&node)?;
+        let _place = self.uploads.place(by, &node)?;
         let receiving = bundles::receive(&self.objects, announced, self.limits, self.left_free, stream);
         let received = tokio::time::timeout(UPLOAD_PATIENCE, receiving).await;
         let received = received.map_err(|_| Problem::new(408, "Too slow", "the bundle took too long"))?;

@@ -34,7 +34,9 @@ async fn bundles_leave_room_for_reports() {
     hub.left_free = |_| u64::MAX;
     let send = async |hub: &Hub| {
         let content = futures_util::stream::iter([Ok::<_, std::io::Error>(Bytes::from_static(b"x"))]);
-        hub.take_bundle(&Caller::Anyone, NodeName::new("n1").unwrap(), None, content).await.unwrap_err()
+        hub.take_bundle(&Caller::Anyone, &Caller::Anyone, NodeName::new("n1").unwrap(), None, content)
+            .await
+            .unwrap_err()
     };
     let problem = send(&hub).await;
     assert_eq!((problem.status, problem.retry), (503, true), "{problem:?}");
@@ -54,7 +56,8 @@ async fn a_bundle_that_never_ends_is_given_up() {
     });
     let node = NodeName::new("n1").unwrap();
     let begun = tokio::time::Instant::now();
-    let problem = hub.take_bundle(&Caller::Anyone, node, None, Box::pin(drops)).await.unwrap_err();
+    let problem =
+        hub.take_bundle(&Caller::Anyone, &Caller::Anyone, node, None, Box::pin(drops)).await.unwrap_err();
     assert_eq!((problem.status, begun.elapsed()), (408, bundles::UPLOAD_PATIENCE), "{problem:?}");
 }
 

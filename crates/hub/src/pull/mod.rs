@@ -471,7 +471,8 @@ impl Question {
     async fn bundle(&self, hub: &Hub, node: NodeName) -> Result<(), PullError> {
         let line = self.open().await.map_err(PullError::Talk)?;
         let stream = line.bundle().await.map_err(PullError::Talk)?;
-        let taken = talk::in_time(hub.take_bundle(&Caller::Node(node.clone()), node, None, stream)).await;
+        let agent = Caller::Node(node.clone());
+        let taken = talk::in_time(hub.take_bundle(&agent, &agent, node, None, stream)).await;
         match taken {
             Some(Ok(_)) => Ok(()),
             Some(Err(Problem { detail, retry: false, .. })) => Err(PullError::Unfit(detail)),

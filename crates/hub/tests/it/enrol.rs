@@ -1,11 +1,16 @@
 //! A token that many nodes share: what its holders may, and what somebody who stole it may not.
 
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use landfall_hub::Holder;
 use landfall_model::envelope::Envelope;
 use landfall_model::report::Report;
 use landfall_pki::SigningKey;
+use landfall_testkit::eventually;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -167,6 +172,42 @@ fn bundles_need_the_key_of_the_node() {
         assert_eq!(put("n1", Some(&good)).json()["digest"], digest.as_str(), "it may be repeated");
     }
     assert!(hub.keeps(&digest));
+}
+
+#[test]
+fn bundles_sent_by_it_leave_places_to_the_others() {
+    const BY_ONE: u32 = 32;
+    let hub = with_tokens();
+    let (fleet, thief) = (shared(""), key());
+    let digest = "0".repeat(64);
+    let head = |number: u32| {
+        let node = format!("made-up-{number}");
+        assert_eq!(report(&hub, &fleet, &node, 1, no_dns(), &thief).status, 200);
+        let proof = BASE64.encode(thief.sign(format!("landfall-bundle-v1\n{node}\n{digest}").as_bytes()));
+        (format!("/api/v1/nodes/{node}/bundles/{digest}"), proof)
+    };
+    let _stalled: Vec<TcpStream> = (0..BY_ONE)
+        .map(|number| {
+            let (path, proof) = head(number);
+            let mut stream = TcpStream::connect(hub.address).unwrap();
+            let head = format!(
+                "PUT {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: {fleet}\r\nlandfall-signature: {proof}\r\n\
+                 content-length: 1000\r\n\r\nhalf"
+            );
+            stream.write_all(head.as_bytes()).unwrap();
+            stream
+        })
+        .collect();
+    let (path, proof) = head(BY_ONE);
+    let headers = [("authorization", fleet.as_str()), ("landfall-signature", proof.as_str())];
+    eventually("the places of one token to be taken", Duration::from_secs(60), || {
+        (hub.request("PUT", &path, &headers, b"whole").status == 503).then_some(())
+    })
+    .unwrap();
+    let own = token(Holder::Node("n1".to_owned()));
+    let packed = bundle("n1", &["a line".to_owned()]);
+    let answer = hub.request("POST", "/api/v1/nodes/n1/bundles", &[("authorization", &own)], &packed);
+    assert_eq!(answer.status, 200, "{answer:?}");
 }
 
 #[test]
