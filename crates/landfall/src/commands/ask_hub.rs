@@ -1,5 +1,6 @@
 //! Which hub is asked, and as whom: the same for every command that asks one.
 
+use std::io;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -36,6 +37,15 @@ impl AskHub {
     }
 }
 
+/// Somebody answers there, and TLS with them fails.
+fn untrusted(error: &io::Error) -> &'static str {
+    if error.to_string().starts_with("invalid peer certificate") {
+        "its certificate is not trusted: name the authority that issued it with `--ca`, and the hub by a name that is in it"
+    } else {
+        "does it speak plain HTTP? name it by `http://`, or by the port that speaks TLS"
+    }
+}
+
 /// What to do about a hub that did not do it.
 pub(super) fn explain(error: ClientError) -> Failure {
     let (hint, exit) = match &error {
@@ -46,6 +56,13 @@ pub(super) fn explain(error: ClientError) -> Failure {
             ("name a token of a viewer or operator with `--token-file`", Exit::NotPermitted)
         }
         ClientError::Refused { .. } | ClientError::Answer(_) => ("look into the hub's log", Exit::Failed),
+        ClientError::Reach { source, .. } if source.kind() == io::ErrorKind::InvalidData => {
+            (untrusted(source), Exit::Unavailable)
+        }
+        ClientError::Http { source, .. } if source.is_parse() => (
+            "does it want TLS? name it by its `https://` address, and its authority with `--ca`",
+            Exit::Unavailable,
+        ),
         ClientError::Reach { .. } | ClientError::Http { .. } | ClientError::Late => {
             ("is the hub running? name it with `--hub`, and its authority with `--ca`", Exit::Unavailable)
         }

@@ -5,7 +5,7 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
 use landfall_hub::{
     Afterwards, Bundles, ClientError, Config, ConfigError, ConnectProxy, Holder, HubError, Neighbours,
@@ -22,6 +22,10 @@ use crate::output;
 
 /// Bytes of a new key for tokens.
 const KEY_BYTES: usize = 32;
+/// How to come by a key.
+const KEY_HINT: &str = "name a file that is not there yet with `--token-key`, and a key is made in it; or one with at least 32 bytes that nobody can guess";
+/// How files begin that are no such key.
+const PEM: &[u8] = b"-----BEGIN ";
 
 /// Show the fleet: take reports and bundles in, serve the API and the web page
 ///
@@ -253,7 +257,7 @@ struct Token {
 #[derive(Args)]
 #[command(mut_arg("token_file", |arg| arg.help("A file with a token of an operator")))]
 #[command(after_help = "\
-Exit codes: 0 forgotten · 1 the hub does not know one of them · 69 the hub cannot be reached · 77 it refused")]
+Exit codes: 0 forgotten · 1 failed, or the hub does not know one of them · 69 the hub cannot be reached · 77 it refused")]
 struct Forget {
     /// The nodes, as the board names them
     #[arg(required = true, value_name = "NODE")]
@@ -434,8 +438,18 @@ impl TakeArguments {
 
 impl Token {
     fn run(self) -> Result<Exit, Failure> {
-        let key = TokenKey::new(key(&self.key)?).context("use the key for tokens")?;
         let name = self.name.unwrap_or_default();
+        // Before a key is made for it.
+        if !name.is_empty() {
+            NodeName::new(name.as_str()).map_err(|error| {
+                Failure::usage(
+                    error,
+                    "names of holders are as those of nodes: `landfall hub token viewer ann`",
+                )
+            })?;
+        }
+        let key = TokenKey::new(key(&self.key)?);
+        let key = key.map_err(|error| Failure::new(error, KEY_HINT))?;
         let holder = match self.kind {
             Kind::Node => Holder::Node(name),
             Kind::Nodes => Holder::Nodes(name),
@@ -445,7 +459,7 @@ impl Token {
         let lifetime = jiff::SignedDuration::from_hours(24 * i64::from(self.days));
         let expires = jiff::Timestamp::now().checked_add(lifetime).context("count the days")?;
         let token = key.issue(holder, expires);
-        let token = token.map_err(|error| Failure::new(error, "use letters, digits, `.`, `-` and `_`"))?;
+        let token = token.map_err(|error| Failure::usage(error, "use letters, digits, `.`, `-` and `_`"))?;
         output::print(&format!("{}\n", token.expose()))?;
         Ok(Exit::Done)
     }
@@ -522,7 +536,13 @@ fn key(path: &Path) -> Result<Secret<Vec<u8>>, Failure> {
         }
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let key = fs::read(path).with_context(|| format!("read `{}`", path.display()));
-            key.map(Secret::new).map_err(|error| Failure::new(error, hint))
+            let key = key.map_err(|error| Failure::new(error, hint))?;
+            // Whoever can read a certificate could make tokens with it.
+            if key.windows(PEM.len()).any(|part| part == PEM) {
+                let error = anyhow!("`{}` holds a certificate or a key for something else", path.display());
+                return Err(Failure::new(error, KEY_HINT));
+            }
+            Ok(Secret::new(key))
         }
         Err(error) => {
             let error = anyhow::Error::from(error).context(format!("make `{}`", path.display()));
@@ -550,9 +570,7 @@ fn explain(error: HubError) -> Failure {
             ("check the files of `--pull-ca`, `--pull-cert` and `--pull-key`", Exit::Failed)
         }
         HubError::Tls(_) => ("check the files of `--tls-cert`, `--tls-key` and `--client-ca`", Exit::Failed),
-        HubError::ReadKey { .. } | HubError::Key(_) => {
-            ("check the file of `--token-key`: at least 32 bytes that nobody can guess", Exit::Failed)
-        }
+        HubError::ReadKey { .. } | HubError::Key(_) => (KEY_HINT, Exit::Failed),
         HubError::Catalogue(_) => ("this is a defect of the program: please report it", Exit::Failed),
     };
     Failure::new(error, hint).exit(exit)

@@ -12,6 +12,7 @@ use landfall_model::report::State;
 use serde_json::Value;
 
 use super::ask_hub::{AskHub, explain};
+use super::explain::unknown_cause;
 use crate::exit::{Exit, Failure};
 use crate::output;
 
@@ -29,7 +30,8 @@ Examples:
   landfall status --cluster --kubeconfig management.kubeconfig --watch
   landfall status --output json | jq '.groups[].title'
 
-Exit codes: 0 no node is in trouble · 2 some are · 69 the hub or cluster cannot be reached · 77 it refused")]
+Exit codes: 0 no node is in trouble, of those that `--state` and `--cause` ask for · 1 failed · 2 some are · 69 the hub or cluster \
+cannot be reached · 77 it refused")]
 pub(crate) struct Status {
     #[command(flatten)]
     hub: AskHub,
@@ -89,6 +91,7 @@ impl Status {
         let runtime = runtime.context("start the runtime")?;
         runtime.block_on(async {
             let source = self.source().await?;
+            let mut unknown = self.cause.as_deref().map(unknown_cause).transpose()?.flatten();
             loop {
                 let fleet = match source.ask(&self).await {
                     // While watching, one that restarts is waited for.
@@ -101,8 +104,13 @@ impl Status {
                     Ok(fleet) => fleet,
                 };
                 self.show(&fleet)?;
+                if fleet["found"] == 0
+                    && let Some(words) = unknown.take()
+                {
+                    output::say(&format!("hint: {words}"));
+                }
                 if !self.watch {
-                    let trouble = fleet["groups"].as_array().is_some_and(|groups| !groups.is_empty());
+                    let trouble = is_trouble(&fleet, self.is_filtered());
                     return Ok(if trouble { Exit::Findings } else { Exit::Done });
                 }
                 tokio::time::sleep(Duration::from_secs(self.every)).await;
@@ -116,9 +124,9 @@ impl Status {
                 Some(path) => Cluster::from_kubeconfig(path).await,
                 None => Cluster::infer().await,
             };
-            let cluster = cluster.map_err(|error| {
-                Failure::new(error, "name the management cluster with `--kubeconfig`").exit(Exit::Unavailable)
-            })?;
+            // Nobody was asked yet: what cannot be read is a file.
+            let cluster = cluster
+                .map_err(|error| Failure::new(error, "name the management cluster with `--kubeconfig`"))?;
             return Ok(Source::Cluster(Box::new(cluster)));
         }
         let client = self.hub.client()?;
@@ -131,12 +139,17 @@ impl Status {
         Ok(Source::Hub { client, path })
     }
 
+    fn is_filtered(&self) -> bool {
+        self.state.is_some() || self.cause.is_some()
+    }
+
     fn show(&self, fleet: &Value) -> anyhow::Result<()> {
         if self.output == Format::Json {
             let text = if self.watch { fleet.to_string() } else { format!("{fleet:#}") };
             return output::print(&(text + "\n"));
         }
-        let text = table(fleet, output::size().width, output::colour_on_stdout(), jiff::Timestamp::now());
+        let (width, colour) = (output::size().width, output::colour_on_stdout());
+        let text = table(fleet, self.is_filtered(), width, colour, jiff::Timestamp::now());
         output::print(&if self.watch { framed(&text, io::stdout().is_terminal()) } else { text })
     }
 }
@@ -198,18 +211,31 @@ fn explain_cluster(error: LookError) -> AskError {
     }
 }
 
-/// The board as text: one line that says it all, the groups, the nodes.
-fn table(fleet: &Value, width: usize, colour: bool, now: jiff::Timestamp) -> String {
+/// Whether a node is in trouble, of those that were asked for: of the whole fleet its groups tell.
+fn is_trouble(fleet: &Value, filtered: bool) -> bool {
+    let list = |name: &str| fleet[name].as_array().map(Vec::as_slice).unwrap_or_default();
+    let failed = |node: &Value| matches!(node["state"].as_str(), Some("failed" | "hung" | "degraded"));
+    if filtered { list("nodes").iter().any(failed) } else { !list("groups").is_empty() }
+}
+
+/// The board as text: one line that says it all, the groups, the nodes. Of some nodes alone there are no groups: what a hub
+/// counts is the whole fleet.
+fn table(fleet: &Value, filtered: bool, width: usize, colour: bool, now: jiff::Timestamp) -> String {
     let list = |name: &str| fleet[name].as_array().cloned().unwrap_or_default();
     let states: Vec<String> =
         list("states").iter().map(|state| format!("{} {}", state["nodes"], text(&state["state"]))).collect();
     let total = fleet["total"].as_u64().unwrap_or(0);
+    let found = fleet["found"].as_u64().unwrap_or(0);
     let mut out = match total {
+        _ if filtered && total > 0 => {
+            let (of, end) = (if found == 1 { "matches" } else { "match" }, if total == 1 { "" } else { "s" });
+            format!("{found} of {total} node{end} {of}\n")
+        }
         0 => "No node has reported yet\n".to_owned(),
         1 => format!("1 node: {}\n", states.join(", ")),
         _ => format!("{total} nodes: {}\n", states.join(", ")),
     };
-    let groups = list("groups");
+    let groups = if filtered { Vec::new() } else { list("groups") };
     if !groups.is_empty() {
         out.push('\n');
     }
@@ -249,7 +275,6 @@ fn table(fleet: &Value, width: usize, colour: bool, now: jiff::Timestamp) -> Str
             cut(&text(&node["title"]), title_width),
         );
     }
-    let found = fleet["found"].as_u64().unwrap_or(0);
     let more = found.saturating_sub(nodes.len() as u64);
     if more > 0 {
         out += &format!("and {more} more\n");
@@ -311,7 +336,7 @@ mod tests {
             }],
         });
         let now = "2026-01-02T03:09:05Z".parse().unwrap();
-        insta::assert_snapshot!(table(&fleet, 80, false, now), @r"
+        insta::assert_snapshot!(table(&fleet, false, 80, false, now), @r"
         41 nodes: 40 failed, 1 succeeded
 
             40  failed     The disk is full (disk-full)
@@ -320,6 +345,22 @@ mod tests {
         failed     n1    runtime            5m  The disk �[2Jis full
         and 40 more
         ");
+    }
+
+    #[test]
+    fn the_summary_is_of_what_was_asked_for() {
+        let group =
+            serde_json::json!({"cause": "disk-full", "title": "Full", "state": "failed", "nodes": 40});
+        let nodes = serde_json::json!([{"name": "n1", "state": "succeeded"}]);
+        let fleet =
+            serde_json::json!({"total": 41, "found": 1, "states": [], "groups": [group], "nodes": nodes});
+        let now = "2026-01-02T03:09:05Z".parse().unwrap();
+        let text = table(&fleet, true, 80, false, now);
+        assert!(text.starts_with("1 of 41 nodes matches\n\nSTATE") && !text.contains("disk-full"), "{text}");
+        assert!(is_trouble(&fleet, false) && !is_trouble(&fleet, true));
+        let none = serde_json::json!({"total": 41, "found": 0, "groups": [group], "nodes": []});
+        assert_eq!(table(&none, true, 80, false, now), "0 of 41 nodes match\n");
+        assert!(!is_trouble(&none, true));
     }
 
     #[test]

@@ -5,12 +5,13 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
+use landfall_pki::Authority;
 use landfall_testkit::{Need, free_port, have};
 use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::command::Bench;
-use crate::hub::{ask, report, start};
+use crate::hub::{ask, report, start, start_guarded};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -109,4 +110,63 @@ fn on_a_terminal_one_look_takes_the_place_of_the_last() {
         let row = watched.until("n1");
         assert!(row.contains("\x1b[1;31mfailed"), "in colour: {row:?}");
     }
+}
+
+#[test]
+fn a_cause_nobody_has_is_not_taken_for_the_whole_fleet() {
+    let bench = Bench::new();
+    let port = free_port().unwrap();
+    let _hub = start(&bench, port);
+    send(port, 1, "failed");
+    let address = format!("http://127.0.0.1:{port}");
+    let status = |words: &[&str]| bench.run(&[&["status", "--hub", &address], words].concat());
+    assert_eq!(status(&[]).code, 2);
+    let run = status(&["--cause", "swap"]);
+    assert_eq!((run.code, run.stdout.as_str()), (0, "0 of 1 node match\n"), "{run:?}");
+    assert!(run.stderr.starts_with("hint: there is no cause `swap`; there is `swap-enabled`"), "{run:?}");
+    let run = status(&["--cause", "swap-enabled"]);
+    assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
+    let run = status(&["--state", "failed"]);
+    assert!(run.code == 2 && run.stdout.starts_with("1 of 1 node matches\n"), "{run:?}");
+}
+
+#[test]
+fn a_hub_that_is_called_the_wrong_way_is_not_taken_for_a_dead_one() {
+    let bench = Bench::new();
+    let open = free_port().unwrap();
+    let _open = start(&bench, open);
+    let guarded = Bench::new();
+    let (_guarded, port) = start_guarded(&guarded, &Authority::new("hub authority", 7).unwrap());
+    bench.file("other.crt", Authority::new("another", 7).unwrap().certificate());
+    for (words, hint) in [
+        (&["--hub", &format!("http://127.0.0.1:{port}")][..], "hint: does it want TLS?"),
+        (&["--hub", &format!("https://127.0.0.1:{open}")], "hint: does it speak plain HTTP?"),
+        (
+            &["--hub", &format!("https://127.0.0.1:{port}"), "--ca", "other.crt"],
+            "hint: its certificate is not trusted: name the authority that issued it with `--ca`",
+        ),
+    ] {
+        let run = bench.run(&[&["status"], words].concat());
+        run.assert_refused(69, "127.0.0.1");
+        assert!(run.stderr.contains(hint), "{run:?}");
+    }
+}
+
+/// What cannot be meant is told from what cannot be read, and from a peer that is away.
+#[test]
+fn mistakes_have_the_exit_codes_that_are_promised() {
+    let bench = Bench::new();
+    let certificate = Authority::new("somebody", 7).unwrap().certificate().to_owned();
+    bench.file("ca.crt", certificate);
+    bench.file("short", "hunter2");
+    for (words, code, error) in [
+        (&["hub", "token", "node", "bad name/..", "--token-key", "new"][..], 64, "a node's name has letters"),
+        (&["hub", "token", "viewer", "ann", "--token-key", "short"], 1, "at least 32 bytes"),
+        (&["hub", "token", "viewer", "ann", "--token-key", "ca.crt"], 1, "holds a certificate"),
+        (&["status", "--token-file", "nowhere"], 1, "read `nowhere`"),
+        (&["status", "--cluster", "--kubeconfig", "nowhere"], 1, "nowhere"),
+    ] {
+        bench.run(words).assert_refused(code, error);
+    }
+    assert!(!bench.path().join("new").exists(), "no key is made for a mistake");
 }
