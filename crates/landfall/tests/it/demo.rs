@@ -58,6 +58,15 @@ fn start(bench: &Bench, words: &[&str]) -> (Child, PathBuf) {
 }
 
 #[test]
+fn a_port_that_is_taken_is_told_before_the_story_begins() {
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let run = Bench::new().run(&["demo", "--once", "--listen", &address]);
+    run.assert_refused(1, &format!("listen on {address}: Address already in use"));
+    assert!(run.stderr.contains("leave it out and a free one is found"), "{run:?}");
+}
+
+#[test]
 fn the_whole_story_is_told_in_time_to_somebody_without_rights_and_nothing_is_left() {
     if !have(NEEDS) {
         return;

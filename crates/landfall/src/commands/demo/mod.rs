@@ -12,7 +12,7 @@ mod story;
 mod wave;
 
 use std::ffi::OsString;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
@@ -68,6 +68,15 @@ impl Demo {
             let error = anyhow!("{} is no address of loopback", self.listen);
             return Err(Failure::usage(error, "the sandbox is for this machine only: use 127.0.0.1"));
         }
+        // Before anything is played: the hub's own words about it would be a quotation in the middle of the story.
+        TcpListener::bind(self.listen).with_context(|| format!("listen on {}", self.listen)).map_err(
+            |error| {
+                Failure::new(
+                    error,
+                    "name a port that nobody has with `--listen`, or leave it out and a free one is found",
+                )
+            },
+        )?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("start the runtime")?;
         let played = runtime.block_on(self.play());
