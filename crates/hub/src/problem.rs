@@ -64,7 +64,7 @@ impl From<StoreError> for Problem {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let (status, title) = match refusal {
-            Refusal::IdTaken | Refusal::Replay => (409, "Refused"),
+            Refusal::IdTaken | Refusal::Replay | Refusal::Forgotten => (409, "Refused"),
             Refusal::WrongKey | Refusal::NotSigned | Refusal::KnownUnsigned => (403, "Not permitted"),
             Refusal::TooManyNew => (429, "Try again later"),
         };

@@ -6,6 +6,7 @@
 //! *turn*.
 
 mod board;
+mod forgotten;
 mod loose;
 mod packing;
 mod postgres;
@@ -81,7 +82,8 @@ pub trait Store: fmt::Debug + Send + Sync {
     fn progress(&self, name: NodeName) -> Answer<'_, Vec<ProgressEvent>>;
     /// The newest event of every node's newest attempt, the one heard last first.
     fn progress_lines(&self, limit: u32) -> Answer<'_, Vec<ProgressLine>>;
-    /// Forgets the node, its reports and its bundles, whose objects become loose; says whether it was known.
+    /// Forgets the node, its reports and its bundles, whose objects become loose; says whether it was known. What its key signed
+    /// before does not bring it back, for as long as reports are kept.
     fn forget(&self, name: NodeName) -> Answer<'_, bool>;
     /// Forgets a bounded number of what is older; says how much. The objects of bundles become loose.
     fn prune(&self, older_than: Timestamp, bundles_older_than: Timestamp) -> Answer<'_, Pruned>;
@@ -178,6 +180,8 @@ pub enum Refusal {
          operator forget the node (`landfall hub forget NODE`); if two machines have this name, name their clusters (`/etc/landfall/cluster`)"
     )]
     WrongKey,
+    #[error("the node was forgotten, and had said this or something newer by then: this is a replay")]
+    Forgotten,
     #[error(
         "its sender could be any of many nodes, and only a signature tells which: the report must be signed"
     )]

@@ -1,6 +1,7 @@
 //! What every store promises.
 
 mod bundles;
+mod forgotten;
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! What a group of reports reads and writes: three round trips, however many reports there are, one more when something is
-//! new.
+//! new, and one more when a node is.
 //!
 //! Nothing is locked while it is read. Instead a node's row is changed only if it is still as it was read; when another hub
 //! was faster, nothing of the group is written, and it is judged anew.
@@ -8,6 +8,7 @@ use deadpool_postgres::Object;
 use futures_util::future::try_join_all;
 use tokio_postgres::types::ToSql;
 
+use super::super::forgotten::Last;
 use super::super::packing;
 use super::super::{Arrival, Outcome, Refusal};
 use super::Trouble;
@@ -25,6 +26,8 @@ const BOOTS: &str = "SELECT b.node, b.name, b.id, b.floor, b.number FROM unnest(
      JOIN nodes n ON n.name = w.node JOIN boots b ON b.node = n.id AND b.name = w.boot";
 const SEEN: &str = "SELECT r.id, r.node, r.sequence, r.time, b.digest, EXISTS (SELECT 1 FROM nodes n WHERE n.id = r.node) \
      FROM reports r LEFT JOIN bodies b ON b.id = r.body WHERE r.id = ANY($1)";
+const FORGOTTEN: &str =
+    "SELECT name, key, boot, boot_number, sequence, moment FROM forgotten WHERE name = ANY($1)";
 const NUMBERS: &str = "SELECT nextval('numbers') FROM generate_series(1, $1::bigint)";
 
 const ADD_NODES: &str = "INSERT INTO nodes (id, name, identity, first_seen, body, turn, digest, since, rank, state, cause, title, \
@@ -196,6 +199,16 @@ async fn read(client: &Object, arrivals: &[&Arrival]) -> Result<Known, Trouble> 
             digest: row.try_get(4)?,
         };
         known.seen.insert(id, seen);
+    }
+    // After the nodes: one that is forgotten in between was read as known, and then the group is judged anew.
+    let unknown: Vec<&str> = names.into_iter().filter(|name| !known.nodes.contains_key(*name)).collect();
+    if !unknown.is_empty() {
+        let statement = client.prepare_cached(FORGOTTEN).await?;
+        for row in &client.query(&statement, &[&unknown]).await? {
+            let (boot, boot_number) = (row.try_get(2)?, row.try_get(3)?);
+            let last = Last { boot, boot_number, sequence: row.try_get(4)?, moment: row.try_get(5)? };
+            known.forgotten_nodes.insert((row.try_get(0)?, row.try_get(1)?), last);
+        }
     }
     Ok(known)
 }

@@ -28,9 +28,16 @@ const REMOVE_REPORTS: &str = "WITH gone AS (DELETE FROM reports WHERE number <= 
      floors AS (UPDATE boots SET floor = greatest(floor, high.sequence) FROM \
      (SELECT boot, max(sequence) AS sequence FROM gone GROUP BY boot) AS high WHERE boots.id = high.boot) \
      SELECT count(*) FROM gone";
-const REMOVE_NODE: &str = "DELETE FROM nodes WHERE name = $1 RETURNING id";
+const REMOVE_NODE: &str = "DELETE FROM nodes WHERE name = $1 RETURNING id, key";
 const REMOVE_BOOTS: &str = "DELETE FROM boots WHERE node = $1";
-const REMOVE_PULSE: &str = "DELETE FROM pulses WHERE node = $1";
+// What it had come to is remembered for its key, if it has one.
+const REMOVE_PULSE: &str = "WITH gone AS (DELETE FROM pulses WHERE node = $1 RETURNING boot, sequence, \
+     least(time, last_seen) AS moment) INSERT INTO forgotten SELECT $2::text, $3::bytea, b.name, b.number, gone.sequence, \
+     gone.moment, $4::bigint FROM gone JOIN boots b ON b.id = gone.boot WHERE $3::bytea IS NOT NULL \
+     ON CONFLICT (name, key) DO UPDATE SET boot = excluded.boot, boot_number = excluded.boot_number, \
+     sequence = excluded.sequence, moment = excluded.moment, since = excluded.since";
+const OLD_FORGOTTEN: &str =
+    "DELETE FROM forgotten WHERE (name, key) IN (SELECT name, key FROM forgotten WHERE since < $1 LIMIT $2)";
 const REMOVE_BODIES: &str =
     "DELETE FROM bodies WHERE id IN (SELECT id FROM bodies WHERE node = $1 ORDER BY node, kind, id LIMIT $2)";
 
@@ -61,6 +68,8 @@ pub(super) async fn old(
     }
     pruned.bundles = loose::prune(&transaction, micros(bundles_older_than), PORTION).await?;
     progress::prune(&transaction, limit, PORTION).await?;
+    let forgotten = transaction.prepare_cached(OLD_FORGOTTEN).await?;
+    transaction.execute(&forgotten, &[&limit, &PORTION]).await?;
     if pruned != Pruned::default() {
         let statement = transaction.prepare_cached(CHANGED).await?;
         transaction.execute(&statement, &[&slot]).await?;
@@ -85,20 +94,21 @@ pub(super) async fn node(
 ) -> Result<Option<Forgotten>, Trouble> {
     let transaction = client.transaction().await?;
     let node = transaction.query_opt(REMOVE_NODE, &[&name.as_str()]).await?;
-    let node: Option<i64> = node.map(|row| row.try_get(0)).transpose()?;
+    let node: Option<(i64, Option<Vec<u8>>)> =
+        node.map(|row| Ok::<_, Trouble>((row.try_get(0)?, row.try_get(1)?))).transpose()?;
     let told = progress::forget(&transaction, name).await?;
     if node.is_none() && !told {
         return Ok(None);
     }
-    if let Some(node) = node {
-        for statement in [REMOVE_BOOTS, REMOVE_PULSE] {
-            transaction.execute(statement, &[&node]).await?;
-        }
+    if let Some((node, key)) = &node {
+        let now = micros(Timestamp::now());
+        transaction.execute(REMOVE_PULSE, &[node, &name.as_str(), key, &now]).await?;
+        transaction.execute(REMOVE_BOOTS, &[node]).await?;
     }
     loose::forget(&transaction, name).await?;
     transaction.execute(CHANGED, &[&slot]).await?;
     transaction.commit().await?;
-    Ok(Some(Forgotten { node }))
+    Ok(Some(Forgotten { node: node.map(|(node, _)| node) }))
 }
 
 /// Forgets a portion of what the node said; says how much.
@@ -126,13 +136,21 @@ mod tests {
         let database = url.rsplit('/').next().unwrap();
         let plan = |statement: &str| {
             let statement = statement.replace("$1", "1").replace("$2", "2");
-            let statement = statement.replace("name = 1", "name = 'n1'");
+            let statement =
+                statement.replace("name = 1", "name = 'n1'").replace("$3", "'x'").replace("$4", "4");
             // Tables are empty here; so it is asked whether it could be done in another way.
             postgres.sql(database, &format!("SET enable_seqscan = off; EXPLAIN {statement}")).unwrap()
         };
-        for statement in
-            [OLD_BODIES, OLD_REPORTS, REMOVE_REPORTS, REMOVE_NODE, REMOVE_BOOTS, REMOVE_PULSE, REMOVE_BODIES]
-        {
+        for statement in [
+            OLD_BODIES,
+            OLD_REPORTS,
+            REMOVE_REPORTS,
+            REMOVE_NODE,
+            REMOVE_BOOTS,
+            REMOVE_PULSE,
+            REMOVE_BODIES,
+            OLD_FORGOTTEN,
+        ] {
             let plan = plan(statement);
             assert!(plan.contains("Index") && !plan.contains("Seq Scan"), "{statement}\n{plan}");
         }

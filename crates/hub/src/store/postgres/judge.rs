@@ -6,6 +6,7 @@ use std::collections::HashMap;
 
 use landfall_model::envelope::is_later_boot;
 
+use super::super::forgotten::Last;
 use super::super::standing::Taken;
 use super::super::{Arrival, Outcome, Refusal};
 use super::row::{self, Shown, micros};
@@ -26,6 +27,8 @@ pub(super) struct Known {
     pub(super) seen: HashMap<[u8; 16], Seen>,
     /// Ids of reports of nodes that were forgotten: they make room.
     pub(super) forgotten: Vec<[u8; 16]>,
+    /// What nodes of the group that are not known had come to when they were forgotten, by name and key.
+    pub(super) forgotten_nodes: HashMap<(String, Vec<u8>), Last>,
 }
 
 /// A node as it was read, and as the group leaves it.
@@ -128,6 +131,11 @@ pub(super) fn report<'a>(
         return if same { Ok(Outcome::Duplicate) } else { Err(Refusal::IdTaken) };
     }
     let boot_name = row::text(arrival.identity.boot_id.as_deref().unwrap_or_default());
+    if known.is_replay(arrival, &boot_name) {
+        // It is no reason to forget that it was acknowledged.
+        known.forgotten.retain(|id| id != arrival.id.as_bytes());
+        return Err(Refusal::Forgotten);
+    }
     let Some(node) = known.nodes.get_mut(name) else {
         arrival.standing.admits_new(arrival.key.as_deref(), &mut changes.taken)?;
         let node = first(changes, arrival, &boot_name);
@@ -213,6 +221,21 @@ fn remember<'a>(
     };
     known.seen.insert(*arrival.id.as_bytes(), seen);
     changes.reports.push(NewReport { node, boot, body, arrival });
+}
+
+// === impl Known ===
+
+impl Known {
+    /// Whether a node that is not known was, and had said this or something newer when it was forgotten.
+    fn is_replay(&self, arrival: &Arrival, boot: &str) -> bool {
+        let (Some(key), false) = (&arrival.key, self.forgotten_nodes.is_empty()) else { return false };
+        let name = arrival.node.as_str();
+        if self.nodes.contains_key(name) {
+            return false;
+        }
+        let last = self.forgotten_nodes.get(&(name.to_owned(), key.clone()));
+        last.is_some_and(|last| !last.is_older_than(arrival, boot))
+    }
 }
 
 // === impl Node ===

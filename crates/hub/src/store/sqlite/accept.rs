@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::super::standing::Taken;
 use super::super::{Arrival, Outcome, Refusal};
+use super::forget;
 use super::row::{self, Shown, micros};
 use super::words::Words;
 
@@ -68,6 +69,9 @@ pub(super) fn report(
     {
         beat(connection, arrival, known.id, known.boot)?;
         return Ok(Ok(Outcome::Stored));
+    }
+    if known.is_none() && is_replay(connection, arrival)? {
+        return Ok(Err(Refusal::Forgotten));
     }
     if let Some(same) = seen(connection, arrival, known.as_ref())? {
         return Ok(if same { Ok(Outcome::Duplicate) } else { Err(Refusal::IdTaken) });
@@ -167,6 +171,13 @@ fn seen(connection: &Connection, arrival: &Arrival, known: Option<&Known>) -> ru
             // The body may be forgotten before the last report that said the same.
             && digest.is_none_or(|digest| digest == arrival.digest)
     }))
+}
+
+/// Whether a node that is not known was, and had said this or something newer when it was forgotten.
+fn is_replay(connection: &Connection, arrival: &Arrival) -> rusqlite::Result<bool> {
+    let Some(key) = &arrival.key else { return Ok(false) };
+    let last = forget::last(connection, &arrival.node, key)?;
+    Ok(last.is_some_and(|last| !last.is_older_than(arrival, boot_name(arrival))))
 }
 
 /// Whether the report that has this id is one of a node that was forgotten; then it makes room.

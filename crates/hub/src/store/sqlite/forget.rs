@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::super::Pruned;
+use super::super::forgotten::Last;
 use super::row::micros;
 use super::{loose, progress, words};
 use crate::name::NodeName;
@@ -23,6 +24,12 @@ const OLD_BODIES: &str = "SELECT b.id FROM bodies b WHERE b.received < ?2 AND NO
      (SELECT 1 FROM nodes n WHERE n.id = b.node AND (n.body = b.id OR n.turn = b.id)) ORDER BY b.received LIMIT ?1";
 const BODIES_OF: &str = "SELECT id FROM bodies WHERE node = ?1 LIMIT ?2";
 const REMOVE_BOOTS: &str = "DELETE FROM boots WHERE node = ?1";
+const REMEMBER: &str = "INSERT OR REPLACE INTO forgotten SELECT n.name, n.key, b.name, b.number, p.sequence, \
+     min(p.time, p.last_seen), ?2 FROM nodes n JOIN pulses p ON p.node = n.id JOIN boots b ON b.id = p.boot \
+     WHERE n.id = ?1 AND n.key IS NOT NULL";
+const LAST: &str = "SELECT boot, boot_number, sequence, moment FROM forgotten WHERE name = ?1 AND key = ?2";
+const OLD_FORGOTTEN: &str =
+    "DELETE FROM forgotten WHERE (name, key) IN (SELECT name, key FROM forgotten WHERE since < ?1 LIMIT ?2)";
 
 /// A node that is not shown any more.
 pub(super) struct Forgotten {
@@ -50,6 +57,7 @@ pub(super) fn old(
         pruned.turns = remove_bodies(connection, OLD_BODIES, [PORTION, limit])?;
     }
     progress::prune(connection, limit, PORTION)?;
+    connection.prepare_cached(OLD_FORGOTTEN)?.execute([limit, PORTION])?;
     pruned.bundles = loose::prune(connection, micros(bundles_older_than), PORTION)?;
     Ok(pruned)
 }
@@ -65,6 +73,7 @@ pub(super) fn node(connection: &Connection, name: &NodeName) -> rusqlite::Result
             "UPDATE highest SET node = max(node, ?1), boot = max(boot, (SELECT ifnull(max(id), 0) FROM boots WHERE node = ?1))",
             [node],
         )?;
+        connection.execute(REMEMBER, [node, micros(Timestamp::now())])?;
         connection.execute(REMOVE_BOOTS, [node])?;
         connection.execute("DELETE FROM pulses WHERE node = ?1", [node])?;
         connection.execute("DELETE FROM nodes WHERE id = ?1", [node])?;
@@ -74,6 +83,15 @@ pub(super) fn node(connection: &Connection, name: &NodeName) -> rusqlite::Result
     }
     loose::forget(connection, name)?;
     Ok(Some(Forgotten { node }))
+}
+
+/// What a node that was forgotten had come to, when it is known by this key.
+pub(super) fn last(connection: &Connection, name: &NodeName, key: &[u8]) -> rusqlite::Result<Option<Last>> {
+    let last = |row: &rusqlite::Row<'_>| {
+        let (boot, boot_number) = (row.get(0)?, row.get(1)?);
+        Ok(Last { boot, boot_number, sequence: row.get(2)?, moment: row.get(3)? })
+    };
+    connection.prepare_cached(LAST)?.query_row(rusqlite::params![name.as_str(), key], last).optional()
 }
 
 /// Forgets a portion of what the node said; says how much.
@@ -101,9 +119,10 @@ mod tests {
 
     #[test]
     fn nothing_is_forgotten_by_looking_at_everything() {
-        for statement in [OLD_BODIES, BODIES_OF, FLOORS, REMOVE_BOOTS] {
+        for statement in [OLD_BODIES, BODIES_OF, FLOORS, REMOVE_BOOTS, REMEMBER, LAST, OLD_FORGOTTEN] {
             let plan = plan(statement);
-            assert!(!plan.contains("SCAN b") && !plan.contains("SCAN reports"), "{statement}\n{plan}");
+            let all = ["SCAN b", "SCAN reports", "SCAN n", "SCAN p", "SCAN forgotten"];
+            assert!(!all.iter().any(|all| plan.contains(all)), "{statement}\n{plan}");
         }
         assert!(
             plan(OLD_BODIES).contains("USING COVERING INDEX bodies_by_time (received<?)"),

@@ -36,3 +36,16 @@ CREATE TABLE IF NOT EXISTS loose (
     state TEXT NOT NULL,
     since INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- What nodes that signed had come to when they were forgotten, by their keys.
+CREATE TABLE IF NOT EXISTS forgotten (
+    name TEXT NOT NULL,
+    key BLOB NOT NULL,
+    boot TEXT NOT NULL,
+    boot_number INTEGER,
+    sequence INTEGER NOT NULL,
+    moment INTEGER NOT NULL,
+    since INTEGER NOT NULL,
+    PRIMARY KEY (name, key)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS forgotten_by_age ON forgotten (since);

@@ -1,0 +1,98 @@
+//! What brings a node back that was forgotten, and what does not.
+
+use jiff::{SignedDuration, Timestamp};
+use landfall_hub::store::{Arrival, Outcome, Refusal, Store};
+use landfall_testkit::{Postgres, have};
+
+use super::{accept, arrival, name, of_boot, open, sqlite};
+use crate::bed::{new_id, no_dns, running};
+
+const STORED: Result<Outcome, Refusal> = Ok(Outcome::Stored);
+const REFUSED: Result<Outcome, Refusal> = Err(Refusal::Forgotten);
+
+fn signed(key: &[u8], arrival: Arrival) -> Arrival {
+    Arrival { key: Some(key.to_vec()), ..arrival }
+}
+
+/// Whoever kept an envelope and sends it again brings neither the node nor its key back.
+async fn replays(store: &dyn Store) {
+    let old = |sequence| signed(b"old", arrival("n1", "b", sequence, no_dns()));
+    let said: Vec<Arrival> = (1..=3).map(old).collect();
+    store.accept(said.clone()).await.unwrap();
+    assert!(store.forget(name("n1")).await.unwrap());
+    assert_eq!(accept(store, &said[2]).await, REFUSED);
+    let again = Arrival { id: new_id(), ..said[1].clone() };
+    let before = signed(b"old", of_boot("n1", ("a", None), 9, 100, no_dns()));
+    let group = vec![said[0].clone(), again, before, arrival("other", "a", 1, running())];
+    assert_eq!(store.accept(group).await.unwrap(), [REFUSED, REFUSED, REFUSED, STORED]);
+    assert!(store.node(name("n1")).await.unwrap().is_none());
+    let ids = vec![said[0].id, said[2].id];
+    assert_eq!(store.has(ids).await.unwrap().len(), 2, "that it was acknowledged is still known");
+
+    // The machine was installed anew: it has another key, and no clock yet.
+    let anew = signed(b"new", of_boot("n1", ("c", Some(1)), 1, 0, running()));
+    assert_eq!(accept(store, &anew).await, STORED);
+    assert_eq!(accept(store, &said[2]).await, Err(Refusal::WrongKey));
+    assert!(store.forget(name("n1")).await.unwrap());
+    for replay in [&said[2], &anew] {
+        assert_eq!(accept(store, replay).await, REFUSED, "each of its keys is remembered");
+    }
+}
+
+/// A machine that goes on is heard again with the next thing it says, whatever its clock says where it counts its boots.
+async fn goes_on(store: &dyn Store) {
+    let said = |sequence| signed(b"own", arrival("alive", "a", sequence, running()));
+    accept(store, &said(7)).await.unwrap();
+    assert!(store.forget(name("alive")).await.unwrap());
+    assert_eq!(accept(store, &said(8)).await, STORED);
+    assert_eq!(accept(store, &said(7)).await, Ok(Outcome::Late), "it is known again");
+
+    let boot = |number, sequence, second| {
+        let boot = format!("boot {number}");
+        signed(b"own", of_boot("counts", (&boot, Some(number)), sequence, second, running()))
+    };
+    accept(store, &boot(3, 5, 1000)).await.unwrap();
+    assert!(store.forget(name("counts")).await.unwrap());
+    assert_eq!(accept(store, &boot(2, 9, 2000)).await, REFUSED);
+    assert_eq!(accept(store, &boot(4, 1, 0)).await, STORED);
+
+    // Without a key the credential alone tells, and its holder may say anything.
+    let unsigned = arrival("unsigned", "a", 1, running());
+    accept(store, &unsigned).await.unwrap();
+    assert!(store.forget(name("unsigned")).await.unwrap());
+    assert_eq!(accept(store, &unsigned).await, STORED);
+}
+
+/// It is remembered for as long as reports are.
+async fn retention(store: &dyn Store) {
+    let said = signed(b"own", arrival("gone", "a", 1, running()));
+    accept(store, &said).await.unwrap();
+    assert!(store.forget(name("gone")).await.unwrap());
+    let hour = SignedDuration::from_hours(1);
+    let (before, after) = (Timestamp::now() - hour, Timestamp::now() + hour);
+    store.prune(before, before).await.unwrap();
+    assert_eq!(accept(store, &said).await, REFUSED);
+    store.prune(after, before).await.unwrap();
+    assert_eq!(accept(store, &said).await, STORED);
+}
+
+async fn contract(store: &dyn Store) {
+    replays(store).await;
+    goes_on(store).await;
+    retention(store).await;
+}
+
+#[tokio::test]
+async fn a_node_that_was_forgotten_comes_back_with_news_only() {
+    let (_folder, store) = sqlite();
+    contract(store.as_ref()).await;
+}
+
+#[tokio::test]
+async fn a_node_that_was_forgotten_comes_back_with_news_only_in_postgres() {
+    if !have(Postgres::NEEDS) {
+        return;
+    }
+    let postgres = Postgres::shared().unwrap();
+    contract(open(&postgres.database().unwrap()).await.as_ref()).await;
+}
