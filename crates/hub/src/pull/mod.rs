@@ -128,8 +128,17 @@ struct Page {
     due: Instant,
     asked_now: bool,
     failed: u32,
-    /// The hash of what it said last, by the name of the node it was about.
-    said: HashMap<String, [u8; 32]>,
+    said: Said,
+}
+
+/// What an agent said last, by the name of the node it was about.
+type Said = HashMap<String, Saying>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Saying {
+    hash: [u8; 32],
+    /// What was not will not be next time either.
+    taken: bool,
 }
 
 /// What is needed to ask one agent.
@@ -137,7 +146,7 @@ struct Question {
     agent: PulledAgent,
     way: Way,
     tls: Arc<ClientConfig>,
-    said: HashMap<String, [u8; 32]>,
+    said: Said,
     neighbours: Neighbours,
     bundles: Bundles,
 }
@@ -145,7 +154,7 @@ struct Question {
 /// What came of it.
 struct Told {
     agent: PulledAgent,
-    said: HashMap<String, [u8; 32]>,
+    said: Said,
     result: Result<(), PullError>,
 }
 
@@ -158,6 +167,8 @@ enum PullError {
     Long,
     #[error("its report was not taken: {0}")]
     Refused(String),
+    #[error("its report is the one that was not taken before")]
+    RefusedBefore,
     #[error("its bundle was not taken: {0}")]
     Bundle(String),
     /// The next would be no better, and may be large; the reports go on.
@@ -325,7 +336,7 @@ impl Book {
     }
 
     /// Who is to be asked now, those who waited longest first. Those who failed wait for each other, and for nobody else.
-    fn due(&mut self, places: usize) -> Vec<(PulledAgent, HashMap<String, [u8; 32]>)> {
+    fn due(&mut self, places: usize) -> Vec<(PulledAgent, Said)> {
         let now = Instant::now();
         let failing = self.pages.values().filter(|page| page.asked_now && page.failed > 0).count();
         let mut again = FAILED_AT_ONCE.saturating_sub(failing);
@@ -391,28 +402,50 @@ impl Question {
 
     async fn converse(&mut self, hub: &Hub, bundling: &tokio::sync::Semaphore) -> Result<(), PullError> {
         let mut line = self.open().await.map_err(PullError::Talk)?;
+        self.hear(hub, &mut line, bundling).await
+    }
+
+    /// What the agent has to say, of itself and of others: what it says of itself may be no good, and the others are heard.
+    async fn hear(
+        &mut self,
+        hub: &Hub,
+        line: &mut Line,
+        bundling: &tokio::sync::Semaphore,
+    ) -> Result<(), PullError> {
         let names = self.agent.names(line.certificate());
-        // Nothing before the first report.
-        if let Some(report) = line.report("/report").await.map_err(PullError::Talk)? {
-            let node = self.take(hub, Speaker::Itself(&names), &report).await?;
-            if let Some(node) = node.filter(|_| self.bundles == Bundles::FetchedFromFailed)
-                && hub.wants_bundle(&node).await
-            {
-                let got = match bundling.try_acquire() {
-                    Ok(_turn) => self.bundle(hub, node).await.map(|()| true),
-                    Err(_) => Ok(false),
-                };
-                if !matches!(got, Ok(true) | Err(PullError::Unfit(_))) {
-                    // The same report is news again next time, and the bundle is asked for again.
-                    self.said.remove(OWN);
-                }
-                got?;
-            }
-        }
+        let own = match line.report("/report").await.map_err(PullError::Talk)? {
+            Some(report) => self.itself(hub, &names, &report, bundling).await,
+            // Nothing before the first report.
+            None => Ok(()),
+        };
         if self.neighbours == Neighbours::LeftAlone {
-            return Ok(());
+            return own;
         }
-        self.neighbours(hub, &mut line).await
+        own.and(self.neighbours(hub, line).await)
+    }
+
+    async fn itself(
+        &mut self,
+        hub: &Hub,
+        names: &[NodeName],
+        report: &[u8],
+        bundling: &tokio::sync::Semaphore,
+    ) -> Result<(), PullError> {
+        let node = self.take(hub, Speaker::Itself(names), report).await?;
+        if let Some(node) = node.filter(|_| self.bundles == Bundles::FetchedFromFailed)
+            && hub.wants_bundle(&node).await
+        {
+            let got = match bundling.try_acquire() {
+                Ok(_turn) => self.bundle(hub, node).await.map(|()| true),
+                Err(_) => Ok(false),
+            };
+            if !matches!(got, Ok(true) | Err(PullError::Unfit(_))) {
+                // The same report is news again next time, and the bundle is asked for again.
+                self.said.remove(OWN);
+            }
+            got?;
+        }
+        Ok(())
     }
 
     /// What others left with the agent, as much of it as comes in time.
@@ -449,18 +482,20 @@ impl Question {
             // An agent that names ever new neighbours is not remembered for it.
             self.said.clear();
         }
-        if self.said.get(&key) == Some(&hash) {
-            return Ok(None);
+        if let Some(saying) = self.said.get(&key).filter(|saying| saying.hash == hash) {
+            // An agent that has nothing better to say is left alone for longer and longer. Neighbours are not its fault.
+            let in_vain = !saying.taken && matches!(speaker, Speaker::Itself(_));
+            return if in_vain { Err(PullError::RefusedBefore) } else { Ok(None) };
         }
         match hub.pulled(speaker, report).await {
             Ok(node) => {
-                self.said.insert(key, hash);
+                self.said.insert(key, Saying { hash, taken: true });
                 Ok(Some(node))
             }
             Err(problem) => {
                 if !problem.retry {
                     // It will not be taken next time either; but it may say something else by then.
-                    self.said.insert(key, hash);
+                    self.said.insert(key, Saying { hash, taken: false });
                 }
                 Err(PullError::Refused(problem.detail))
             }
@@ -549,7 +584,7 @@ mod tests {
                 (page.failed, page.due) = (3, page.due - Duration::from_secs(1));
             }
         }
-        let dead = |asked: &[(PulledAgent, HashMap<String, [u8; 32]>)]| {
+        let dead = |asked: &[(PulledAgent, Said)]| {
             asked.iter().filter(|(agent, _)| agent.host.starts_with("dead")).count()
         };
         let asked = book.due(AT_ONCE);

@@ -107,6 +107,41 @@ async fn one_that_is_quick_is_heard_to_the_end() {
     assert_eq!(*asked.lock().unwrap(), ["/neighbours", "/neighbours/n2/report", "/neighbours/n3/report"]);
 }
 
+/// What is no report is none the second time, though it is not read again; and those who left theirs there are heard.
+#[tokio::test]
+async fn an_agent_that_says_the_same_nonsense_again_is_asked_in_vain_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = hub(folder.path());
+    let (ours, theirs) = tokio::io::duplex(4096);
+    let asked = Mutex::new(Vec::new());
+    let mut line = Line::over(ours, "n1:8710".to_owned(), Vec::new()).await.unwrap();
+    let bundling = tokio::sync::Semaphore::new(1);
+    let mut book = Book::default();
+    let agent = PulledAgent::parse("n1").unwrap();
+    book.write(Some(vec![agent.clone()]));
+    let asking = async {
+        let mut question = question();
+        for time in 1..=3 {
+            let result = question.hear(&hub, &mut line, &bundling).await;
+            assert!(result.is_err(), "{time}");
+            let said = std::mem::take(&mut question.said);
+            book.learn(&hub, Told { agent: agent.clone(), said, result }, Duration::from_secs(1));
+            assert_eq!(book.pages[&agent].failed, time);
+            question.said = book.pages[&agent].said.clone();
+        }
+    };
+    tokio::select! {
+        () = asking => {}
+        () = speak(theirs, &asked, |path| match path {
+            "/report" => (Duration::ZERO, answer("200 OK", "<html>It works!</html>")),
+            "/neighbours" => (Duration::ZERO, answer("200 OK", r#"{"nodes": ["n2"]}"#)),
+            _ => (Duration::ZERO, answer("404 Not Found", "")),
+        }) => panic!("the line broke"),
+    }
+    let asked = asked.into_inner().unwrap();
+    assert_eq!(asked.iter().filter(|path| *path == "/neighbours/n2/report").count(), 3, "{asked:?}");
+}
+
 /// A node that loses its power while it sends says nothing any more, not even that it is gone.
 #[tokio::test(start_paused = true)]
 async fn a_bundle_that_stops_coming_is_given_up() {
