@@ -1,7 +1,8 @@
 //! A first boot that fails, as its agent lives through it: logs to read, a hub to tell, a port at which it is asked.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -13,8 +14,9 @@ use tempfile::TempDir;
 
 const FAILURE: &str = "error: error execution phase preflight: couldn't validate the identity of the API Server: Get \
                        \"https://api.c1.example:6443/\": dial tcp: lookup api.c1.example on 10.0.0.2:53: no such host\n";
-/// What a report of it names.
-pub(crate) const CAUSE: &str = "dns-resolution-failure";
+const SECOND_FAILURE: &str = "cp: error writing '/etc/kubernetes/kubelet.conf': No space left on device\n";
+/// What a report of the first names.
+const CAUSE: &str = "dns-resolution-failure";
 /// Where its log is, below the folder.
 const LOG: &str = "machine/var/log/cloud-init-output.log";
 const START: Duration = Duration::from_secs(20);
@@ -24,14 +26,13 @@ pub(crate) struct FirstBoot {
     /// Ports on loopback: the hub's, and the agent's own.
     hub: u16,
     port: u16,
-    _hub: Process,
 }
 
 // === impl FirstBoot ===
 
 impl FirstBoot {
-    /// A machine with this much of ordinary logs before the failure, and a hub.
-    pub(crate) fn new(program: &Path, bytes: usize) -> Result<Self> {
+    /// A machine with this much of ordinary logs before the failure.
+    pub(crate) fn new(bytes: usize) -> Result<Self> {
         let folder = tempfile::tempdir().context("make a folder for the machine")?;
         let at = |name: &str| folder.path().join(name);
         for name in ["machine/var/log", "machine/etc", "reports"] {
@@ -54,15 +55,18 @@ impl FirstBoot {
             fs::write(at(&format!("{}.key", leaf.0)), pair.key.expose())?;
         }
 
-        let (hub, port) = (free_port()?, free_port()?);
-        let mut process = Process::start("hub", program, folder.path(), |command| {
-            command.current_dir(folder.path()).args(["hub", "--listen", &format!("127.0.0.1:{hub}")]);
+        Ok(Self { folder, hub: free_port()?, port: free_port()? })
+    }
+
+    /// Starts the hub.
+    pub(crate) fn hub(&self, program: &Path) -> Result<Process> {
+        let mut hub = Process::start("hub", program, self.folder.path(), |command| {
+            command.current_dir(self.folder.path()).args(["hub", "--listen", &self.address()]);
             command.args(["--store", "sqlite:hub.db", "--objects", "file:bundles"]);
             command.args(["--tls-cert", "server.crt", "--tls-key", "server.key"]);
         })?;
-        process
-            .wait_until("it to listen", START, || std::net::TcpStream::connect(("127.0.0.1", hub)).ok())?;
-        Ok(Self { folder, hub, port, _hub: process })
+        hub.wait_until("it to listen", START, || std::net::TcpStream::connect(self.address()).ok())?;
+        Ok(hub)
     }
 
     /// Starts the agent. The program may be one that watches it; then its words come first, and name the agent's.
@@ -70,24 +74,36 @@ impl FirstBoot {
         Process::start("agent", program, self.folder.path(), |command| {
             command.current_dir(self.folder.path()).args(words);
             command.args(["agent", "--root", "machine", "--state", "state", "--report-folder", "reports"]);
-            command.args(["--hub", &format!("https://127.0.0.1:{}", self.hub), "--hub-ca", "ca.crt"]);
+            command.args(["--hub", &format!("https://{}", self.address()), "--hub-ca", "ca.crt"]);
             command.args(["--serve", &format!("127.0.0.1:{}", self.port), "--serve-client-ca", "ca.crt"]);
             command.args(["--serve-cert", "server.crt", "--serve-key", "server.key"]);
         })
     }
 
-    /// Comes back when the hub was told this of a node, and an operator who asked the agent itself.
-    pub(crate) fn until_told(&self, agent: &mut Process, word: &str, within: Duration) -> Result<()> {
-        for (what, port, path) in
-            [("the hub to know", self.hub, "/api/v1/fleet"), ("the agent to answer", self.port, "/report")]
-        {
+    /// Comes back when the hub was told of the failure and has its logs, and an operator who asked the agent itself knows, too.
+    pub(crate) fn until_told(&self, agent: &mut Process, within: Duration) -> Result<()> {
+        for (what, port, path, word) in [
+            ("the hub to know", self.hub, "/api/v1/fleet", CAUSE),
+            ("the hub to have its logs", self.hub, "/api/v1/nodes/n1", "\"digest\":"),
+            ("the agent to answer", self.port, "/report", CAUSE),
+        ] {
             agent.wait_until(what, within, || self.ask(port, path)?.contains(word).then_some(()))?;
         }
         Ok(())
     }
 
+    /// Another failure, which hides the first.
+    pub(crate) fn fail_again(&self) -> Result<()> {
+        let log = OpenOptions::new().append(true).open(self.path(LOG)).context("open the log")?;
+        (&log).write_all(SECOND_FAILURE.as_bytes()).context("write the log")
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.hub)
     }
 
     fn ask(&self, port: u16, path: &str) -> Option<String> {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use landfall_testkit::Process;
 
 use super::{Bench, Better};
-use crate::first_boot::{CAUSE, FirstBoot};
+use crate::first_boot::FirstBoot;
 
 const MEMORY_BAR_MIB: f64 = 15.0;
 const CORE_BAR_PERCENT: f64 = 1.0;
@@ -21,9 +21,10 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 pub(super) fn run(bench: &Bench) -> Result<()> {
     let program = bench.program()?;
-    let boot = FirstBoot::new(&program, LOG)?;
+    let boot = FirstBoot::new(LOG)?;
+    let _hub = boot.hub(&program)?;
     let mut agent = boot.agent(&program, &[])?;
-    boot.until_told(&mut agent, CAUSE, START_LIMIT)?;
+    boot.until_told(&mut agent, START_LIMIT)?;
     let core = || core_percent(&agent);
     bench.compare("at-rest-core", "%", Better::Lower, 1.0, "bar", core, || Ok(CORE_BAR_PERCENT))?;
     for (metric, field) in [("at-rest-memory", "VmRSS:"), ("peak-memory-64MiB-of-logs", "VmHWM:")] {

@@ -5,31 +5,49 @@
 //! runs are put side by side. Which ones they are is seen by watching one.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use landfall_testkit::eventually;
 use rustix::process::Signal;
 
-use crate::first_boot::{CAUSE, FirstBoot};
+use crate::first_boot::FirstBoot;
 
 /// Watched, the agent is slow; what it does with a line it does with all of them.
 const BYTES: usize = 256 << 10;
 const LIMIT: Duration = Duration::from_mins(5);
+/// Where an agent of a first boot keeps them, and what it says when it has none.
+const BUNDLES: &str = "state/bundle";
+const NO_BUNDLE: &str = "no bundle was made";
 /// Fewer would mean that something else was watched.
 const MIN_FUNCTIONS: usize = 1000;
 
 /// The functions an agent runs, by the names the linker knows them by, a line each.
+///
+/// An agent has its bundles made by a process of its own program, which valgrind is in the way of. So the first bundle is left by
+/// an agent that is not watched and has no hub, and of the second one sees how it does not come about.
 pub(super) fn learn(program: &Path) -> Result<String> {
-    let boot = FirstBoot::new(program, BYTES)?;
+    let boot = FirstBoot::new(BYTES)?;
+    let mut before = boot.agent(program, &[])?;
+    let is_bundle = |name: &OsStr| name.as_encoded_bytes().ends_with(b".tar.gz");
+    before.wait_until("it to make a bundle", LIMIT, || {
+        let mut made = fs::read_dir(boot.path(BUNDLES)).ok()?.filter_map(Result::ok);
+        made.any(|entry| is_bundle(&entry.file_name())).then_some(())
+    })?;
+    drop(before);
+
+    let _hub = boot.hub(program)?;
     let calls = boot.path("calls");
     let record = format!("--callgrind-out-file={}", calls.display());
     let mut words = ["--tool=callgrind", "--demangle=no", &record].map(OsString::from).to_vec();
     words.push(program.into());
     let mut agent = boot.agent(Path::new("valgrind"), &words)?;
-    boot.until_told(&mut agent, CAUSE, LIMIT).context("watch an agent with `valgrind`; is it installed?")?;
+    boot.until_told(&mut agent, LIMIT).context("watch an agent with `valgrind`; is it installed?")?;
+    boot.fail_again()?;
+    eventually("a bundle to be given up", LIMIT, || agent.log().contains(NO_BUNDLE).then_some(()))?;
     agent.signal(Signal::TERM)?;
     agent.wait(LIMIT)?;
 
