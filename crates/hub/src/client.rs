@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use landfall_fetch::machine_authorities;
 use landfall_model::Secret;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -36,6 +36,8 @@ pub struct Client {
     port: u16,
     authority: Option<PathBuf>,
     token: Option<Secret<String>>,
+    /// With its key.
+    certificate: Option<(PathBuf, PathBuf)>,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +48,8 @@ pub enum ClientError {
     Clear(String),
     #[error("cannot read the certificate authority `{}`", path.display())]
     Authority { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("cannot come with the certificate `{}`", path.display())]
+    Certificate { path: PathBuf, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("cannot reach the hub at {host}:{port}")]
     Reach { host: String, port: u16, source: io::Error },
     #[error("the hub at {host}:{port} does not speak HTTP")]
@@ -78,7 +82,13 @@ impl Client {
         if token.is_some() && !encrypted && !is_loopback_name(&host) {
             return Err(ClientError::Clear(address.to_owned()));
         }
-        Ok(Self { encrypted, host, port, authority, token })
+        Ok(Self { encrypted, host, port, authority, token, certificate: None })
+    }
+
+    /// Comes with a certificate and its key, PEM. Nobody is shown one without TLS.
+    #[must_use]
+    pub fn with_certificate(self, certificate: Option<(PathBuf, PathBuf)>) -> Self {
+        Self { certificate, ..self }
     }
 
     /// The body of a good answer to a GET of this path.
@@ -167,7 +177,13 @@ impl Client {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let config = config.map_err(|source| ClientError::Answer(Box::new(source)))?;
-        Ok(config.with_root_certificates(roots).with_no_client_auth())
+        let config = config.with_root_certificates(roots);
+        let Some((path, key)) = &self.certificate else { return Ok(config.with_no_client_auth()) };
+        let failed = |path: &PathBuf, source| ClientError::Certificate { path: path.clone(), source };
+        let chain = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+        let chain = chain.map_err(|source| failed(path, Box::new(source)))?;
+        let key = PrivateKeyDer::from_pem_file(key).map_err(|source| failed(key, Box::new(source)))?;
+        config.with_client_auth_cert(chain, key).map_err(|source| failed(path, Box::new(source)))
     }
 
     fn unreachable(&self, source: io::Error) -> ClientError {

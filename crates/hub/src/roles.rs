@@ -219,6 +219,7 @@ fn why(error: &ClientError) -> String {
         ClientError::Address(_)
         | ClientError::Clear(_)
         | ClientError::Authority { .. }
+        | ClientError::Certificate { .. }
         | ClientError::Refused { .. } => chain(error).to_string(),
     }
 }

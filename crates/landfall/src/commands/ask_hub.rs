@@ -23,6 +23,14 @@ pub(super) struct AskHub {
     /// A file with a token of a viewer or operator
     #[arg(long, value_name = "FILE", env = "LANDFALL_HUB_TOKEN_FILE")]
     token_file: Option<PathBuf>,
+
+    /// Come with this certificate of a viewer or operator, PEM
+    #[arg(long, value_name = "FILE", env = "LANDFALL_HUB_CLIENT_CERTIFICATE", requires = "client_key")]
+    client_certificate: Option<PathBuf>,
+
+    /// The key of the certificate, PEM
+    #[arg(long, value_name = "FILE", env = "LANDFALL_HUB_CLIENT_KEY", requires = "client_certificate")]
+    client_key: Option<PathBuf>,
 }
 
 // === impl AskHub ===
@@ -33,7 +41,8 @@ impl AskHub {
             let token = std::fs::read_to_string(path).with_context(|| format!("read `{}`", path.display()));
             token.map(Secret::new).map_err(|error| Failure::new(error, "name the file that holds your token"))
         });
-        Client::new(&self.hub, self.ca.clone(), token.transpose()?).map_err(explain)
+        let client = Client::new(&self.hub, self.ca.clone(), token.transpose()?).map_err(explain)?;
+        Ok(client.with_certificate(self.client_certificate.clone().zip(self.client_key.clone())))
     }
 }
 
@@ -52,9 +61,14 @@ pub(super) fn explain(error: ClientError) -> Failure {
         ClientError::Address(_) => ("name it with `--hub`, such as `http://127.0.0.1:8700`", Exit::Usage),
         ClientError::Clear(_) => ("name the hub by its `https://` address", Exit::Usage),
         ClientError::Authority { .. } => ("name the hub's certificate authority with `--ca`", Exit::Failed),
-        ClientError::Refused { status: 401 | 403, .. } => {
-            ("name a token of a viewer or operator with `--token-file`", Exit::NotPermitted)
-        }
+        ClientError::Certificate { .. } => (
+            "name PEM files that belong together with `--client-certificate` and `--client-key`",
+            Exit::Failed,
+        ),
+        ClientError::Refused { status: 401 | 403, .. } => (
+            "name a token of a viewer or operator with `--token-file`, or a certificate with `--client-certificate`",
+            Exit::NotPermitted,
+        ),
         ClientError::Refused { .. } | ClientError::Answer(_) => ("look into the hub's log", Exit::Failed),
         ClientError::Reach { source, .. } if source.kind() == io::ErrorKind::InvalidData => {
             (untrusted(source), Exit::Unavailable)

@@ -256,6 +256,7 @@ struct Token {
 /// Have nodes forgotten, with their reports and bundles: machines that are gone, or were installed anew and have another key
 #[derive(Args)]
 #[command(mut_arg("token_file", |arg| arg.help("A file with a token of an operator")))]
+#[command(mut_arg("client_certificate", |arg| arg.help("Come with this certificate of an operator, PEM")))]
 #[command(after_help = "\
 Exit codes: 0 forgotten · 1 failed, or the hub does not know one of them · 69 the hub cannot be reached · 77 it refused")]
 struct Forget {
@@ -481,8 +482,8 @@ impl Forget {
                     }
                     // Others who ask a hub only look.
                     ClientError::Refused { status: 401 | 403, .. } => {
-                        Failure::new(error, "name a token of an operator with `--token-file`")
-                            .exit(Exit::NotPermitted)
+                        let hint = "name a token of an operator with `--token-file`, or a certificate with `--client-certificate`";
+                        Failure::new(error, hint).exit(Exit::NotPermitted)
                     }
                     error => ask_hub::explain(error),
                 })?;

@@ -27,6 +27,7 @@ Examples:
   landfall status
   landfall status --state failed --watch
   landfall status --hub https://hub.corp:8700 --ca hub-ca.crt --token-file ~/.landfall-token
+  landfall status --hub https://hub.corp:8700 --ca hub-ca.crt --client-certificate ann.crt --client-key ann.key
   landfall status --cluster --kubeconfig management.kubeconfig --watch
   landfall status --output json | jq '.groups[].title'
 

@@ -1,12 +1,14 @@
 //! `landfall status --watch`: on a terminal, in a pipe, and while the hub is away.
 
 use std::io::{BufRead as _, BufReader};
+use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use landfall_pki::Authority;
-use landfall_testkit::{Need, free_port, have};
+use landfall_pki::{Authority, Leaf, Purpose};
+use landfall_testkit::{Need, Process, free_port, have};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -169,4 +171,43 @@ fn mistakes_have_the_exit_codes_that_are_promised() {
         bench.run(words).assert_refused(code, error);
     }
     assert!(!bench.path().join("new").exists(), "no key is made for a mistake");
+}
+
+/// A hub that knows callers by certificates alone.
+#[test]
+fn a_certificate_is_as_good_as_a_token() {
+    let bench = Bench::new();
+    let authority = Authority::new("hub authority", 7).unwrap();
+    bench.file("ca.crt", authority.certificate());
+    let hub = Leaf::new("hub", Purpose::Serve).names(["127.0.0.1".to_owned()]);
+    let viewer = Leaf::new("ann", Purpose::Call).organization("landfall:viewers");
+    let operator = Leaf::new("bob", Purpose::Call).organization("landfall:operators");
+    for (name, leaf) in [("hub", hub), ("ann", viewer), ("bob", operator)] {
+        let pair = authority.issue(&leaf).unwrap();
+        bench.file(&format!("{name}.crt"), &pair.certificate);
+        bench.file(&format!("{name}.key"), pair.key.expose());
+    }
+    let port = free_port().unwrap();
+    let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
+    let mut hub = Process::start("hub", program, bench.path(), |command| {
+        command.current_dir(bench.path()).args(["hub", "--listen", &format!("127.0.0.1:{port}")]);
+        command.args(["--store", "sqlite:hub.db", "--objects", "file:bundles", "--client-ca", "ca.crt"]);
+        command.args(["--tls-cert", "hub.crt", "--tls-key", "hub.key"]);
+    })
+    .unwrap();
+    hub.wait_until("it listens", LIMIT, || TcpStream::connect(("127.0.0.1", port)).ok()).unwrap();
+    let address = format!("https://127.0.0.1:{port}");
+    let ask = |words: &[&str], name: &str| {
+        let (certificate, key) = (format!("{name}.crt"), format!("{name}.key"));
+        let who = ["--client-certificate", &certificate, "--client-key", &key];
+        bench.run(&[words, &["--hub", &address, "--ca", "ca.crt"], &who].concat())
+    };
+    let run = ask(&["status"], "ann");
+    assert_eq!((run.code, run.stdout.as_str()), (0, "No node has reported yet\n"), "{run:?}");
+    ask(&["status"], "nobody").assert_refused(1, "cannot come with the certificate `nobody.crt`");
+    ask(&["hub", "forget", "n1"], "ann").assert_refused(77, "refused");
+    ask(&["hub", "forget", "n1"], "bob").assert_refused(1, "n1");
+    let run = bench.run(&["status", "--hub", &address, "--ca", "ca.crt"]);
+    run.assert_refused(77, "a credential is needed");
+    assert!(run.stderr.contains("`--client-certificate`"), "{run:?}");
 }
