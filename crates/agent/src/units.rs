@@ -287,7 +287,7 @@ mod tests {
                 change.unit
             })
             .collect();
-        told.sort();
+        told.sort_unstable();
         assert_eq!(told, ["containerd", "k3s", "kubelet"]);
         drop(changes);
         std::fs::write(started.join("rke2-agent"), "").unwrap();

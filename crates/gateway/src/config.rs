@@ -262,7 +262,7 @@ pub fn read(path: Option<&Path>) -> Result<Settings, ConfigError> {
         Err(source) => return Err(ConfigError::Read { path: folder, source }),
     };
     drop_ins.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
-    drop_ins.sort();
+    drop_ins.sort_unstable();
     for path in drop_ins {
         merge(&mut merged, table(&path)?);
     }

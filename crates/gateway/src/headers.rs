@@ -174,7 +174,7 @@ mod tests {
         clean_request(&mut headers, &believed)?;
         let mut lines: Vec<String> =
             headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
-        lines.sort();
+        lines.sort_unstable();
         Ok(lines)
     }
 

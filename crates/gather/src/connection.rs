@@ -93,18 +93,19 @@ impl<'a> Dialer<'a> {
             asked
                 .map_err(|error| Error::Proxy { proxy: proxy.to_string(), why: chain(&error).to_string() })?;
         }
-        self.speak(stream).await
+        self.speak(Box::new(stream)).await
     }
 
     /// The same over a way that is there already.
     pub(crate) async fn over(&self, stream: impl Wire) -> Result<Connection, Error> {
-        match tokio::time::timeout(CONNECT_LIMIT, self.speak(stream)).await {
+        match tokio::time::timeout(CONNECT_LIMIT, self.speak(Box::new(stream))).await {
             Ok(connection) => connection,
             Err(_) => Err(Error::Late { to: self.endpoint.authority(), seconds: CONNECT_LIMIT.as_secs() }),
         }
     }
 
-    async fn speak(&self, stream: impl Wire) -> Result<Connection, Error> {
+    /// In a box, so that what speaks TLS and HTTP is in the program once.
+    async fn speak(&self, stream: Box<dyn Wire>) -> Result<Connection, Error> {
         let to = self.endpoint.authority();
         let stream = self.connector.connect(self.server_name.clone(), stream).await;
         let stream = stream.map_err(|source| Error::Tls { to: to.clone(), source })?;

@@ -15,9 +15,10 @@ use landfall_model::Secret;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
 use crate::access::is_loopback_name;
 
@@ -110,18 +111,19 @@ impl Client {
         let stream =
             TcpStream::connect((bare, self.port)).await.map_err(|source| self.unreachable(source))?;
         if !self.encrypted {
-            return self.converse(stream, method, path).await;
+            return self.converse(Either::Left(stream), method, path).await;
         }
         let invalid = |_| self.unreachable(io::Error::other("the name cannot be in a certificate"));
         let name = ServerName::try_from(bare.to_owned()).map_err(invalid)?;
         let connector = TlsConnector::from(Arc::new(self.tls()?));
         let stream = connector.connect(name, stream).await.map_err(|source| self.unreachable(source))?;
-        self.converse(stream, method, path).await
+        self.converse(Either::Right(Box::new(stream)), method, path).await
     }
 
+    /// Over a stream of either kind: what speaks HTTP is in the program once.
     async fn converse(
         &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
         method: Method,
         path: &str,
     ) -> Result<Bytes, ClientError> {

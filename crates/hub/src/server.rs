@@ -13,6 +13,8 @@ use rustls::ClientConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 use crate::access::Access;
 use crate::bundles::BundleLimits;
@@ -207,34 +209,28 @@ async fn accept(listener: &TcpListener, tls: Option<&Arc<Tls>>, router: &Router,
         let tls = tls.map(|tls| TlsAcceptor::from(tls.config()));
         tokio::spawn(async move {
             let _place = place;
-            match tls {
-                None => {
-                    let connection = Connection { peer: peer.ip(), certificate: None };
-                    converse(stream, connection, router, ended).await;
-                }
+            let opened = match tls {
+                None => Some((Either::Left(stream), None)),
                 // In a box, so that a connection without TLS does not pay for it.
-                Some(acceptor) => {
-                    Box::pin(async move {
-                        if let Some((stream, certificate)) = handshake(acceptor, stream).await {
-                            let connection = Connection { peer: peer.ip(), certificate };
-                            converse(stream, connection, router, ended).await;
-                        }
-                    })
-                    .await;
-                }
+                Some(acceptor) => Box::pin(handshake(acceptor, stream)).await,
+            };
+            if let Some((stream, certificate)) = opened {
+                converse(stream, Connection { peer: peer.ip(), certificate }, router, ended).await;
             }
         });
     }
 }
 
-type Encrypted = tokio_rustls::server::TlsStream<TcpStream>;
+/// With TLS or without. It is one type, so that the program has what speaks HTTP once.
+type Stream = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
-async fn handshake(acceptor: TlsAcceptor, stream: TcpStream) -> Option<(Encrypted, Option<Arc<[u8]>>)> {
+/// The stream, and the certificate the client came with.
+async fn handshake(acceptor: TlsAcceptor, stream: TcpStream) -> Option<(Stream, Option<Arc<[u8]>>)> {
     match tokio::time::timeout(HANDSHAKE_PATIENCE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => {
             let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
             let certificate = certificate.map(|certificate| Arc::from(certificate.as_ref()));
-            Some((stream, certificate))
+            Some((Either::Right(Box::new(stream)), certificate))
         }
         Ok(Err(error)) => {
             tracing::debug!(error = %chain(&error), "A TLS handshake failed.");

@@ -32,7 +32,7 @@ pub(crate) fn forms(value: &[u8]) -> Vec<Secret<Vec<u8>>> {
     forms.push(escaped);
     forms.push(json(value, Angles::Escaped));
     forms.retain(|form| form.len() >= KNOWN_MIN);
-    forms.sort();
+    forms.sort_unstable();
     forms.dedup();
     forms.into_iter().map(Secret::new).collect()
 }

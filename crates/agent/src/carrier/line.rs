@@ -18,9 +18,10 @@ use landfall_fetch::machine_authorities;
 use landfall_wire::{Live, Pair, TlsError, calling_whom, roots};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
 
 use super::{CarryError, NetworkError};
 
@@ -148,10 +149,10 @@ impl Line {
     async fn push(&self, tls: Option<Arc<ClientConfig>>, errand: &Errand<'_>) -> Result<(), PushError> {
         let reach = |source| PushError::Reach { host: self.host.clone(), port: self.port, source };
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(reach)?;
-        let Some(tls) = tls else { return self.converse(stream, errand).await };
+        let Some(tls) = tls else { return self.converse(Either::Left(stream), errand).await };
         let name = ServerName::try_from(self.host.clone()).map_err(|error| reach(io::Error::other(error)))?;
         let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(reach)?;
-        self.converse(stream, errand).await
+        self.converse(Either::Right(Box::new(stream)), errand).await
     }
 
     /// As a request names it: the colons of an IPv6 address stand in brackets.
@@ -160,9 +161,10 @@ impl Line {
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
+    /// Over a stream of either kind: what speaks HTTP is in the program once.
     async fn converse(
         &self,
-        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        stream: Either<TcpStream, Box<TlsStream<TcpStream>>>,
         errand: &Errand<'_>,
     ) -> Result<(), PushError> {
         let http = |source: hyper::Error| PushError::Http(Box::new(source));

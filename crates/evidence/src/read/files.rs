@@ -35,7 +35,7 @@ fn read_folder(opener: &mut Opener<'_, '_>, folder: &Path) {
     let mut files = Vec::new();
     let mut failures = Vec::new();
     list(folder, 0, &mut files, &mut failures);
-    files.sort();
+    files.sort_unstable();
     for file in &files {
         // With the folder as it was named: two folders may hold files of equal names.
         let name = file.display().to_string();

@@ -244,7 +244,7 @@ impl<'a, W: World> Checks<'a, W> {
     async fn mirrors(&mut self) {
         let folder = self.world.place(Path::new(mirrors::FOLDER));
         let mut names = self.world.disk().names(&folder).unwrap_or_default();
-        names.sort();
+        names.sort_unstable();
         let variables =
             Variables { release: self.release(), architecture: std::env::consts::ARCH.to_owned() };
         let mut repositories = Vec::new();

@@ -51,7 +51,7 @@ impl Servers {
     /// The servers' names, in order.
     pub(super) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.lock().servers.keys().cloned().collect();
-        names.sort();
+        names.sort_unstable();
         names
     }
 

@@ -108,7 +108,7 @@ impl HostWorld {
                 Err(error) => return Err(format!("cannot read `{note}`: {error}")),
             }
         }
-        names.sort();
+        names.sort_unstable();
         names.dedup();
         Ok(names)
     }
@@ -396,7 +396,7 @@ fn merged_in(text: &str) -> Result<Vec<String>, String> {
         let extensions = hierarchy["extensions"].as_array().into_iter().flatten();
         names.extend(extensions.filter_map(|name| name.as_str()).map(str::to_owned));
     }
-    names.sort();
+    names.sort_unstable();
     names.dedup();
     Ok(names)
 }
