@@ -296,8 +296,8 @@ fn mistakes_are_refused_with_advice() {
     bench.run(&["status", "--hub", "nowhere"]).assert_refused(64, "nowhere");
     let run = bench.run(&["hub", "token", "node", "n1", "--token-key", "key"]);
     assert!(run.code == 0 && run.stdout.starts_with("landfall."), "{run:?}");
-    bench.run(&["hub", "token", "node", "a/b", "--token-key", "key"]).assert_refused(1, "name");
-    bench.run(&["hub", "token", "nodes", "a/b", "--token-key", "key"]).assert_refused(1, "name");
+    bench.run(&["hub", "token", "node", "a/b", "--token-key", "key"]).assert_refused(64, "name");
+    bench.run(&["hub", "token", "nodes", "a/b", "--token-key", "key"]).assert_refused(64, "name");
     let run = bench.run(&["hub", "token", "nodes", "--token-key", "key"]);
     assert!(run.code == 0 && run.stdout.starts_with("landfall."), "{run:?}");
     let run = bench.run(&["hub", "token", "viewer", "--token-key", "key"]);
