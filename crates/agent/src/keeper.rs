@@ -181,8 +181,8 @@ impl<'d> Keeper<'d> {
     /// Signs it anew, and gives it as it is written.
     fn sign(&self, envelope: &mut Envelope) -> Result<Vec<u8>, KeepError> {
         envelope.signature = None;
-        let value = serde_json::to_value(&*envelope).map_err(KeepError::Envelope)?;
-        let value = hexadecimal(&self.key.sign(&signed_bytes(&value)));
+        let signed = serde_json::to_vec(&*envelope).and_then(|bytes| signed_bytes(&bytes));
+        let value = hexadecimal(&self.key.sign(&signed.map_err(KeepError::Envelope)?));
         envelope.signature = Some(Signature { key: hexadecimal(&self.key.public_key()), value });
         written(envelope).map_err(KeepError::Envelope)
     }

@@ -128,8 +128,7 @@ fn is_name(name: &str) -> bool {
 
 fn holds(body: &[u8], signature: &Signature) -> bool {
     let (Some(key), Some(value)) = (bytes(&signature.key), bytes(&signature.value)) else { return false };
-    let Ok(envelope) = serde_json::from_slice(body) else { return false };
-    landfall_pki::verify_signature(&key, &signed_bytes(&envelope), &value)
+    signed_bytes(body).is_ok_and(|signed| landfall_pki::verify_signature(&key, &signed, &value))
 }
 
 fn bytes(hexadecimal: &str) -> Option<Vec<u8>> {

@@ -13,18 +13,24 @@
 //!   signature itself, in an order and spelling of their own, so that a carrier may lay out the JSON anew.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
 use jiff::Timestamp;
+use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::identity::NodeIdentity;
 use crate::report::Report;
 
 /// The version of the envelope format. Fields are added, never changed; readers ignore what they do not know.
 pub const FORMAT: u32 = 1;
+
+/// Values within values; what we write has eight. Each is read once for every value it lies in.
+const MAX_DEPTH: usize = 32;
 
 /// A report on its way.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -72,10 +78,10 @@ pub struct InvalidReportId;
 
 /// What a signature covers: the envelope without its `signature`, keys sorted, no blanks. Works on the JSON itself, so that
 /// fields this version does not know are covered too.
-pub fn signed_bytes(envelope: &Value) -> Vec<u8> {
+pub fn signed_bytes(envelope: &[u8]) -> serde_json::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    canonical(envelope, true, &mut bytes);
-    bytes
+    canonical(serde_json::from_slice(envelope)?, true, MAX_DEPTH, &mut bytes)?;
+    Ok(bytes)
 }
 
 /// Whether the first of two boots of a machine is the later one, each given by its number and a time of it. Clocks that are
@@ -91,46 +97,52 @@ pub fn is_later_boot<T: Ord + Copy>(one: (Option<u64>, T), other: (Option<u64>, 
 /// An envelope as it should travel: spelled as it was signed, so that a receiver which cuts the signature out has the very
 /// bytes that were signed.
 pub fn written(envelope: &Envelope) -> serde_json::Result<Vec<u8>> {
-    Ok(respelled(&serde_json::to_value(envelope)?))
+    respelled(&serde_json::to_vec(envelope)?)
 }
 
 /// An envelope that others may have laid out anew, as [`written`] spells it; with the fields this version does not know.
-pub fn respelled(envelope: &Value) -> Vec<u8> {
+pub fn respelled(envelope: &[u8]) -> serde_json::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    canonical(envelope, false, &mut bytes);
-    bytes
+    canonical(serde_json::from_slice(envelope)?, false, MAX_DEPTH, &mut bytes)?;
+    Ok(bytes)
 }
 
-fn canonical(value: &Value, outermost: bool, bytes: &mut Vec<u8>) {
-    match value {
-        Value::Object(fields) => {
-            // Sorted here: whether the map itself is depends on features other crates switch on.
-            let mut names: Vec<&String> =
-                fields.keys().filter(|name| !outermost || *name != "signature").collect();
-            names.sort_unstable();
+/// Spells one value, level by level over the text: as a tree, a megabyte of empty objects would take a hundred.
+fn canonical(value: &RawValue, outermost: bool, depth: usize, bytes: &mut Vec<u8>) -> serde_json::Result<()> {
+    let depth = depth.checked_sub(1).ok_or_else(|| serde_json::Error::custom("it is nested too deep"))?;
+    let text = value.get();
+    match text.as_bytes().first() {
+        Some(b'{') => {
+            // Of fields with the same name the last counts, as for whoever reads it.
+            let mut fields: BTreeMap<String, &RawValue> = serde_json::from_str(text)?;
+            if outermost {
+                fields.remove("signature");
+            }
             bytes.push(b'{');
-            for (number, name) in names.into_iter().enumerate() {
+            for (number, (name, value)) in fields.iter().enumerate() {
                 if number > 0 {
                     bytes.push(b',');
                 }
                 spell(name, bytes);
                 bytes.push(b':');
-                canonical(&fields[name], false, bytes);
+                canonical(value, false, depth, bytes)?;
             }
             bytes.push(b'}');
         }
-        Value::Array(items) => {
+        Some(b'[') => {
+            let items: Vec<&RawValue> = serde_json::from_str(text)?;
             bytes.push(b'[');
             for (number, item) in items.iter().enumerate() {
                 if number > 0 {
                     bytes.push(b',');
                 }
-                canonical(item, false, bytes);
+                canonical(item, false, depth, bytes)?;
             }
             bytes.push(b']');
         }
-        plain => spell(plain, bytes),
+        _ => spell(&serde_json::from_str::<Value>(text)?, bytes),
     }
+    Ok(())
 }
 
 /// Writes what holds nothing else. Neither a text nor a number can fail to be written, nor can memory.
@@ -299,18 +311,25 @@ mod tests {
 
     #[test]
     fn what_is_signed_does_not_depend_on_layout() {
-        let one: Value =
-            serde_json::from_str(r#"{"b":[1,{"z":null,"a":"\u00e9"}],"a":0.97,"signature":1}"#).unwrap();
-        let other: Value = serde_json::from_str(
-            "{ \"signature\": 2, \"a\": 0.97, \"b\": [ 1, { \"a\": \"é\", \"z\": null } ] }",
-        )
-        .unwrap();
-        assert_eq!(signed_bytes(&one), signed_bytes(&other));
-        assert_eq!(signed_bytes(&one), r#"{"a":0.97,"b":[1,{"a":"é","z":null}]}"#.as_bytes());
+        let signed = |text: &str| String::from_utf8(signed_bytes(text.as_bytes()).unwrap()).unwrap();
+        let one = r#"{"b":[1,{"z":null,"a":"\u00e9"}],"a":0.970,"signature":1}"#;
+        let other = "{ \"signature\": 2, \"a\": 0.97, \"b\": [ 1, { \"a\": \"é\", \"z\": null } ] }";
+        assert_eq!(signed(one), signed(other));
+        assert_eq!(signed(one), r#"{"a":0.97,"b":[1,{"a":"é","z":null}]}"#);
+        assert_eq!(signed(r#"{"a":1,"\u0061":2}"#), r#"{"a":2}"#, "who reads it sees the last");
     }
 
     #[test]
     fn an_inner_signature_is_covered() {
-        assert_ne!(signed_bytes(&json!({"node": {"signature": "x"}})), signed_bytes(&json!({"node": {}})));
+        let signed = |text: &str| signed_bytes(text.as_bytes()).unwrap();
+        assert_ne!(signed(r#"{"node":{"signature":"x"}}"#), signed(r#"{"node":{}}"#));
+    }
+
+    #[test]
+    fn what_has_no_end_is_not_signed() {
+        let nested = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
+        assert!(signed_bytes(nested(MAX_DEPTH).as_bytes()).is_ok());
+        assert!(signed_bytes(nested(MAX_DEPTH + 1).as_bytes()).is_err());
+        assert!(signed_bytes(nested(200_000).as_bytes()).is_err());
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct Report {
 // === impl Bodies ===
 
 impl Bodies {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new() -> Result<Self> {
         let phases = ["kernel", "cloud-init", "runtime", "join", "ready"];
         let good = phases.iter().enumerate().map(|(at, phase)| {
             let state = if *phase == "ready" { "succeeded" } else { "running" };
@@ -56,7 +56,7 @@ impl Bodies {
             let title = format!("It failed: {cause}");
             body("failed", Some(cause), &title, "join", &phases[..4], EVIDENCE)
         });
-        Self { good: good.collect(), failed: failed.collect() }
+        Ok(Self { good: good.collect::<Result<_>>()?, failed: failed.collect::<Result<_>>()? })
     }
 }
 
@@ -67,7 +67,7 @@ fn body(
     phase: &str,
     phases: &[&str],
     evidence: usize,
-) -> String {
+) -> Result<String> {
     let timeline: Vec<Value> = phases
         .iter()
         .map(|phase| json!({"phase": phase, "started": "2026-01-02T03:04:05Z", "ended": "2026-01-02T03:05:05Z", "outcome": "ok"}))
@@ -97,7 +97,12 @@ fn body(
         "verdict": {"state": state, "cause": cause, "title": title, "component": null, "phase": phase, "confidence": confidence},
         "findings": findings, "timeline": timeline, "sources": sources, "lastSeen": null, "nextSteps": [], "reasoning": null
     });
-    String::from_utf8_lossy(&signed_bytes(&report)).into_owned()
+    spelled(&report)
+}
+
+/// As it is signed.
+fn spelled(value: &Value) -> Result<String> {
+    Ok(String::from_utf8(signed_bytes(value.to_string().as_bytes())?)?)
 }
 
 // === impl Node ===
@@ -110,7 +115,7 @@ impl Node {
             "hostname": format!("node-{number:06}"), "machineId": format!("{number:032x}"),
             "bootId": format!("00000000-0000-4000-8000-{number:012x}"), "os": "Debian GNU/Linux 12 (bookworm)", "architecture": "x86_64"
         });
-        let identity = String::from_utf8_lossy(&signed_bytes(&identity)).into_owned();
+        let identity = spelled(&identity)?;
         let public_key = hexadecimal(&key.public_key());
         Ok(Self { number, identity, key, public_key, sequence: made, is_known: false, bodies })
     }

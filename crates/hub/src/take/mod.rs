@@ -16,7 +16,6 @@ use std::time::Duration;
 use jiff::Timestamp;
 use landfall_model::envelope::respelled;
 use landfall_nats::{Server, is_subject};
-use serde_json::Value;
 use tokio::sync::SemaphorePermit;
 
 use crate::access::Caller;
@@ -161,8 +160,8 @@ fn signed(body: &[u8]) -> Result<Arrival, Problem> {
     if body.len() > MAX_REPORT {
         return Err(Problem::new(413, "Too large", format!("a report is no larger than {MAX_REPORT} bytes")));
     }
-    let envelope: Value = serde_json::from_slice(body).map_err(ReportError::Json)?;
-    let arrival = receive::report(&respelled(&envelope), Timestamp::now())?;
+    let envelope = respelled(body).map_err(ReportError::Json)?;
+    let arrival = receive::report(&envelope, Timestamp::now())?;
     if arrival.key.is_none() {
         return Err(Problem::new(
             403,
@@ -177,7 +176,7 @@ fn signed(body: &[u8]) -> Result<Arrival, Problem> {
 mod tests {
     use landfall_model::envelope::signed_bytes;
     use landfall_pki::SigningKey;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -192,7 +191,7 @@ mod tests {
                 "verdict": {"state": "running", "title": "t", "confidence": 0.97}
             }
         });
-        let value = key.sign(&signed_bytes(&envelope));
+        let value = key.sign(&signed_bytes(envelope.to_string().as_bytes()).unwrap());
         envelope["signature"] = json!({"key": hexadecimal(&key.public_key()), "value": hexadecimal(&value)});
         envelope
     }

@@ -280,7 +280,7 @@ pub(crate) fn envelope(node: &str, sequence: u64, report: Report) -> Envelope {
 
 /// The same, signed with this key.
 pub(crate) fn signed(mut envelope: Envelope, key: &SigningKey) -> Envelope {
-    let message = signed_bytes(&serde_json::to_value(&envelope).unwrap());
+    let message = signed_bytes(&serde_json::to_vec(&envelope).unwrap()).unwrap();
     let hexadecimal = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     envelope.signature =
         Some(Signature { key: hexadecimal(&key.public_key()), value: hexadecimal(&key.sign(&message)) });

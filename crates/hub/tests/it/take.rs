@@ -25,7 +25,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
 }
 
 fn sign(mut envelope: Envelope, key: &SigningKey) -> Envelope {
-    let value = key.sign(&signed_bytes(&serde_json::to_value(&envelope).unwrap()));
+    let value = key.sign(&signed_bytes(&serde_json::to_vec(&envelope).unwrap()).unwrap());
     envelope.signature = Some(Signature { key: hexadecimal(&key.public_key()), value: hexadecimal(&value) });
     envelope
 }
