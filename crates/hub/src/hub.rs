@@ -3,6 +3,7 @@
 mod batch;
 mod bundles;
 mod loose;
+mod search;
 mod uploads;
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use jiff::Timestamp;
 use landfall_diagnose::{CauseEntry, RuleSet};
 use landfall_model::Cause;
 use landfall_model::envelope::ReportId;
-use landfall_model::report::{Evidence, Report, State};
+use landfall_model::report::{Report, State};
 use landfall_objects::Bucket;
 use serde::Serialize;
 use tokio::sync::{Notify, Semaphore};
@@ -39,14 +40,9 @@ use crate::token::Holder;
 use crate::unpack::{Packing, unpack};
 
 pub(crate) use self::batch::{BatchItem, MAX_BATCH};
+pub(crate) use self::search::Found;
 use self::uploads::Uploads;
 
-/// Words of one search, and their length.
-const MAX_WORDS: usize = 16;
-const MAX_WORD: usize = 100;
-/// Reports one search looks at, and lines it gives.
-const MAX_HITS: u32 = 100;
-const MAX_HIT_LINES: usize = 5;
 /// The longest a token may live.
 const MAX_TOKEN_DAYS: u32 = 365;
 
@@ -61,6 +57,7 @@ pub(crate) struct Hub {
     unpacking: Arc<Semaphore>,
     batching: Arc<Semaphore>,
     batches_waiting: Semaphore,
+    searching: Arc<Semaphore>,
     pub(crate) passing_on: Semaphore,
     uploads: Uploads,
     /// What bundles leave free on a disk of this many bytes.
@@ -107,20 +104,6 @@ pub(crate) struct CauseTrend {
     pub points: Vec<TrendPoint>,
 }
 
-/// A report that search found, with the lines that hold the words.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub(crate) struct Found {
-    pub node: String,
-    pub turn: u64,
-    #[cfg_attr(feature = "schema", schemars(with = "String"))]
-    pub received: Timestamp,
-    pub title: String,
-    pub cause: Option<Cause>,
-    pub lines: Vec<Evidence>,
-}
-
 /// A new token, shown this once.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -156,6 +139,7 @@ impl Hub {
             unpacking: Arc::new(Semaphore::new(bundles::MAX_UNPACKING)),
             batching: Arc::new(Semaphore::new(batch::MAX_BATCHES)),
             batches_waiting: Semaphore::new(batch::MAX_WAITING),
+            searching: Arc::new(Semaphore::new(search::MAX_SEARCHES)),
             passing_on: Semaphore::new(MAX_PASSED_ON),
             uploads: Uploads::default(),
             left_free: crate::bundles::left_free,
@@ -305,49 +289,6 @@ impl Hub {
         Ok(CauseTrend { since: since.to_string(), step, points })
     }
 
-    pub(crate) async fn search(&self, caller: &Caller, text: &str) -> Result<Vec<Found>, Problem> {
-        caller.may(Wish::See)?;
-        let words: Vec<String> = text
-            .split_whitespace()
-            .map(|word| word.chars().filter(|c| !c.is_control()).collect::<String>())
-            .filter(|word| word.chars().any(char::is_alphanumeric))
-            .map(|word| word.chars().take(MAX_WORD).collect())
-            .take(MAX_WORDS)
-            .collect();
-        if words.is_empty() {
-            return Ok(Vec::new());
-        }
-        let hits = self.store.search(words.clone(), MAX_HITS).await?;
-        let words: Vec<String> = words.iter().map(|word| word.to_lowercase()).collect();
-        let holds = |line: &Evidence| {
-            let text = line.text.to_lowercase();
-            words.iter().any(|word| text.contains(word))
-        };
-        hits.into_iter()
-            .map(|hit| {
-                let report = parse(&hit.report)?;
-                let mut lines: Vec<Evidence> = Vec::new();
-                for line in report.findings.into_iter().flat_map(|finding| finding.evidence).filter(holds) {
-                    // One line may prove several findings.
-                    let known = |known: &Evidence| {
-                        (&known.source, known.line, &known.text) == (&line.source, line.line, &line.text)
-                    };
-                    if lines.len() < MAX_HIT_LINES && !lines.iter().any(known) {
-                        lines.push(line);
-                    }
-                }
-                Ok(Found {
-                    node: hit.node,
-                    turn: hit.turn,
-                    received: hit.received,
-                    title: report.verdict.title,
-                    cause: report.verdict.cause,
-                    lines,
-                })
-            })
-            .collect()
-    }
-
     /// Has a node forgotten with everything it ever said: for machines that are gone, and for those made anew under the
     /// same name with another key.
     pub(crate) async fn forget(&self, caller: &Caller, name: &NodeName) -> Result<(), Problem> {
@@ -388,10 +329,12 @@ impl std::fmt::Debug for Hub {
 }
 
 fn parse(report: &str) -> Result<Report, Problem> {
-    receive::written(report).map_err(|error| {
-        tracing::error!(error = %error, "A stored report cannot be read.");
-        Problem::new(500, "Defect", "a stored report cannot be read")
-    })
+    receive::written(report).map_err(|error| unreadable(&error))
+}
+
+fn unreadable(error: &serde_json::Error) -> Problem {
+    tracing::error!(%error, "A stored report cannot be read.");
+    Problem::new(500, "Defect", "a stored report cannot be read")
 }
 
 #[cfg(test)]

@@ -150,3 +150,62 @@ async fn who_goes_away_makes_no_room_for_more_work() {
     let all = u32::try_from(bundles::MAX_UNPACKING).unwrap();
     drop(hub.unpacking.acquire_many(all).await.unwrap());
 }
+
+/// A report whose evidence has the word, and as much besides as a report may have.
+fn large_report(sequence: u64) -> Bytes {
+    let line = |number: u64| {
+        serde_json::json!({
+            "source": "journal", "line": number, "time": null,
+            "text": format!("flobber {sequence} {number}")
+        })
+    };
+    let finding = serde_json::json!({
+        "cause": "disk-full", "title": "Full", "root": true, "confidence": 0.9, "class": "terminal", "explains": [],
+        "evidence": (1..=7).map(line).collect::<Vec<_>>(), "fix": "", "reference": ""
+    });
+    let envelope = serde_json::json!({
+        "format": 1, "id": format!("01890a5d-ac96-774b-bcce-{sequence:012}"), "node": {"hostname": "n1"},
+        "sequence": sequence, "time": "2026-01-02T03:04:05Z",
+        "report": {
+            "format": 1, "findings": [finding], "timeline": [], "sources": [],
+            "nextSteps": vec!["x".repeat(1 << 10); 1000],
+            "verdict": {"state": "failed", "title": format!("Full {sequence}"), "cause": "disk-full", "confidence": 0.9}
+        }
+    });
+    envelope.to_string().into()
+}
+
+/// Whoever may report could else make everybody's searches slow, and theirs everybody's reports.
+#[tokio::test]
+async fn a_search_reads_only_so_much() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = hub(folder.path());
+    for sequence in 1..=20 {
+        hub.report(&Caller::Anyone, Packing::None, large_report(sequence)).await.unwrap();
+    }
+    let found = hub.search(&Caller::Anyone, "FLOBBER").await.unwrap();
+    let titles: Vec<&str> = found.iter().map(|found| found.title.as_str()).collect();
+    let newest_first: Vec<String> = (1..=20).rev().map(|sequence| format!("Full {sequence}")).collect();
+    assert_eq!(titles, newest_first, "everything is found");
+    assert!(
+        found.iter().all(|found| found.cause.as_ref().is_some_and(|cause| cause.as_str() == "disk-full"))
+    );
+    let shown = found.iter().take_while(|found| !found.lines.is_empty()).count();
+    assert_eq!(shown, search::MAX_LOOKED_AT.div_ceil(1 << 20) + 1, "and not everything is read");
+    assert!(found[shown..].iter().all(|found| found.lines.is_empty()));
+    assert!(
+        found[0].lines.iter().map(|line| line.text.as_str()).eq((1..=5).map(|n| format!("flobber 20 {n}")))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn searches_wait_for_each_other_and_not_for_ever() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = hub(folder.path());
+    let all = hub.searching.acquire_many(u32::try_from(search::MAX_SEARCHES).unwrap()).await.unwrap();
+    let problem = hub.search(&Caller::Anyone, "flobber").await.unwrap_err();
+    assert_eq!((problem.status, problem.retry), (503, true), "{problem:?}");
+    drop(all);
+    assert!(hub.search(&Caller::Anyone, "flobber").await.unwrap().is_empty());
+    assert_eq!(hub.searching.available_permits(), search::MAX_SEARCHES, "the turn ends with the search");
+}

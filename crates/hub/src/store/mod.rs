@@ -340,13 +340,14 @@ pub struct TrendPoint {
     pub nodes: u64,
 }
 
-/// A report that search found.
+/// A report that search found. The report itself is not here: a hundred of them are a hundred megabytes.
 #[derive(Clone, Debug)]
 pub struct Hit {
     pub node: String,
     pub turn: u64,
     pub received: Timestamp,
-    pub report: String,
+    pub title: String,
+    pub cause: Option<Cause>,
 }
 
 /// A bundle that was verified and kept.

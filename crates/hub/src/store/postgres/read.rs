@@ -250,7 +250,7 @@ pub(super) async fn search(client: &Object, words: &[String], limit: u32) -> Res
         (0..words.len()).map(|at| format!("b.words @@ phraseto_tsquery('simple', ${})", at + 2)).collect();
     let statement = client
         .prepare_cached(&format!(
-            "SELECT n.name, b.id, b.received, b.data FROM bodies b JOIN nodes n ON n.id = b.node \
+            "SELECT n.name, b.id, b.received, b.title, b.cause FROM bodies b JOIN nodes n ON n.id = b.node \
              WHERE {} ORDER BY b.id DESC LIMIT $1",
             all.join(" AND ")
         ))
@@ -265,7 +265,8 @@ pub(super) async fn search(client: &Object, words: &[String], limit: u32) -> Res
                 node: row.try_get(0)?,
                 turn: row::count(row, 1)?,
                 received: row::time(row, 2)?,
-                report: packing::unpack(row.try_get(3)?).map_err(Trouble::Packing)?,
+                title: row.try_get(3)?,
+                cause: row::cause(row, 4)?,
             })
         })
         .collect()

@@ -237,7 +237,7 @@ pub(super) fn search(connection: &Connection, words: &[String], limit: u32) -> r
     }
     connection
         .prepare_cached(
-            "SELECT n.name, b.id, b.received, b.data FROM words w JOIN bodies b ON b.id = w.rowid \
+            "SELECT n.name, b.id, b.received, b.title, b.cause FROM words w JOIN bodies b ON b.id = w.rowid \
              JOIN nodes n ON n.id = b.node WHERE words MATCH ?1 ORDER BY w.rowid DESC LIMIT ?2",
         )?
         .query_map(params![query.join(" "), limit], |row| {
@@ -245,7 +245,8 @@ pub(super) fn search(connection: &Connection, words: &[String], limit: u32) -> r
                 node: row.get(0)?,
                 turn: row::count(row, 1)?,
                 received: row::time(row, 2)?,
-                report: row::unpack(row, 3)?,
+                title: row.get(3)?,
+                cause: row::cause(row, 4)?,
             })
         })?
         .collect()
