@@ -1,6 +1,8 @@
 //! The port of the agent: whoever may, fetches the last report or a fresh bundle; other nodes leave theirs. Over TLS, and never
 //! without a certificate.
 
+mod callers;
+
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::{self, Read as _};
@@ -35,29 +37,28 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
-use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use self::callers::{Caller, Place, Places, READERS};
 use crate::keeper::{REPORT, Unwritten};
 use crate::metrics;
 use crate::neighbours::{MAX_REPORT as MAX_NEIGHBOUR_REPORT, NeighbourError, Neighbours};
 use crate::spool::SPOOLS;
 
-/// Who may read: those the hub lets in, and the cluster's own administrators.
-const READERS: [&str; 3] = ["landfall:operators", "landfall:viewers", "system:masters"];
-/// Who may leave a report here: nodes, each its own.
-const NODES: &str = "system:nodes";
-const NODE_PREFIX: &str = "system:node:";
-/// Callers at once. A node's report is asked for by a person or a hub, not by the world.
-const MAX_CALLERS: usize = 16;
-/// Connections of which nobody knows yet whose they are, and of callers that wait for a place. When there are more, the one that
+/// Connections of which nobody knows yet whose they are, and of callers that have no place. When there are more, the one that
 /// came first goes: anybody can open a connection and say nothing.
 const MAX_STRANGERS: usize = 64;
 /// How often it is tried again to open a port that could not be opened.
 const OPEN_AGAIN: Duration = Duration::from_secs(15);
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// How long a reader may think about the next question.
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
-/// The longest conversation; a bundle over a thin line takes its time.
-const TOTAL_LIMIT: Duration = Duration::from_secs(3600);
+/// The longest conversation with a reader; a bundle over a thin line takes its time.
+const READER_LIMIT: Duration = Duration::from_secs(3600);
+/// The longest conversation with a node, and how long its report may be under way: nodes give up after 10 s themselves.
+const NODE_LIMIT: Duration = Duration::from_secs(20);
+const BODY_LIMIT: Duration = Duration::from_secs(10);
+/// The longest conversation with one that has no place.
+const REFUSAL_LIMIT: Duration = Duration::from_secs(10);
 /// Heads of requests are small.
 const READ_BUFFER: usize = 16 << 10;
 /// Pieces of a bundle that wait to be sent. What the reader does not take, is not collected yet.
@@ -69,6 +70,7 @@ const MAX_REPORT: u64 = 4 << 20;
 /// What those are told who come while a bundle is made, and those who come before the first report.
 const TRY_BUNDLE_AFTER: &str = "30";
 const TRY_REPORT_AFTER: &str = "5";
+const TRY_PLACE_AFTER: &str = "5";
 
 const NEIGHBOURS: &str = "/neighbours";
 
@@ -116,14 +118,6 @@ struct Desk {
     neighbours: Arc<Neighbours>,
     /// One bundle at a time: collecting is work for a machine that may be in trouble.
     bundling: Arc<Semaphore>,
-}
-
-/// Who asks, by certificate.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Caller {
-    Reader,
-    Node(String),
-    Stranger,
 }
 
 /// Serves until the process ends, from the moment on at which the port can be opened: kubeadm writes the cluster's authority in
@@ -189,12 +183,12 @@ impl Port {
         tracing::info!(address = %listener.address(), "Serving reports and bundles.");
         runtime.block_on(async {
             tokio::spawn(Arc::clone(&tls).watch());
-            let callers = Arc::new(Semaphore::new(MAX_CALLERS));
+            let places = Arc::new(Places::default());
             let mut strangers: VecDeque<AbortHandle> = VecDeque::new();
             loop {
                 let (stream, peer) = listener.accept().await;
                 let (acceptor, desk) = (TlsAcceptor::from(tls.get()), Arc::clone(&desk));
-                let callers = Arc::clone(&callers);
+                let places = Arc::clone(&places);
                 strangers.retain(|stranger| !stranger.is_finished());
                 if strangers.len() >= MAX_STRANGERS
                     && let Some(first) = strangers.pop_front()
@@ -203,14 +197,13 @@ impl Port {
                 }
                 let stranger = tokio::spawn(async move {
                     let Some(stream) = greet(acceptor, stream).await else { return };
-                    let Ok(place) = callers.acquire_owned().await else { return };
+                    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+                    let caller = certificate.map_or(Caller::Stranger, |certificate| Caller::of(certificate));
+                    let Some(place) = places.take(&caller) else {
+                        return refuse(stream, peer, &caller).await;
+                    };
                     // Who is known is not sent away for others.
-                    tokio::spawn(async move {
-                        let _place = place;
-                        if tokio::time::timeout(TOTAL_LIMIT, converse(stream, desk)).await.is_err() {
-                            tracing::debug!(%peer, "A caller took too long.");
-                        }
-                    });
+                    tokio::spawn(converse(stream, peer, caller, place, desk));
                 });
                 strangers.push_back(stranger.abort_handle());
             }
@@ -230,20 +223,62 @@ async fn greet(acceptor: TlsAcceptor, stream: TcpStream) -> Option<TlsStream<Tcp
     }
 }
 
-async fn converse(stream: TlsStream<TcpStream>, desk: Arc<Desk>) {
-    let certificate = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
-    let caller = certificate.map_or(Caller::Stranger, |certificate| Caller::of(certificate));
-    let service = service_fn(move |request| {
-        let (desk, caller) = (Arc::clone(&desk), caller.clone());
-        async move { Ok::<_, Infallible>(desk.answer(&caller, request).await) }
+/// With one that has a place. Readers may ask as often as they like; a node brings one report and goes.
+async fn converse(
+    stream: TlsStream<TcpStream>,
+    peer: SocketAddr,
+    caller: Caller,
+    place: Place,
+    desk: Arc<Desk>,
+) {
+    let (limit, stays) = match caller {
+        Caller::Reader => (READER_LIMIT, true),
+        Caller::Node(_) | Caller::Stranger => (NODE_LIMIT, false),
+    };
+    let place = Arc::new(place);
+    let answer = |request| {
+        let (desk, caller, place) = (Arc::clone(&desk), caller.clone(), Arc::clone(&place));
+        async move { desk.answer(&caller, place, request).await }
+    };
+    speak(stream, peer, limit, stays, answer).await;
+}
+
+/// With one that has no place: whatever is asked, it is told why, and the connection ends.
+async fn refuse(stream: TlsStream<TcpStream>, peer: SocketAddr, caller: &Caller) {
+    let answer = |_| {
+        std::future::ready(match caller {
+            Caller::Stranger => not_permitted(),
+            Caller::Reader | Caller::Node(_) => later(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "this agent answers as many callers as it can; try again in a few seconds",
+                TRY_PLACE_AFTER,
+            ),
+        })
+    };
+    speak(stream, peer, REFUSAL_LIMIT, false, answer).await;
+}
+
+async fn speak<F: Future<Output = Answer>>(
+    stream: TlsStream<TcpStream>,
+    peer: SocketAddr,
+    limit: Duration,
+    stays: bool,
+    answer: impl Fn(Request<Incoming>) -> F,
+) {
+    let service = service_fn(|request| {
+        let answer = answer(request);
+        async move { Ok::<_, Infallible>(answer.await) }
     });
     let serving = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_LIMIT)
+        .header_read_timeout(HEAD_LIMIT.min(limit))
+        .keep_alive(stays)
         .max_buf_size(READ_BUFFER)
         .serve_connection(TokioIo::new(stream), service);
-    if let Err(error) = serving.await {
-        tracing::debug!(error = %chain(&error), "A caller left.");
+    match tokio::time::timeout(limit, serving).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%peer, error = %chain(&error), "A caller left."),
+        Err(_) => tracing::debug!(%peer, "A caller took too long."),
     }
 }
 
@@ -257,36 +292,16 @@ fn server(files: &Files, pair: &Pair, authority: &Path) -> Result<ServerConfig, 
     serving(files, std::slice::from_ref(pair), verifier, &[b"http/1.1"])
 }
 
-// === impl Caller ===
-
-impl Caller {
-    /// Whose certificate it is was checked in the handshake; this is what it says.
-    fn of(certificate: &[u8]) -> Self {
-        let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Self::Stranger };
-        let subject = certificate.subject();
-        let groups: Vec<&str> = subject.iter_organization().filter_map(|group| group.as_str().ok()).collect();
-        let name = subject.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or_default();
-        match name.strip_prefix(NODE_PREFIX) {
-            _ if groups.iter().any(|group| READERS.contains(group)) => Self::Reader,
-            Some(node) if groups.contains(&NODES) => Self::Node(node.to_owned()),
-            _ => Self::Stranger,
-        }
-    }
-}
-
 // === impl Desk ===
 
 impl Desk {
-    async fn answer(&self, caller: &Caller, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, caller: &Caller, place: Arc<Place>, request: Request<Incoming>) -> Answer {
         let path = request.uri().path().to_owned();
         match (caller, request.method(), path.as_str()) {
             (Caller::Node(name), &Method::POST, NEIGHBOURS) => {
-                self.take(name.clone(), request.into_body()).await
+                self.take(name.clone(), place, request.into_body()).await
             }
-            (Caller::Node(_) | Caller::Stranger, ..) => {
-                let groups = READERS.join(", ");
-                text(StatusCode::FORBIDDEN, &format!("this is for members of {groups}"))
-            }
+            (Caller::Node(_) | Caller::Stranger, ..) => not_permitted(),
             (_, &Method::GET, "/report") => self.report().await,
             (_, &Method::GET, "/bundle") => {
                 let mut accepted = request.headers().get_all(hyper::header::ACCEPT).iter();
@@ -314,8 +329,8 @@ impl Desk {
     }
 
     /// Keeps what another node has to say.
-    async fn take(&self, name: String, body: Incoming) -> Answer {
-        let body = tokio::time::timeout(HEAD_LIMIT, Limited::new(body, MAX_NEIGHBOUR_REPORT).collect()).await;
+    async fn take(&self, name: String, place: Arc<Place>, body: Incoming) -> Answer {
+        let body = tokio::time::timeout(BODY_LIMIT, Limited::new(body, MAX_NEIGHBOUR_REPORT).collect()).await;
         let body = match body {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(_)) => return text(StatusCode::PAYLOAD_TOO_LARGE, "a report is no larger than 1 MiB"),
@@ -323,6 +338,8 @@ impl Desk {
         };
         let (neighbours, root) = (Arc::clone(&self.neighbours), self.root.clone());
         let taken = tokio::task::spawn_blocking(move || {
+            // A node that goes without its answer leaves its report in memory until this is done.
+            let _place = place;
             let cluster = Host::at(&root).ok().and_then(|host| host.cluster());
             neighbours.take(&name, cluster.as_deref(), &body)
         });
@@ -450,6 +467,10 @@ fn respond(status: StatusCode, kind: &'static str, body: impl Into<Bytes>) -> An
     answer
 }
 
+fn not_permitted() -> Answer {
+    text(StatusCode::FORBIDDEN, &format!("this is for members of {}", READERS.join(", ")))
+}
+
 fn broken() -> Answer {
     text(StatusCode::INTERNAL_SERVER_ERROR, "this agent cannot answer; its log says why")
 }
@@ -465,100 +486,4 @@ fn later(status: StatusCode, words: &str, seconds: &'static str) -> Answer {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fmt::Write as _;
-    use std::io::Write as _;
-
-    use landfall_pki::{Authority, Leaf, Purpose};
-    use rustls::pki_types::pem::PemObject as _;
-    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-
-    use super::*;
-
-    /// Two hundred connections that say nothing: with a place each they would keep a caller out for two minutes.
-    #[test]
-    fn connections_that_say_nothing_keep_nobody_out() {
-        let folder = tempfile::tempdir().unwrap();
-        let authority = Authority::new("test", 2).unwrap();
-        let file = |name: &str, text: &str| {
-            std::fs::write(folder.path().join(name), text).unwrap();
-            folder.path().join(name)
-        };
-        let own = authority.issue(&Leaf::new("agent", Purpose::Serve).names(["localhost"])).unwrap();
-        let serve = Serve {
-            address: "127.0.0.1:0".parse().unwrap(),
-            certificate: Pair {
-                certificate: file("own.crt", &own.certificate),
-                key: file("own.key", own.key.expose()),
-            },
-            client_authority: file("ca.crt", authority.certificate()),
-        };
-        let port = Port::open(serve, folder.path(), folder.path(), Unwritten::default()).unwrap();
-        let address = port.listener.address();
-        std::thread::spawn(move || port.run());
-        let silent: Vec<_> = (0..200).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
-
-        let caller = Leaf::new("ann", Purpose::Call).organization("landfall:viewers");
-        let caller = authority.issue(&caller).unwrap();
-        let certificate = |pem: &str| CertificateDer::from_pem_slice(pem.as_bytes()).unwrap();
-        let mut roots = rustls::RootCertStore::empty();
-        roots.add(certificate(authority.certificate())).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = rustls::ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_client_auth_cert(
-                vec![certificate(&caller.certificate)],
-                PrivateKeyDer::from_pem_slice(caller.key.expose().as_bytes()).unwrap(),
-            )
-            .unwrap();
-        let stream = std::net::TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        let name = "localhost".try_into().unwrap();
-        let connection = rustls::ClientConnection::new(Arc::new(config), name).unwrap();
-        let mut stream = rustls::StreamOwned::new(connection, stream);
-        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
-        let mut answer = [0; 15];
-        stream.read_exact(&mut answer).unwrap();
-        assert_eq!(&answer, b"HTTP/1.1 200 OK");
-        drop(silent);
-    }
-
-    #[test]
-    fn while_a_bundle_is_made_the_next_reader_is_asked_to_come_later() {
-        let folder = tempfile::tempdir().unwrap();
-        let (root, state) = (folder.path().join("root"), folder.path().join("state"));
-        for folder in [root.join("var/log"), state.clone()] {
-            std::fs::create_dir_all(folder).unwrap();
-        }
-        // More than may wait for a reader: digits that do not repeat pack badly.
-        let log = (0_u64..120_000).fold(String::new(), |mut log, at| {
-            let _ = writeln!(log, "{:020}", at.wrapping_mul(0x9E37_79B9_7F4A_7C15));
-            log
-        });
-        std::fs::write(root.join("var/log/cloud-init-output.log"), log).unwrap();
-        let desk = Desk {
-            root,
-            report: state.join(REPORT),
-            spools: state.join(SPOOLS),
-            unwritten: Unwritten::default(),
-            neighbours: Arc::new(Neighbours::open(&state).unwrap()),
-            bundling: Arc::new(Semaphore::new(1)),
-        };
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(async {
-            let first = desk.bundle(Packing::Gzip);
-            assert_eq!(first.status(), StatusCode::OK);
-            let second = desk.bundle(Packing::Gzip);
-            assert_eq!(second.status(), StatusCode::TOO_MANY_REQUESTS);
-            assert_eq!(second.headers()[RETRY_AFTER], TRY_BUNDLE_AFTER);
-            // Whoever goes without reading to the end makes room for the next.
-            drop(first);
-            drop(desk.bundling.acquire().await.unwrap());
-            let third = desk.bundle(Packing::Gzip);
-            assert_eq!(third.status(), StatusCode::OK);
-            assert!(third.into_body().collect().await.unwrap().to_bytes().starts_with(b"\x1f\x8b"));
-        });
-    }
-}
+mod tests;
