@@ -341,6 +341,11 @@ fn without_cause(
 ) -> (State, String, Option<Phase>, f64) {
     let doubt = roots.first().map_or(0.0, |(_, draft)| draft.confidence);
     if let Some((name, phase)) = stages.failed().into_iter().next() {
+        // The node may be ready before the last of what prepared it has failed.
+        if phase < Phase::ControlPlane && stages.success() >= Some(Phase::ControlPlane) {
+            let title = format!("The bootstrap succeeded, but `{name}` failed, and the logs do not say why");
+            return (State::Degraded, title, Some(phase), 0.6);
+        }
         return (State::Unknown, format!("`{name}` failed, but the logs do not say why"), Some(phase), 0.0);
     }
     if let Some(phase) = stages.success() {

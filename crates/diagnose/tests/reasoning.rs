@@ -47,6 +47,21 @@ fn a_finer_finding_explains_the_general_one() {
 }
 
 #[test]
+fn a_node_that_is_ready_before_its_preparation_failed_is_degraded() {
+    let registered = "2026-01-02T03:06:05.000000Z n1 kubelet[7]: I0102 03:06:05.000000       1 kubelet_node_status.go:78] \"Successfully registered node\" node=\"n1\"\n";
+    let failed = "2026-01-02 03:06:06,344 - handlers.py[DEBUG]: finish: modules-final/config-final_message: FAIL: running config-final_message with frequency always\n";
+    let report = diagnose(&[("journal.log", registered), ("cloud-init.log", failed)]);
+    assert_eq!(report.verdict.state, State::Degraded, "{}", report.verdict.title);
+    assert!(
+        report.verdict.title.starts_with("The bootstrap succeeded, but `cloud-init "),
+        "{}",
+        report.verdict.title
+    );
+    let report = diagnose(&[("cloud-init.log", failed)]);
+    assert_eq!(report.verdict.state, State::Unknown, "{}", report.verdict.title);
+}
+
+#[test]
 fn a_later_success_clears_an_earlier_failure() {
     let failing = "E0102 03:04:05.000000       1 kubelet_node_status.go:92] \"Unable to register node with API server\" err=\"Post \\\"https://10.0.0.10:6443/api/v1/nodes\\\": dial tcp 10.0.0.10:6443: connect: connection refused\" node=\"n1\"\n";
     let registered = "I0102 03:06:05.000000       1 kubelet_node_status.go:78] \"Successfully registered node\" node=\"n1\"\n";
