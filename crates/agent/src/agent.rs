@@ -178,6 +178,7 @@ impl Agent {
     /// Follows the machine until the process ends.
     pub fn run(self) -> Result<(), AgentError> {
         let Self { engine, host, units, mut keeper, carriers, serve: port, root, state, held: _held } = self;
+        let is_of_this_kernel = host.is_of_this_kernel();
         let mut watch = Watch::new(&engine, host);
         thread::scope(|scope| {
             let mut outlets = Vec::new();
@@ -197,8 +198,10 @@ impl Agent {
                 thread.spawn(serving).map_err(AgentError::Thread)?;
             }
             let (tell, ends) = sync_channel(QUEUED_ENDS);
-            match Processes::listen() {
-                Ok(processes) => {
+            // Of another machine's disk, or a folder, it would tell of programs that ran elsewhere.
+            match is_of_this_kernel.then(Processes::listen).transpose() {
+                Ok(None) => {}
+                Ok(Some(processes)) => {
                     let thread = thread::Builder::new().name("processes".to_owned());
                     thread.spawn(move || processes.follow(&tell)).map_err(AgentError::Thread)?;
                 }

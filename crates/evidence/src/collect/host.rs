@@ -35,6 +35,9 @@ const MAX_TRIES: usize = 32;
 /// Folders below folders that `**` stands for at most.
 const MAX_DEPTH: usize = 8;
 
+/// Another with every start of the kernel.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 /// Facts such as a host name or a state are at most this long.
 const MAX_FACT: u64 = 64 << 10;
 /// The longest name DNS allows.
@@ -76,6 +79,14 @@ impl Host {
     /// Whether questions to the network and to running services are questions to this machine.
     pub fn is_this_machine(&self) -> bool {
         self.path == Path::new("/")
+    }
+
+    /// Whether what the kernel says here is said of this machine: of `/`, and of one that is mounted into a container with all
+    /// it has mounted itself.
+    pub fn is_of_this_kernel(&self) -> bool {
+        let own = || std::fs::read_to_string(BOOT_ID).ok();
+        self.is_this_machine()
+            || self.fact(BOOT_ID).is_some_and(|id| own().is_some_and(|own| own.trim() == id))
     }
 
     /// Opens a regular file for reading.
@@ -188,7 +199,7 @@ impl Host {
         NodeIdentity {
             hostname: self.cluster().map_or(hostname.clone(), |cluster| format!("{cluster}.{hostname}")),
             machine_id: live("/etc/machine-id").and_then(|id| plausible(id, MAX_ID, "-")),
-            boot_id: live("/proc/sys/kernel/random/boot_id").and_then(|id| plausible(id, MAX_ID, "-")),
+            boot_id: live(BOOT_ID).and_then(|id| plausible(id, MAX_ID, "-")),
             os: pretty.and_then(|name| plausible(name.trim_matches('"').to_owned(), MAX_OS_NAME, " .-_()/+")),
             architecture: self.is_this_machine().then(|| std::env::consts::ARCH.to_owned()),
             provider_id: provider::id(self),
@@ -368,6 +379,19 @@ mod tests {
         let result = host.find("/*/*/*/*/*/*/*/x", started + Duration::from_millis(200));
         assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+    }
+
+    #[test]
+    fn a_folder_is_of_this_kernel_when_its_proc_is() {
+        let root = tempfile::tempdir().unwrap();
+        let host = Host::at(root.path()).unwrap();
+        assert!(Host::at(Path::new("/")).unwrap().is_of_this_kernel() && !host.is_of_this_kernel());
+        let path = root.path().join(&BOOT_ID[1..]);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, "01890a5d-ac96-474b-bcce-b302099a8057\n").unwrap();
+        assert!(!host.is_of_this_kernel());
+        fs::write(&path, fs::read(BOOT_ID).unwrap()).unwrap();
+        assert!(host.is_of_this_kernel());
     }
 
     #[test]
