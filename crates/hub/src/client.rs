@@ -14,7 +14,7 @@ use landfall_fetch::machine_authorities;
 use landfall_model::Secret;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{AlertDescription, ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -57,6 +57,8 @@ pub enum ClientError {
     Http { host: String, port: u16, source: hyper::Error },
     #[error("the hub's answer is too long or was cut off")]
     Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the hub at {host}:{port} does not take our certificate ({alert:?})")]
+    TurnedAway { host: String, port: u16, alert: AlertDescription },
     #[error("the hub refused: {detail}")]
     Refused { status: u16, detail: String },
     #[error("the hub did not answer within {} s", PATIENCE.as_secs())]
@@ -127,7 +129,7 @@ impl Client {
         method: Method,
         path: &str,
     ) -> Result<Bytes, ClientError> {
-        let broken = |source| ClientError::Http { host: self.host.clone(), port: self.port, source };
+        let broken = |source| self.broken(source);
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
         // It ends with the sender; what it has to say, the sender says too.
         tokio::spawn(connection);
@@ -186,6 +188,19 @@ impl Client {
         let chain = chain.map_err(|source| failed(path, Box::new(source)))?;
         let key = PrivateKeyDer::from_pem_file(key).map_err(|source| failed(key, Box::new(source)))?;
         config.with_client_auth_cert(chain, key).map_err(|source| failed(path, Box::new(source)))
+    }
+
+    /// With TLS 1.3 a client learns with the first answer that its certificate is not taken.
+    fn broken(&self, source: hyper::Error) -> ClientError {
+        let (host, port) = (self.host.clone(), self.port);
+        let cause = std::error::Error::source(&source).and_then(|cause| cause.downcast_ref::<io::Error>());
+        let cause = cause.and_then(io::Error::get_ref).and_then(|cause| cause.downcast_ref());
+        match cause {
+            Some(rustls::Error::AlertReceived(alert)) => {
+                ClientError::TurnedAway { host, port, alert: *alert }
+            }
+            _ => ClientError::Http { host, port, source },
+        }
     }
 
     fn unreachable(&self, source: io::Error) -> ClientError {

@@ -220,6 +220,7 @@ fn why(error: &ClientError) -> String {
         | ClientError::Clear(_)
         | ClientError::Authority { .. }
         | ClientError::Certificate { .. }
+        | ClientError::TurnedAway { .. }
         | ClientError::Refused { .. } => chain(error).to_string(),
     }
 }

@@ -65,6 +65,10 @@ pub(super) fn explain(error: ClientError) -> Failure {
             "name PEM files that belong together with `--client-certificate` and `--client-key`",
             Exit::Failed,
         ),
+        ClientError::TurnedAway { .. } => (
+            "come with a certificate that is still valid, of the authority the hub knows by `--client-ca`",
+            Exit::NotPermitted,
+        ),
         ClientError::Refused { status: 401 | 403, .. } => (
             "name a token of a viewer or operator with `--token-file`, or a certificate with `--client-certificate`",
             Exit::NotPermitted,

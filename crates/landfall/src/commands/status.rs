@@ -105,12 +105,15 @@ impl Status {
                     Ok(fleet) => fleet,
                 };
                 self.show(&fleet)?;
-                if fleet["found"] == 0
-                    && let Some(words) = unknown.take()
-                {
+                let mistaken = unknown.take().filter(|_| fleet["found"] == 0);
+                if let Some(words) = &mistaken {
                     output::say(&format!("hint: {words}"));
                 }
                 if !self.watch {
+                    if mistaken.is_some() {
+                        // A script would take it for a fleet without trouble.
+                        return Ok(Exit::Usage);
+                    }
                     let trouble = is_trouble(&fleet, self.is_filtered());
                     return Ok(if trouble { Exit::Findings } else { Exit::Done });
                 }

@@ -124,7 +124,7 @@ fn a_cause_nobody_has_is_not_taken_for_the_whole_fleet() {
     let status = |words: &[&str]| bench.run(&[&["status", "--hub", &address], words].concat());
     assert_eq!(status(&[]).code, 2);
     let run = status(&["--cause", "swap"]);
-    assert_eq!((run.code, run.stdout.as_str()), (0, "0 of 1 node match\n"), "{run:?}");
+    assert_eq!((run.code, run.stdout.as_str()), (64, "0 of 1 node match\n"), "{run:?}");
     assert!(run.stderr.starts_with("hint: there is no cause `swap`; there is `swap-enabled`"), "{run:?}");
     let run = status(&["--cause", "swap-enabled"]);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{run:?}");
@@ -182,7 +182,13 @@ fn a_certificate_is_as_good_as_a_token() {
     let hub = Leaf::new("hub", Purpose::Serve).names(["127.0.0.1".to_owned()]);
     let viewer = Leaf::new("ann", Purpose::Call).organization("landfall:viewers");
     let operator = Leaf::new("bob", Purpose::Call).organization("landfall:operators");
-    for (name, leaf) in [("hub", hub), ("ann", viewer), ("bob", operator)] {
+    let elsewhere = Authority::new("another authority", 7).unwrap();
+    for (name, leaf, authority) in [
+        ("hub", hub, &authority),
+        ("stranger", viewer.clone(), &elsewhere),
+        ("ann", viewer, &authority),
+        ("bob", operator, &authority),
+    ] {
         let pair = authority.issue(&leaf).unwrap();
         bench.file(&format!("{name}.crt"), &pair.certificate);
         bench.file(&format!("{name}.key"), pair.key.expose());
@@ -205,6 +211,7 @@ fn a_certificate_is_as_good_as_a_token() {
     let run = ask(&["status"], "ann");
     assert_eq!((run.code, run.stdout.as_str()), (0, "No node has reported yet\n"), "{run:?}");
     ask(&["status"], "nobody").assert_refused(1, "cannot come with the certificate `nobody.crt`");
+    ask(&["status"], "stranger").assert_refused(77, "does not take our certificate");
     ask(&["hub", "forget", "n1"], "ann").assert_refused(77, "refused");
     ask(&["hub", "forget", "n1"], "bob").assert_refused(1, "n1");
     let run = bench.run(&["status", "--hub", &address, "--ca", "ca.crt"]);
