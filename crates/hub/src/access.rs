@@ -103,8 +103,8 @@ pub(crate) enum Denied {
     ProxyUser,
     #[error("this hub is reached by a loopback name only")]
     Host,
-    #[error("this caller may not do that")]
-    NotAllowed,
+    #[error("this caller may not do that: it takes the token or certificate of {0}")]
+    NotAllowed(&'static str),
     #[error("node `{caller}` may not report as `{claimed}`")]
     OtherNode { caller: String, claimed: String },
     #[error("this token is for nodes whose names begin with `{prefix}`, not for `{claimed}`")]
@@ -174,7 +174,13 @@ impl Caller {
             (Self::Nodes { prefix, .. }, Wish::Report(claimed)) => {
                 may_enrol(prefix, claimed).and(Err(Denied::Unproven))
             }
-            (Self::Viewer(_) | Self::Node(_) | Self::Nodes { .. }, _) => Err(Denied::NotAllowed),
+            (Self::Viewer(_) | Self::Node(_) | Self::Nodes { .. }, wish) => {
+                Err(Denied::NotAllowed(match wish {
+                    Wish::See => "a viewer or an operator",
+                    Wish::Report(_) | Wish::Enrol(_) => "the node",
+                    Wish::Operate => "an operator",
+                }))
+            }
         }
     }
 }

@@ -45,7 +45,7 @@ impl From<Denied> for Problem {
             Denied::OtherPrefix { .. } | Denied::Nameless(_) => (422, "Not a report of this token"),
             Denied::Certificate
             | Denied::ProxyUser
-            | Denied::NotAllowed
+            | Denied::NotAllowed(_)
             | Denied::OtherNode { .. }
             | Denied::Unproven => (403, "Not permitted"),
         };

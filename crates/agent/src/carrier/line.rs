@@ -102,7 +102,14 @@ pub(super) enum PushError {
         #[source]
         source: io::Error,
     },
-    #[error("the other side does not speak HTTP")]
+    #[error("cannot agree on TLS with {host}:{port}")]
+    Handshake {
+        host: String,
+        port: u16,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the other side does not speak HTTP, or wants TLS (`https://`)")]
     Http(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("cannot use the TLS files")]
     Tls(#[source] TlsError),
@@ -151,7 +158,8 @@ impl Line {
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(reach)?;
         let Some(tls) = tls else { return self.converse(Either::Left(stream), errand).await };
         let name = ServerName::try_from(self.host.clone()).map_err(|error| reach(io::Error::other(error)))?;
-        let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(reach)?;
+        let refused = |source| PushError::Handshake { host: self.host.clone(), port: self.port, source };
+        let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(refused)?;
         self.converse(Either::Right(Box::new(stream)), errand).await
     }
 
