@@ -26,6 +26,7 @@ use tower_service::Service as _;
 
 use crate::http::{Connection, Rests};
 use crate::lingering::Lingering;
+use crate::server::Asked;
 
 /// How long a connection may say nothing, how long a client may take for the head of a request, and how long it may take
 /// nothing of an answer.
@@ -50,6 +51,13 @@ struct Rewound<S> {
     begun: Bytes,
     stream: S,
     mood: Arc<Mood>,
+}
+
+/// Who asks, and who answers.
+struct Asking {
+    connection: Connection,
+    router: Router,
+    asked: Asked,
 }
 
 /// What is seen of a conversation from outside of the HTTP library.
@@ -91,8 +99,13 @@ struct Stuck {
 type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, std::convert::Infallible>> + Send>>;
 
 /// Serves a connection until its end.
-pub(crate) async fn converse<S>(mut stream: S, connection: Connection, router: Router, mut ended: Ended)
-where
+pub(crate) async fn converse<S>(
+    mut stream: S,
+    connection: Connection,
+    router: Router,
+    mut ended: Ended,
+    asked: Asked,
+) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let mut begun = Bytes::new();
@@ -108,12 +121,13 @@ where
                 _ => return,
             }
         }
-        let (router, connection, ended) = (router.clone(), connection.clone(), ended.clone());
+        let ended = ended.clone();
+        let asking = Asking { connection: connection.clone(), router: router.clone(), asked: asked.clone() };
         // In a box: what waits between two requests must be small.
         if begun.starts_with(PREFACE) {
-            return Box::pin(streams(begun, stream, connection, router, ended)).await;
+            return Box::pin(streams(begun, stream, asking, ended)).await;
         }
-        let rested = Box::pin(requests(begun, stream, connection, router, ended)).await;
+        let rested = Box::pin(requests(begun, stream, asking, ended)).await;
         let Some(rest) = rested else { return };
         (begun, stream) = rest;
     }
@@ -134,7 +148,7 @@ async fn first_bytes(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Bytes>
 }
 
 /// HTTP/2, until the end of the connection.
-async fn streams<S>(begun: Bytes, stream: S, connection: Connection, router: Router, mut ended: Ended)
+async fn streams<S>(begun: Bytes, stream: S, asking: Asking, mut ended: Ended)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -142,7 +156,7 @@ where
     let seen = Arc::clone(&mood);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let stream = Counted::one(&seen, |mood| &mood.streams);
-        let answering = answer(request.map(Lingering::new), &connection, &router);
+        let answering = asking.answer(request.map(Lingering::new));
         async move { answering.await.map(|answer| answer.map(|body| stream.until_sent(body))) }
     });
     let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -171,13 +185,7 @@ where
 }
 
 /// HTTP/1, until the connection ends, or rests: then the stream comes back with what was read of the next request.
-async fn requests<S>(
-    begun: Bytes,
-    stream: S,
-    connection: Connection,
-    router: Router,
-    mut ended: Ended,
-) -> Option<(Bytes, S)>
+async fn requests<S>(begun: Bytes, stream: S, asking: Asking, mut ended: Ended) -> Option<(Bytes, S)>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -188,7 +196,7 @@ where
         mood.busy.store(true, Ordering::Relaxed);
         let may_rest =
             request.version() == Version::HTTP_11 && !request.headers().contains_key(header::CONNECTION);
-        let answering = answer(request, &connection, &router);
+        let answering = asking.answer(request);
         Box::pin(async move {
             let answered = answering.await;
             let rests = answered.as_ref().is_ok_and(|answer| answer.extensions().get::<Rests>().is_some());
@@ -246,22 +254,26 @@ where
     }
 }
 
-fn answer<B>(
-    mut request: Request<B>,
-    connection: &Connection,
-    router: &Router,
-) -> impl Future<Output = Result<Response<Body>, std::convert::Infallible>> + Send + use<B>
-where
-    B: hyper::body::Body<Data = Bytes> + Send + 'static,
-    B::Error: Into<axum::BoxError>,
-{
-    request.extensions_mut().insert(connection.clone());
-    router.clone().call(request)
-}
-
 fn tell(done: hyper::Result<()>) {
     if let Err(error) = done {
         tracing::debug!(error = %error, "A connection ended badly.");
+    }
+}
+
+// === impl Asking ===
+
+impl Asking {
+    fn answer<B>(
+        &self,
+        mut request: Request<B>,
+    ) -> impl Future<Output = Result<Response<Body>, std::convert::Infallible>> + Send + use<B>
+    where
+        B: hyper::body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<axum::BoxError>,
+    {
+        self.asked.set();
+        request.extensions_mut().insert(self.connection.clone());
+        self.router.clone().call(request)
     }
 }
 
@@ -422,7 +434,7 @@ mod tests {
         let router = Router::new().route("/page", get(async || vec![b'x'; PAGE]));
         let router = router.route("/long", long).route("/held", held);
         let connection = Connection { peer: [127, 0, 0, 1].into(), certificate: None };
-        (client, tokio::spawn(converse(server, connection, router, ended.subscribe())))
+        (client, tokio::spawn(converse(server, connection, router, ended.subscribe(), Asked::default())))
     }
 
     async fn ends_within(serving: JoinHandle<()>, limit: Duration) {

@@ -1,5 +1,7 @@
 //! A hub that runs: open what it needs, listen, serve, forget what is old, and end without dropping what it has begun.
 
+mod newcomers;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,9 +11,11 @@ use axum::Router;
 use jiff::Timestamp;
 use landfall_model::{Secret, chain};
 use landfall_wire::Live;
+use rustix::process::{Resource, getrlimit};
 use rustls::ClientConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, MissedTickBehavior};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
@@ -30,8 +34,15 @@ use crate::take::{self, Take};
 use crate::tls::{Tls, TlsError};
 use crate::token::{TokenError, TokenKey};
 
+pub(crate) use self::newcomers::Asked;
+use self::newcomers::Newcomers;
+
 /// Connections at once. One costs about 15 KB with what the allocator keeps for it (docs/scale.md), even when it rests.
 const MAX_CONNECTIONS: usize = 20_000;
+/// Descriptors that are not for connections: the store, bundles, agents that are asked, files that are read anew.
+const RESERVE: usize = 128;
+/// Connections there is always a place for, however few descriptors there are.
+const FEW_CONNECTIONS: usize = 16;
 /// How long a client may take for its TLS handshake.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(10);
 /// How long requests that are under way may take once the hub is told to end.
@@ -44,8 +55,12 @@ const PRUNE_PORTIONS: u32 = 1000;
 /// How often all bundles are looked through, and when for the first time: a hub that has just begun has other things to do.
 const SWEEP_EVERY: Duration = Duration::from_secs(24 * 3600);
 const SWEEP_FIRST: Duration = Duration::from_secs(900);
-/// After an accept that failed, for instance because there are no more file descriptors.
+/// After an accept that failed, for instance because there are no more file descriptors, and between two looks for a place.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often those are looked for who have asked nothing for too long.
+const TIDY_EVERY: Duration = Duration::from_secs(1);
+/// How often the operator is told of the same shortage.
+const TELL_EVERY: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
@@ -85,6 +100,15 @@ pub struct Server {
     pull: Option<Pull>,
     take: Take,
     nats_tls: Option<Arc<Live<ClientConfig>>>,
+}
+
+/// Where connections come in.
+#[derive(Debug)]
+struct Door {
+    places: Arc<Semaphore>,
+    newcomers: Newcomers,
+    /// When the operator was told that there is no place.
+    told: Option<Instant>,
 }
 
 // === impl Server ===
@@ -173,7 +197,7 @@ impl Server {
         };
         let ending = watch::Sender::new(());
         tokio::select! {
-            () = accept(&self.listener, self.tls.as_ref(), &router, &ending) => {}
+            () = accept(&self.listener, self.tls.as_ref(), &router, &ending, places()) => {}
             _ = side => {}
             () = ended => {}
         }
@@ -190,24 +214,50 @@ fn read_key(path: &std::path::Path) -> Result<TokenKey, HubError> {
     TokenKey::new(Secret::new(key)).map_err(HubError::Key)
 }
 
-async fn accept(listener: &TcpListener, tls: Option<&Arc<Tls>>, router: &Router, ending: &watch::Sender<()>) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+/// How many connections there may be: each has a descriptor.
+fn places() -> usize {
+    let allowed = getrlimit(Resource::Nofile).current.and_then(|most| usize::try_from(most).ok());
+    let most = allowed.map_or(MAX_CONNECTIONS, |allowed| allowed.saturating_sub(RESERVE));
+    most.clamp(FEW_CONNECTIONS, MAX_CONNECTIONS)
+}
+
+async fn accept(
+    listener: &TcpListener,
+    tls: Option<&Arc<Tls>>,
+    router: &Router,
+    ending: &watch::Sender<()>,
+    places: usize,
+) {
+    let mut door =
+        Door { places: Arc::new(Semaphore::new(places)), newcomers: Newcomers::default(), told: None };
+    let mut tidying = tokio::time::interval(TIDY_EVERY);
+    tidying.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        // Beyond the bound connections wait in the kernel's queue.
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-        let (stream, peer) = match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = tidying.tick() => {
+                door.newcomers.tidy();
+                continue;
+            }
+        };
+        let (stream, peer) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::warn!(error = %chain(&error), "A connection could not be accepted.");
+                door.tell(&chain(&error).to_string());
+                door.newcomers.make_room();
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
+        // Meanwhile others wait in the kernel's queue.
+        let place = door.place().await;
         // Answers are small and waited for.
         let _ = stream.set_nodelay(true);
         let (router, ended) = (router.clone(), ending.subscribe());
         let tls = tls.map(|tls| TlsAcceptor::from(tls.config()));
-        tokio::spawn(async move {
+        let asked = Asked::default();
+        let asking = asked.clone();
+        let serving = tokio::spawn(async move {
             let _place = place;
             let opened = match tls {
                 None => Some((Either::Left(stream), None)),
@@ -215,9 +265,10 @@ async fn accept(listener: &TcpListener, tls: Option<&Arc<Tls>>, router: &Router,
                 Some(acceptor) => Box::pin(handshake(acceptor, stream)).await,
             };
             if let Some((stream, certificate)) = opened {
-                converse(stream, Connection { peer: peer.ip(), certificate }, router, ended).await;
+                converse(stream, Connection { peer: peer.ip(), certificate }, router, ended, asking).await;
             }
         });
+        door.newcomers.add(peer.ip(), asked, serving.abort_handle());
     }
 }
 
@@ -237,6 +288,37 @@ async fn handshake(acceptor: TlsAcceptor, stream: TcpStream) -> Option<(Stream, 
             None
         }
         Err(_) => None,
+    }
+}
+
+// === impl Door ===
+
+impl Door {
+    /// A place for a connection. When there is none, those make room who have not asked anything; a connection that rests
+    /// between two reports stays.
+    async fn place(&mut self) -> OwnedSemaphorePermit {
+        loop {
+            if let Ok(place) = Arc::clone(&self.places).try_acquire_owned() {
+                return place;
+            }
+            self.tell("all places are taken");
+            self.newcomers.make_room();
+            let place = Arc::clone(&self.places).acquire_owned();
+            if let Ok(Ok(place)) = tokio::time::timeout(ACCEPT_PAUSE, place).await {
+                return place;
+            }
+        }
+    }
+
+    fn tell(&mut self, error: &str) {
+        if self.told.is_none_or(|told| told.elapsed() >= TELL_EVERY) {
+            self.told = Some(Instant::now());
+            tracing::warn!(
+                error,
+                "Connections have to wait; those that ask nothing are closed. If this many nodes keep theirs, allow the \
+                 hub more open files (`LimitNOFILE=`, `ulimit -Hn`). This is told once a minute."
+            );
+        }
     }
 }
 
@@ -276,5 +358,43 @@ async fn sweep(hub: &Hub) {
     loop {
         hub.sweep().await;
         tokio::time::sleep(SWEEP_EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    const PLACES: usize = 4;
+    const LIMIT: Duration = Duration::from_secs(8);
+
+    async fn ask(stream: &mut TcpStream) -> String {
+        stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
+        let mut piece = [0; 1024];
+        let read = tokio::time::timeout(LIMIT, stream.read(&mut piece)).await.expect("an answer in time");
+        String::from_utf8_lossy(&piece[..read.unwrap()]).into_owned()
+    }
+
+    #[tokio::test]
+    async fn who_says_nothing_keeps_nobody_out() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new().route("/", get(async || "here"));
+        let serving = tokio::spawn(async move {
+            accept(&listener, None, &router, &watch::Sender::new(()), PLACES).await;
+        });
+        let mut kept = TcpStream::connect(address).await.unwrap();
+        assert!(ask(&mut kept).await.ends_with("here"));
+        let mut silent = Vec::new();
+        for _ in 0..PLACES * 2 {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        assert!(ask(&mut TcpStream::connect(address).await.unwrap()).await.ends_with("here"));
+        assert!(ask(&mut kept).await.ends_with("here"), "who has asked before stays");
+        assert_eq!(silent[0].read(&mut [0]).await.unwrap(), 0, "who waited longest went first");
+        serving.abort();
     }
 }
