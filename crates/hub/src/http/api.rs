@@ -18,7 +18,7 @@ use super::{Answer, Operation, Rests, Served, body, events, progress, take};
 use crate::access::Wish;
 use crate::bundles::{LogFile, LogPage, LogQuery};
 use crate::enrol;
-use crate::hub::{BatchItem, CauseTrend, Found, MAX_BATCH, NewToken, NodeView};
+use crate::hub::{BatchItem, CauseTrend, Found, Hub, MAX_BATCH, NewToken, NodeView};
 use crate::name::NodeName;
 use crate::problem::Problem;
 use crate::roles::RoleHealth;
@@ -169,6 +169,7 @@ async fn reports(
     Asking(caller): Asking,
     request: Request,
 ) -> Result<Response, Problem> {
+    Hub::may_report(&caller)?;
     let (parts, content) = request.into_parts();
     let packing = body::packing(&parts.headers)?;
     let kind =
@@ -177,7 +178,7 @@ async fn reports(
     match kind.as_str() {
         "application/x-ndjson" | "application/jsonl" => {
             // Before it is read: what waits for its turn lies with its sender.
-            let turn = served.hub.turn_to_batch().await?;
+            let turn = served.hub.turn_to_batch(&caller).await?;
             let content = served.room.whole(&caller, content, MAX_BATCH).await?;
             let results = served.hub.batch(turn, &caller, packing, content).await?;
             Ok(Json(BatchAnswer { results }).into_response())

@@ -1,16 +1,17 @@
 //! Many reports at once.
 
-use std::sync::Arc;
+pub(super) mod shares;
+
 use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use landfall_model::envelope::ReportId;
 use serde::Serialize;
-use tokio::sync::OwnedSemaphorePermit;
 
+use self::shares::{Shares, Turn};
 use super::{Hub, Receipt};
-use crate::access::Caller;
+use crate::access::{Caller, Denied};
 use crate::problem::Problem;
 use crate::receive;
 use crate::store::Arrival;
@@ -24,6 +25,8 @@ const MAX_BATCH_REPORTS: usize = 1000;
 pub(super) const MAX_BATCHES: usize = 2;
 /// Batches that wait for their turn: over HTTP/2 the first of each lies in our memory meanwhile.
 pub(super) const MAX_WAITING: usize = 16;
+/// Of both one credential has half: its holder may send and stall.
+static SHARES: Shares = Shares::new(MAX_BATCHES / 2, MAX_BATCHES / 2 + MAX_WAITING / 2);
 /// How long a batch waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -40,24 +43,32 @@ pub(crate) enum BatchItem {
 struct Reports {
     lines: Vec<Result<Arrival, Problem>>,
     /// The turn ends with the work: who goes away does not stop it, and must not make room for more.
-    turn: OwnedSemaphorePermit,
+    turn: Turn,
 }
 
 // === impl Hub ===
 
 impl Hub {
+    /// Refuses who may report for no node at all, before anything of theirs is read or waited for.
+    pub(crate) fn may_report(caller: &Caller) -> Result<(), Denied> {
+        match caller {
+            Caller::Viewer(_) => Err(Denied::NotAllowed("a node")),
+            Caller::Anyone | Caller::Operator(_) | Caller::Node(_) | Caller::Nodes { .. } => Ok(()),
+        }
+    }
+
     /// To be had before the first byte of a batch is read.
-    pub(crate) async fn turn_to_batch(&self) -> Result<OwnedSemaphorePermit, Problem> {
+    pub(crate) async fn turn_to_batch(&self, caller: &Caller) -> Result<Turn, Problem> {
+        Self::may_report(caller)?;
         let busy = || Problem::new(503, "Try again later", "too many batches are being taken in");
         let _waiting = self.batches_waiting.try_acquire().map_err(|_| busy())?;
-        let turn = tokio::time::timeout(PATIENCE, Arc::clone(&self.batching).acquire_owned()).await;
-        turn.ok().and_then(Result::ok).ok_or_else(busy)
+        SHARES.turn(caller, &self.batching, PATIENCE).await.ok_or_else(busy)
     }
 
     /// Takes many in, one per line. Each is judged on its own, in the order they came.
     pub(crate) async fn batch(
         &self,
-        turn: OwnedSemaphorePermit,
+        turn: Turn,
         caller: &Caller,
         packing: Packing,
         body: Bytes,
@@ -93,7 +104,7 @@ impl Hub {
     }
 }
 
-fn read(turn: OwnedSemaphorePermit, packing: Packing, body: &[u8]) -> Result<Reports, Problem> {
+fn read(turn: Turn, packing: Packing, body: &[u8]) -> Result<Reports, Problem> {
     let body = unpack(packing, body, MAX_BATCH)?;
     let lines = || body.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     if lines().count() > MAX_BATCH_REPORTS {

@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::Stream;
 use jiff::Timestamp;
-use tokio::sync::OwnedSemaphorePermit;
 
 use super::Hub;
+use super::batch::shares::{Shares, Turn};
 use crate::access::{Caller, Wish};
 use crate::bundles::{self, BundleError, Effort, LogFile, LogPage, LogQuery};
 use crate::machine::{self, Machine};
@@ -20,6 +20,10 @@ use crate::store::BundleRecord;
 
 /// Bundles unpacked at once, for verifying and for reading: each keeps a core busy.
 pub(super) const MAX_UNPACKING: usize = 2;
+/// Requests of one credential that unpack or wait for it.
+const MAX_OF_ONE: usize = 64;
+/// One credential has half of the turns: small bundles can unpack to gigabytes, and be sent again and again.
+static SHARES: Shares = Shares::new(MAX_UNPACKING / 2, MAX_OF_ONE);
 /// How long a request waits for its turn to unpack.
 const UNPACK_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a bundle may take to arrive: half a gigabyte at 1.2 Mbit/s.
@@ -46,7 +50,7 @@ impl Hub {
         self.tell_of_room(&received);
         let received = received?;
         let name = node.clone();
-        let (draft, taken) = self.unpacked(move || bundles::verified(&name, received)).await?;
+        let (draft, taken) = self.unpacked(by, move || bundles::verified(&name, received)).await?;
         let record = BundleRecord {
             digest: taken.digest,
             node: node.to_string(),
@@ -140,22 +144,23 @@ impl Hub {
         work: impl FnOnce(Opened) -> Result<T, BundleError> + Send + 'static,
     ) -> Result<T, Problem> {
         self.bundle(caller, digest).await?;
-        let turn = self.turn_to_unpack().await?;
+        let turn = self.turn_to_unpack(caller).await?;
         let (_, opened) = self.open_bundle(caller, digest).await?;
         self.in_turn(turn, move || work(opened)).await
     }
 
     pub(crate) async fn unpacked<T: Send + 'static>(
         &self,
+        caller: &Caller,
         work: impl FnOnce() -> Result<T, BundleError> + Send + 'static,
     ) -> Result<T, Problem> {
-        let turn = self.turn_to_unpack().await?;
+        let turn = self.turn_to_unpack(caller).await?;
         self.in_turn(turn, work).await
     }
 
     async fn in_turn<T: Send + 'static>(
         &self,
-        turn: OwnedSemaphorePermit,
+        turn: Turn,
         work: impl FnOnce() -> Result<T, BundleError> + Send + 'static,
     ) -> Result<T, Problem> {
         let work = move || {
@@ -167,10 +172,8 @@ impl Hub {
         Ok(done.map_err(|_| BundleError::Stopped)??)
     }
 
-    async fn turn_to_unpack(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        match tokio::time::timeout(UNPACK_PATIENCE, Arc::clone(&self.unpacking).acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(permit),
-            _ => Err(Problem::new(503, "Try again later", "too many bundles are being unpacked")),
-        }
+    async fn turn_to_unpack(&self, caller: &Caller) -> Result<Turn, Problem> {
+        let turn = SHARES.turn(caller, &self.unpacking, UNPACK_PATIENCE).await;
+        turn.ok_or_else(|| Problem::new(503, "Try again later", "too many bundles are being unpacked"))
     }
 }

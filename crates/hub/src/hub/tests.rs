@@ -13,17 +13,36 @@ async fn batches_wait_for_each_other_and_not_for_ever() {
     let folder = tempfile::tempdir().unwrap();
     let hub = hub(folder.path());
     let all = hub.batching.acquire_many(u32::try_from(batch::MAX_BATCHES).unwrap()).await.unwrap();
-    let problem = hub.turn_to_batch().await.unwrap_err();
+    let problem = hub.turn_to_batch(&Caller::Anyone).await.unwrap_err();
     assert_eq!((problem.status, problem.retry), (503, true), "{problem:?}");
     // Beyond those that wait nobody waits at all.
     let waiting = hub.batches_waiting.acquire_many(u32::try_from(batch::MAX_WAITING).unwrap()).await.unwrap();
     let begun = tokio::time::Instant::now();
-    assert_eq!((hub.turn_to_batch().await.unwrap_err().status, begun.elapsed().as_secs()), (503, 0));
+    assert_eq!(
+        (hub.turn_to_batch(&Caller::Anyone).await.unwrap_err().status, begun.elapsed().as_secs()),
+        (503, 0)
+    );
     drop(waiting);
-    let ((), turn) = tokio::join!(async { drop(all) }, hub.turn_to_batch());
+    let ((), turn) = tokio::join!(async { drop(all) }, hub.turn_to_batch(&Caller::Anyone));
     let taken = hub.batch(turn.unwrap(), &Caller::Anyone, Packing::None, Bytes::new()).await.unwrap();
     assert!(taken.is_empty());
     assert_eq!(hub.batching.available_permits(), batch::MAX_BATCHES, "the turn ends with the batch");
+}
+
+/// Whoever may report nothing takes no place from those who may.
+#[tokio::test(start_paused = true)]
+async fn batches_of_one_credential_leave_turns_to_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = hub(folder.path());
+    let viewer = Caller::Viewer("vic".to_owned());
+    let refused = hub.turn_to_batch(&viewer).await.unwrap_err();
+    assert_eq!((refused.status, refused.retry), (403, false), "{refused:?}");
+    let token = |token: u8| Caller::Nodes { prefix: "batches".to_owned(), token: [token; 32] };
+    let _stalled = hub.turn_to_batch(&token(1)).await.unwrap();
+    assert_eq!(hub.turn_to_batch(&token(1)).await.unwrap_err().status, 503);
+    let begun = tokio::time::Instant::now();
+    hub.turn_to_batch(&token(2)).await.unwrap();
+    assert_eq!(begun.elapsed().as_secs(), 0);
 }
 
 /// Whoever has a token that many nodes share can send bundles of ever new names.
@@ -132,7 +151,7 @@ async fn who_goes_away_makes_no_room_for_more_work() {
     let hub = hub(folder.path());
     let (end, ended) = std::sync::mpsc::channel::<()>();
     let (begin, begun) = tokio::sync::oneshot::channel();
-    let work = hub.unpacked(move || {
+    let work = hub.unpacked(&Caller::Anyone, move || {
         let _ = begin.send(());
         let _ = ended.recv();
         Ok(())
@@ -208,4 +227,33 @@ async fn searches_wait_for_each_other_and_not_for_ever() {
     drop(all);
     assert!(hub.search(&Caller::Anyone, "flobber").await.unwrap().is_empty());
     assert_eq!(hub.searching.available_permits(), search::MAX_SEARCHES, "the turn ends with the search");
+}
+
+/// One who sends bundles that take long to unpack keeps neither viewers from looking at theirs nor others from sending.
+#[tokio::test]
+async fn bundles_of_one_credential_leave_turns_to_the_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = hub(folder.path());
+    let token = Caller::Nodes { prefix: "bundles".to_owned(), token: [1; 32] };
+    let viewer = Caller::Viewer("bundles".to_owned());
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let (begin, begun) = tokio::sync::oneshot::channel();
+    let long = hub.unpacked(&token, move || {
+        let _ = begin.send(());
+        let _ = ended.recv();
+        Ok(())
+    });
+    let again = async {
+        begun.await.unwrap();
+        let mut second = Box::pin(hub.unpacked(&token, || Ok(())));
+        tokio::select! {
+            biased;
+            _ = &mut second => panic!("both turns for one"),
+            seen = hub.unpacked(&viewer, || Ok(())) => seen.unwrap(),
+        }
+        drop(end);
+        second.await
+    };
+    let (long, second) = tokio::join!(long, again);
+    assert!(long.is_ok() && second.is_ok());
 }
