@@ -40,8 +40,10 @@ const ID_DIGITS: usize = 12;
 const MAX_LINE: usize = 512;
 /// Reports of one console whose lines are collected at a time; the one whose last line is longest ago goes first.
 const MAX_REPORTS: usize = 16;
-/// A report is below 100 KiB.
-const MAX_UNPACKED: u64 = 4 << 20;
+/// A report is below 100 KiB, and no hub takes a longer one than this. A few lines can unpack to far more.
+const MAX_UNPACKED: u64 = 1 << 20;
+/// Reports are packed with windows no larger than themselves; a frame that asks for more than 8 MiB is none of ours.
+const MAX_WINDOW_LOG: u32 = 23;
 /// Small input: more effort buys nothing and costs memory.
 const LEVEL: i32 = 3;
 
@@ -208,12 +210,13 @@ impl Finder {
         }
     }
 
-    /// The reports of which every line was found, the latest last.
-    pub fn records(&self) -> Vec<Record> {
-        let mut whole: Vec<(&String, &Partial)> =
-            self.reports.iter().filter(|(_, partial)| partial.lines.len() == partial.of).collect();
+    /// The reports of which every line was found, the latest last. Each is unpacked when it is asked for: all of them together
+    /// may be a thousand times what the console was.
+    pub fn records(self) -> impl IntoIterator<Item = Record, IntoIter: Send> {
+        let mut whole: Vec<(String, Partial)> =
+            self.reports.into_iter().filter(|(_, partial)| partial.lines.len() == partial.of).collect();
         whole.sort_by_key(|(_, partial)| partial.last_line);
-        whole.into_iter().filter_map(|(id, partial)| partial.record(id)).collect()
+        whole.into_iter().filter_map(|(id, partial)| partial.record(&id))
     }
 }
 
@@ -241,7 +244,8 @@ impl Partial {
     fn record(&self, id: &str) -> Option<Record> {
         let packed: Vec<u8> = self.lines.values().flatten().copied().collect();
         let mut json = Vec::new();
-        let decoder = zstd::Decoder::new(packed.as_slice()).ok()?;
+        let mut decoder = zstd::Decoder::with_buffer(packed.as_slice()).ok()?;
+        decoder.window_log_max(MAX_WINDOW_LOG).ok()?;
         decoder.take(MAX_UNPACKED).read_to_end(&mut json).ok()?;
         let envelope: Envelope = serde_json::from_slice(&json).ok()?;
         (short_id(&envelope) == id).then_some(Record { envelope, bytes: json })
@@ -256,9 +260,9 @@ impl<R: Read> Tap<R> {
     }
 
     /// What was found, once everything is read.
-    pub(crate) fn finish(mut self) -> Vec<Record> {
+    pub(crate) fn finish(mut self) -> impl Iterator<Item = Record> {
         self.finder.line(&self.held);
-        self.finder.records()
+        self.finder.records().into_iter()
     }
 
     fn look(&mut self, mut bytes: &[u8]) {

@@ -55,7 +55,7 @@ fn framed(envelope: &Envelope) -> String {
 fn found(console: &[u8]) -> Vec<Envelope> {
     let mut tap = Tap::new(console);
     io::copy(&mut tap, &mut io::sink()).unwrap();
-    tap.finish().into_iter().map(|record| record.envelope).collect()
+    tap.finish().map(|record| record.envelope).collect()
 }
 
 #[test]
@@ -151,6 +151,18 @@ fn many_reports_are_bounded_and_the_latest_stay() {
     assert_eq!(sequences, (24..40).collect::<Vec<u64>>());
 }
 
+#[test]
+fn a_few_lines_do_not_unpack_to_more_than_a_report_has() {
+    let mut sent = envelope(1);
+    let step = "again and again ".to_owned();
+    sent.report.next_steps = vec![step.clone(); 50 << 10];
+    assert_eq!(found(framed(&sent).as_bytes()).len(), 1);
+    sent.report.next_steps = vec![step; 64 << 10];
+    let text = framed(&sent);
+    assert!(text.len() < 4 << 10, "{}", text.len());
+    assert!(found(text.as_bytes()).is_empty());
+}
+
 /// Gives out as many bytes at a time as it is told.
 struct Dripping<'a>(&'a [u8], usize);
 
@@ -172,6 +184,6 @@ proptest! {
         let mut through = Vec::new();
         tap.read_to_end(&mut through).unwrap();
         prop_assert_eq!(through, console.as_bytes());
-        prop_assert_eq!(tap.finish().len(), 1);
+        prop_assert_eq!(tap.finish().count(), 1);
     }
 }

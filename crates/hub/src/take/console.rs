@@ -1,39 +1,120 @@
 //! The capture of a serial console, as clouds and hypervisors keep it: the reports an agent wrote to it are found among
 //! everything else.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use landfall_evidence::console::Finder;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-use super::Bearer;
+use super::signed;
 use crate::access::Caller;
-use crate::hub::{BatchItem, Hub};
+use crate::hub::{BatchItem, Hub, Receipt};
 use crate::problem::Problem;
+use crate::store::Arrival;
 
 /// Clouds keep between 64 KiB and a megabyte of a console; a hypervisor's log may be longer.
 pub(crate) const MAX_CONSOLE: usize = 16 << 20;
+/// Consoles that are looked through at once: a report of one may take a hundred megabytes while it is read, and a kilobyte on
+/// the console. The process has the memory, so the bound is the process's too.
+const MAX_CONSOLES: usize = 2;
+static TURNS: Semaphore = Semaphore::const_new(MAX_CONSOLES);
+/// How long a console waits for its turn.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 // === impl Hub ===
 
 impl Hub {
     /// Takes in every whole report of a console, the latest last. One that was cut to fit has no signature, and is refused.
     pub(crate) async fn console(&self, caller: &Caller, log: Bytes) -> Result<Vec<BatchItem>, Problem> {
-        let found = tokio::task::spawn_blocking(move || {
+        Self::may_report(caller)?;
+        let turn = turn().await?;
+        let look = move || {
             let mut finder = Finder::default();
             log.split(|byte| *byte == b'\n').for_each(|line| finder.line(line));
-            finder.records()
-        });
-        let found = found.await.map_err(|_| Problem::new(500, "Defect", "the console could not be read"))?;
-        if found.is_empty() {
-            return Err(Problem::new(422, "Not a report", "there is no whole report on this console"));
-        }
+            finder.records().into_iter()
+        };
+        let (mut records, mut turn) = in_turn(turn, look).await?;
         let mut results = Vec::new();
-        for record in found {
-            results.push(match self.taken(Bearer::Caller(caller), &record.bytes).await {
+        loop {
+            // One after the other: together they are many times what the console was.
+            let next = move || {
+                let bytes = records.next().map(|record| record.bytes);
+                (bytes.map(|bytes| signed(&bytes)), records)
+            };
+            let read;
+            ((read, records), turn) = in_turn(turn, next).await?;
+            let Some(read) = read else { break };
+            results.push(match self.taken_from_console(caller, read).await {
                 Ok(receipt) => BatchItem::Taken(receipt),
                 Err(problem) if problem.retry => return Err(problem),
                 Err(problem) => BatchItem::Refused { problem },
             });
         }
+        if results.is_empty() {
+            return Err(Problem::new(422, "Not a report", "there is no whole report on this console"));
+        }
         Ok(results)
+    }
+
+    async fn taken_from_console(
+        &self,
+        caller: &Caller,
+        read: Result<Arrival, Problem>,
+    ) -> Result<Receipt, Problem> {
+        let admitted = read.and_then(|arrival| {
+            let standing = self.standing_of_passed_on(caller, &arrival.node)?;
+            Ok(Arrival { standing, ..arrival })
+        });
+        self.stored(admitted.inspect_err(|_| self.counters.count(None))?).await
+    }
+}
+
+async fn turn() -> Result<SemaphorePermit<'static>, Problem> {
+    match tokio::time::timeout(PATIENCE, TURNS.acquire()).await {
+        Ok(Ok(turn)) => Ok(turn),
+        _ => Err(Problem::new(503, "Try again later", "too many consoles are being looked through")),
+    }
+}
+
+/// Others are served meanwhile. The turn goes with the work: who goes away does not stop it, and must not make room for more.
+async fn in_turn<T: Send + 'static>(
+    turn: SemaphorePermit<'static>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<(T, SemaphorePermit<'static>), Problem> {
+    let done = tokio::task::spawn_blocking(move || (work(), turn)).await;
+    done.map_err(|_| Problem::new(500, "Defect", "the console could not be read"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::access::Access;
+    use crate::bundles::BundleLimits;
+    use crate::objects::Objects;
+    use crate::roles::Roles;
+    use crate::store::SqliteStore;
+
+    #[tokio::test(start_paused = true)]
+    async fn consoles_wait_for_each_other_and_those_who_may_not_report_for_nobody() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Arc::new(SqliteStore::open(&folder.path().join("hub.db")).unwrap());
+        let objects = Objects::folder(&folder.path().join("bundles")).unwrap();
+        let limits = BundleLimits { packed: 1 << 20 };
+        let roles = Roles::new(Vec::new(), None);
+        let hub = Hub::new(store, objects, Access::default(), limits, roles).unwrap();
+        let send =
+            async |caller: &Caller| hub.console(caller, Bytes::from_static(b"noise\n")).await.unwrap_err();
+        let all = TURNS.acquire_many(u32::try_from(MAX_CONSOLES).unwrap()).await.unwrap();
+        let begun = tokio::time::Instant::now();
+        assert_eq!(send(&Caller::Viewer("vic".to_owned())).await.status, 403);
+        assert_eq!(begun.elapsed(), Duration::ZERO);
+        let busy = send(&Caller::Anyone).await;
+        assert_eq!((busy.status, busy.retry, begun.elapsed()), (503, true, PATIENCE), "{busy:?}");
+        drop(all);
+        assert_eq!(send(&Caller::Anyone).await.status, 422, "it is looked at, and holds nothing");
+        assert_eq!(TURNS.available_permits(), MAX_CONSOLES, "the turn ends with the work");
     }
 }

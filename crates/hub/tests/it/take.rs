@@ -382,6 +382,8 @@ fn strangers_pass_nothing_on() {
     assert_eq!((post("/api/v1/events", None), post("/api/v1/console", None)), (401, 401));
     let node = |name: &str| token(landfall_hub::Holder::Node(name.to_owned()));
     assert_eq!(post("/api/v1/events", Some(&node("n2"))), 403);
-    assert_eq!(post("/api/v1/events", Some(&token(landfall_hub::Holder::Viewer("v".to_owned())))), 403);
+    let viewer = token(landfall_hub::Holder::Viewer("v".to_owned()));
+    assert_eq!(post("/api/v1/events", Some(&viewer)), 403);
+    assert_eq!(post("/api/v1/console", Some(&viewer)), 403, "whatever stands on it");
     assert_eq!(post("/api/v1/events", Some(&node("n1"))), 200);
 }
