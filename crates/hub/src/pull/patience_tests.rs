@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use futures_util::StreamExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-use super::talk::BUNDLE_PAUSE;
+use super::talk::{BUNDLE_PAUSE, COLLECTING, LEAST};
 use super::*;
 use crate::access::Access;
 use crate::bundles::BundleLimits;
@@ -161,6 +161,53 @@ async fn a_bundle_that_stops_coming_is_given_up() {
     };
     assert!(matches!(error, TalkError::Silent), "{error:?}");
     assert_eq!(began.elapsed().as_secs(), BUNDLE_PAUSE.as_secs());
+}
+
+/// What comes of a bundle of which this many bytes are sent every half minute, so many times, and how long it was listened to.
+async fn every_half_minute(bytes: usize, times: usize) -> (Result<usize, TalkError>, Duration) {
+    let (ours, mut theirs) = tokio::io::duplex(2 * LEAST);
+    let line = Line::over(ours, "n1:8710".to_owned(), Vec::new()).await.unwrap();
+    let sending = async {
+        let mut asked = Vec::new();
+        while !asked.ends_with(b"\r\n\r\n") {
+            asked.push(theirs.read_u8().await.unwrap());
+        }
+        let length = bytes * times;
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
+        theirs.write_all(head.as_bytes()).await.unwrap();
+        for _ in 0..times {
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            if theirs.write_all(&vec![b'x'; bytes]).await.is_err() {
+                break;
+            }
+        }
+    };
+    let listening = async {
+        let mut pieces = line.bundle().await.unwrap();
+        let mut came = 0;
+        while let Some(piece) = pieces.next().await {
+            came += piece?.len();
+        }
+        Ok(came)
+    };
+    let began = Instant::now();
+    let listening = async { (listening.await, began.elapsed()) };
+    tokio::join!(listening, sending).0
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bundle_that_comes_by_drops_does_not_keep_its_place() {
+    let (heard, took) = every_half_minute(1, 60).await;
+    assert!(matches!(heard, Err(TalkError::Slow)), "{heard:?}");
+    assert_eq!(took.as_secs(), COLLECTING.as_secs());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bundle_that_is_slow_to_be_collected_comes_whole() {
+    let (heard, took) = every_half_minute(LEAST, 60).await;
+    assert_eq!((heard.unwrap(), took.as_secs()), (60 * LEAST, 1800));
+    let (heard, _) = every_half_minute(1, 5).await;
+    assert_eq!(heard.unwrap(), 5, "little comes of a machine in trouble, and late");
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use serde::Deserialize;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 
 use super::PulledAgent;
@@ -28,6 +29,11 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const BUNDLE_PATIENCE: Duration = Duration::from_secs(1800);
 /// How long it may pause: a node that is gone without a word would keep its place until then.
 pub(super) const BUNDLE_PAUSE: Duration = Duration::from_secs(60);
+/// How long it may come by drops: collectors wait for what hangs, and on such a machine little comes of a minute.
+pub(super) const COLLECTING: Duration = Duration::from_secs(180);
+/// What has to come in every minute after that, as of bundles that are pushed: there are two places, for those who send.
+pub(super) const LEAST: usize = 256 << 10;
+pub(super) const MINUTE: Duration = Duration::from_secs(60);
 /// As many as an agent keeps.
 pub(super) const MAX_NEIGHBOURS: usize = 64;
 /// What is told of a refusal.
@@ -56,6 +62,8 @@ pub(super) enum TalkError {
     Late,
     #[error("nothing came for {} s", BUNDLE_PAUSE.as_secs())]
     Silent,
+    #[error("less than {} KiB of its bundle came in a minute", LEAST >> 10)]
+    Slow,
     #[error("its list of neighbours cannot be read")]
     Neighbours(#[source] serde_json::Error),
 }
@@ -133,23 +141,35 @@ impl Line {
         };
         let answer = tokio::time::timeout(PATIENCE, asking).await.map_err(|_| TalkError::Late)??;
         let pieces = BodyStream::new(answer.into_body());
-        Ok(Box::pin(futures_util::stream::unfold((pieces, self), |(mut pieces, line)| async move {
-            use futures_util::StreamExt as _;
-            loop {
-                let Ok(piece) = tokio::time::timeout(BUNDLE_PAUSE, pieces.next()).await else {
-                    return Some((Err(TalkError::Silent), (pieces, line)));
-                };
-                match piece? {
-                    Ok(frame) => {
-                        // Trailers tell nothing.
-                        if let Ok(data) = frame.into_data() {
-                            return Some((Ok(data), (pieces, line)));
+        let begun = (pieces, self, Instant::now() + COLLECTING, 0);
+        Ok(Box::pin(futures_util::stream::unfold(
+            begun,
+            |(mut pieces, line, mut until, mut came)| async move {
+                use futures_util::StreamExt as _;
+                let pause = Instant::now() + BUNDLE_PAUSE;
+                loop {
+                    // A minute is looked at when it is over and the agent is waited for: a hub that is slow itself blames nobody.
+                    let Ok(piece) = tokio::time::timeout_at(until.min(pause), pieces.next()).await else {
+                        if until < pause && came >= LEAST {
+                            (until, came) = (Instant::now() + MINUTE, 0);
+                            continue;
                         }
+                        let error = if until < pause { TalkError::Slow } else { TalkError::Silent };
+                        return Some((Err(error), (pieces, line, until, came)));
+                    };
+                    match piece? {
+                        Ok(frame) => {
+                            // Trailers tell nothing.
+                            if let Ok(data) = frame.into_data() {
+                                came += data.len();
+                                return Some((Ok(data), (pieces, line, until, came)));
+                            }
+                        }
+                        Err(error) => return Some((Err(http(error)), (pieces, line, until, came))),
                     }
-                    Err(error) => return Some((Err(http(error)), (pieces, line))),
                 }
-            }
-        })))
+            },
+        )))
     }
 
     async fn get(&mut self, path: &str) -> Result<Bytes, TalkError> {
