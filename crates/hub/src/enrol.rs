@@ -16,7 +16,7 @@ use crate::access::{Caller, Denied, Wish};
 use crate::hub::Hub;
 use crate::name::NodeName;
 use crate::problem::Problem;
-use crate::store::{Allowance, Pinned, Standing};
+use crate::store::{Allowance, Pinned, Refusal, Standing};
 
 /// The header that proves whose a bundle is.
 pub(crate) const SIGNATURE: &str = "landfall-signature";
@@ -88,7 +88,8 @@ impl Hub {
         }
     }
 
-    /// Who sends this bundle: a holder of a token that many nodes share is the node only if its key signed the bundle.
+    /// Who sends this bundle: a holder of a token that many nodes share is the node only if its key signed the bundle. Where the
+    /// node has a token of its own, a signature by another key is that of a machine whose reports are not taken either.
     pub(crate) async fn sender_of_bundle(
         &self,
         caller: &Caller,
@@ -96,18 +97,25 @@ impl Hub {
         digest: &str,
         signature: Option<&str>,
     ) -> Result<Caller, Problem> {
-        if !matches!(caller, Caller::Nodes { .. }) {
-            return Ok(caller.clone());
-        }
-        caller.may(Wish::Enrol(node))?;
-        let signature = signature.and_then(|signature| BASE64.decode(signature.trim()).ok());
-        let (Some(signature), Pinned::Key(key)) = (signature, self.store.pinned(node.clone()).await?) else {
-            return Err(Denied::Unproven.into());
+        let is_shared = match caller {
+            Caller::Nodes { .. } => true,
+            Caller::Node(_) if signature.is_some() => false,
+            _ => return Ok(caller.clone()),
         };
-        if landfall_pki::verify_signature(&key, message(node, digest).as_bytes(), &signature) {
+        caller.may(if is_shared { Wish::Enrol(node) } else { Wish::Report(node) })?;
+        let signature = signature.and_then(|signature| BASE64.decode(signature.trim()).ok());
+        let Pinned::Key(key) = self.store.pinned(node.clone()).await? else {
+            return if is_shared { Err(Denied::Unproven.into()) } else { Ok(caller.clone()) };
+        };
+        let holds = |signature: Vec<u8>| {
+            landfall_pki::verify_signature(&key, message(node, digest).as_bytes(), &signature)
+        };
+        if signature.is_some_and(holds) {
             Ok(Caller::Node(node.clone()))
-        } else {
+        } else if is_shared {
             Err(Denied::Unproven.into())
+        } else {
+            Err(Refusal::WrongKey.into())
         }
     }
 }

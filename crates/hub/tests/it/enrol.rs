@@ -168,6 +168,13 @@ fn bundles_need_the_key_of_the_node() {
     let post = hub.request("POST", "/api/v1/nodes/n1/bundles", &[("authorization", &fleet)], &packed);
     refused(&post, 403, "sent by its digest");
     assert!(!hub.keeps(&digest) && hub.unfinished() == 0);
+    // A token of the node's own does not make up for the key: the reports of such a machine are not taken either.
+    let (path, own_token) =
+        (format!("/api/v1/nodes/n1/bundles/{digest}"), token(Holder::Node("n1".to_owned())));
+    let stolen = proof(&thief, "landfall-bundle-v1", "n1", &digest);
+    let headers = [("authorization", own_token.as_str()), ("landfall-signature", stolen.as_str())];
+    refused(&hub.request("PUT", &path, &headers, &packed), 403, "not signed by the same key");
+    assert!(!hub.keeps(&digest));
     for _ in 0..2 {
         assert_eq!(put("n1", Some(&good)).json()["digest"], digest.as_str(), "it may be repeated");
     }
