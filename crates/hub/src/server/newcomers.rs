@@ -34,7 +34,7 @@ struct Newcomer {
 fn origin(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
-        address => address,
+        address @ IpAddr::V4(_) => address,
     }
 }
 
@@ -143,7 +143,9 @@ mod tests {
         // Many, and all but one have asked something.
         let asking: Vec<_> = (0..9).map(|_| come(&mut newcomers, "10.0.0.2")).collect();
         let (_, gateway) = come(&mut newcomers, "10.0.0.2");
-        asking.iter().for_each(|(asked, _)| asked.set());
+        for (asked, _) in &asking {
+            asked.set();
+        }
         let (_, first) = come(&mut newcomers, "2001:db8::1");
         let (_, second) = come(&mut newcomers, "2001:db8::2");
         newcomers.make_room();
