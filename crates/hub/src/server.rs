@@ -13,7 +13,7 @@ use landfall_model::{Secret, chain};
 use landfall_wire::Live;
 use rustix::process::{Resource, getrlimit};
 use rustls::ClientConfig;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_rustls::TlsAcceptor;
@@ -55,6 +55,9 @@ const PRUNE_PORTIONS: u32 = 1000;
 /// How often all bundles are looked through, and when for the first time: a hub that has just begun has other things to do.
 const SWEEP_EVERY: Duration = Duration::from_secs(24 * 3600);
 const SWEEP_FIRST: Duration = Duration::from_secs(900);
+/// Connections the kernel keeps until they are accepted, as far as it allows: whoever finds no room there tries again after
+/// a second or more.
+const BACKLOG: u32 = 4096;
 /// After an accept that failed, for instance because there are no more file descriptors, and between two looks for a place.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often those are looked for who have asked nothing for too long.
@@ -144,7 +147,7 @@ impl Server {
             let _ = hub.bucket.set(bucket);
         }
         let failed = |source| HubError::Listen { address: config.listen, source };
-        let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
+        let listener = listen(config.listen).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         Ok(Self {
             listener,
@@ -212,6 +215,14 @@ impl Server {
 fn read_key(path: &std::path::Path) -> Result<TokenKey, HubError> {
     let key = std::fs::read(path).map_err(|source| HubError::ReadKey { path: path.to_owned(), source })?;
     TokenKey::new(Secret::new(key)).map_err(HubError::Key)
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A hub that starts anew does not wait for connections of the one before it.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// How many connections there may be: each has a descriptor.

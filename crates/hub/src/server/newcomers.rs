@@ -14,6 +14,9 @@ use tokio::time::Instant;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// What everybody has before he makes room: else those who come all at once drive each other out, and nobody is served.
 const GRACE: Duration = Duration::from_millis(500);
+/// More than this of one address have no such time: the kernel's queue would be full of them meanwhile, and whoever does not fit
+/// into it tries again after seconds.
+const CROWD: usize = 256;
 
 /// Set once something is asked on a connection.
 #[derive(Clone, Debug, Default)]
@@ -75,7 +78,7 @@ impl Newcomers {
             here.retain(Newcomer::is_silent);
             match here.front() {
                 Some(first) if here.len() == before => {
-                    if first.since.elapsed() >= GRACE {
+                    if before > CROWD || first.since.elapsed() >= GRACE {
                         first.serving.abort();
                         here.pop_front();
                     }
@@ -159,5 +162,18 @@ mod tests {
         assert_eq!(are_here([&second, &alone, &gateway]).await, [false; 3]);
         newcomers.make_room();
         assert!(asking.iter().all(|(_, serving)| !serving.is_finished()), "they are no newcomers any more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_makes_room_at_once() {
+        let mut newcomers = Newcomers::default();
+        let (_, alone) = come(&mut newcomers, "10.0.0.1");
+        let crowd: Vec<_> = (0..CROWD + 2).map(|_| come(&mut newcomers, "10.0.0.2")).collect();
+        for _ in 0..4 {
+            newcomers.make_room();
+        }
+        assert_eq!(are_here([&alone]).await, [true]);
+        let gone = crowd.iter().take_while(|(_, serving)| serving.is_finished()).count();
+        assert_eq!(gone, 2, "until it is none");
     }
 }
