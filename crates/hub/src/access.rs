@@ -163,6 +163,14 @@ impl Access {
 // === impl Caller ===
 
 impl Caller {
+    /// Refuses who may report for no node at all, before anything of theirs is read or waited for.
+    pub(crate) fn may_report(&self) -> Result<(), Denied> {
+        match self {
+            Self::Viewer(_) => Err(Denied::NotAllowed("a node")),
+            Self::Anyone | Self::Operator(_) | Self::Node(_) | Self::Nodes { .. } => Ok(()),
+        }
+    }
+
     pub(crate) fn may(&self, wish: Wish<'_>) -> Result<(), Denied> {
         match (self, wish) {
             (Self::Anyone | Self::Operator(_), _) | (Self::Viewer(_), Wish::See) => Ok(()),

@@ -4,6 +4,7 @@ mod batch;
 mod bundles;
 mod loose;
 mod search;
+mod shares;
 mod uploads;
 
 use std::collections::BTreeMap;
@@ -35,12 +36,13 @@ use crate::roles::Roles;
 use crate::store::{
     Arrival, BundleRecord, Fleet, FleetQuery, NodePage, NodeRecord, Outcome, Store, TrendPoint, Turn,
 };
-use crate::take::MAX_PASSED_ON;
+use crate::take::{MAX_CONSOLES, MAX_PASSED_ON};
 use crate::token::Holder;
 use crate::unpack::{Packing, unpack};
 
 pub(crate) use self::batch::{BatchItem, MAX_BATCH};
 pub(crate) use self::search::Found;
+use self::shares::Shares;
 use self::uploads::Uploads;
 
 /// The longest a token may live.
@@ -54,11 +56,12 @@ pub(crate) struct Hub {
     pub(crate) roles: Roles,
     catalogue: BTreeMap<Cause, CauseEntry>,
     limits: BundleLimits,
-    unpacking: Arc<Semaphore>,
-    batching: Arc<Semaphore>,
+    unpacking: Shares,
+    batching: Shares,
     batches_waiting: Semaphore,
     searching: Arc<Semaphore>,
     pub(crate) passing_on: Semaphore,
+    pub(crate) consoles: Arc<Semaphore>,
     uploads: Uploads,
     /// What bundles leave free on a disk of this many bytes.
     left_free: fn(u64) -> u64,
@@ -136,11 +139,12 @@ impl Hub {
             roles,
             catalogue,
             limits,
-            unpacking: Arc::new(Semaphore::new(bundles::MAX_UNPACKING)),
-            batching: Arc::new(Semaphore::new(batch::MAX_BATCHES)),
+            unpacking: bundles::turns(),
+            batching: batch::turns(),
             batches_waiting: Semaphore::new(batch::MAX_WAITING),
             searching: Arc::new(Semaphore::new(search::MAX_SEARCHES)),
             passing_on: Semaphore::new(MAX_PASSED_ON),
+            consoles: Arc::new(Semaphore::new(MAX_CONSOLES)),
             uploads: Uploads::default(),
             left_free: crate::bundles::left_free,
             is_crowded: AtomicBool::new(false),

@@ -18,7 +18,7 @@ use super::{Answer, Operation, Rests, Served, body, events, progress, take};
 use crate::access::Wish;
 use crate::bundles::{LogFile, LogPage, LogQuery};
 use crate::enrol;
-use crate::hub::{BatchItem, CauseTrend, Found, Hub, MAX_BATCH, NewToken, NodeView};
+use crate::hub::{BatchItem, CauseTrend, Found, MAX_BATCH, NewToken, NodeView};
 use crate::name::NodeName;
 use crate::problem::Problem;
 use crate::roles::RoleHealth;
@@ -169,7 +169,7 @@ async fn reports(
     Asking(caller): Asking,
     request: Request,
 ) -> Result<Response, Problem> {
-    Hub::may_report(&caller)?;
+    caller.may_report()?;
     let (parts, content) = request.into_parts();
     let packing = body::packing(&parts.headers)?;
     let kind =

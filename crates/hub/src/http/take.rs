@@ -21,6 +21,7 @@ pub(super) async fn event(
     Asking(caller): Asking,
     request: Request,
 ) -> Answer<Receipt> {
+    caller.may_report()?;
     let (parts, content) = request.into_parts();
     let packing = body::packing(&parts.headers)?;
     let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok()).map(str::to_owned);
@@ -37,8 +38,8 @@ pub(super) async fn console(
     Asking(caller): Asking,
     content: Body,
 ) -> Answer<BatchAnswer> {
+    caller.may_report()?;
     let content = served.consoles_room.whole(&caller, content, MAX_CONSOLE).await?;
-    let _turn = served.hub.turn_to_pass_on().await?;
     let results = served.hub.console(&caller, content).await?;
     Ok(Json(BatchAnswer { results }))
 }

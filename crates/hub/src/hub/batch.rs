@@ -1,7 +1,5 @@
 //! Many reports at once.
 
-pub(super) mod shares;
-
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,9 +7,9 @@ use jiff::Timestamp;
 use landfall_model::envelope::ReportId;
 use serde::Serialize;
 
-use self::shares::{Shares, Turn};
+use super::shares::{Shares, Turn};
 use super::{Hub, Receipt};
-use crate::access::{Caller, Denied};
+use crate::access::Caller;
 use crate::problem::Problem;
 use crate::receive;
 use crate::store::Arrival;
@@ -25,10 +23,13 @@ const MAX_BATCH_REPORTS: usize = 1000;
 pub(super) const MAX_BATCHES: usize = 2;
 /// Batches that wait for their turn: over HTTP/2 the first of each lies in our memory meanwhile.
 pub(super) const MAX_WAITING: usize = 16;
-/// Of both one credential has half: its holder may send and stall.
-static SHARES: Shares = Shares::new(MAX_BATCHES / 2, MAX_BATCHES / 2 + MAX_WAITING / 2);
 /// How long a batch waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Of turns and waiting places one credential has half: its holder may send and stall.
+pub(super) fn turns() -> Shares {
+    Shares::new(MAX_BATCHES, MAX_BATCHES / 2 + MAX_WAITING / 2)
+}
 
 /// What became of one report of a batch.
 #[derive(Clone, Debug, Serialize)]
@@ -49,20 +50,12 @@ struct Reports {
 // === impl Hub ===
 
 impl Hub {
-    /// Refuses who may report for no node at all, before anything of theirs is read or waited for.
-    pub(crate) fn may_report(caller: &Caller) -> Result<(), Denied> {
-        match caller {
-            Caller::Viewer(_) => Err(Denied::NotAllowed("a node")),
-            Caller::Anyone | Caller::Operator(_) | Caller::Node(_) | Caller::Nodes { .. } => Ok(()),
-        }
-    }
-
     /// To be had before the first byte of a batch is read.
     pub(crate) async fn turn_to_batch(&self, caller: &Caller) -> Result<Turn, Problem> {
-        Self::may_report(caller)?;
+        caller.may_report()?;
         let busy = || Problem::new(503, "Try again later", "too many batches are being taken in");
         let _waiting = self.batches_waiting.try_acquire().map_err(|_| busy())?;
-        SHARES.turn(caller, &self.batching, PATIENCE).await.ok_or_else(busy)
+        self.batching.turn(caller, PATIENCE).await.ok_or_else(busy)
     }
 
     /// Takes many in, one per line. Each is judged on its own, in the order they came.

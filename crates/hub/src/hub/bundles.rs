@@ -9,7 +9,7 @@ use futures_util::Stream;
 use jiff::Timestamp;
 
 use super::Hub;
-use super::batch::shares::{Shares, Turn};
+use super::shares::{Shares, Turn};
 use crate::access::{Caller, Wish};
 use crate::bundles::{self, BundleError, Effort, LogFile, LogPage, LogQuery};
 use crate::machine::{self, Machine};
@@ -22,12 +22,15 @@ use crate::store::BundleRecord;
 pub(super) const MAX_UNPACKING: usize = 2;
 /// Requests of one credential that unpack or wait for it.
 const MAX_OF_ONE: usize = 64;
-/// One credential has half of the turns: small bundles can unpack to gigabytes, and be sent again and again.
-static SHARES: Shares = Shares::new(MAX_UNPACKING / 2, MAX_OF_ONE);
 /// How long a request waits for its turn to unpack.
 const UNPACK_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a bundle may take to arrive: half a gigabyte at 1.2 Mbit/s.
 pub(super) const UPLOAD_PATIENCE: Duration = Duration::from_secs(3600);
+
+/// One credential has half of them: small bundles can unpack to gigabytes, and be sent again and again.
+pub(super) fn turns() -> Shares {
+    Shares::new(MAX_UNPACKING, MAX_OF_ONE)
+}
 
 // === impl Hub ===
 
@@ -173,7 +176,7 @@ impl Hub {
     }
 
     async fn turn_to_unpack(&self, caller: &Caller) -> Result<Turn, Problem> {
-        let turn = SHARES.turn(caller, &self.unpacking, UNPACK_PATIENCE).await;
+        let turn = self.unpacking.turn(caller, UNPACK_PATIENCE).await;
         turn.ok_or_else(|| Problem::new(503, "Try again later", "too many bundles are being unpacked"))
     }
 }

@@ -12,7 +12,7 @@ fn hub(folder: &std::path::Path) -> Hub {
 async fn batches_wait_for_each_other_and_not_for_ever() {
     let folder = tempfile::tempdir().unwrap();
     let hub = hub(folder.path());
-    let all = hub.batching.acquire_many(u32::try_from(batch::MAX_BATCHES).unwrap()).await.unwrap();
+    let all = hub.batching.all.acquire_many(u32::try_from(batch::MAX_BATCHES).unwrap()).await.unwrap();
     let problem = hub.turn_to_batch(&Caller::Anyone).await.unwrap_err();
     assert_eq!((problem.status, problem.retry), (503, true), "{problem:?}");
     // Beyond those that wait nobody waits at all.
@@ -26,7 +26,7 @@ async fn batches_wait_for_each_other_and_not_for_ever() {
     let ((), turn) = tokio::join!(async { drop(all) }, hub.turn_to_batch(&Caller::Anyone));
     let taken = hub.batch(turn.unwrap(), &Caller::Anyone, Packing::None, Bytes::new()).await.unwrap();
     assert!(taken.is_empty());
-    assert_eq!(hub.batching.available_permits(), batch::MAX_BATCHES, "the turn ends with the batch");
+    assert_eq!(hub.batching.all.available_permits(), batch::MAX_BATCHES, "the turn ends with the batch");
 }
 
 /// Whoever may report nothing takes no place from those who may.
@@ -161,13 +161,13 @@ async fn who_goes_away_makes_no_room_for_more_work() {
         begun = begun => begun.unwrap(),
     }
     assert_eq!(
-        hub.unpacking.available_permits(),
+        hub.unpacking.all.available_permits(),
         bundles::MAX_UNPACKING - 1,
         "the work goes on without its caller"
     );
     drop(end);
     let all = u32::try_from(bundles::MAX_UNPACKING).unwrap();
-    drop(hub.unpacking.acquire_many(all).await.unwrap());
+    drop(hub.unpacking.all.acquire_many(all).await.unwrap());
 }
 
 /// A report whose evidence has the word, and as much besides as a report may have.

@@ -1,11 +1,12 @@
 //! The capture of a serial console, as clouds and hypervisors keep it: the reports an agent wrote to it are found among
 //! everything else.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use landfall_evidence::console::Finder;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::signed;
 use crate::access::Caller;
@@ -16,9 +17,8 @@ use crate::store::Arrival;
 /// Clouds keep between 64 KiB and a megabyte of a console; a hypervisor's log may be longer.
 pub(crate) const MAX_CONSOLE: usize = 16 << 20;
 /// Consoles that are looked through at once: a report of one may take a hundred megabytes while it is read, and a kilobyte on
-/// the console. The process has the memory, so the bound is the process's too.
-const MAX_CONSOLES: usize = 2;
-static TURNS: Semaphore = Semaphore::const_new(MAX_CONSOLES);
+/// the console.
+pub(crate) const MAX_CONSOLES: usize = 2;
 /// How long a console waits for its turn.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -27,8 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 impl Hub {
     /// Takes in every whole report of a console, the latest last. One that was cut to fit has no signature, and is refused.
     pub(crate) async fn console(&self, caller: &Caller, log: Bytes) -> Result<Vec<BatchItem>, Problem> {
-        Self::may_report(caller)?;
-        let turn = turn().await?;
+        caller.may_report()?;
+        let turn = self.turn_to_look().await?;
         let look = move || {
             let mut finder = Finder::default();
             log.split(|byte| *byte == b'\n').for_each(|line| finder.line(line));
@@ -68,28 +68,26 @@ impl Hub {
         });
         self.stored(admitted.inspect_err(|_| self.counters.count(None))?).await
     }
-}
 
-async fn turn() -> Result<SemaphorePermit<'static>, Problem> {
-    match tokio::time::timeout(PATIENCE, TURNS.acquire()).await {
-        Ok(Ok(turn)) => Ok(turn),
-        _ => Err(Problem::new(503, "Try again later", "too many consoles are being looked through")),
+    async fn turn_to_look(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        match tokio::time::timeout(PATIENCE, Arc::clone(&self.consoles).acquire_owned()).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => Err(Problem::new(503, "Try again later", "too many consoles are being looked through")),
+        }
     }
 }
 
 /// Others are served meanwhile. The turn goes with the work: who goes away does not stop it, and must not make room for more.
 async fn in_turn<T: Send + 'static>(
-    turn: SemaphorePermit<'static>,
+    turn: OwnedSemaphorePermit,
     work: impl FnOnce() -> T + Send + 'static,
-) -> Result<(T, SemaphorePermit<'static>), Problem> {
+) -> Result<(T, OwnedSemaphorePermit), Problem> {
     let done = tokio::task::spawn_blocking(move || (work(), turn)).await;
     done.map_err(|_| Problem::new(500, "Defect", "the console could not be read"))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::access::Access;
     use crate::bundles::BundleLimits;
@@ -107,7 +105,7 @@ mod tests {
         let hub = Hub::new(store, objects, Access::default(), limits, roles).unwrap();
         let send =
             async |caller: &Caller| hub.console(caller, Bytes::from_static(b"noise\n")).await.unwrap_err();
-        let all = TURNS.acquire_many(u32::try_from(MAX_CONSOLES).unwrap()).await.unwrap();
+        let all = hub.consoles.acquire_many(u32::try_from(MAX_CONSOLES).unwrap()).await.unwrap();
         let begun = tokio::time::Instant::now();
         assert_eq!(send(&Caller::Viewer("vic".to_owned())).await.status, 403);
         assert_eq!(begun.elapsed(), Duration::ZERO);
@@ -115,6 +113,6 @@ mod tests {
         assert_eq!((busy.status, busy.retry, begun.elapsed()), (503, true, PATIENCE), "{busy:?}");
         drop(all);
         assert_eq!(send(&Caller::Anyone).await.status, 422, "it is looked at, and holds nothing");
-        assert_eq!(TURNS.available_permits(), MAX_CONSOLES, "the turn ends with the work");
+        assert_eq!(hub.consoles.available_permits(), MAX_CONSOLES, "the turn ends with the work");
     }
 }

@@ -27,7 +27,7 @@ use crate::problem::Problem;
 use crate::receive::{self, MAX_REPORT, ReportError};
 use crate::store::Arrival;
 
-pub(crate) use console::MAX_CONSOLE;
+pub(crate) use console::{MAX_CONSOLE, MAX_CONSOLES};
 pub use events::{CloudEvent, EventError};
 pub(crate) use nats::{live_tls, take as take_from_nats};
 pub(crate) use objects::take as take_from_objects;

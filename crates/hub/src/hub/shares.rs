@@ -8,8 +8,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::Caller;
 
-/// What each credential may have of one kind of turns. Of all hubs of a process, as its memory and its cores are.
-pub(in crate::hub) struct Shares {
+/// Turns of one kind, and what each credential may have of them.
+#[derive(Debug)]
+pub(super) struct Shares {
+    pub(super) all: Arc<Semaphore>,
+    /// Of one credential.
     turns: usize,
     /// Those that have a turn and those that wait for one.
     most: usize,
@@ -27,25 +30,20 @@ pub(crate) struct Turn {
 // === impl Shares ===
 
 impl Shares {
-    /// So many turns for one credential, and so many who have one or wait.
-    pub(in crate::hub) const fn new(turns: usize, most: usize) -> Self {
-        Self { turns, most, own: Mutex::new(Vec::new()) }
+    /// So many turns in all, half of them for one credential, of which so many may have one or wait.
+    pub(super) fn new(all: usize, most: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(all)), turns: all / 2, most, own: Mutex::default() }
     }
 
     /// A turn, first of the caller's own and then of those all have; nothing when it does not come in time or too many wait.
-    pub(in crate::hub) async fn turn(
-        &self,
-        caller: &Caller,
-        all: &Arc<Semaphore>,
-        patience: Duration,
-    ) -> Option<Turn> {
+    pub(super) async fn turn(&self, caller: &Caller, patience: Duration) -> Option<Turn> {
         let taking = async {
             let own = match caller {
                 // Where nothing is asked, all callers are one.
                 Caller::Anyone => None,
                 _ => Some(self.own(caller)?.acquire_owned().await.ok()?),
             };
-            let all = Arc::clone(all).acquire_owned().await.ok()?;
+            let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
             Some(Turn { _all: all, _own: own })
         };
         tokio::time::timeout(patience, taking).await.ok().flatten()
@@ -76,16 +74,15 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_credential_leaves_turns_to_the_others() {
-        let (shares, all) = (Shares::new(1, 3), Arc::new(Semaphore::new(2)));
+        let shares = Shares::new(2, 3);
         let token = Caller::Nodes { prefix: String::new(), token: [7; 32] };
-        let first = shares.turn(&token, &all, PATIENCE).await.unwrap();
-        assert!(shares.turn(&token, &all, PATIENCE).await.is_none(), "the second waits in vain");
+        let first = shares.turn(&token, PATIENCE).await.unwrap();
+        assert!(shares.turn(&token, PATIENCE).await.is_none(), "the second waits in vain");
         let viewer = Caller::Viewer("vic".to_owned());
-        let other = shares.turn(&viewer, &all, PATIENCE).now_or_never().flatten().unwrap();
-        let mut waiting =
-            [Box::pin(shares.turn(&token, &all, PATIENCE)), Box::pin(shares.turn(&token, &all, PATIENCE))];
+        let other = shares.turn(&viewer, PATIENCE).now_or_never().flatten().unwrap();
+        let mut waiting = [Box::pin(shares.turn(&token, PATIENCE)), Box::pin(shares.turn(&token, PATIENCE))];
         assert!(waiting.iter_mut().all(|turn| turn.now_or_never().is_none()));
-        let beyond = shares.turn(&token, &all, PATIENCE).now_or_never();
+        let beyond = shares.turn(&token, PATIENCE).now_or_never();
         assert!(matches!(beyond, Some(None)), "{beyond:?}");
         drop(first);
         let [second, third] = waiting;
@@ -98,8 +95,8 @@ mod tests {
 
     #[tokio::test]
     async fn where_nothing_is_asked_all_turns_are_for_all() {
-        let (shares, all) = (Shares::new(1, 1), Arc::new(Semaphore::new(2)));
-        let turn = || shares.turn(&Caller::Anyone, &all, PATIENCE);
+        let shares = Shares::new(2, 1);
+        let turn = || shares.turn(&Caller::Anyone, PATIENCE);
         let _both = (turn().await.unwrap(), turn().await.unwrap());
     }
 }
