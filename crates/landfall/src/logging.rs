@@ -15,7 +15,9 @@ pub(crate) fn start(verbose: u8) {
         2 => "debug",
         _ => "trace",
     };
-    let filter = filter_from_environment().unwrap_or_else(|| EnvFilter::new(level));
+    // What strangers do to a connection of HTTP/2 is a warning to that library, a line for each, and no news to us.
+    let usual = || EnvFilter::new(format!("{level},h2={}", if verbose == 0 { "error" } else { level }));
+    let filter = filter_from_environment().unwrap_or_else(usual);
     let registry = tracing_subscriber::registry();
     let layer: Box<dyn tracing_subscriber::Layer<Registry> + Send + Sync> = match journal() {
         Some(journal) => journal.boxed(),
