@@ -18,6 +18,9 @@ use crate::objects::{ObjectError, Objects};
 
 /// What all files of a bundle may be together, unpacked: far more than collectors put in.
 pub(crate) const MAX_UNPACKED: u64 = 8 << 30;
+/// What has to come of a bundle in every minute of its way, some 35 kbit/s: its place is for one who sends.
+pub(crate) const LEAST: usize = 256 << 10;
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 /// How long one may be looked through while somebody waits, and others for their turn.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Lines longer than this are cut: a page must stay a page.

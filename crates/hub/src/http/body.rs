@@ -13,6 +13,7 @@ use http_body_util::BodyExt as _;
 use tokio::time::Instant;
 
 use crate::access::Caller;
+use crate::bundles::{LEAST, MINUTE};
 use crate::problem::Problem;
 use crate::take::MAX_CONSOLE;
 use crate::unpack::Packing;
@@ -32,9 +33,6 @@ const SMALL: usize = 128 << 10;
 /// What is smaller, as agents' own reports are, takes room until its sender has this many times what is free: a whole fleet may
 /// be one sender to us, by its token, and somebody who stalls with that token must not keep the fleet's reports out.
 const SMALL_TIMES: usize = 3;
-/// What has to come of a bundle in every minute of its way, some 35 kbit/s: its place is for one who sends.
-const LEAST: usize = 256 << 10;
-const MINUTE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Broken {

@@ -5,10 +5,10 @@ use std::sync::Mutex;
 use futures_util::StreamExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-use super::talk::{BUNDLE_PAUSE, COLLECTING, LEAST};
+use super::talk::{BUNDLE_PAUSE, COLLECTING};
 use super::*;
 use crate::access::Access;
-use crate::bundles::BundleLimits;
+use crate::bundles::{BundleLimits, LEAST};
 use crate::objects::Objects;
 use crate::roles::Roles;
 use crate::store::SqliteStore;

@@ -20,6 +20,7 @@ use tokio_rustls::TlsConnector;
 
 use super::PulledAgent;
 use super::way::{Way, WayError};
+use crate::bundles::{LEAST, MINUTE};
 use crate::name::NodeName;
 use crate::receive::MAX_REPORT;
 
@@ -29,11 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(15);
 const BUNDLE_PATIENCE: Duration = Duration::from_secs(1800);
 /// How long it may pause: a node that is gone without a word would keep its place until then.
 pub(super) const BUNDLE_PAUSE: Duration = Duration::from_secs(60);
-/// How long it may come by drops: collectors wait for what hangs, and on such a machine little comes of a minute.
+/// How long it may come by drops, unlike one that is pushed: collectors wait for what hangs, and on such a machine little comes
+/// of a minute.
 pub(super) const COLLECTING: Duration = Duration::from_secs(180);
-/// What has to come in every minute after that, as of bundles that are pushed: there are two places, for those who send.
-pub(super) const LEAST: usize = 256 << 10;
-pub(super) const MINUTE: Duration = Duration::from_secs(60);
 /// As many as an agent keeps.
 pub(super) const MAX_NEIGHBOURS: usize = 64;
 /// What is told of a refusal.

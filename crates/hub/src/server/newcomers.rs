@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 /// How long a connection may take for its TLS handshake and the head of its first request together.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What everybody has before he makes room: else those who come all at once drive each other out, and nobody is served.
+/// What everybody has before making room: else those who come all at once drive each other out, and nobody is served.
 const GRACE: Duration = Duration::from_millis(500);
 /// More than this of one address have no such time: the kernel's queue would be full of them meanwhile, and whoever does not fit
 /// into it tries again after seconds.
