@@ -124,30 +124,10 @@ pub(super) fn node_ready(heard: Option<&Heard>) -> Shown {
     Shown { status: Status::True, reason: NODE_READY.to_owned(), message, trouble: false }
 }
 
-/// Whether the Node is ready in spite of what was said: that must not end a healthy Machine.
+/// Whether the cluster reports the Node as ready although the report says otherwise. The cluster is believed: a log must not end a
+/// healthy Machine.
 pub(super) fn is_outlived(machine: &Machine, heard: &Heard) -> bool {
-    let Some(ready) = machine.ready_since else { return false };
-    match heard.state {
-        State::Succeeded | State::Degraded => false,
-        State::Running | State::Unknown | State::Hung => true,
-        // Of a ready Node it counts when it is first said: kubeadm may have failed behind the Node's back.
-        State::Failed => ready > first_said(machine, heard),
-    }
-}
-
-/// Since when a failure is said, at the latest. It is said again every few minutes, and who brings it may not know since when;
-/// the Machine then remembers, by what it shows.
-fn first_said(machine: &Machine, heard: &Heard) -> Timestamp {
-    let by_machine = || {
-        let shown = machine.condition.as_ref()?;
-        match shown.status {
-            Status::False if shown.reason == failure(heard) => Some(shown.since),
-            // It was outlived before.
-            Status::True if shown.says(&node_ready(Some(heard))) => Some(Timestamp::MIN),
-            _ => None,
-        }
-    };
-    heard.since.or_else(by_machine).unwrap_or(heard.last_seen)
+    machine.ready_since.is_some() && !matches!(heard.state, State::Succeeded | State::Degraded)
 }
 
 /// The reason of a failure.

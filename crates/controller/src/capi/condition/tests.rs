@@ -97,48 +97,20 @@ fn reasons_are_spelt_as_conditions_want_it() {
     }
 }
 
-/// What is said again every minute is not said anew: a beat must not turn a ready Machine back to failed.
+/// The cluster is believed before any log, whenever either of them began to say so.
 #[test]
-fn a_failure_that_a_ready_node_has_outlived_stays_outlived() {
+fn ready_node_is_never_shown_as_failed() {
     let ready = Machine { ready_since: Some(at(101)), ..machine() };
-    for beat in [100, 101, 102, 160, 3600] {
-        let heard = Heard { since: Some(at(100)), last_seen: at(beat), ..said(State::Failed) };
-        let ready = shown(&ready, &heard, at(beat), &words());
-        assert_eq!((ready.status, ready.reason.as_str()), (Status::True, NODE_READY), "beat at {beat}");
-        assert!(!ready.trouble);
+    for since in [None, Some(at(100)), Some(at(102))] {
+        for beat in [100, 101, 102, 160, 3600] {
+            let heard = Heard { since, last_seen: at(beat), ..said(State::Failed) };
+            let ready = shown(&ready, &heard, at(beat), &words());
+            assert_eq!((ready.status, ready.reason.as_str()), (Status::True, NODE_READY), "beat at {beat}");
+            assert!(!ready.trouble);
+        }
     }
-    // It began to say so while it was ready: kubeadm may have failed behind the Node's back.
-    let heard = Heard { since: Some(at(102)), last_seen: at(110), ..said(State::Failed) };
-    assert_eq!(shown(&ready, &heard, at(110), &words()).status, Status::False);
-}
-
-/// An object of the Machine's own does not say since when: the Machine remembers, by what it shows.
-#[test]
-fn a_failure_is_outlived_also_where_nobody_tells_since_when() {
-    let cause = Some(Cause::new("disk-full").unwrap());
-    let beat = |second| Heard { cause: cause.clone(), last_seen: at(second), ..said(State::Failed) };
-    let mut machine = machine();
-    let words = words();
-    let look = |machine: &mut Machine, heard: &Heard, second| {
-        let next = shown(machine, heard, at(second), &words);
-        let before = machine.condition.as_ref().filter(|before| before.status == next.status);
-        let since = before.map_or(at(second), |before| before.since);
-        let Shown { status, reason, message, .. } = next;
-        machine.condition = Some(Condition { status, reason, message, since });
-        status
-    };
-    assert_eq!(look(&mut machine, &beat(100), 105), Status::False);
-    machine.ready_since = Some(at(200));
-    for second in [210, 240, 480, 720] {
-        assert_eq!(look(&mut machine, &beat(second), second), Status::True, "{second}");
-    }
-    let other = Heard { cause: None, ..beat(960) };
-    assert_eq!(look(&mut machine, &other, 960), Status::False, "another failure, of a ready Node");
-    assert_eq!(look(&mut machine, &other, 970), Status::False);
-    // One that was under way when its Node became ready, and failed then.
-    machine.condition = None;
-    assert_eq!(look(&mut machine, &Heard { state: State::Running, ..beat(210) }, 210), Status::True);
-    assert_eq!(look(&mut machine, &beat(300), 300), Status::False);
+    let heard = Heard { since: Some(at(100)), last_seen: at(160), ..said(State::Failed) };
+    assert_eq!(shown(&machine(), &heard, at(160), &words()).status, Status::False, "not ready");
 }
 
 #[test]
