@@ -433,7 +433,7 @@ mod tests {
 
         // Up: told once, and then no more.
         empty();
-        std::fs::write(&log, "Successfully registered node n1\n").unwrap();
+        std::fs::write(&log, "This node has joined the cluster:\n").unwrap();
         let (news, state, _) = look(&mut watch, Why::Look);
         assert!(news && state == State::Succeeded && told(&outlets) == [1, 1, 1]);
         empty();

@@ -2,6 +2,7 @@
 //! wrote them. Each is told once, when it first is there in this boot.
 
 use jiff::Timestamp;
+use landfall_diagnose::{Fact, Observation};
 use landfall_evidence::collect::Host;
 
 /// What is looked for. `rules/watched.toml` says what each means.
@@ -63,17 +64,11 @@ pub(crate) struct Milestones {
     missed: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Milestone {
-    pub(crate) at: Timestamp,
-    pub(crate) words: String,
-}
-
 // === impl Milestones ===
 
 impl Milestones {
     /// What is there now and was not told. What was written before this boot began is no step of this boot.
-    pub(crate) fn look(&mut self, host: &Host, began: Option<Timestamp>, now: Timestamp) -> Vec<Milestone> {
+    pub(crate) fn look(&mut self, host: &Host, began: Option<Timestamp>, now: Timestamp) -> Vec<Observation> {
         let mut new = Vec::new();
         for path in FILES {
             if self.told.contains(&path) {
@@ -86,18 +81,15 @@ impl Milestones {
             }
             self.told.push(path);
             let at = written.filter(|written| *written <= now).unwrap_or(now);
-            new.push(Milestone { at, words: format!("{path} has appeared") });
+            new.push(Observation { kind: Fact::File { file: path.to_owned() }, time: at });
         }
         // Asked last: it is written before cloud-init ends.
         let ended = self.told.contains(&CLOUD_INIT_END);
         if ended && !self.missed && host.exists(EXPECTED) && !host.exists(SUCCESS) {
             self.missed = true;
-            new.push(Milestone {
-                at: now,
-                words: format!("{SUCCESS} is missing though cloud-init has ended"),
-            });
+            new.push(Observation { kind: Fact::Missing { missing: SUCCESS.to_owned() }, time: now });
         }
-        new.sort_by_key(|milestone| milestone.at);
+        new.sort_by_key(|observation| observation.time);
         new
     }
 }
@@ -116,8 +108,14 @@ mod tests {
         fs::write(path, "").unwrap();
     }
 
-    fn words(milestones: &[Milestone]) -> Vec<&str> {
-        milestones.iter().map(|milestone| milestone.words.as_str()).collect()
+    fn files(observations: &[Observation]) -> Vec<&str> {
+        observations
+            .iter()
+            .filter_map(|observation| match &observation.kind {
+                Fact::File { file } => Some(file.as_str()),
+                _ => None,
+            })
+            .collect()
     }
 
     #[test]
@@ -131,8 +129,8 @@ mod tests {
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
         fs::File::open(root.path().join(&path[1..])).unwrap().set_modified(at).unwrap();
         let told = milestones.look(&host, None, Timestamp::now());
-        assert_eq!(words(&told), [format!("{path} has appeared")]);
-        assert_eq!(told[0].at, Timestamp::from_second(1_700_000_000).unwrap());
+        assert_eq!(files(&told), [path]);
+        assert_eq!(told[0].time, Timestamp::from_second(1_700_000_000).unwrap());
         // kubeadm removes it in the end, and somebody may begin anew.
         fs::remove_file(root.path().join(&path[1..])).unwrap();
         assert!(milestones.look(&host, None, Timestamp::now()).is_empty());
@@ -168,7 +166,11 @@ mod tests {
             }
             let mut milestones = Milestones::default();
             let told = milestones.look(&host, None, Timestamp::now());
-            assert_eq!(told.iter().any(|told| told.words.contains(" is missing ")), missing, "{files:?}");
+            assert_eq!(
+                told.iter().any(|told| matches!(told.kind, Fact::Missing { .. })),
+                missing,
+                "{files:?}"
+            );
             assert!(milestones.look(&host, None, Timestamp::now()).is_empty(), "it is told once");
         }
     }

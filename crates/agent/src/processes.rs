@@ -2,7 +2,6 @@
 //! kernel does neither.
 
 use std::collections::HashMap;
-use std::fmt;
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -162,17 +161,6 @@ fn parse(datagram: &[u8]) -> Option<Event> {
             Some(Event::Exit { pid, end })
         }
         _ => None,
-    }
-}
-
-// === impl End ===
-
-impl fmt::Display for End {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Code(code) => write!(f, "exit code {code}"),
-            Self::Signal(signal) => write!(f, "signal {signal}"),
-        }
     }
 }
 

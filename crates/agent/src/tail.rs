@@ -75,7 +75,7 @@ impl Tail {
             if count == 0 {
                 break;
             }
-            new |= self.scan(engine, case);
+            new |= self.scan(engine, case, &metadata);
         }
         new
     }
@@ -87,7 +87,7 @@ impl Tail {
         Ok(count)
     }
 
-    fn scan(&mut self, engine: &Engine, case: &mut Case<'_>) -> bool {
+    fn scan(&mut self, engine: &Engine, case: &mut Case<'_>, metadata: &Metadata) -> bool {
         // A line longer than a chunk is cut: it is a dump, and its end may never come.
         let whole = match self.rest.iter().rposition(|byte| *byte == b'\n') {
             Some(at) => at + 1,
@@ -97,6 +97,9 @@ impl Tail {
         let chunk: Vec<u8> = self.rest.drain(..whole).collect();
         let (source, stream) = self.source.get_or_insert_with(|| {
             let stream = Stream::sniff(self.path, &chunk);
+            // Every program writes to a system log; the others are their writer's own.
+            let is_proven = !self.kernels && only_root_writes(metadata);
+            let stream = if is_proven { stream.proven() } else { stream };
             (case.add_source(self.path, stream.kind.name()), stream)
         });
         self.lines += scan(engine, case, *source, stream, self.lines, &chunk);
@@ -122,6 +125,11 @@ fn start_of_kernel(file: &File, metadata: &Metadata, began: Timestamp) -> u64 {
     let is_first = |line: &[u8]| String::from_utf8_lossy(line).contains(KERNEL);
     let from = metadata.len().saturating_sub(MAX_LOG);
     lines(file, from).filter(|(_, line)| is_first(line)).last().map_or(from, |(at, _)| at)
+}
+
+fn only_root_writes(metadata: &Metadata) -> bool {
+    const GROUP_AND_OTHERS: u32 = 0o022;
+    metadata.uid() == 0 && metadata.mode() & GROUP_AND_OTHERS == 0
 }
 
 fn is_older(metadata: &Metadata, began: Timestamp) -> bool {

@@ -2,7 +2,6 @@
 //! folders of links. Each change is told once; at rest, next to nothing is asked.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -11,6 +10,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use landfall_dbus::{Connection, DbusError, Value};
+use landfall_diagnose::UnitState;
 use landfall_evidence::collect::{Host, systemd};
 use landfall_model::chain;
 
@@ -57,18 +57,7 @@ const OPENRC_STATES: [&str; 5] = ["failed", "inactive", "started", "starting", "
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) at: Timestamp,
-    pub(crate) unit: String,
     pub(crate) state: UnitState,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct UnitState {
-    pub(crate) active: String,
-    pub(crate) sub: String,
-    /// How its last run ended: `success`, `exit-code`, `timeout` and others.
-    pub(crate) result: String,
-    pub(crate) status: i64,
-    pub(crate) restarts: u64,
 }
 
 /// What is known of the units.
@@ -91,9 +80,9 @@ impl Units {
     pub(crate) fn follow(mut self, tell: &SyncSender<Change>, done: &Arc<AtomicBool>) {
         loop {
             for change in self.look(Timestamp::now()) {
-                let (unit, state) = (change.unit.clone(), change.state.clone());
+                let state = change.state.clone();
                 match tell.try_send(change) {
-                    Ok(()) => drop(self.seen.insert(unit, state)),
+                    Ok(()) => drop(self.seen.insert(state.unit.clone(), state)),
                     // It is still a change the next time.
                     Err(TrySendError::Full(_)) => break,
                     Err(TrySendError::Disconnected(_)) => return,
@@ -150,6 +139,7 @@ impl Units {
                 result: text(get("Service", "Result")?),
                 status: number(get("Service", "ExecMainStatus")?),
                 restarts: u64::try_from(number(get("Service", "NRestarts")?)).unwrap_or(0),
+                unit: unit.name.clone(),
                 active: unit.active.clone(),
                 sub: unit.sub.clone(),
             };
@@ -162,9 +152,9 @@ impl Units {
                 continue;
             }
             let at = Timestamp::from_microsecond(since).ok().filter(|at| *at <= now).unwrap_or(now);
-            changes.push(Change { at, unit: unit.name, state });
+            changes.push(Change { at, state });
         }
-        changes.sort_by(|a, b| (a.at, &a.unit).cmp(&(b.at, &b.unit)));
+        changes.sort_by(|a, b| (a.at, &a.state.unit).cmp(&(b.at, &b.state.unit)));
         Ok(changes)
     }
 
@@ -173,9 +163,10 @@ impl Units {
         for state in OPENRC_STATES {
             for service in self.host.list(format!("{OPENRC}/{state}")).unwrap_or_default() {
                 let Some(unit) = service.to_str().filter(|service| is_watched(service)) else { continue };
-                let state = UnitState { active: state.to_owned(), ..UnitState::default() };
-                if changes.len() < MAX_UNITS && self.seen.get(unit) != Some(&state) {
-                    changes.push(Change { at: now, unit: unit.to_owned(), state });
+                let (unit, active) = (unit.to_owned(), state.to_owned());
+                let state = UnitState { unit, active, ..UnitState::default() };
+                if changes.len() < MAX_UNITS && self.seen.get(&state.unit) != Some(&state) {
+                    changes.push(Change { at: now, state });
                 }
             }
         }
@@ -188,22 +179,6 @@ fn is_watched(name: &str) -> bool {
         Some(start) => name.starts_with(start),
         None => name == *watched,
     })
-}
-
-// === impl UnitState ===
-
-/// As rules read it: `activating (auto-restart), result exit-code, status 1, restarts 3`.
-impl fmt::Display for UnitState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.active)?;
-        if !self.sub.is_empty() {
-            write!(f, " ({}), result {}, status {}", self.sub, self.result, self.status)?;
-        }
-        if self.restarts > 0 {
-            write!(f, ", restarts {}", self.restarts)?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -225,20 +200,6 @@ mod tests {
     }
 
     #[test]
-    fn a_state_says_what_is_known() {
-        let state = UnitState {
-            active: "activating".to_owned(),
-            sub: "auto-restart".to_owned(),
-            result: "exit-code".to_owned(),
-            status: 1,
-            restarts: 3,
-        };
-        assert_eq!(state.to_string(), "activating (auto-restart), result exit-code, status 1, restarts 3");
-        let state = UnitState { active: "started".to_owned(), ..UnitState::default() };
-        assert_eq!(state.to_string(), "started");
-    }
-
-    #[test]
     fn services_of_openrc_are_told_once_for_each_state() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("run/openrc");
@@ -251,9 +212,9 @@ mod tests {
         let mut changed = || -> Vec<String> {
             let changes = units.look(Timestamp::now());
             for change in &changes {
-                units.seen.insert(change.unit.clone(), change.state.clone());
+                units.seen.insert(change.state.unit.clone(), change.state.clone());
             }
-            changes.iter().map(|change| format!("{} {}", change.unit, change.state)).collect()
+            changes.iter().map(|change| format!("{} {}", change.state.unit, change.state.active)).collect()
         };
         assert_eq!(changed(), ["kubelet starting"]);
         assert_eq!(changed(), [""; 0]);
@@ -284,7 +245,7 @@ mod tests {
             .map(|_| {
                 let change = changes.recv_timeout(Duration::from_secs(60)).unwrap();
                 thread.thread().unpark();
-                change.unit
+                change.state.unit
             })
             .collect();
         told.sort_unstable();

@@ -1,19 +1,18 @@
-//! What the machine says, as it says it: its journal and the logs beside it, each line once; and what the agent sees for
-//! itself, told in lines of its own.
+//! Follows a machine: its journal and the logs beside it, each line once, and the facts that the agent observes itself.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use jiff::{SignedDuration, Timestamp};
-use landfall_diagnose::{Case, Clock, Engine, SourceId, Stream};
+use landfall_diagnose::{Case, Clock, Engine, Fact, Observation, SourceId, Stream};
 use landfall_evidence::collect::{Host, Secrets};
-use landfall_evidence::read;
+use landfall_evidence::read::{self, JournalLines};
 use landfall_journal::{Filter, Id128, Journal};
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::Report;
 
 use crate::milestones::Milestones;
-use crate::processes::Ended;
+use crate::processes::{End, Ended};
 use crate::tail::Tail;
 use crate::units::Change;
 
@@ -53,10 +52,6 @@ pub struct Watch<'e> {
     journal_source: SourceId,
     journal_lines: u64,
     tails: Vec<Tail>,
-    /// What the kernel says of processes, the service manager of units, and the disk of how far it came.
-    processes: Told,
-    units: Told,
-    files: Told,
     milestones: Milestones,
     secrets: Option<Secrets>,
     boot: Option<Id128>,
@@ -75,14 +70,6 @@ struct Began {
     is_fixed: bool,
 }
 
-/// Lines of our own making, about what no log tells.
-#[derive(Debug)]
-struct Told {
-    name: &'static str,
-    source: Option<SourceId>,
-    lines: u64,
-}
-
 // === impl Watch ===
 
 impl<'e> Watch<'e> {
@@ -97,7 +84,6 @@ impl<'e> Watch<'e> {
         let journal_source = case.add_source("journal", "journal-text");
         let messages = host.exists(OPENRC).then(|| Tail::of_kernels(MESSAGES));
         let tails = LOGS.into_iter().map(Tail::of).chain(messages).collect();
-        let told = |name| Told { name, source: None, lines: 0 };
         Self {
             engine,
             case,
@@ -106,9 +92,6 @@ impl<'e> Watch<'e> {
             journal_source,
             journal_lines: 0,
             tails,
-            processes: told("processes"),
-            units: told("units"),
-            files: told("milestones"),
             milestones: Milestones::default(),
             secrets: None,
             boot,
@@ -141,9 +124,8 @@ impl<'e> Watch<'e> {
             new |= tail.read(self.engine, &mut self.case, &self.host, began);
         }
         self.tails = tails;
-        for milestone in self.milestones.look(&self.host, began, Timestamp::now()) {
-            let line = format!("milestones[0]: {}", milestone.words);
-            self.files.tell(self.engine, &mut self.case, milestone.at, &line);
+        for observation in self.milestones.look(&self.host, began, Timestamp::now()) {
+            self.case.observe(&observation);
             new = true;
         }
         if new {
@@ -152,23 +134,25 @@ impl<'e> Watch<'e> {
         new
     }
 
-    /// Takes the kernel's word for a line of the program's own.
+    /// Adds the end of a process, as the kernel reports it.
     pub(crate) fn ended(&mut self, ended: &Ended, at: Timestamp) {
-        let Ended { name, pid, end } = ended;
-        let line = format!("{name}[{pid}]: the process ended with {end}");
-        self.processes.tell(self.engine, &mut self.case, at, &line);
+        let (program, pid) = (ended.name.to_owned(), ended.pid);
+        let kind = match ended.end {
+            End::Code(code) => Fact::Exit { program, pid, code },
+            End::Signal(signal) => Fact::Signal { program, pid, signal },
+        };
+        self.case.observe(&Observation { kind, time: at });
         self.heard = Instant::now();
     }
 
-    /// Takes the service manager's word for a line of the unit's own.
+    /// Adds the state of a unit, as the service manager reports it.
     pub(crate) fn changed(&mut self, change: &Change) {
         // What an earlier boot of a container left is none of this one's.
         self.began.ask(&self.host);
         if self.began.at.is_some_and(|began| change.at < began) {
             return;
         }
-        let line = format!("units[0]: {} is {}", change.unit, change.state);
-        self.units.tell(self.engine, &mut self.case, change.at, &line);
+        self.case.observe(&Observation { kind: Fact::Unit(change.state.clone()), time: change.at });
         self.heard = Instant::now();
     }
 
@@ -200,35 +184,34 @@ impl<'e> Watch<'e> {
     }
 
     fn read_journal(&mut self) -> bool {
-        let stream = Stream::sniff("journal", b"");
-        let mut chunk = Vec::new();
+        let mut lines = JournalLines::new(self.engine.rules().origins());
         let mut new = false;
         for _ in 0..MAX_ENTRIES {
             let Some(mut entry) = self.journal.next() else { break };
             let own =
                 entry.get("SYSLOG_IDENTIFIER").ok().flatten().is_some_and(|name| name.value() == OWN_NAME);
-            // A damaged entry is told by the journal itself; the next one may be whole.
-            if own || read::entry_lines(entry, &mut chunk).is_err() {
+            // The journal itself reports a damaged entry; the next one may be whole.
+            if own || lines.push(entry).is_err() {
                 continue;
             }
             new = true;
-            if chunk.len() >= CHUNK {
-                self.journal_lines += scan(
-                    self.engine,
-                    &mut self.case,
-                    self.journal_source,
-                    &stream,
-                    self.journal_lines,
-                    &chunk,
-                );
-                chunk.clear();
+            if lines.lines().0.len() >= CHUNK {
+                self.scan_journal(&mut lines);
             }
         }
-        if !chunk.is_empty() {
-            self.journal_lines +=
-                scan(self.engine, &mut self.case, self.journal_source, &stream, self.journal_lines, &chunk);
-        }
+        self.scan_journal(&mut lines);
         new
+    }
+
+    fn scan_journal(&mut self, lines: &mut JournalLines<'_>) {
+        let (text, origins) = lines.lines();
+        if !text.is_empty() {
+            let stream = Stream::sniff("journal", b"");
+            let scan = self.engine.scan_journal(&stream, self.journal_lines + 1, text, origins);
+            self.case.add(self.journal_source, scan);
+            self.journal_lines += text.iter().filter(|byte| **byte == b'\n').count() as u64;
+            lines.clear();
+        }
     }
 }
 
@@ -301,17 +284,6 @@ impl Began {
         if !self.is_fixed {
             self.at = kernel_began(host).or(self.at);
         }
-    }
-}
-
-// === impl Told ===
-
-impl Told {
-    fn tell(&mut self, engine: &Engine, case: &mut Case<'_>, at: Timestamp, words: &str) {
-        let source = *self.source.get_or_insert_with(|| case.add_source(self.name, "journal-text"));
-        let line = format!("{at:.6} localhost {words}\n");
-        let stream = Stream::sniff(self.name, b"");
-        self.lines += scan(engine, case, source, &stream, self.lines, line.as_bytes());
     }
 }
 

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
-use landfall_diagnose::{Engine, RuleSet};
+use landfall_diagnose::{Engine, RuleSet, UnitState};
 use landfall_evidence::collect::Host;
 use landfall_model::Phase;
 use landfall_model::report::{PhaseOutcome, Report, State};
 use landfall_testkit::eventually;
 
 use crate::milestones::FILES;
-use crate::units::{Change, UnitState};
+use crate::units::Change;
 use crate::watch::Watch;
 
 const OUTPUT: &str = "/var/log/cloud-init-output.log";
@@ -50,13 +50,14 @@ impl Machine {
 
     fn unit(&mut self, unit: &str, at: Timestamp, active: &str, sub: &str, result: &str) {
         let state = UnitState {
+            unit: format!("{unit}.service"),
             active: active.to_owned(),
             sub: sub.to_owned(),
             result: result.to_owned(),
             status: i64::from(result != "success"),
             restarts: 0,
         };
-        self.watch.changed(&Change { at, unit: format!("{unit}.service"), state });
+        self.watch.changed(&Change { at, state });
     }
 }
 
@@ -94,7 +95,7 @@ fn every_file_that_is_looked_for_means_something() {
         assert!(!matches!(report.verdict.state, State::Failed | State::Hung), "{path}");
         assert_eq!(
             report.sources.iter().map(|source| source.name.as_str()).collect::<Vec<_>>(),
-            ["journal", "milestones"]
+            ["journal", "file"]
         );
     }
 }
@@ -181,7 +182,7 @@ fn a_machine_that_says_nothing_more_is_found_to_hang() {
         assert_eq!(machine.report().verdict.state, State::Running);
     }
     // Who is up, is up.
-    let joined = format!("{}{} n1 kubelet[7]: Successfully registered node n1\n", log(3600), ago(3500));
+    let joined = format!("{}This node has joined the cluster:\n", log(3600));
     let mut machine = Machine::with(&[up, (OUTPUT, &joined)]);
     assert_eq!(machine.report().verdict.state, State::Succeeded);
 }

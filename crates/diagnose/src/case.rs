@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use landfall_model::report::{Report, Source};
 
+use crate::facts::Observation;
 use crate::moment::Time;
 use crate::reason;
-use crate::scan::{Engine, Hits, PatternId, Scan, TIME_LINES, comes_from};
-use crate::scope;
+use crate::rules::Trigger;
+use crate::scan::{Engine, Hits, PatternId, Scan, TIME_LINES};
 
 /// A diagnosis in the making: sources are added, then [`Case::finish`] gives the report. Who goes on reading afterwards
 /// finishes a copy: of each kind of line only the first and the last are held, so a copy is small.
@@ -46,10 +47,10 @@ pub(crate) struct SourceEntry {
     year: Option<i16>,
     /// The section that the next chunk begins in.
     section: Option<String>,
-    /// The log of an application's pod.
-    pub(crate) workload: bool,
     pub(crate) error: Option<String>,
     pub(crate) hits: BTreeMap<PatternId, Hits>,
+    /// Lines that are shown but do not count, because of where they come from.
+    pub(crate) foreign: BTreeMap<PatternId, Hits>,
 }
 
 // === impl Case ===
@@ -72,9 +73,9 @@ impl<'e> Case<'e> {
             last_line: 0,
             year: None,
             section: None,
-            workload: scope::is_workload(name),
             error: None,
             hits: BTreeMap::new(),
+            foreign: BTreeMap::new(),
         });
         SourceId(self.sources.len() - 1)
     }
@@ -96,6 +97,28 @@ impl<'e> Case<'e> {
         }
         for (id, hits) in scan.hits {
             entry.hits.entry(id).or_default().append(hits);
+        }
+        for (id, hits) in scan.foreign {
+            entry.foreign.entry(id).or_default().append(hits);
+        }
+    }
+
+    /// Adds something the reader observed itself. Observations of one kind are added in the order of time.
+    pub fn observe(&mut self, observation: &Observation) {
+        const KIND: &str = "facts";
+        let (name, _) = observation.kind.place();
+        let known = self.sources.iter().position(|entry| entry.kind == KIND && entry.name == name);
+        let at = known.unwrap_or_else(|| self.add_source(name, KIND).0);
+        let Some(entry) = self.sources.get_mut(at) else { return };
+        entry.lines += 1;
+        let time = Time::Full(observation.time.as_microsecond());
+        entry.first = entry.first.or(Some(time));
+        (entry.last, entry.last_line) = (Some(time), entry.lines);
+        for (id, trigger) in (0..).zip(self.engine.rules.triggers()) {
+            if matches!(trigger, Trigger::Fact(spec) if spec.matches(&observation.kind)) {
+                let hit = observation.kind.hit(entry.lines, observation.time);
+                entry.hits.entry(id).or_default().append(Hits::one(hit));
+            }
         }
     }
 
@@ -177,23 +200,23 @@ impl SourceEntry {
     fn carry_over(&self, engine: &Engine, scan: &mut Scan) {
         let first_heading = scan.sections.first_line().unwrap_or(u64::MAX);
         let section = self.section.as_deref();
+        let mut moved = Vec::new();
         for (id, hits) in &mut scan.hits {
             for hit in hits.iter_mut() {
                 if hit.time.is_none() && hit.line.saturating_sub(self.last_line) <= TIME_LINES as u64 {
                     hit.time = self.last;
                 }
-                if hit.process.is_none() && hit.line < first_heading {
-                    hit.process = section.map(str::to_owned);
+                if let (None, Some(section), true) = (&hit.process, section, hit.line < first_heading) {
+                    hit.process = Some(section.to_owned());
+                    hit.origin = engine.rules.origins.of_section(section);
                 }
             }
-            if let (Some(rule), Some(section)) = (engine.rule(*id), section) {
-                hits.retain(|hit| {
-                    hit.line >= first_heading
-                        || comes_from(&rule.sources, hit.process.as_deref().into_iter().chain([section]))
-                });
-            }
+            moved.extend(hits.split_off(|hit| engine.believes(*id, hit.origin)).map(|hits| (*id, hits)));
         }
         scan.hits.retain(|_, hits| hits.count > 0);
+        for (id, hits) in moved {
+            scan.foreign.entry(id).or_default().append(hits);
+        }
     }
 
     pub(crate) fn report(&self) -> Source {

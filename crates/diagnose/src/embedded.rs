@@ -18,6 +18,7 @@ pub(crate) const FILES: &[(&str, &str)] = &[
     ("network.toml", include_str!("../../../rules/network.toml")),
     ("openshift.toml", include_str!("../../../rules/openshift.toml")),
     ("runtime.toml", include_str!("../../../rules/runtime.toml")),
+    ("sources.toml", include_str!("../../../rules/sources.toml")),
     ("systemd.toml", include_str!("../../../rules/systemd.toml")),
     ("watched.toml", include_str!("../../../rules/watched.toml")),
 ];

@@ -4,7 +4,7 @@ use std::fmt;
 
 use landfall_model::report::Report;
 
-use crate::rules::{Examples, Strength};
+use crate::rules::{Example, Examples, Strength, Trigger};
 use crate::scan::{Engine, PatternId, Scan};
 use crate::stream::Stream;
 
@@ -40,10 +40,10 @@ impl Engine {
             if rule.strength < Strength::Fair || rule.after.is_some() {
                 continue;
             }
-            for line in &rule.examples.yes {
+            for line in rule.examples.lines() {
                 // As often as it must be said to mean something.
                 let often = rule.least.and_then(|least| usize::try_from(least).ok()).unwrap_or(1);
-                let report = self.diagnose_line(&vec![line.as_str(); often].join("\n"));
+                let report = self.diagnose_line(&vec![line; often].join("\n"));
                 let explained = report.findings.iter().any(|finding| {
                     Some(&finding.cause) == report.verdict.cause.as_ref()
                         && finding.explains.contains(&rule.cause)
@@ -53,7 +53,7 @@ impl Engine {
                         report.verdict.cause.map_or_else(|| "nobody".to_owned(), |cause| cause.to_string());
                     failures.push(ExampleFailure {
                         rule: rule.id.clone(),
-                        line: line.clone(),
+                        line: line.to_owned(),
                         complaint: Complaint::Claimed { by },
                     });
                 }
@@ -66,20 +66,26 @@ impl Engine {
     }
 
     fn check(&self, index: usize, id: &str, examples: &Examples, failures: &mut Vec<ExampleFailure>) {
-        let matched = |line: &str| {
-            PatternId::try_from(index).is_ok_and(|pattern| self.scan_line(line).hits.contains_key(&pattern))
+        let pattern = PatternId::try_from(index).unwrap_or(PatternId::MAX);
+        let trigger = self.rules.triggers().nth(index);
+        let matched = |example: &&Example| match (example, trigger) {
+            (Example::Line(line), Some(Trigger::Line { .. })) => {
+                self.scan_line(line).hits.contains_key(&pattern)
+            }
+            (Example::Fact(fact), Some(Trigger::Fact(spec))) => spec.matches(fact),
+            _ => false,
         };
-        let mut fail = |line: &str, complaint| {
-            failures.push(ExampleFailure { rule: id.to_owned(), line: line.to_owned(), complaint });
+        let mut fail = |line: String, complaint| {
+            failures.push(ExampleFailure { rule: id.to_owned(), line, complaint });
         };
         if examples.yes.is_empty() {
-            fail("", Complaint::Untested);
+            fail(String::new(), Complaint::Untested);
         }
-        for line in examples.yes.iter().filter(|line| !matched(line)) {
-            fail(line, Complaint::Missed);
+        for example in examples.yes.iter().filter(|example| !matched(example)) {
+            fail(example.to_string(), Complaint::Missed);
         }
-        for line in examples.no.iter().filter(|line| matched(line)) {
-            fail(line, Complaint::Matched);
+        for example in examples.no.iter().filter(matched) {
+            fail(example.to_string(), Complaint::Matched);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use landfall_model::report::{Class, Evidence, Finding, FindingReason, LineReason, Verdict};
+use landfall_model::report::{Class, Evidence, Finding, FindingReason, LineReason, Trust, Verdict};
 use landfall_model::{Cause, Confidence};
 
 use crate::case::SourceEntry;
@@ -105,6 +105,7 @@ pub(crate) fn shown(sources: &[SourceEntry], source: usize, hit: &Hit, count: u6
         line: hit.line,
         time: hit.time.and_then(Time::timestamp),
         text: hit.text.clone(),
+        trust: hit.origin.trust,
         focus: hit.focus.clone(),
         before: hit.before.clone(),
         after: hit.after.clone(),
@@ -150,6 +151,7 @@ pub(crate) fn reasons(
             line: lines.hits.newest().map_or(0, |hit| hit.line),
             count: lines.hits.count,
             strength: lines.rule.strength.value(),
+            trust: lines.hits.newest().map_or_else(Trust::default, |hit| hit.origin.trust),
             weight: rounded(lines.weight.value),
             because: lines.weight.because.clone(),
         });

@@ -13,8 +13,14 @@ const KEY_WINDOW: usize = 256;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head<'a> {
     pub(crate) time: Option<Time>,
-    /// The unit or program that speaks.
+    /// The time the log itself wrote, where the message may tell another.
+    pub(crate) outer_time: Option<Time>,
+    /// The unit or program that the line names.
     pub(crate) process: Option<&'a str>,
+    /// Its process id, where the line has one.
+    pub(crate) pid: Option<&'a str>,
+    /// The name stands where syslog and the journal put a program's, so that it is no word of the message.
+    pub(crate) is_program: bool,
     /// The writer says that this is not an error.
     pub(crate) informational: bool,
     /// The program began a message of its own here, whatever the journal or a runtime wrapped around it.
@@ -41,7 +47,7 @@ pub(crate) fn head(line: &[u8]) -> Head<'_> {
             let message = cursor.rest;
             cursor.skip_spaces();
             let process = cursor.host_and_process();
-            head.see_process(process);
+            head.see_process(process, false);
             head.begins |= process.is_none() && !streamed && !wrapped;
             // Indentation is the message's own, except for the one space that ends a head.
             cursor.rest = if process.is_none() { message } else { cursor.rest };
@@ -50,7 +56,11 @@ pub(crate) fn head(line: &[u8]) -> Head<'_> {
             }
         } else if let Some(time) = cursor.syslog_time() {
             head.see(time);
-            head.see_process(cursor.host_and_process());
+            let before = cursor.rest.trim_ascii_start();
+            let process = cursor.host_and_process();
+            // Without a host before it, the name may be a word of the message.
+            let named = process.is_some_and(|(name, _)| !before.starts_with(name.as_bytes()));
+            head.see_process(process, named);
             cursor.skip_one_space();
         } else if let Some((time, informational)) = cursor.klog() {
             head.see(time);
@@ -58,7 +68,7 @@ pub(crate) fn head(line: &[u8]) -> Head<'_> {
             head.begins = true;
         } else if let Some(time) = cursor.uptime() {
             head.see(time);
-            head.see_process(cursor.process());
+            head.see_process(cursor.process(), false);
             cursor.skip_one_space();
         } else if let Some((time, informational)) = cursor.keyed() {
             if let Some(time) = time {
@@ -121,6 +131,7 @@ pub(crate) fn journal_end(line: &[u8]) -> Option<Time> {
 
 impl<'a> Head<'a> {
     fn see(&mut self, time: Time) {
+        self.outer_time = self.outer_time.or(Some(time));
         // The outermost full time wins: it is written by one clock for all programs of the machine.
         match self.time {
             Some(Time::Full(_)) => {}
@@ -129,8 +140,12 @@ impl<'a> Head<'a> {
         }
     }
 
-    fn see_process(&mut self, process: Option<&'a str>) {
-        self.process = self.process.or(process);
+    /// `syslog` tells that the head is one of syslog's, where the name is always a program's.
+    fn see_process(&mut self, process: Option<(&'a str, Option<&'a str>)>, syslog: bool) {
+        if let (None, Some((name, pid))) = (self.process, process) {
+            (self.process, self.pid) = (Some(name), pid);
+            self.is_program = syslog || pid.is_some();
+        }
     }
 }
 
@@ -347,7 +362,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// `host program[12]: `; the host is skipped.
-    fn host_and_process(&mut self) -> Option<&'a str> {
+    fn host_and_process(&mut self) -> Option<(&'a str, Option<&'a str>)> {
         self.skip_spaces();
         let before = self.rest;
         let host = self.rest.iter().take_while(|byte| !byte.is_ascii_whitespace()).count();
@@ -362,7 +377,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// `program[12]: ` or `program: `
-    fn process(&mut self) -> Option<&'a str> {
+    fn process(&mut self) -> Option<(&'a str, Option<&'a str>)> {
         self.skip_spaces();
         let name = self
             .rest
@@ -375,11 +390,13 @@ impl<'a> Cursor<'a> {
             return None;
         }
         let after = &self.rest[name..];
+        let mut pid = None;
         let end = if after.first() == Some(&b'[') {
             let close = after.iter().take(16).position(|byte| *byte == b']')?;
             if !after[1..close].iter().all(u8::is_ascii_digit) || after.get(close + 1) != Some(&b':') {
                 return None;
             }
+            pid = std::str::from_utf8(&after[1..close]).ok();
             close + 2
         } else if after.starts_with(b": ") {
             1
@@ -388,7 +405,7 @@ impl<'a> Cursor<'a> {
         };
         let process = std::str::from_utf8(&self.rest[..name]).ok()?;
         self.rest = &after[end..];
-        Some(process)
+        Some((process, pid))
     }
 
     /// Times and levels written as `time="…" level=…` or as JSON members.

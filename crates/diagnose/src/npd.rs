@@ -55,6 +55,8 @@ pub(crate) fn read(name: &str, text: &str) -> Result<File, NpdError> {
     let component = monitor.source.unwrap_or_else(|| "node-problem-detector".to_owned());
     let mut file = File::default();
     file.component = Some(component.clone());
+    // Their monitors read one log each; which one is not part of a rule.
+    file.sources = vec!["any".to_owned()];
     let mut causes: BTreeMap<Cause, CauseEntry> = BTreeMap::new();
     for (index, problem) in monitor.rules.into_iter().enumerate() {
         let cause = Cause::new(kebab(&problem.reason))

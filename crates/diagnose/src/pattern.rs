@@ -9,6 +9,7 @@ use memchr::memmem;
 use regex::bytes::{Regex, RegexBuilder};
 use serde::Deserialize;
 
+use crate::klog;
 use crate::literals::WINDOW;
 
 /// Compiled size of one expression; a rule that needs more is not a description of a log line.
@@ -97,6 +98,12 @@ impl Pattern {
         let takes_warnings = spec.any.iter().any(|literal| literal.contains("WARNING"));
         let klog_fatal = spec.klog_fatal;
         Ok(Self { any, all: finders(&spec.all), not: finders(&spec.not), regex, takes_warnings, klog_fatal })
+    }
+
+    /// Whether a line still holds what was looked for, after parts of it were blanked.
+    pub(crate) fn is_in(&self, line: &[u8]) -> bool {
+        self.any.iter().any(|literal| memmem::find(line, literal.as_bytes()).is_some())
+            || self.klog_fatal && !klog::fatal(line).is_empty()
     }
 
     /// Whether a line that holds one of the `any` literals is the one meant.

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use landfall_model::report::{Class, FORMAT, Reasoning, Report, State, Verdict};
+use landfall_model::report::{Class, FORMAT, Reasoning, Report, State, Trust, Verdict};
 use landfall_model::{Cause, Confidence, Phase};
 
 use crate::case::{Clock, SourceEntry};
@@ -108,12 +108,19 @@ pub(crate) fn report(engine: &Engine, sources: &[SourceEntry], clock: Clock) -> 
 fn drafts<'c>(engine: &'c Engine, sources: &'c [SourceEntry], stages: &Stages<'_>) -> Drafts<'c> {
     let mut drafts: Drafts<'c> = BTreeMap::new();
     for (source, entry) in sources.iter().enumerate() {
-        for (id, hits) in &entry.hits {
+        let believed = entry.hits.iter().map(|(id, hits)| (id, hits, true));
+        let foreign = entry.foreign.iter().map(|(id, hits)| (id, hits, false));
+        for (id, hits, counts) in believed.chain(foreign) {
             let Some(rule) = engine.rule(*id) else { continue };
             if weigh::out_of_place(rule, source, hits, stages) {
                 continue;
             }
-            let lines = Lines { rule, source, hits, weight: weigh::weigh(rule, source, entry, hits, stages) };
+            let weight = if counts {
+                weigh::weigh(rule, source, entry, hits, stages)
+            } else {
+                weigh::disbelieved(hits)
+            };
+            let lines = Lines { rule, source, hits, weight };
             let draft = drafts.entry(rule.cause.clone()).or_insert_with(|| Draft {
                 lines: Vec::new(),
                 class: rule.class,
@@ -295,6 +302,7 @@ fn verdict(
             phase: Some(draft.phase),
             cause: Some((*cause).clone()),
             confidence,
+            trust: draft.trust(),
         };
     }
     if !roots.is_empty() {
@@ -309,11 +317,14 @@ fn verdict(
             component: None,
             phase: Some(stage.milestone.phase),
             confidence: Confidence::new(HANG),
+            trust: stage.hit.origin.trust,
         };
     }
     let (state, title, phase, confidence) = without_cause(engine, stages, &roots);
     steps.push(format!("no cause: {title}"));
-    Verdict { state, cause: None, title, component: None, phase, confidence: Confidence::new(confidence) }
+    let trust = if state == State::Succeeded { stages.success_trust() } else { Trust::Claimed };
+    let confidence = Confidence::new(confidence);
+    Verdict { state, cause: None, title, component: None, phase, confidence, trust }
 }
 
 /// The confidence of the first root after its rivals have spoken. Errors that kubeadm lists side by side are no rivals:
@@ -390,6 +401,13 @@ fn hang_title(stage: &OpenStage<'_>) -> String {
 impl Draft<'_> {
     pub(crate) fn is_root(&self) -> bool {
         self.explained_by.is_empty() && self.confidence > 0.0
+    }
+
+    /// Proven if the lines of proven origin alone would make it a verdict.
+    fn trust(&self) -> Trust {
+        let proven = |lines: &&Lines<'_>| lines.hits.iter().any(|hit| hit.origin.trust == Trust::Proven);
+        let best = self.lines.iter().filter(proven).map(|lines| lines.weight.value).fold(0.0, f64::max);
+        if best >= VERDICT_FLOOR { Trust::Proven } else { Trust::Claimed }
     }
 
     /// Whether its strongest lines are items of a list in which kubeadm names all that is wrong.

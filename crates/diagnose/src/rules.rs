@@ -1,6 +1,7 @@
 //! Rule files: what they may say, and the checks every one of them must pass.
 
 use std::collections::BTreeSet;
+use std::fmt;
 
 use landfall_model::report::Class;
 use landfall_model::{Cause, Phase};
@@ -8,7 +9,9 @@ use serde::Deserialize;
 
 use crate::catalogue::{Catalogue, CauseEntry};
 use crate::embedded;
+use crate::facts::{Fact, FactSpec};
 use crate::npd;
+use crate::origin::{Component, Components, Origins};
 use crate::pattern::{Compile, MatchSpec, Pattern};
 use crate::version::Range;
 
@@ -21,6 +24,7 @@ pub struct RuleSet {
     pub(crate) rules: Vec<Rule>,
     pub(crate) milestones: Vec<Milestone>,
     pub(crate) catalogue: Catalogue,
+    pub(crate) origins: Origins,
 }
 
 /// A rule file that cannot be used.
@@ -34,8 +38,19 @@ pub enum RuleError {
     Duplicate { file: String, id: String },
     #[error("`{id}` names `{name}`, which does not exist")]
     UnknownName { id: String, name: String },
-    #[error("more than {MAX_PATTERNS} rules")]
+    #[error("`{file}`: `{id}` declares no `sources`: it would believe any program")]
+    NoSources { file: String, id: String },
+    #[error("`{file}`: `{id}` must have either `match` or `fact`")]
+    NoTrigger { file: String, id: String },
+    #[error("more than {MAX_PATTERNS} rules, or more than 64 sources")]
     TooMany,
+}
+
+/// What a rule or milestone recognizes: lines of certain components, or facts.
+#[derive(Debug)]
+pub(crate) enum Trigger {
+    Line { pattern: Pattern, sources: Components },
+    Fact(FactSpec),
 }
 
 /// A kind of line that is evidence for a cause.
@@ -43,12 +58,11 @@ pub enum RuleError {
 pub(crate) struct Rule {
     pub(crate) id: String,
     pub(crate) cause: Cause,
-    pub(crate) pattern: Pattern,
+    pub(crate) trigger: Trigger,
     pub(crate) class: Class,
     pub(crate) strength: Strength,
     pub(crate) phase: Phase,
     pub(crate) component: String,
-    pub(crate) sources: Vec<String>,
     pub(crate) title: Option<String>,
     pub(crate) fix: Option<String>,
     pub(crate) explains: Vec<Cause>,
@@ -82,7 +96,7 @@ pub(crate) enum Strength {
 #[derive(Debug)]
 pub(crate) struct Milestone {
     pub(crate) id: String,
-    pub(crate) pattern: Pattern,
+    pub(crate) trigger: Trigger,
     pub(crate) phase: Phase,
     pub(crate) stage: String,
     pub(crate) event: StageEvent,
@@ -111,15 +125,29 @@ pub(crate) enum StageEvent {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Examples {
     #[serde(default)]
-    pub(crate) yes: Vec<String>,
+    pub(crate) yes: Vec<Example>,
     #[serde(default)]
-    pub(crate) no: Vec<String>,
+    pub(crate) no: Vec<Example>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Example {
+    Line(String),
+    Fact(Fact),
 }
 
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
     pub(crate) component: Option<String>,
+    /// The sources of every rule and milestone of the file that names none itself.
+    #[serde(default)]
+    pub(crate) sources: Vec<String>,
+    #[serde(default)]
+    source: Vec<Component>,
+    #[serde(default)]
+    namespaces: Vec<String>,
     #[serde(default)]
     pub(crate) rule: Vec<RuleSpec>,
     #[serde(default)]
@@ -134,12 +162,13 @@ pub(crate) struct RuleSpec {
     id: String,
     cause: Cause,
     #[serde(rename = "match")]
-    matches: MatchSpec,
+    matches: Option<MatchSpec>,
+    fact: Option<FactSpec>,
     strength: Strength,
     class: Option<Class>,
     phase: Option<Phase>,
     component: Option<String>,
-    /// Units, processes or kinds of log the line must come from, where that is known.
+    /// The components that are believed, by their names in `sources.toml`; `any` for all of them.
     #[serde(default)]
     sources: Vec<String>,
     title: Option<String>,
@@ -172,7 +201,11 @@ struct MilestoneSpec {
     stage: Option<String>,
     event: StageEvent,
     #[serde(rename = "match")]
-    matches: MatchSpec,
+    matches: Option<MatchSpec>,
+    fact: Option<FactSpec>,
+    /// The components that are believed, as in a rule.
+    #[serde(default)]
+    sources: Vec<String>,
     /// Causes whose earlier evidence no longer counts; `*` for everything up to this phase.
     #[serde(default)]
     clears: Vec<String>,
@@ -192,6 +225,26 @@ struct MilestoneSpec {
     examples: Examples,
 }
 
+// === impl Examples ===
+
+impl Examples {
+    pub(crate) fn lines(&self) -> impl Iterator<Item = &str> {
+        self.yes.iter().filter_map(|example| match example {
+            Example::Line(line) => Some(line.as_str()),
+            Example::Fact(_) => None,
+        })
+    }
+}
+
+impl fmt::Display for Example {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(line) => f.write_str(line),
+            Self::Fact(fact) => write!(f, "{fact:?}"),
+        }
+    }
+}
+
 // === impl RuleSet ===
 
 impl RuleSet {
@@ -204,9 +257,9 @@ impl RuleSet {
     pub fn embedded_with<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, RuleError> {
         // Expressions from outside are compiled once by themselves, so that a bad one is refused.
         let files: Vec<(&str, &str)> = files.into_iter().collect();
-        let causes = embedded::FILES.iter().copied().filter(|(name, _)| *name == "causes.toml");
-        let milestones = embedded::FILES.iter().copied().filter(|(name, _)| *name == "milestones.toml");
-        Self::read(causes.chain(milestones).chain(files.iter().copied()), Compile::Now)?;
+        let common = ["causes.toml", "milestones.toml", "sources.toml"];
+        let common = embedded::FILES.iter().copied().filter(|(name, _)| common.contains(name));
+        Self::read(common.chain(files.iter().copied()), Compile::Now)?;
         Self::read(embedded::FILES.iter().copied().chain(files), Compile::WhenNeeded)
     }
 
@@ -222,6 +275,7 @@ impl RuleSet {
     ) -> Result<Self, RuleError> {
         let mut parsed = Vec::new();
         let mut catalogue = Catalogue::default();
+        let mut origins = Origins::default();
         for (name, text) in files {
             let syntax = |source: Box<dyn std::error::Error + Send + Sync>| RuleError::Syntax {
                 file: name.to_owned(),
@@ -234,6 +288,9 @@ impl RuleSet {
             } else {
                 toml::from_str(text).map_err(|error| syntax(Box::new(error)))?
             };
+            if !origins.extend(std::mem::take(&mut file.source), std::mem::take(&mut file.namespaces)) {
+                return Err(RuleError::TooMany);
+            }
             for entry in std::mem::take(&mut file.cause) {
                 // Their reasons have no page of their own; where ours means the same, ours stays.
                 if foreign && catalogue.get(&entry.name).is_some() {
@@ -255,15 +312,21 @@ impl RuleSet {
         {
             return Err(RuleError::TooMany);
         }
-        let mut set = Self { rules: Vec::new(), milestones: Vec::new(), catalogue };
+        let mut set = Self { rules: Vec::new(), milestones: Vec::new(), catalogue, origins };
         let mut names = BTreeSet::new();
         for (name, file) in parsed {
-            let component = file.component.as_deref();
+            let context = FileContext {
+                name,
+                component: file.component.as_deref(),
+                sources: &file.sources,
+                origins: &set.origins,
+                when,
+            };
             for spec in file.rule {
-                set.rules.push(Rule::new(name, component, spec, &set.catalogue, &mut names, when)?);
+                set.rules.push(Rule::new(&context, spec, &set.catalogue, &mut names)?);
             }
             for spec in file.milestone {
-                set.milestones.push(Milestone::new(name, spec, &mut names, when)?);
+                set.milestones.push(Milestone::new(&context, spec, &mut names)?);
             }
         }
         set.check_names()?;
@@ -272,15 +335,25 @@ impl RuleSet {
 
     /// The literals every chunk is searched for.
     pub fn literals(&self) -> impl Iterator<Item = &str> {
-        let rules = self.rules.iter().map(|rule| &rule.pattern);
-        let patterns = rules.chain(self.milestones.iter().map(|milestone| &milestone.pattern));
+        let patterns = self.triggers().filter_map(Trigger::pattern);
         patterns.flat_map(|pattern| pattern.any.iter().map(String::as_str))
+    }
+
+    /// What every rule, then every milestone, recognizes.
+    pub(crate) fn triggers(&self) -> impl Iterator<Item = &Trigger> {
+        let rules = self.rules.iter().map(|rule| &rule.trigger);
+        rules.chain(self.milestones.iter().map(|milestone| &milestone.trigger))
+    }
+
+    /// The components of a bootstrap, for readers that can prove where their lines come from.
+    pub fn origins(&self) -> &Origins {
+        &self.origins
     }
 
     /// Lines that prove a cause, as its rules' examples show them.
     pub fn examples(&self, cause: &Cause) -> impl Iterator<Item = &str> {
         let rules = self.rules.iter().filter(move |rule| rule.cause == *cause);
-        rules.flat_map(|rule| rule.examples.yes.iter().map(String::as_str))
+        rules.flat_map(|rule| rule.examples.lines())
     }
 
     pub fn catalogue(&self) -> &Catalogue {
@@ -321,7 +394,8 @@ impl RuleSpec {
         Self {
             id,
             cause,
-            matches,
+            matches: Some(matches),
+            fact: None,
             strength,
             class: None,
             phase: None,
@@ -345,26 +419,24 @@ impl RuleSpec {
 
 impl Rule {
     fn new(
-        file: &str,
-        component: Option<&str>,
-        spec: RuleSpec,
+        file: &FileContext<'_>,
+        mut spec: RuleSpec,
         catalogue: &Catalogue,
         names: &mut BTreeSet<String>,
-        when: Compile,
     ) -> Result<Self, RuleError> {
-        let pattern = pattern(file, &spec.id, &spec.matches, names, when)?;
+        let trigger = file.trigger(&spec.id, spec.matches.take(), spec.fact.take(), &spec.sources, names)?;
         let Some(entry) = catalogue.get(&spec.cause) else {
             return Err(RuleError::UnknownName { id: spec.id, name: spec.cause.to_string() });
         };
-        let component = spec.component.as_deref().or(component).unwrap_or(&entry.component).to_owned();
+        let component = spec.component.as_deref().or(file.component).unwrap_or(&entry.component).to_owned();
         let versions = spec.versions.as_deref().map(|text| Range::parse(text, &component)).transpose();
         let versions = versions.map_err(|error| RuleError::Pattern {
-            file: file.to_owned(),
+            file: file.name.to_owned(),
             id: spec.id.clone(),
             source: Box::new(error),
         })?;
         Ok(Self {
-            pattern,
+            trigger,
             class: spec.class.unwrap_or(entry.class),
             phase: spec.phase.unwrap_or(entry.phase),
             component,
@@ -372,7 +444,6 @@ impl Rule {
             id: spec.id,
             cause: spec.cause,
             strength: spec.strength,
-            sources: spec.sources,
             title: spec.title,
             fix: spec.fix,
             explains: spec.explains,
@@ -391,14 +462,13 @@ impl Rule {
 
 impl Milestone {
     fn new(
-        file: &str,
+        file: &FileContext<'_>,
         spec: MilestoneSpec,
         names: &mut BTreeSet<String>,
-        when: Compile,
     ) -> Result<Self, RuleError> {
-        let pattern = pattern(file, &spec.id, &spec.matches, names, when)?;
+        let trigger = file.trigger(&spec.id, spec.matches, spec.fact, &spec.sources, names)?;
         Ok(Self {
-            pattern,
+            trigger,
             stage: spec.stage.unwrap_or_else(|| spec.phase.name().to_owned()),
             id: spec.id,
             phase: spec.phase,
@@ -437,19 +507,66 @@ impl Strength {
     }
 }
 
-fn pattern(
-    file: &str,
-    id: &str,
-    spec: &MatchSpec,
-    names: &mut BTreeSet<String>,
+/// What the rules and milestones of one file share.
+struct FileContext<'f> {
+    name: &'f str,
+    component: Option<&'f str>,
+    sources: &'f [String],
+    origins: &'f Origins,
     when: Compile,
-) -> Result<Pattern, RuleError> {
-    if !names.insert(id.to_owned()) {
-        return Err(RuleError::Duplicate { file: file.to_owned(), id: id.to_owned() });
+}
+
+// === impl FileContext ===
+
+impl FileContext<'_> {
+    fn trigger(
+        &self,
+        id: &str,
+        matches: Option<MatchSpec>,
+        fact: Option<FactSpec>,
+        sources: &[String],
+        names: &mut BTreeSet<String>,
+    ) -> Result<Trigger, RuleError> {
+        let (file, id) = (self.name.to_owned(), id.to_owned());
+        if !names.insert(id.clone()) {
+            return Err(RuleError::Duplicate { file, id });
+        }
+        let spec = match (matches, fact) {
+            (Some(spec), None) => spec,
+            (None, Some(fact)) => return Ok(Trigger::Fact(fact)),
+            _ => return Err(RuleError::NoTrigger { file, id }),
+        };
+        let names = if sources.is_empty() { self.sources } else { sources };
+        if names.is_empty() {
+            return Err(RuleError::NoSources { file, id });
+        }
+        let mut sources = Components::NONE;
+        for name in names {
+            let named = self.origins.named(name);
+            let named = named.ok_or_else(|| RuleError::UnknownName { id: id.clone(), name: name.clone() })?;
+            sources = sources.union(named);
+        }
+        match Pattern::new(&spec, self.when) {
+            Ok(pattern) => Ok(Trigger::Line { pattern, sources }),
+            Err(error) => Err(RuleError::Pattern { file, id, source: Box::new(error) }),
+        }
     }
-    Pattern::new(spec, when).map_err(|error| RuleError::Pattern {
-        file: file.to_owned(),
-        id: id.to_owned(),
-        source: Box::new(error),
-    })
+}
+
+// === impl Trigger ===
+
+impl Trigger {
+    pub(crate) fn pattern(&self) -> Option<&Pattern> {
+        match self {
+            Self::Line { pattern, .. } => Some(pattern),
+            Self::Fact(_) => None,
+        }
+    }
+
+    pub(crate) fn believes(&self, components: Components) -> bool {
+        match self {
+            Self::Line { sources, .. } => sources.intersects(components),
+            Self::Fact(_) => false,
+        }
+    }
 }

@@ -1,19 +1,24 @@
 //! One pass over a chunk of lines: find the literals of all rules at once, confirm only the lines that hold one.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::borrow::Cow;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use memchr::{memchr, memchr_iter, memrchr};
 
 use crate::case::Case;
 use crate::colours;
+use crate::foreign;
 use crate::klog;
 use crate::line;
 use crate::literals::Literals;
 use crate::message;
 use crate::moment::Time;
+use crate::origin::Origin;
 use crate::pattern::{self, Captures, Pattern};
 use crate::records;
-use crate::rules::{Milestone, Rule, RuleError, RuleSet};
+use crate::rules::{Milestone, Rule, RuleError, RuleSet, Trigger};
+use crate::scope;
 use crate::sections::Sections;
 use crate::stream::{Stream, StreamKind};
 
@@ -61,6 +66,8 @@ pub struct Engine {
 #[derive(Debug, Default)]
 pub struct Scan {
     pub(crate) hits: BTreeMap<PatternId, Hits>,
+    /// Lines that a rule would match if it believed whoever wrote them.
+    pub(crate) foreign: BTreeMap<PatternId, Hits>,
     pub(crate) bytes: u64,
     pub(crate) lines: u64,
     pub(crate) first: Option<Time>,
@@ -85,6 +92,7 @@ pub(crate) struct Hit {
     pub(crate) line: u64,
     pub(crate) time: Option<Time>,
     pub(crate) process: Option<String>,
+    pub(crate) origin: Origin,
     pub(crate) informational: bool,
     /// An item of a list in which kubeadm names all that is wrong at once.
     pub(crate) itemised: bool,
@@ -99,7 +107,18 @@ pub(crate) struct Hit {
 struct Chunk<'c> {
     stream: &'c Stream,
     bytes: &'c [u8],
+    /// What the reader of a journal knows of its lines, in their order.
+    entries: Option<&'c [EntryOrigin]>,
     sections: Sections,
+    /// The origin of each name seen so far: the same few programs write all lines.
+    names: RefCell<HashMap<&'c str, Option<Origin>>>,
+}
+
+/// From this byte of a chunk on, lines have this origin.
+#[derive(Clone, Copy, Debug)]
+pub struct EntryOrigin {
+    pub start: usize,
+    pub origin: Origin,
 }
 
 /// A walk from line to line, forwards only.
@@ -116,6 +135,7 @@ struct Walk<'c> {
 struct Candidates {
     last_start: Option<usize>,
     hits: Hits,
+    foreign: Hits,
     /// Line number, start and end of lines seen after the first [`KEPT`] were confirmed; not yet confirmed.
     tail: VecDeque<(u64, usize, usize)>,
     skipped: u64,
@@ -126,20 +146,19 @@ struct Candidates {
 impl Engine {
     pub fn new(rules: RuleSet) -> Result<Self, RuleError> {
         let mut index: BTreeMap<&str, Vec<PatternId>> = BTreeMap::new();
-        let patterns = rules.rules.iter().map(|rule| &rule.pattern);
-        for (id, pattern) in
-            patterns.chain(rules.milestones.iter().map(|milestone| &milestone.pattern)).enumerate()
-        {
+        let mut fatal = Vec::new();
+        for (id, trigger) in rules.triggers().enumerate() {
             let id = PatternId::try_from(id).map_err(|_| RuleError::TooMany)?;
+            let Some(pattern) = trigger.pattern() else { continue };
             for literal in &pattern.any {
                 index.entry(literal).or_default().push(id);
+            }
+            if pattern.klog_fatal {
+                fatal.push(id);
             }
         }
         let literals = Literals::new(index.keys().copied());
         let wanted = index.into_values().collect();
-        let patterns = rules.rules.iter().map(|rule| &rule.pattern);
-        let patterns = patterns.chain(rules.milestones.iter().map(|milestone| &milestone.pattern));
-        let fatal = (0..).zip(patterns).filter(|(_, pattern)| pattern.klog_fatal).map(|(id, _)| id).collect();
         Ok(Self { rules, literals, wanted, fatal })
     }
 
@@ -166,18 +185,35 @@ impl Engine {
         if stream.kind == StreamKind::ServiceRecords
             && let Some(lines) = records::lines(stream.unit.as_deref().unwrap_or("service"), chunk)
         {
-            return self.scan_lines(stream, first_line, &lines);
+            return self.scan_lines(stream, first_line, &lines, None);
         }
-        self.scan_lines(stream, first_line, chunk)
+        self.scan_lines(stream, first_line, chunk, None)
     }
 
-    fn scan_lines(&self, stream: &Stream, first_line: u64, chunk: &[u8]) -> Scan {
+    /// Looks at lines of a journal, whose origin the reader knows from journald's own fields.
+    pub fn scan_journal(
+        &self,
+        stream: &Stream,
+        first_line: u64,
+        chunk: &[u8],
+        entries: &[EntryOrigin],
+    ) -> Scan {
+        self.scan_lines(stream, first_line, chunk, Some(entries))
+    }
+
+    fn scan_lines(
+        &self,
+        stream: &Stream,
+        first_line: u64,
+        chunk: &[u8],
+        entries: Option<&[EntryOrigin]>,
+    ) -> Scan {
         let patterns = self.rules.rules.len() + self.rules.milestones.len();
         let sections = match stream.kind {
             StreamKind::Sections => Sections::of(chunk, first_line),
             _ => Sections::default(),
         };
-        let whole = Chunk { stream, bytes: chunk, sections };
+        let whole = Chunk { stream, bytes: chunk, entries, sections, names: RefCell::default() };
         let mut candidates: Vec<Option<Box<Candidates>>> = (0..patterns).map(|_| None).collect();
         let mut walk = Walk { chunk, start: 0, end: 0, number: first_line, counted: 0 };
         let mut see = |start: usize, end: usize, wanted: &[PatternId]| {
@@ -207,12 +243,16 @@ impl Engine {
             + u64::from(!chunk.ends_with(b"\n") && !chunk.is_empty());
         for (id, candidate) in (0..).zip(candidates) {
             let Some(candidate) = candidate else { continue };
-            let hits = candidate.finish(self, id, &whole);
+            let (hits, foreign) = candidate.finish(self, id, &whole);
             if hits.count > 0 {
                 scan.hits.insert(id, hits);
             }
+            if foreign.count > 0 {
+                scan.foreign.insert(id, foreign);
+            }
         }
-        let time = |line: &[u8]| line::head(line).time.filter(|time| !matches!(time, Time::Uptime(_)));
+        // Only what the log itself writes before a line: a message may tell any time.
+        let time = |line: &[u8]| line::head(line).outer_time.filter(|time| !matches!(time, Time::Uptime(_)));
         scan.first = chunk.split(|byte| *byte == b'\n').take(TIME_LINES).find_map(time);
         scan.year = chunk
             .split(|byte| *byte == b'\n')
@@ -241,32 +281,35 @@ impl Engine {
         self.rules.milestones.get(usize::from(id).checked_sub(self.rules.rules.len())?)
     }
 
-    fn pattern(&self, id: PatternId) -> Option<&Pattern> {
+    fn trigger(&self, id: PatternId) -> Option<&Trigger> {
         self.rule(id)
-            .map(|rule| &rule.pattern)
-            .or_else(|| self.milestone(id).map(|milestone| &milestone.pattern))
+            .map(|rule| &rule.trigger)
+            .or_else(|| self.milestone(id).map(|milestone| &milestone.trigger))
     }
 
-    fn confirm(
-        &self,
-        id: PatternId,
-        chunk: &Chunk<'_>,
-        (number, start, end): (u64, usize, usize),
-    ) -> Option<Hit> {
-        let line = &chunk.bytes[start..end];
-        let line = line[..line.len().min(MAX_LINE)].strip_suffix(b"\r").unwrap_or(line);
-        let line = &line[..line.len().min(MAX_LINE)];
+    fn pattern(&self, id: PatternId) -> Option<&Pattern> {
+        self.trigger(id)?.pattern()
+    }
+
+    /// Whether a rule or milestone believes what has this origin.
+    pub(crate) fn believes(&self, id: PatternId, origin: Origin) -> bool {
+        self.trigger(id).is_some_and(|trigger| trigger.believes(origin.components))
+    }
+
+    fn confirm(&self, id: PatternId, chunk: &Chunk<'_>, place: (u64, usize, usize)) -> Option<Hit> {
+        let (number, start, end) = place;
+        let line = chunk.line(start, end);
         let pattern = self.pattern(id)?;
-        let plain = pattern::unescaped(line);
+        let blanked = foreign::blanked(line);
+        if matches!(blanked, Cow::Owned(_)) && !pattern.is_in(&blanked) {
+            return None;
+        }
+        let plain = pattern::unescaped(&blanked);
         if !pattern.confirms(&plain) {
             return None;
         }
         let head = line::head(line);
         let section = chunk.sections.at(start);
-        let known = head.process.into_iter().chain(section).chain(chunk.stream.unit.as_deref());
-        if self.rule(id).is_some_and(|rule| !comes_from(&rule.sources, known)) {
-            return None;
-        }
         let focus = pattern.place(line, &plain);
         let message = message::around(chunk.bytes, start, end);
         let neighbours = |lines: Vec<&[u8]>| lines.into_iter().map(neighbour).collect();
@@ -275,6 +318,7 @@ impl Engine {
             line: number,
             time: own_time.or_else(|| time_above(chunk.bytes, start)),
             process: head.process.or(section).map(str::to_owned).or_else(|| chunk.stream.unit.clone()),
+            origin: self.origin(chunk, start, line, &head),
             informational: head.informational,
             itemised: memchr::memmem::find(line, ITEM_MARK).is_some(),
             text: shown(line, focus.start),
@@ -284,6 +328,77 @@ impl Engine {
             captures: pattern.captures(&plain),
         })
     }
+
+    /// Where a line comes from, by journald's fields or by what the text claims.
+    fn origin<'c>(&self, chunk: &Chunk<'c>, start: usize, line: &'c [u8], head: &line::Head<'c>) -> Origin {
+        if foreign::is_record(head.message) {
+            return Origin::FOREIGN;
+        }
+        let origin = match chunk.entries {
+            Some(entries) => {
+                let after = entries.partition_point(|entry| entry.start <= start);
+                let entry = after.checked_sub(1).and_then(|at| entries.get(at));
+                entry.map_or(Origin::FOREIGN, |entry| entry.origin)
+            }
+            None => self.claimed_origin(chunk, start, line, head),
+        };
+        // What the kubelet says of an application's pod may quote that application.
+        let system = |namespace: &[u8]| {
+            self.rules.origins.namespaces().iter().any(|system| system.as_bytes() == namespace)
+        };
+        if scope::is_about_workload(line, system) { Origin::FOREIGN } else { origin }
+    }
+
+    fn claimed_origin<'c>(
+        &self,
+        chunk: &Chunk<'c>,
+        start: usize,
+        line: &'c [u8],
+        head: &line::Head<'c>,
+    ) -> Origin {
+        let section = chunk.sections.at(start);
+        let pod = section.and_then(scope::pod);
+        if let Some(pod) = pod.as_ref().or(chunk.stream.pod.as_ref()) {
+            let known = self.rules.origins.namespaces().contains(&pod.namespace);
+            return if known { self.rules.origins.of_container(&pod.container) } else { Origin::FOREIGN };
+        }
+        // `journalctl` indents the further lines of a message.
+        let above = if is_indented(line) { head_above(chunk.bytes, start) } else { None };
+        let prefix = self.origin_of_prefix(chunk, above.as_ref().unwrap_or(head));
+        prefix.unwrap_or_else(|| {
+            let unit = chunk.stream.unit.as_deref();
+            let named = section.map(|name| self.rules.origins.of_section(name));
+            let named = named.or_else(|| self.rules.origins.of_name(unit?));
+            Origin { trust: chunk.stream.trust, ..named.unwrap_or(Origin::UNNAMED) }
+        })
+    }
+
+    /// The origin that the name in a line's prefix claims.
+    fn origin_of_prefix<'c>(&self, chunk: &Chunk<'c>, head: &line::Head<'c>) -> Option<Origin> {
+        let process = head.process?;
+        // Another process id is a unit's that could not be started, or a user's own service manager, which describes its
+        // units in that user's words.
+        if process == "systemd" && head.pid.is_some_and(|pid| pid != "1") && !names_unit(head.message) {
+            return Some(Origin::FOREIGN);
+        }
+        let mut names = chunk.names.borrow_mut();
+        let known = *names.entry(process).or_insert_with(|| self.rules.origins.of_name(process));
+        known.or(head.is_program.then_some(Origin::FOREIGN))
+    }
+}
+
+/// The head of the message that an indented line goes on with, if it names a program.
+fn head_above(chunk: &[u8], start: usize) -> Option<line::Head<'_>> {
+    // The bytes bound the work on lines of any length.
+    let from = start.saturating_sub(TIME_LINES * MAX_NEIGHBOUR);
+    let above = chunk[from..start].rsplit(|byte| *byte == b'\n').take(TIME_LINES + 1);
+    let first = above.filter(|line| !line.is_empty() && !is_indented(line)).map(line::head).next();
+    first.filter(|head| head.is_program)
+}
+
+/// As far as the head of a line of the journal is wide, at the least.
+fn is_indented(line: &[u8]) -> bool {
+    line.starts_with(b"        ")
 }
 
 /// The time of the nearest line above that tells one: output of programs that write none stands between lines that do.
@@ -296,16 +411,14 @@ fn time_above(chunk: &[u8], start: usize) -> Option<Time> {
         .find_map(|line| line::head(line).time.filter(|time| !matches!(time, Time::Uptime(_))))
 }
 
-fn count_lines(bytes: &[u8]) -> u64 {
-    memchr_iter(b'\n', bytes).count() as u64
+/// `kubelet.service: Failed at step EXEC …`
+fn names_unit(message: &[u8]) -> bool {
+    let word = message.split(u8::is_ascii_whitespace).next().unwrap_or_default();
+    word.ends_with(b".service:")
 }
 
-/// A rule that names sources does not apply to lines known to come from elsewhere.
-pub(crate) fn comes_from<'a>(sources: &[String], known: impl Iterator<Item = &'a str>) -> bool {
-    let mut known = known.peekable();
-    sources.is_empty()
-        || known.peek().is_none()
-        || known.any(|name| sources.iter().any(|source| name.contains(source.as_str())))
+fn count_lines(bytes: &[u8]) -> u64 {
+    memchr_iter(b'\n', bytes).count() as u64
 }
 
 /// The line as evidence: valid text, no control characters, bounded, with what was recognised inside.
@@ -359,9 +472,13 @@ impl Candidates {
     fn see(&mut self, engine: &Engine, id: PatternId, chunk: &Chunk<'_>, place: (u64, usize, usize)) {
         if self.hits.first.len() < KEPT {
             if let Some(hit) = engine.confirm(id, chunk, place) {
-                self.hits.first.push(hit);
-                self.hits.count += 1;
+                self.keep(engine, id, hit);
             }
+            return;
+        }
+        // Foreign lines must not push out the last ones that count.
+        let line = chunk.line(place.1, place.2);
+        if !engine.believes(id, engine.origin(chunk, place.1, line, &line::head(line))) {
             return;
         }
         if self.tail.len() == TAIL_CANDIDATES {
@@ -371,22 +488,48 @@ impl Candidates {
         self.tail.push_back(place);
     }
 
-    fn finish(mut self, engine: &Engine, id: PatternId, chunk: &Chunk<'_>) -> Hits {
+    fn keep(&mut self, engine: &Engine, id: PatternId, hit: Hit) {
+        let hits = if engine.believes(id, hit.origin) {
+            &mut self.hits
+        } else {
+            // One is enough to show.
+            if self.foreign.count > 0 {
+                self.foreign.count += 1;
+                return;
+            }
+            &mut self.foreign
+        };
+        hits.first.push(hit);
+        hits.count += 1;
+    }
+
+    fn finish(mut self, engine: &Engine, id: PatternId, chunk: &Chunk<'_>) -> (Hits, Hits) {
         for (number, start, end) in std::mem::take(&mut self.tail).into_iter().rev() {
             if self.hits.last.len() < KEPT {
                 if let Some(hit) = engine.confirm(id, chunk, (number, start, end)) {
                     self.hits.last.push_front(hit);
                     self.hits.count += 1;
                 }
-            } else if engine.pattern(id).is_some_and(|pattern| {
-                pattern.confirms(&pattern::unescaped(&chunk.bytes[start..end.min(start + MAX_LINE)]))
-            }) {
+            } else if engine
+                .pattern(id)
+                .is_some_and(|pattern| pattern.confirms(&pattern::unescaped(chunk.line(start, end))))
+            {
                 self.hits.count += 1;
             }
         }
         // Lines between are counted without being confirmed: the head and the tail of the run were.
         self.hits.count += self.skipped;
-        self.hits
+        (self.hits, self.foreign)
+    }
+}
+
+// === impl Chunk ===
+
+impl<'c> Chunk<'c> {
+    /// The part of a line that is looked at, without its end.
+    fn line(&self, start: usize, end: usize) -> &'c [u8] {
+        let line = &self.bytes[start..end.min(start + MAX_LINE)];
+        line.strip_suffix(b"\r").unwrap_or(line)
     }
 }
 
@@ -408,21 +551,28 @@ impl Hits {
         }
     }
 
+    pub(crate) fn one(hit: Hit) -> Self {
+        Self { first: vec![hit], last: VecDeque::new(), count: 1 }
+    }
+
+    /// Takes out the hits that are not to be kept.
+    pub(crate) fn split_off(&mut self, keep: impl Fn(&Hit) -> bool) -> Option<Self> {
+        let (first, out): (Vec<Hit>, Vec<Hit>) = std::mem::take(&mut self.first).into_iter().partition(&keep);
+        let (last, late): (Vec<Hit>, Vec<Hit>) = std::mem::take(&mut self.last).into_iter().partition(&keep);
+        (self.first, self.last) = (first, last.into());
+        let out: Vec<Hit> = out.into_iter().chain(late).collect();
+        let count = out.len() as u64;
+        let kept = self.first.len() + self.last.len();
+        self.count = if kept == 0 { 0 } else { self.count.saturating_sub(count) };
+        (count > 0).then_some(Self { first: out, last: VecDeque::new(), count })
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Hit> {
         self.first.iter().chain(&self.last)
     }
 
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Hit> {
         self.first.iter_mut().chain(&mut self.last)
-    }
-
-    /// Keeps the hits that `keep` wants.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&Hit) -> bool) {
-        let before = self.first.len() + self.last.len();
-        self.first.retain(&keep);
-        self.last.retain(&keep);
-        let kept = self.first.len() + self.last.len();
-        self.count = if kept == 0 { 0 } else { self.count.saturating_sub((before - kept) as u64) };
     }
 
     pub(crate) fn newest(&self) -> Option<&Hit> {

@@ -1,20 +1,6 @@
 //! Whose log it is. What an application says about its own world proves little about the machine it runs on.
 
-/// Namespaces of the cluster itself, by how their names begin.
-const SYSTEM_NAMESPACES: [&str; 12] = [
-    "kube-",
-    "openshift-",
-    "calico-",
-    "tigera-",
-    "cilium",
-    "cattle-",
-    "metallb-",
-    "rook-",
-    "longhorn-",
-    "local-path-",
-    "gmp-",
-    "capi-",
-];
+use memchr::memmem;
 
 /// Programs that have a part in bringing a node up, by what their names hold.
 const PROGRAMS: [&str; 47] = [
@@ -67,10 +53,11 @@ const PROGRAMS: [&str; 47] = [
     "dmesg",
 ];
 
-/// Whether a log, by its path, is of an application's pod.
-pub(crate) fn is_workload(name: &str) -> bool {
-    namespace(name)
-        .is_some_and(|namespace| !SYSTEM_NAMESPACES.iter().any(|system| namespace.starts_with(system)))
+/// A pod's container, as the path of its log names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    pub(crate) namespace: String,
+    pub(crate) container: String,
 }
 
 /// Whether a program is known to have no part in bringing a node up: a container's id, or a name nobody here knows.
@@ -78,29 +65,34 @@ pub(crate) fn is_foreign(process: &str) -> bool {
     process != "sh" && !PROGRAMS.iter().any(|program| process.contains(program))
 }
 
-/// The namespace a path tells: `pods/NAMESPACE_POD_UID/…`, `containers/POD_NAMESPACE_CONTAINER-ID.log`,
-/// `namespaces/NAMESPACE/pods/…`.
-fn namespace(name: &str) -> Option<&str> {
+/// The pod a path belongs to: `pods/NAMESPACE_POD_UID/CONTAINER/…`, `containers/POD_NAMESPACE_CONTAINER-ID.log`,
+/// `namespaces/NAMESPACE/pods/POD/CONTAINER/…`.
+pub(crate) fn pod(name: &str) -> Option<Pod> {
     let mut segments = name.split(['/', ':']).peekable();
     while let Some(segment) = segments.next() {
-        let next = segments.peek().copied();
+        let mut after = segments.clone();
+        let next = after.next();
+        let pod = |namespace: &str, container: &str| {
+            Some(Pod { namespace: namespace.to_owned(), container: container.to_owned() })
+        };
         match segment {
             "pods" => {
                 let parts: Vec<&str> = next?.split('_').collect();
                 if let [namespace, _, _] = parts[..] {
-                    return Some(namespace);
+                    return pod(namespace, after.next().unwrap_or_default());
                 }
             }
             "containers" => {
                 let parts: Vec<&str> = next?.split('_').collect();
-                if let [_, namespace, _] = parts[..] {
-                    return Some(namespace);
+                if let [_, namespace, container] = parts[..] {
+                    return pod(namespace, container.rsplit_once('-').map_or(container, |(name, _)| name));
                 }
             }
             "namespaces" => {
                 let namespace = next?;
-                if segments.clone().nth(1) == Some("pods") {
-                    return Some(namespace);
+                if after.next() == Some("pods") {
+                    let _ = after.next();
+                    return pod(namespace, after.next().unwrap_or_default());
                 }
             }
             _ => {}
@@ -109,23 +101,67 @@ fn namespace(name: &str) -> Option<&str> {
     None
 }
 
+/// Whether a line of the kubelet or the container runtime is about a pod of a namespace that is not the cluster's own:
+/// `pod="NAMESPACE/NAME"`, `(NAME_NAMESPACE(UID))`, `Namespace:NAMESPACE,`.
+pub(crate) fn is_about_workload(line: &[u8], is_system: impl Fn(&[u8]) -> bool) -> bool {
+    let name =
+        |bytes: &[u8]| bytes.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-').count();
+    let is_foreign = |rest: &[u8], end: u8| {
+        let length = name(rest);
+        length > 0 && rest.get(length) == Some(&end) && !is_system(&rest[..length])
+    };
+    let named = memmem::find_iter(line, b"pod=").any(|at| {
+        let rest = &line[at + 4..];
+        is_foreign(&rest[rest.iter().take_while(|byte| matches!(byte, b'\\' | b'"')).count()..], b'/')
+    });
+    let described = || memmem::find_iter(line, b"Namespace:").any(|at| is_foreign(&line[at + 10..], b','));
+    // `"web-1_shop(8a7b…)"`
+    let formatted = || {
+        memmem::find_iter(line, b"_").any(|at| {
+            let rest = &line[at + 1..];
+            let uid = rest.get(name(rest) + 1..name(rest) + 9);
+            is_foreign(rest, b'(') && uid.is_some_and(|uid| uid.iter().all(u8::is_ascii_hexdigit))
+        })
+    };
+    named || described() || formatted()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_path_tells_whose_pod_it_is() {
-        for (name, workload) in [
-            ("/var/log/pods/shop_web-1_8a7b/web/0.log", true),
-            ("/var/log/pods/kube-system_coredns-1_8a7b/coredns/0.log", false),
-            ("/var/log/containers/web-1_shop_web-0123.log", true),
-            ("/var/log/containers/etcd-n1_kube-system_etcd-0123.log", false),
-            ("must-gather/namespaces/shop/pods/web-1/web/logs/current.log", true),
-            ("must-gather/namespaces/openshift-etcd/pods/etcd-1/etcd/logs/current.log", false),
-            ("bundle/bootstrap/containers/etcd-0123.log", false),
-            ("kubelet.log", false),
+    fn paths_name_pod_and_container() {
+        for (name, namespace, container) in [
+            ("/var/log/pods/shop_web-1_8a7b/web/0.log", "shop", "web"),
+            ("/var/log/pods/kube-system_coredns-1_8a7b/coredns/0.log", "kube-system", "coredns"),
+            ("/var/log/containers/web-1_shop_web-0123.log", "shop", "web"),
+            ("must-gather/namespaces/shop/pods/web-1/web/logs/current.log", "shop", "web"),
         ] {
-            assert_eq!(is_workload(name), workload, "{name}");
+            let pod = pod(name).unwrap();
+            assert_eq!((pod.namespace.as_str(), pod.container.as_str()), (namespace, container), "{name}");
+        }
+        assert_eq!(pod("bundle/bootstrap/containers/etcd-0123.log"), None);
+        assert_eq!(pod("kubelet.log"), None);
+    }
+
+    #[test]
+    fn lines_about_workloads_are_recognized() {
+        for (line, about) in [
+            (r#""Error syncing pod, skipping" err="x" pod="shop/web-1" podUID="8a7b""#, true),
+            (r#"err="pod=kube-system/x" pod="shop/web-1""#, true),
+            (r#"msg="… pod=\"shop/web-1\"""#, true),
+            (r#"Error syncing pod 8a ("web-1_shop(8a7b1234-00)"), skipping"#, true),
+            (
+                "RunPodSandbox for &PodSandboxMetadata{Name:web-1,Uid:8a,Namespace:shop,Attempt:0,} failed",
+                true,
+            ),
+            (r#"pod="kube-system/etcd-n1""#, false),
+            ("connection_refused(0)", false),
+            ("pod=8a7b", false),
+        ] {
+            let is_system = |namespace: &[u8]| namespace == b"kube-system";
+            assert_eq!(is_about_workload(line.as_bytes(), is_system), about, "{line}");
         }
     }
 

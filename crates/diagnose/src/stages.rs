@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use landfall_model::Phase;
-use landfall_model::report::{PhaseOutcome, StageReason, TimelineEntry};
+use landfall_model::report::{PhaseOutcome, StageReason, TimelineEntry, Trust};
 
 use crate::boots::Boots;
 use crate::case::{Clock, SourceEntry};
@@ -128,13 +128,14 @@ impl<'c> Stages<'c> {
     }
 
     /// What later shows that the trouble a line told of is over.
-    pub(crate) fn cleared_by(&self, rule: &Rule, line: Moment) -> Option<&Event<'c>> {
+    /// A claim clears no evidence whose origin is proven.
+    pub(crate) fn cleared_by(&self, rule: &Rule, line: Moment, trust: Trust) -> Option<&Event<'c>> {
         self.events.iter().find(|event| {
             let milestone = event.milestone;
             let named = rule.cleared_by.contains(&milestone.id)
                 || milestone.clears.iter().any(|name| name == rule.cause.as_str())
                 || milestone.reach().is_some_and(|reach| rule.phase <= reach);
-            named && self.after(event.moment, line)
+            named && event.hit.origin.trust >= trust && self.after(event.moment, line)
         })
     }
 
@@ -161,9 +162,12 @@ impl<'c> Stages<'c> {
     }
 
     /// A success of everything up to the phase that came before a line.
-    pub(crate) fn succeeded_before(&self, phase: Phase, line: Moment) -> Option<&Event<'c>> {
-        self.successes()
-            .find(|event| event.milestone.reach() >= Some(phase) && self.after(line, event.moment))
+    pub(crate) fn succeeded_before(&self, phase: Phase, line: Moment, trust: Trust) -> Option<&Event<'c>> {
+        self.successes().find(|event| {
+            event.milestone.reach() >= Some(phase)
+                && event.hit.origin.trust >= trust
+                && self.after(line, event.moment)
+        })
     }
 
     /// The version of the range's component that was seen last on the machine, when the range does not hold it.
@@ -245,8 +249,17 @@ impl<'c> Stages<'c> {
 
     fn is_passed(&self, event: &Event<'_>) -> bool {
         self.successes().any(|success| {
-            success.milestone.reach() >= Some(event.phase) && self.after(success.moment, event.moment)
+            success.milestone.reach() >= Some(event.phase)
+                && success.hit.origin.trust >= event.hit.origin.trust
+                && self.after(success.moment, event.moment)
         })
+    }
+
+    /// Whether the origin of what shows the furthest success is proven.
+    pub(crate) fn success_trust(&self) -> Trust {
+        let furthest = self.success();
+        let events = self.successes().filter(|event| Some(event.phase) == furthest);
+        events.map(|event| event.hit.origin.trust).max().unwrap_or_default()
     }
 
     /// Whether something of a later phase has begun on the same machine and boot.

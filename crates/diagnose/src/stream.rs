@@ -2,6 +2,10 @@
 
 use std::fmt;
 
+use landfall_model::report::Trust;
+
+use crate::scope::{self, Pod};
+
 /// Enough to see the shape of a log; more would only cost time.
 const SAMPLE: usize = 16 * 1024;
 
@@ -11,6 +15,10 @@ pub struct Stream {
     pub kind: StreamKind,
     /// The unit or program all lines come from, such as `kubelet.service`.
     pub unit: Option<String>,
+    /// The pod whose container wrote it, by its path.
+    pub pod: Option<Pod>,
+    /// Whether only root can write the file, so that its name proves what wrote it.
+    pub trust: Trust,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -47,7 +55,13 @@ impl Stream {
             }
             _ => unit_of(name),
         };
-        Self { kind, unit }
+        Self { kind, unit, pod: scope::pod(name), trust: Trust::Claimed }
+    }
+
+    /// The same stream, of a file that only root can write.
+    #[must_use]
+    pub fn proven(self) -> Self {
+        Self { trust: Trust::Proven, ..self }
     }
 }
 

@@ -1,7 +1,7 @@
 //! What lines prove: the strength of their rule, less what noise, success, age and origin take from it.
 
 use landfall_model::Phase;
-use landfall_model::report::Class;
+use landfall_model::report::{Class, Trust};
 
 use crate::case::SourceEntry;
 use crate::moment::{Moment, Time};
@@ -19,8 +19,6 @@ const PASSED: f64 = 0.5;
 const SELDOM: f64 = 0.5;
 /// What is left of what applications bring about too, once the node works.
 const WORKLOAD_AFTER_SUCCESS: f64 = 0.4;
-/// What is left of anything an application's pod says.
-const WORKLOAD_LOG: f64 = 0.4;
 /// What is left of what applications bring about too, when a program says it that has no part in the bootstrap.
 const FOREIGN_PROGRAM: f64 = 0.6;
 /// What is left when everything up to the phase had succeeded before.
@@ -47,7 +45,8 @@ pub(crate) fn weigh(
 ) -> Weight {
     let Some(newest) = hits.newest() else { return Weight::default() };
     let at = Moment { source, line: newest.line, time: newest.time };
-    if let Some(reason) = voided(rule, at, stages) {
+    let trust = newest.origin.trust;
+    if let Some(reason) = voided(rule, at, trust, stages) {
         return Weight { value: 0.0, because: vec![reason] };
     }
     let mut weight = Weight { value: rule.strength.value(), because: Vec::new() };
@@ -58,7 +57,7 @@ pub(crate) fn weigh(
     if rule.least.is_some_and(|least| hits.count < least) && entry.lines > hits.count {
         weight.take(SELDOM, "it was said too seldom to mean much");
     }
-    let succeeded = stages.succeeded_before(Phase::Kubelet, at);
+    let succeeded = stages.succeeded_before(Phase::Kubelet, at, trust);
     if rule.workload
         && let Some(success) = succeeded
     {
@@ -68,14 +67,11 @@ pub(crate) fn weigh(
             &format!("the node worked already ({place}), and applications bring it about too"),
         );
     }
-    let pod = newest.process.as_deref().is_some_and(scope::is_workload);
-    if entry.workload || pod {
-        weight.take(WORKLOAD_LOG, "an application's pod says so");
-    } else if rule.workload && newest.process.as_deref().is_some_and(scope::is_foreign) {
+    if rule.workload && newest.process.as_deref().is_some_and(scope::is_foreign) {
         weight.take(FOREIGN_PROGRAM, "the program that says so has no part in the bootstrap");
     }
     if rule.class != Class::Terminal {
-        if let Some(success) = stages.succeeded_before(rule.phase, at) {
+        if let Some(success) = stages.succeeded_before(rule.phase, at, trust) {
             let place = stages.place_of(success);
             weight.take(
                 AFTER_SUCCESS,
@@ -92,6 +88,16 @@ pub(crate) fn weigh(
     weight
 }
 
+/// What lines prove that come from somewhere their rule does not believe.
+pub(crate) fn disbelieved(hits: &Hits) -> Weight {
+    let process = hits.newest().and_then(|hit| hit.process.as_deref());
+    let who = process.map_or_else(|| "its source".to_owned(), |process| format!("`{process}`"));
+    Weight {
+        value: 0.0,
+        because: vec![format!("{who} is not believed about this: anyone may have chosen the text")],
+    }
+}
+
 /// Whether the lines mean nothing because what they would have to follow did not happen.
 pub(crate) fn out_of_place(rule: &Rule, source: usize, hits: &Hits, stages: &Stages<'_>) -> bool {
     let (Some(name), Some(newest)) = (rule.after.as_deref(), hits.newest()) else { return false };
@@ -99,7 +105,7 @@ pub(crate) fn out_of_place(rule: &Rule, source: usize, hits: &Hits, stages: &Sta
 }
 
 /// Why the lines do not count at all.
-fn voided(rule: &Rule, at: Moment, stages: &Stages<'_>) -> Option<String> {
+fn voided(rule: &Rule, at: Moment, trust: Trust, stages: &Stages<'_>) -> Option<String> {
     if let Some(range) = &rule.versions
         && let Some(version) = stages.other_version(range, at)
     {
@@ -108,7 +114,7 @@ fn voided(rule: &Rule, at: Moment, stages: &Stages<'_>) -> Option<String> {
     if let Some(mark) = rule.noise_before.as_deref().and_then(|name| stages.is_before(name, at)) {
         return Some(format!("it is ordinary before `{}` ({})", mark.milestone.id, stages.place_of(mark)));
     }
-    if let Some(success) = stages.cleared_by(rule, at) {
+    if let Some(success) = stages.cleared_by(rule, at, trust) {
         return Some(format!("cleared by `{}` ({})", success.milestone.id, stages.place_of(success)));
     }
     stages.passed_in_later_boot(rule.phase, at).map(|(boot, later)| {

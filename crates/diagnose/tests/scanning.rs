@@ -119,7 +119,13 @@ fn cut_heads_are_no_times() {
 #[test]
 fn a_bad_rule_file_is_refused_with_its_name() {
     let causes = include_str!("../../../rules/causes.toml");
-    let rule = |body: &str| format!("[[rule]]\nid = \"r\"\nstrength = \"fair\"\n{body}\n");
+    let sources = include_str!("../../../rules/sources.toml");
+    let head = "[[rule]]\nid = \"r\"\nstrength = \"fair\"\n";
+    let rule = |body: &str| format!("{head}sources = [\"kubelet\"]\n{body}\n");
+    let parse = |text: &str| {
+        let files = [("causes.toml", causes), ("sources.toml", sources), ("extra.toml", text)];
+        RuleSet::parse(files).unwrap_err().to_string()
+    };
     for (body, complaint) in [
         ("cause = \"disk-full\"\nmatch.any = [\"abcdef\"]", "`r` cannot be matched"),
         ("cause = \"disk-full\"\nmatch.any = []", "`r` cannot be matched"),
@@ -128,8 +134,15 @@ fn a_bad_rule_file_is_refused_with_its_name() {
         ("cause = \"disk-full\"\nmatch.any = [\"abcdefg\"]\ncleared_by = [\"nothing\"]", "names `nothing`"),
         ("cause = \"disk-full\"\nmatch.any = [\"abcdefg\"]\ncolour = 1", "`extra.toml` is not a rule file"),
     ] {
-        let error =
-            RuleSet::parse([("causes.toml", causes), ("extra.toml", &rule(body))]).unwrap_err().to_string();
+        let error = parse(&rule(body));
         assert!(error.contains(complaint), "{body}: {error}");
     }
+    // What it believes must be said, and must exist.
+    let line = "cause = \"disk-full\"\nmatch.any = [\"abcdefg\"]";
+    let error = parse(&format!("{head}{line}\n"));
+    assert!(error.contains("`r` declares no `sources`"), "{error}");
+    let error = parse(&format!("{head}sources = [\"nobody\"]\n{line}\n"));
+    assert!(error.contains("names `nobody`"), "{error}");
+    let error = parse(&rule("cause = \"disk-full\""));
+    assert!(error.contains("either `match` or `fact`"), "{error}");
 }

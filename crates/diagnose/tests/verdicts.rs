@@ -172,13 +172,17 @@ fn a_section_goes_on_in_the_next_chunk() {
     case.add(source, engine.scan(&stream, 5, b"no slice for me\n"));
     let report = case.finish();
     let lines: Vec<u64> = report.findings[0].evidence.iter().map(|evidence| evidence.line).collect();
-    assert_eq!(lines, [5]);
+    // The line of another program is shown, but does not count.
+    assert_eq!(lines, [5, 3]);
+    let weights: Vec<bool> =
+        report.reasoning.unwrap().findings[0].lines.iter().map(|line| line.weight > 0.0).collect();
+    assert_eq!(weights, [true, false]);
 }
 
 #[test]
 fn a_version_in_the_logs_decides_whether_a_rule_applies() {
     let extra = "[[rule]]\nid = \"swap-tolerated\"\ncause = \"cgroup-unavailable\"\nmatch.any = [\"swap is not tolerated\"]\n\
-        strength = \"strong\"\nversions = \"kubelet < 1.28\"\nexamples.yes = [\"swap is not tolerated\"]\n";
+        strength = \"strong\"\nsources = [\"kubelet\"]\nversions = \"kubelet < 1.28\"\nexamples.yes = [\"swap is not tolerated\"]\n";
     let engine = Engine::new(RuleSet::embedded_with([("extra.toml", extra)]).unwrap()).unwrap();
     let log = |version: &str| {
         format!(

@@ -45,6 +45,9 @@ pub struct Verdict {
     pub component: Option<String>,
     pub phase: Option<Phase>,
     pub confidence: Confidence,
+    /// Whether the evidence that decided has a proven origin. A verdict that is only claimed deletes no machine.
+    #[serde(default)]
+    pub trust: Trust,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,6 +104,18 @@ pub enum Class {
     Symptom,
 }
 
+/// How far the origin of evidence is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Trust {
+    /// The text itself names its origin: anyone who can write to that log could have written it.
+    #[default]
+    Claimed,
+    /// The kernel, the service manager or journald's own fields state the origin, or only root can write the file.
+    Proven,
+}
+
 /// A line that proves something, and where to find it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -113,6 +128,9 @@ pub struct Evidence {
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub time: Option<Timestamp>,
     pub text: String,
+    /// Whether the origin of the line is proven. Reports of older versions do not say, so it is not.
+    #[serde(default)]
+    pub trust: Trust,
     /// The part of the text that was recognised.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub focus: String,
@@ -209,6 +227,9 @@ pub struct LineReason {
     pub count: u64,
     /// What such a line proves by itself.
     pub strength: f64,
+    /// Whether the origin of the newest of these lines is proven.
+    #[serde(default)]
+    pub trust: Trust,
     /// What is left of it.
     pub weight: f64,
     /// What took from it, in order.
@@ -236,6 +257,18 @@ fn one() -> u64 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
 fn is_one(count: &u64) -> bool {
     *count == 1
+}
+
+// === impl Trust ===
+
+impl Trust {
+    /// The name used in every format.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Claimed => "claimed",
+            Self::Proven => "proven",
+        }
+    }
 }
 
 // === impl State ===

@@ -149,6 +149,7 @@ mod tests {
             source: "kubelet.log".to_owned(),
             line: 7,
             time: None,
+            trust: landfall_model::report::Trust::Claimed,
             text: text.to_owned(),
             focus: focus.to_owned(),
             before: Vec::new(),

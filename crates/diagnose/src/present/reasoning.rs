@@ -79,7 +79,12 @@ fn finding(lines: &mut Vec<Line>, report: &Report, reason: &FindingReason, width
 fn line_text(line: &LineReason) -> String {
     let count = if line.count > 1 { format!(" (×{})", line.count) } else { String::new() };
     format!(
-        "rule `{}`, {}:{}{count}: {:.2} of {:.2}",
-        line.rule, line.source, line.line, line.weight, line.strength
+        "rule `{}`, {}:{}{count}, origin {}: {:.2} of {:.2}",
+        line.rule,
+        line.source,
+        line.line,
+        line.trust.name(),
+        line.weight,
+        line.strength
     )
 }

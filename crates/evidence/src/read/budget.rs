@@ -3,6 +3,8 @@
 use std::cell::Cell;
 use std::io::{self, Read};
 
+use super::lines::{Chunk, Chunks};
+
 /// An archive that unpacks to more is a bomb, or is better read in parts.
 const MAX_BYTES: u64 = 64 << 30;
 /// Anything may unpack to this much.
@@ -120,6 +122,19 @@ impl<R: Read> Read for Metered<'_, R> {
         let count = self.reader.read(buffer)?;
         self.budget.spend_bytes(count as u64).map_err(io::Error::other)?;
         Ok(count)
+    }
+}
+
+impl<C: Chunks> Chunks for Metered<'_, C> {
+    fn next(&mut self) -> io::Result<Option<(Chunk, u64)>> {
+        let next = self.reader.next()?;
+        let count = next.as_ref().map_or(0, |(_, count)| *count);
+        self.budget.spend_bytes(count).map_err(io::Error::other)?;
+        Ok(next)
+    }
+
+    fn cut(&self) -> u64 {
+        self.reader.cut()
     }
 }
 

@@ -1,22 +1,33 @@
-//! Journal entries as lines, so that the engine reads a journal as it reads what `journalctl` prints of it.
+//! Journal entries for the engine: the text that `journalctl` would print, and beside it the origin that journald's own fields
+//! prove. The origin never passes through the text, so no message can claim another one.
 
+use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 
 use jiff::Timestamp;
+use landfall_diagnose::{EntryOrigin, JournalFields, Origin, Origins};
 use landfall_journal::{Entry, ExportReader, JournalFile, JsonReader, Record};
+
+use super::lines::{CHUNK, Chunk, Chunks};
 
 /// Length of a boot id in hex.
 const BOOT_ID: usize = 32;
+/// Origins remembered: a machine has some dozens of writers; a hostile journal may have any number.
+const MAX_REMEMBERED: usize = 1024;
 
-/// What a line needs of an entry.
+/// The fields of an entry that its lines and their origin need.
 #[derive(Default)]
 pub(super) struct Parts {
     time: Option<u64>,
     host: Vec<u8>,
-    process: Vec<u8>,
+    identifier: Vec<u8>,
+    comm: Vec<u8>,
     unit: Vec<u8>,
+    uid: Vec<u8>,
     pid: Vec<u8>,
+    transport: Vec<u8>,
+    container: bool,
     message: Vec<u8>,
     boot: Vec<u8>,
 }
@@ -26,49 +37,129 @@ pub(super) trait Entries {
     fn next_parts(&mut self) -> io::Result<Option<Parts>>;
 }
 
-/// A reader of the lines of all entries.
-pub(super) struct JournalText<E> {
-    entries: E,
-    /// Of the last entry that named its boot.
-    boot: Vec<u8>,
-    buffer: Vec<u8>,
-    given: usize,
+/// Lines of journal entries, with the origin of each.
+#[derive(Debug)]
+pub struct JournalLines<'e> {
+    origins: &'e Origins,
+    text: Vec<u8>,
+    entries: Vec<EntryOrigin>,
+    remembered: HashMap<Vec<u8>, Origin>,
 }
 
-// === impl JournalText ===
+/// Chunks of the lines of all entries.
+pub(super) struct JournalChunks<'e, E> {
+    entries: E,
+    lines: JournalLines<'e>,
+    /// Of the last entry that named its boot.
+    boot: Vec<u8>,
+    ended: bool,
+}
 
-impl<E: Entries> JournalText<E> {
-    pub(super) fn new(entries: E) -> Self {
-        Self { entries, boot: Vec::new(), buffer: Vec::new(), given: 0 }
+// === impl JournalLines ===
+
+impl<'e> JournalLines<'e> {
+    pub fn new(origins: &'e Origins) -> Self {
+        Self { origins, text: Vec::new(), entries: Vec::new(), remembered: HashMap::new() }
+    }
+
+    /// Appends the lines of an entry. A damaged entry adds nothing.
+    pub fn push(&mut self, entry: Entry<'_, File>) -> io::Result<()> {
+        let parts = parts_of_entry(entry)?;
+        self.push_parts(&parts);
+        Ok(())
+    }
+
+    /// The lines and their origins, as the engine reads them.
+    pub fn lines(&self) -> (&[u8], &[EntryOrigin]) {
+        (&self.text, &self.entries)
+    }
+
+    pub fn clear(&mut self) {
+        self.text.clear();
+        self.entries.clear();
+    }
+
+    fn push_parts(&mut self, parts: &Parts) {
+        let origin = self.origin(parts);
+        self.entries.push(EntryOrigin { start: self.text.len(), origin });
+        parts.write(&mut self.text);
     }
 
     /// A line of its own where another boot begins, as `journalctl` has it.
+    fn push_boot(&mut self, boot: &[u8]) {
+        self.entries.push(EntryOrigin { start: self.text.len(), origin: Origin::READER });
+        self.text.extend_from_slice(b"-- Boot ");
+        self.text.extend_from_slice(boot);
+        self.text.extend_from_slice(b" --\n");
+    }
+
+    fn origin(&mut self, parts: &Parts) -> Origin {
+        let fields = parts.fields();
+        // The origin of an audit record depends on the record itself.
+        if fields.transport == b"audit" {
+            return self.origins.of_journal(&fields);
+        }
+        let container: &[u8] = if parts.container { b"1" } else { b"" };
+        let key = [fields.transport, fields.unit, fields.comm, fields.uid, fields.identifier, container];
+        // Only whether it is the first process matters of the process id.
+        let first: &[u8] = if fields.pid == b"1" { b"\0\x011" } else { b"" };
+        let key = [&key.join(&b'\0')[..], first].concat();
+        if let Some(origin) = self.remembered.get(&key) {
+            return *origin;
+        }
+        let origin = self.origins.of_journal(&fields);
+        if self.remembered.len() < MAX_REMEMBERED {
+            self.remembered.insert(key, origin);
+        }
+        origin
+    }
+}
+
+// === impl JournalChunks ===
+
+impl<'e, E: Entries> JournalChunks<'e, E> {
+    pub(super) fn new(entries: E, origins: &'e Origins) -> Self {
+        Self { entries, lines: JournalLines::new(origins), boot: Vec::new(), ended: false }
+    }
+
     fn mark_boot(&mut self, parts: &Parts) {
         if parts.boot.len() != BOOT_ID || parts.boot == self.boot {
             return;
         }
         if !self.boot.is_empty() && parts.boot.iter().all(u8::is_ascii_hexdigit) {
-            self.buffer.extend_from_slice(b"-- Boot ");
-            self.buffer.extend_from_slice(&parts.boot);
-            self.buffer.extend_from_slice(b" --\n");
+            self.lines.push_boot(&parts.boot);
         }
         self.boot.clone_from(&parts.boot);
     }
 }
 
-impl<E: Entries> Read for JournalText<E> {
-    fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        while self.given == self.buffer.len() {
-            self.buffer.clear();
-            self.given = 0;
-            let Some(parts) = self.entries.next_parts()? else { return Ok(0) };
-            self.mark_boot(&parts);
-            parts.write(&mut self.buffer);
+impl<E: Entries> Chunks for JournalChunks<'_, E> {
+    fn next(&mut self) -> io::Result<Option<(Chunk, u64)>> {
+        // A failure is returned after everything that was read before it.
+        let mut failure = None;
+        while !self.ended && self.lines.text.len() < CHUNK {
+            match self.entries.next_parts() {
+                Ok(Some(parts)) => {
+                    self.mark_boot(&parts);
+                    self.lines.push_parts(&parts);
+                }
+                Ok(None) => self.ended = true,
+                Err(error) => {
+                    failure = Some(error);
+                    break;
+                }
+            }
         }
-        let count = out.len().min(self.buffer.len() - self.given);
-        out[..count].copy_from_slice(&self.buffer[self.given..self.given + count]);
-        self.given += count;
-        Ok(count)
+        let bytes = std::mem::take(&mut self.lines.text);
+        let origins = std::mem::take(&mut self.lines.entries);
+        match failure {
+            Some(error) if bytes.is_empty() => Err(error),
+            _ if bytes.is_empty() => Ok(None),
+            _ => {
+                let read = bytes.len() as u64;
+                Ok(Some((Chunk { bytes, origins: Some(origins) }, read)))
+            }
+        }
     }
 }
 
@@ -91,12 +182,6 @@ impl<R: io::BufRead> Entries for JsonReader<R> {
     fn next_parts(&mut self) -> io::Result<Option<Parts>> {
         Ok(self.next()?.map(parts_of_record))
     }
-}
-
-/// Appends the lines of one entry, as the engine reads them.
-pub fn entry_lines(entry: Entry<'_, File>, out: &mut Vec<u8>) -> io::Result<()> {
-    parts_of_entry(entry)?.write(out);
-    Ok(())
 }
 
 fn parts_of_entry(mut entry: Entry<'_, File>) -> io::Result<Parts> {
@@ -122,16 +207,34 @@ impl Parts {
         let part = match name {
             "MESSAGE" => &mut self.message,
             "_HOSTNAME" => &mut self.host,
-            "SYSLOG_IDENTIFIER" => &mut self.process,
-            // Only where the program did not name itself.
-            "_COMM" if self.process.is_empty() => &mut self.process,
+            "SYSLOG_IDENTIFIER" => &mut self.identifier,
+            "_COMM" => &mut self.comm,
             "_SYSTEMD_UNIT" => &mut self.unit,
+            "_UID" => &mut self.uid,
             "_PID" => &mut self.pid,
+            "_TRANSPORT" => &mut self.transport,
             "_BOOT_ID" => &mut self.boot,
+            "CONTAINER_NAME" | "CONTAINER_ID" => {
+                self.container = true;
+                return;
+            }
             _ => return,
         };
         part.clear();
         part.extend_from_slice(value);
+    }
+
+    fn fields(&self) -> JournalFields<'_> {
+        JournalFields {
+            transport: &self.transport,
+            unit: &self.unit,
+            comm: &self.comm,
+            uid: &self.uid,
+            pid: &self.pid,
+            identifier: &self.identifier,
+            message: &self.message,
+            container: self.container,
+        }
     }
 
     /// One line per line of the message, each with the head that `journalctl -o short-iso-precise` gives it, so that a
@@ -144,8 +247,8 @@ impl Parts {
         head.push(b' ');
         head.extend_from_slice(if self.host.is_empty() { b"localhost" } else { &self.host });
         head.push(b' ');
-        let process = if self.process.is_empty() { &self.unit } else { &self.process };
-        head.extend_from_slice(if process.is_empty() { b"unknown" } else { process });
+        let named = [&self.identifier, &self.comm, &self.unit].into_iter().find(|name| !name.is_empty());
+        head.extend_from_slice(named.map_or(b"unknown", |name| name));
         if !self.pid.is_empty() {
             head.push(b'[');
             head.extend_from_slice(&self.pid);
@@ -154,7 +257,7 @@ impl Parts {
         head.extend_from_slice(b": ");
         for line in self.message.split(|byte| *byte == b'\n') {
             out.extend_from_slice(&head);
-            out.extend_from_slice(line);
+            out.extend_from_slice(&line[..line.len().min(CHUNK)]);
             out.push(b'\n');
         }
     }

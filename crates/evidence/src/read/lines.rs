@@ -2,10 +2,29 @@
 
 use std::io::{self, Read};
 
+use landfall_diagnose::EntryOrigin;
 use memchr::{memchr, memrchr};
 
 /// Large enough that a chunk's fixed costs vanish, small enough that many fit into a processor's cache.
 pub(super) const CHUNK: usize = 1024 * 1024;
+
+/// Whole lines, and where the reader knows it, their origin.
+#[derive(Debug, Default)]
+pub(super) struct Chunk {
+    pub(super) bytes: Vec<u8>,
+    pub(super) origins: Option<Vec<EntryOrigin>>,
+}
+
+/// A source of lines, chunk by chunk.
+pub(super) trait Chunks {
+    /// The next chunk and how many bytes were read for it; `None` at the end.
+    fn next(&mut self) -> io::Result<Option<(Chunk, u64)>>;
+
+    /// How many lines were too long for a chunk, so that only their beginning was given out.
+    fn cut(&self) -> u64 {
+        0
+    }
+}
 
 /// Chunks of whole lines from a reader. A line that does not fit into a chunk is cut there, and its rest is skipped:
 /// no message that matters is longer, and memory stays bounded whatever is read.
@@ -30,13 +49,7 @@ impl<R: Read> LineChunks<R> {
         Self { reader, rest: Vec::new(), skipping: false, cut: 0, ended: false, failure: None }
     }
 
-    /// How many lines were too long for a chunk, so that only their beginning was given out.
-    pub(super) fn cut(&self) -> u64 {
-        self.cut
-    }
-
-    /// The next chunk and how many bytes were read for it; `None` at the end.
-    pub(super) fn next(&mut self) -> io::Result<Option<(Vec<u8>, u64)>> {
+    fn next_lines(&mut self) -> io::Result<Option<(Vec<u8>, u64)>> {
         let mut taken = 0;
         while !self.ended {
             let mut chunk = std::mem::take(&mut self.rest);
@@ -83,6 +96,17 @@ impl<R: Read> LineChunks<R> {
     }
 }
 
+impl<R: Read> Chunks for LineChunks<R> {
+    fn next(&mut self) -> io::Result<Option<(Chunk, u64)>> {
+        let next = self.next_lines()?;
+        Ok(next.map(|(bytes, read)| (Chunk { bytes, origins: None }, read)))
+    }
+
+    fn cut(&self) -> u64 {
+        self.cut
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,7 +114,7 @@ mod tests {
     fn chunks(input: &[u8]) -> Vec<Vec<u8>> {
         let mut reader = LineChunks::new(input);
         let mut all = Vec::new();
-        while let Some((chunk, _)) = reader.next().unwrap() {
+        while let Some((chunk, _)) = reader.next_lines().unwrap() {
             all.push(chunk);
         }
         all
@@ -133,7 +157,7 @@ mod tests {
             let line = [&vec![b'x'; length][..], b"\n"].concat();
             let input = [&line[..], b"between\n", &line].concat();
             let mut reader = LineChunks::new(&input[..]);
-            while reader.next().unwrap().is_some() {}
+            while reader.next_lines().unwrap().is_some() {}
             assert_eq!(reader.cut(), 2 * cut, "length {length}");
         }
     }
@@ -141,8 +165,8 @@ mod tests {
     #[test]
     fn an_endless_line_needs_no_more_than_one_chunk() {
         let mut reader = LineChunks::new(io::repeat(b'x').take(100 * CHUNK as u64));
-        let (first, _) = reader.next().unwrap().unwrap();
+        let (first, _) = reader.next_lines().unwrap().unwrap();
         assert_eq!(first.len(), CHUNK);
-        assert!(reader.next().unwrap().is_none());
+        assert!(reader.next_lines().unwrap().is_none());
     }
 }

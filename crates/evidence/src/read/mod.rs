@@ -28,7 +28,7 @@ use landfall_model::report::Report;
 use self::budget::Budget;
 use self::opener::{Opener, Outcome};
 
-pub use self::journal_text::entry_lines;
+pub use self::journal_text::JournalLines;
 pub use self::machine::machine;
 pub use self::withhold::clean_with;
 

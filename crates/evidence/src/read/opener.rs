@@ -11,7 +11,8 @@ use lzma_rust2::XzReader;
 use super::budget::{Budget, Exhausted, MAX_NESTING};
 use super::evtx::EventLog;
 use super::format::{Format, HEAD};
-use super::journal_text::JournalText;
+use super::journal_text::{Entries, JournalChunks};
+use super::lines::{Chunks, LineChunks};
 use super::utf16::Utf16Text;
 use super::{scan, tar, zip};
 use crate::console::Tap;
@@ -110,12 +111,8 @@ impl Opener<'_, '_> {
         match format {
             Format::Text => self.text(name, reader),
             Format::Utf16(order) => self.lines(name, Utf16Text::new(reader, order)),
-            Format::JournalExport => {
-                self.lines(name, JournalText::new(ExportReader::new(BufReader::new(reader))))
-            }
-            Format::JournalJson => {
-                self.lines(name, JournalText::new(JsonReader::new(BufReader::new(reader))))
-            }
+            Format::JournalExport => self.journal(name, ExportReader::new(BufReader::new(reader))),
+            Format::JournalJson => self.journal(name, JsonReader::new(BufReader::new(reader))),
             Format::EventLog => {
                 let log = EventLog::open(reader).map_err(OpenError::Read)?;
                 self.lines(name, self.budget.meter(log))
@@ -158,12 +155,21 @@ impl Opener<'_, '_> {
         file.seek(SeekFrom::Start(0)).map_err(OpenError::Read)?;
         let journal = JournalFile::new(file).map_err(OpenError::Journal)?;
         // Entries share what they hold, so a journal can tell more than its size.
-        self.lines(name, self.budget.meter(JournalText::new(journal)))
+        let chunks = JournalChunks::new(journal, self.engine.rules().origins());
+        self.chunks(name, self.budget.meter(chunks))
+    }
+
+    fn journal(&mut self, name: &str, entries: impl Entries) -> Result<(), OpenError> {
+        self.chunks(name, JournalChunks::new(entries, self.engine.rules().origins()))
     }
 
     fn lines(&mut self, name: &str, reader: impl Read) -> Result<(), OpenError> {
+        self.chunks(name, LineChunks::new(reader))
+    }
+
+    fn chunks(&mut self, name: &str, chunks: impl Chunks) -> Result<(), OpenError> {
         self.budget.spend_file().map_err(OpenError::Exhausted)?;
-        scan::lines(self.engine, self.case, name, reader, self.seen).map_err(OpenError::Read)?;
+        scan::lines(self.engine, self.case, name, chunks, self.seen).map_err(OpenError::Read)?;
         self.outcome.sources += 1;
         Ok(())
     }

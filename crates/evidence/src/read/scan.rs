@@ -1,14 +1,14 @@
 //! One source of lines through the engine: read here, scanned on all cores, added in the order of the lines.
 
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io;
 use std::sync::{Mutex, mpsc};
 use std::thread;
 
 use landfall_diagnose::{Case, Engine, Scan, SourceId, Stream};
 use memchr::memchr_iter;
 
-use super::lines::{CHUNK, LineChunks};
+use super::lines::{CHUNK, Chunk, Chunks};
 
 /// Chunks in flight per scanning thread: enough to keep it busy, few enough to bound memory.
 const QUEUED_PER_THREAD: usize = 2;
@@ -16,7 +16,7 @@ const QUEUED_PER_THREAD: usize = 2;
 struct Job {
     sequence: u64,
     first_line: u64,
-    chunk: Vec<u8>,
+    chunk: Chunk,
 }
 
 /// Scans that came back; threads finish in any order, the case wants them in the order of the lines.
@@ -32,22 +32,30 @@ pub(super) fn lines(
     engine: &Engine,
     case: &mut Case<'_>,
     name: &str,
-    reader: impl Read,
+    mut chunks: impl Chunks,
     seen: &dyn Fn(u64),
 ) -> io::Result<()> {
-    let mut chunks = LineChunks::new(reader);
     let (first, bytes) = chunks.next()?.unwrap_or_default();
     seen(bytes);
-    let stream = Stream::sniff(name, &first);
+    let stream = Stream::sniff(name, &first.bytes);
     let source = case.add_source(name, stream.kind.name());
-    case.add(source, engine.scan(&stream, 1, &first));
+    case.add(source, scan(engine, &stream, 1, &first));
     tracing::info!(source = name, kind = stream.kind.name(), "Read a source.");
     // Most logs fit into one chunk and need no threads.
     let failure = match chunks.next() {
         Ok(None) => None,
         Ok(Some((second, bytes))) => {
             seen(bytes);
-            many_chunks(engine, case, source, &stream, 1 + count_lines(&first), second, &mut chunks, seen)
+            many_chunks(
+                engine,
+                case,
+                source,
+                &stream,
+                1 + count_lines(&first.bytes),
+                second,
+                &mut chunks,
+                seen,
+            )
         }
         Err(error) => Some(error),
     };
@@ -68,8 +76,8 @@ fn many_chunks(
     source: SourceId,
     stream: &Stream,
     mut first_line: u64,
-    mut chunk: Vec<u8>,
-    chunks: &mut LineChunks<impl Read>,
+    mut chunk: Chunk,
+    chunks: &mut impl Chunks,
     seen: &dyn Fn(u64),
 ) -> Option<io::Error> {
     let threads = thread::available_parallelism().map_or(1, usize::from);
@@ -82,7 +90,7 @@ fn many_chunks(
             let (results, waiting) = (results.clone(), std::sync::Arc::clone(&waiting));
             scope.spawn(move || {
                 while let Some(job) = waiting.lock().ok().and_then(|waiting| waiting.recv().ok()) {
-                    let scan = engine.scan(stream, job.first_line, &job.chunk);
+                    let scan = scan(engine, stream, job.first_line, &job.chunk);
                     if results.send((job.sequence, scan)).is_err() {
                         return;
                     }
@@ -93,7 +101,7 @@ fn many_chunks(
         let mut finished = Finished::default();
         let mut failure = None;
         for sequence in 0.. {
-            let lines = count_lines(&chunk);
+            let lines = count_lines(&chunk.bytes);
             if jobs.send(Job { sequence, first_line, chunk }).is_err() {
                 return Some(io::Error::other("the scanning threads ended early"));
             }
@@ -119,6 +127,13 @@ fn many_chunks(
         }
         failure
     })
+}
+
+fn scan(engine: &Engine, stream: &Stream, first_line: u64, chunk: &Chunk) -> Scan {
+    match &chunk.origins {
+        Some(origins) => engine.scan_journal(stream, first_line, &chunk.bytes, origins),
+        None => engine.scan(stream, first_line, &chunk.bytes),
+    }
 }
 
 /// A chunk that does not end with a line end holds one more, unfinished, line.

@@ -15,7 +15,7 @@ use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_model::envelope::{Envelope, FORMAT, ReportId, Signature, signed_bytes};
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::{
-    Class, Evidence, Finding, PhaseOutcome, Report, Source, State, TimelineEntry, Verdict,
+    Class, Evidence, Finding, PhaseOutcome, Report, Source, State, TimelineEntry, Trust, Verdict,
 };
 use landfall_model::{Cause, Confidence, Phase};
 use landfall_pki::SigningKey;
@@ -301,6 +301,7 @@ pub(crate) fn running() -> Report {
             component: None,
             phase: Some(Phase::Join),
             confidence: Confidence::NONE,
+            trust: Trust::Proven,
         },
         findings: Vec::new(),
         timeline: vec![
@@ -362,6 +363,7 @@ pub(crate) fn failed(cause: &str, title: &str, line: &str) -> Report {
         component: Some("network".to_owned()),
         phase: Some(Phase::Join),
         confidence: Confidence::new(0.95),
+        trust: Trust::Proven,
     };
     report.findings = vec![Finding {
         cause: cause.clone(),
@@ -375,6 +377,7 @@ pub(crate) fn failed(cause: &str, title: &str, line: &str) -> Report {
             line: 42,
             time: Some(at(100)),
             text: line.to_owned(),
+            trust: Trust::Proven,
             focus: String::new(),
             before: Vec::new(),
             after: Vec::new(),

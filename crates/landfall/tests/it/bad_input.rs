@@ -164,7 +164,7 @@ fn a_file_of_too_many_rules() {
     let bench = Bench::new();
     let rule = |number: usize| {
         format!(
-            "[[rule]]\nid = \"r{number}\"\ncause = \"swap-enabled\"\nstrength = \"weak\"\nmatch.any = [\"literal {number}\"]\nmatch.regex = '(a{{1,200}}){number}'\n"
+            "[[rule]]\nid = \"r{number}\"\ncause = \"swap-enabled\"\nsources = [\"any\"]\nstrength = \"weak\"\nmatch.any = [\"literal {number}\"]\nmatch.regex = '(a{{1,200}}){number}'\n"
         )
     };
     bench.file("rules.toml", (0..20_000).map(rule).collect::<String>());

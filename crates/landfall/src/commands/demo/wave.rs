@@ -75,6 +75,7 @@ fn envelope(machine: &str, id: ReportId, sequence: u64, time: Timestamp, state: 
         component: None,
         phase: Some(if done { Phase::Ready } else { Phase::Runtime }),
         confidence: Confidence::NONE,
+        trust: report::Trust::Claimed,
     };
     let report = Report {
         format: report::FORMAT,

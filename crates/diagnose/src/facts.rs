@@ -1,0 +1,232 @@
+//! What a reader saw for itself: the state of a unit, the end of a process, a file. Facts are values. They are compared with rules as
+//! values and rendered only for people, so that no text can become one.
+
+use jiff::Timestamp;
+use landfall_model::report::Trust;
+use serde::Deserialize;
+
+use crate::moment::Time;
+use crate::origin::{Components, Origin};
+use crate::pattern::Captures;
+use crate::scan::Hit;
+
+/// Something a reader observed, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observation {
+    pub kind: Fact,
+    pub time: Timestamp,
+}
+
+/// The kinds of facts.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub enum Fact {
+    /// A file that a bootstrap writes is there.
+    File {
+        file: String,
+    },
+    /// A file that should be there is not.
+    Missing {
+        missing: String,
+    },
+    /// The service manager reports another state of a unit.
+    Unit(UnitState),
+    /// The kernel reports the end of a process.
+    Exit {
+        program: String,
+        pid: u32,
+        code: u32,
+    },
+    Signal {
+        program: String,
+        pid: u32,
+        signal: u32,
+    },
+}
+
+/// A unit as its service manager has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct UnitState {
+    /// With its suffix: `kubelet.service`.
+    pub unit: String,
+    pub active: String,
+    pub sub: String,
+    /// How its last run ended: `success`, `exit-code`, `timeout` and others.
+    #[serde(default)]
+    pub result: String,
+    #[serde(default)]
+    pub status: i64,
+    #[serde(default)]
+    pub restarts: u64,
+}
+
+/// The facts a rule or milestone asks for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FactSpec {
+    /// One of these files is there; `*` at the end stands for any ending.
+    #[serde(default)]
+    files: Vec<String>,
+    /// One of these files is missing.
+    #[serde(default)]
+    missing: Vec<String>,
+    /// One of these units, without `.service`; `*` at the end stands for any ending. Empty with `states` means any unit.
+    #[serde(default)]
+    units: Vec<String>,
+    /// In one of these states: `failed`, or with its sub-state `active (running)`.
+    #[serde(default)]
+    states: Vec<String>,
+    /// And with this result and status.
+    result: Option<String>,
+    status: Option<i64>,
+    /// One of these programs ended …
+    #[serde(default)]
+    programs: Vec<String>,
+    /// … in this way.
+    end: Option<EndSpec>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum EndSpec {
+    Failure,
+    Signal,
+}
+
+// === impl FactSpec ===
+
+impl FactSpec {
+    pub(crate) fn matches(&self, fact: &Fact) -> bool {
+        match fact {
+            Fact::File { file } => is_one_of(&self.files, file),
+            Fact::Missing { missing } => is_one_of(&self.missing, missing),
+            Fact::Unit(state) => self.matches_unit(state),
+            Fact::Exit { program, code, .. } => {
+                *code != 0 && self.end == Some(EndSpec::Failure) && is_one_of(&self.programs, program)
+            }
+            Fact::Signal { program, .. } => {
+                self.end == Some(EndSpec::Signal) && is_one_of(&self.programs, program)
+            }
+        }
+    }
+
+    fn matches_unit(&self, state: &UnitState) -> bool {
+        let Some(name) = state.unit.strip_suffix(".service") else { return false };
+        let stated = format!("{} ({})", state.active, state.sub);
+        !self.states.is_empty()
+            && (self.units.is_empty() || is_one_of(&self.units, name))
+            && self.states.iter().any(|wanted| *wanted == state.active || *wanted == stated)
+            && self.result.as_ref().is_none_or(|result| *result == state.result)
+            && self.status.is_none_or(|status| status == state.status)
+    }
+}
+
+fn is_one_of(names: &[String], name: &str) -> bool {
+    names.iter().any(|pattern| match pattern.strip_suffix('*') {
+        Some(start) => name.starts_with(start),
+        None => name == pattern,
+    })
+}
+
+// === impl Fact ===
+
+impl Fact {
+    /// The source that evidence names, and the stream within it.
+    pub(crate) fn place(&self) -> (&'static str, &str) {
+        match self {
+            Self::File { file } => ("file", file),
+            Self::Missing { missing } => ("file", missing),
+            Self::Unit(state) => ("systemd", &state.unit),
+            Self::Exit { program, .. } | Self::Signal { program, .. } => ("process", program),
+        }
+    }
+
+    /// For people; nothing reads it back.
+    fn text(&self) -> String {
+        match self {
+            Self::File { file } => format!("{file} exists"),
+            Self::Missing { missing } => format!("{missing} is missing"),
+            Self::Unit(state) => state.text(),
+            Self::Exit { program, pid, code } => format!("{program}[{pid}] ended with exit code {code}"),
+            Self::Signal { program, pid, signal } => format!("{program}[{pid}] was ended by signal {signal}"),
+        }
+    }
+
+    /// The names that titles and stages fill in.
+    fn captures(&self) -> Captures {
+        let pairs = match self {
+            Self::File { file } | Self::Missing { missing: file } => {
+                let name = file.rsplit('/').next().unwrap_or(file);
+                vec![("stage", name.strip_suffix(".done").unwrap_or(name).to_owned())]
+            }
+            Self::Unit(state) => {
+                let name = state.unit.strip_suffix(".service").unwrap_or(&state.unit);
+                vec![("unit", state.unit.clone()), ("name", name.to_owned())]
+            }
+            Self::Exit { program, code, .. } => {
+                vec![("program", program.clone()), ("code", code.to_string())]
+            }
+            Self::Signal { program, signal, .. } => {
+                vec![("program", program.clone()), ("signal", signal.to_string())]
+            }
+        };
+        pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    pub(crate) fn hit(&self, line: u64, time: Timestamp) -> Hit {
+        Hit {
+            line,
+            time: Some(Time::Full(time.as_microsecond())),
+            process: Some(self.place().1.to_owned()),
+            origin: Origin { components: Components::ALL, trust: Trust::Proven },
+            informational: false,
+            itemised: false,
+            text: self.text(),
+            focus: String::new(),
+            before: Vec::new(),
+            after: Vec::new(),
+            captures: self.captures(),
+        }
+    }
+}
+
+// === impl UnitState ===
+
+impl UnitState {
+    fn text(&self) -> String {
+        let Self { unit, active, sub, result, status, restarts } = self;
+        let sub = if sub.is_empty() {
+            String::new()
+        } else {
+            format!(" ({sub}), result {result}, status {status}")
+        };
+        let restarts = if *restarts > 0 { format!(", restarts {restarts}") } else { String::new() };
+        format!("{unit} is {active}{sub}{restarts}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unit_facts_match_by_name_state_and_status() {
+        let spec: FactSpec =
+            toml::from_str("units = ['node-image-*']\nstates = ['failed']\nstatus = 203").unwrap();
+        let state = |unit: &str, active: &str, status| {
+            Fact::Unit(UnitState {
+                unit: unit.to_owned(),
+                active: active.to_owned(),
+                sub: active.to_owned(),
+                status,
+                ..UnitState::default()
+            })
+        };
+        assert!(spec.matches(&state("node-image-pull.service", "failed", 203)));
+        assert!(!spec.matches(&state("node-image-pull.service", "failed", 1)));
+        assert!(!spec.matches(&state("node-image-pull.service", "active", 203)));
+        assert!(!spec.matches(&state("kubelet.service", "failed", 203)));
+        assert!(!spec.matches(&state("node-image-pull.timer", "failed", 203)));
+    }
+}

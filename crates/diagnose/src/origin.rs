@@ -1,0 +1,224 @@
+//! Where a line comes from, and whether the reader can prove it.
+//!
+//! `rules/sources.toml` names the components of a bootstrap. A reader gives each line the set of components that may have written
+//! it; a rule counts a line only if it believes one of them. In a journal the fields that journald sets itself prove the origin. In
+//! text, the name in the line's prefix is a claim: good enough on a laptop, never enough to delete a machine.
+
+use landfall_model::report::Trust;
+use serde::Deserialize;
+
+/// Components that can be named; a set of them is 64 bits wide.
+const MAX_COMPONENTS: usize = 64;
+
+/// A set of components.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Components(u64);
+
+/// The origin of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    pub(crate) components: Components,
+    pub(crate) trust: Trust,
+}
+
+/// The components of a bootstrap and how to recognize them.
+#[derive(Clone, Debug, Default)]
+pub struct Origins {
+    components: Vec<Component>,
+    namespaces: Vec<String>,
+}
+
+/// The fields of a journal entry that tell its origin. Only journald sets names that begin with an underscore.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct JournalFields<'a> {
+    /// `_TRANSPORT`
+    pub transport: &'a [u8],
+    /// `_SYSTEMD_UNIT`
+    pub unit: &'a [u8],
+    /// `_COMM`
+    pub comm: &'a [u8],
+    /// `_UID`
+    pub uid: &'a [u8],
+    /// `_PID`
+    pub pid: &'a [u8],
+    /// `SYSLOG_IDENTIFIER`, which the writer chooses.
+    pub identifier: &'a [u8],
+    /// `MESSAGE`
+    pub message: &'a [u8],
+    /// `CONTAINER_NAME` or `CONTAINER_ID` is set: a container runtime passes on what a container wrote.
+    pub container: bool,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Component {
+    name: String,
+    #[serde(default)]
+    programs: Vec<String>,
+    #[serde(default)]
+    units: Vec<String>,
+    #[serde(default)]
+    containers: Vec<String>,
+}
+
+/// The name of the group of all components.
+const ANY: &str = "any";
+
+// === impl Components ===
+
+impl Components {
+    pub(crate) const NONE: Self = Self(0);
+    pub(crate) const ALL: Self = Self(u64::MAX);
+
+    pub(crate) fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(crate) fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+// === impl Origin ===
+
+impl Origin {
+    /// A program that has no part in a bootstrap, or text that a component only quotes.
+    pub(crate) const FOREIGN: Self = Self { components: Components::NONE, trust: Trust::Claimed };
+    /// Text without a name: its file may be any component's output.
+    pub(crate) const UNNAMED: Self = Self { components: Components::ALL, trust: Trust::Claimed };
+    /// A statement of the reader itself, such as where a boot begins.
+    pub const READER: Self = Self { components: Components::ALL, trust: Trust::Proven };
+
+    fn claimed(components: Components) -> Self {
+        Self { components, trust: Trust::Claimed }
+    }
+
+    fn proven(components: Components) -> Self {
+        let trust = if components.is_empty() { Trust::Claimed } else { Trust::Proven };
+        Self { components, trust }
+    }
+}
+
+// === impl Origins ===
+
+impl Origins {
+    /// Adds components and namespaces; `false` if there are too many.
+    pub(crate) fn extend(&mut self, components: Vec<Component>, namespaces: Vec<String>) -> bool {
+        self.components.extend(components);
+        self.namespaces.extend(namespaces);
+        self.components.len() <= MAX_COMPONENTS
+    }
+
+    /// The component or group of that name.
+    pub(crate) fn named(&self, name: &str) -> Option<Components> {
+        if name == ANY {
+            return Some(Components::ALL);
+        }
+        let at = self.components.iter().position(|component| component.name == name)?;
+        Some(Components(1 << at))
+    }
+
+    /// Namespaces whose pods are part of the cluster.
+    pub(crate) fn namespaces(&self) -> &[String] {
+        &self.namespaces
+    }
+
+    /// The origin that a name in text claims: a prefix, a section heading or a file name. `None` if no component is called so.
+    pub(crate) fn of_name(&self, name: &str) -> Option<Origin> {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let name = name.trim_matches(['(', ')']);
+        let name = name.strip_suffix(".log").unwrap_or(name);
+        let name = name.strip_suffix(".service").unwrap_or(name);
+        let claimed = self.set(|component| {
+            matches(&component.programs, name)
+                || matches(&component.units, name)
+                || matches(&component.containers, name)
+        });
+        (!claimed.is_empty()).then_some(Origin::claimed(claimed))
+    }
+
+    /// The origin that a section's heading claims. A heading is a program or a container, unless it is a path.
+    pub(crate) fn of_section(&self, name: &str) -> Origin {
+        let is_path = name.contains(['/', '.']);
+        self.of_name(name).unwrap_or(if is_path { Origin::UNNAMED } else { Origin::FOREIGN })
+    }
+
+    /// The origin of a container of one of the cluster's own namespaces.
+    pub(crate) fn of_container(&self, name: &str) -> Origin {
+        let claimed = self.set(|component| matches(&component.containers, name));
+        if claimed.is_empty() { Origin::UNNAMED } else { Origin::claimed(claimed) }
+    }
+
+    /// The origin that journald's own fields prove.
+    pub fn of_journal(&self, fields: &JournalFields<'_>) -> Origin {
+        let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
+        let nothing_proven = fields.transport.is_empty()
+            && fields.unit.is_empty()
+            && fields.comm.is_empty()
+            && fields.uid.is_empty();
+        if nothing_proven {
+            return self.of_name(text(fields.identifier)).unwrap_or(Origin::FOREIGN);
+        }
+        let by_program = |name: &str| self.set(|component| matches(&component.programs, name));
+        match fields.transport {
+            b"kernel" => return Origin::proven(by_program("kernel")),
+            // What users did and how they called it, but for the denials.
+            b"audit" if fields.message.starts_with(b"AVC ") => return Origin::proven(by_program("audit")),
+            b"audit" => return Origin::FOREIGN,
+            _ => {}
+        }
+        if fields.pid == b"1" {
+            return Origin::proven(by_program("systemd"));
+        }
+        let Some(unit) = text(fields.unit).strip_suffix(".service") else { return Origin::FOREIGN };
+        // The user manager and what it runs are the user's.
+        if unit.starts_with("user@") {
+            return Origin::FOREIGN;
+        }
+        let by_unit = self.set(|component| matches(&component.units, unit));
+        if fields.container && (by_unit.is_empty() || by_unit.intersects(self.runtime())) {
+            return Origin::FOREIGN;
+        }
+        // A program may call itself anything; only root's programs are believed by their name.
+        let by_comm = if fields.uid == b"0" && !fields.container && is_own_name(text(fields.comm)) {
+            by_program(text(fields.comm))
+        } else {
+            Components::NONE
+        };
+        // What systemd forks to start a unit has the unit's name in brackets until it is executed.
+        let starting = if fields.comm.starts_with(b"(") { by_program("systemd") } else { Components::NONE };
+        Origin::proven(by_unit.union(by_comm).union(starting))
+    }
+
+    fn runtime(&self) -> Components {
+        self.named("runtime").unwrap_or(Components::NONE)
+    }
+
+    fn set(&self, is_meant: impl Fn(&Component) -> bool) -> Components {
+        let named = self.components.iter().enumerate().filter(|(_, component)| is_meant(component));
+        Components(named.fold(0, |set, (at, _)| set | 1 << at))
+    }
+}
+
+/// Shells and interpreters run anything, a hook of the DHCP client for example: only their unit tells what.
+fn is_own_name(comm: &str) -> bool {
+    const INTERPRETERS: [&str; 6] = ["bash", "sh", "dash", "env", "curl", "wget"];
+    !comm.is_empty()
+        && !INTERPRETERS.contains(&comm)
+        && !comm.starts_with("python")
+        && comm.rsplit_once('.').is_none_or(|(_, end)| end != "sh")
+        && comm != "systemd"
+}
+
+fn matches(names: &[String], name: &str) -> bool {
+    names.iter().any(|pattern| match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
+        (Some(rest), Some(_)) => name.contains(rest.trim_end_matches('*')),
+        (Some(end), None) => name.ends_with(end),
+        (None, Some(start)) => name.starts_with(start),
+        (None, None) => name == pattern,
+    })
+}

@@ -1,0 +1,273 @@
+//! Text that an attacker chose must not change a verdict: every phrase that a rule or milestone recognizes, in every carrier by which
+//! such text reaches a log without root, on machines that failed, succeeded and are still running.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use landfall_diagnose::{Engine, RuleSet, Stream};
+use landfall_model::Cause;
+use landfall_model::report::State;
+
+/// A log into which an attacker can write a text of their choice.
+struct Carrier {
+    name: &'static str,
+    /// The file it ends up in; the base log if empty.
+    file: &'static str,
+    line: fn(&str) -> String,
+}
+
+const HEAD: &str = "Jan 02 03:09:00 n1";
+
+const CARRIERS: &[Carrier] = &[
+    Carrier {
+        name: "ssh user",
+        file: "",
+        line: |p| format!("{HEAD} sshd[12]: Invalid user {p} from 192.0.2.1 port 4"),
+    },
+    Carrier {
+        name: "ssh user, failed",
+        file: "",
+        line: |p| {
+            format!(
+                "{HEAD} sshd-session[12]: Failed password for invalid user {p} from 192.0.2.1 port 4 ssh2"
+            )
+        },
+    },
+    Carrier {
+        name: "DHCP host name",
+        file: "",
+        line: |p| {
+            format!(
+                "{HEAD} NetworkManager[7]: <info>  [1767323345.1] dhcp4 (eth0): option host_name            => '{p}'"
+            )
+        },
+    },
+    Carrier {
+        name: "host name set",
+        file: "",
+        line: |p| format!("{HEAD} systemd-hostnamed[7]: Hostname set to <{p}> (static)"),
+    },
+    Carrier {
+        name: "cloud metadata host name",
+        file: "/var/log/cloud-init.log",
+        line: |p| {
+            format!("2026-01-02 03:09:00,123 - cc_set_hostname.py[DEBUG]: Setting the hostname to {p} ({p})")
+        },
+    },
+    Carrier {
+        name: "cloud metadata host name, command",
+        file: "/var/log/cloud-init.log",
+        line: |p| {
+            format!(
+                "2026-01-02 03:09:00,123 - util.py[DEBUG]: Running command ['hostname', '{p}'] with allowed return codes [0]"
+            )
+        },
+    },
+    Carrier {
+        name: "user agent in an access log",
+        file: "/var/log/nginx/access.log",
+        line: |p| {
+            format!("192.0.2.1 - - [02/Jan/2026:03:09:00 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"{p}\"")
+        },
+    },
+    Carrier {
+        name: "user agent in the journal",
+        file: "",
+        line: |p| {
+            format!(
+                "{HEAD} haproxy[7]: 192.0.2.1:4 [02/Jan/2026:03:09:00.123] api api/m0 0/0/1/2/3 200 1 - - ---- {{{p}}} \"GET / HTTP/1.1\""
+            )
+        },
+    },
+    Carrier {
+        name: "user agent in the API server's log",
+        file: "/var/log/pods/kube-system_kube-apiserver-n1_8a7b/kube-apiserver/0.log",
+        line: |p| {
+            format!(
+                "2026-01-02T03:09:00.123456789Z stderr F I0102 03:09:00.123456       1 httplog.go:132] \"HTTP\" verb=\"GET\" URI={p:?} latency=\"1ms\" userAgent={p:?} srcIP=\"192.0.2.1:4\" resp=401"
+            )
+        },
+    },
+    Carrier { name: "logger", file: "", line: |p| format!("{HEAD} alice[77]: {p}") },
+    Carrier { name: "container on journald", file: "", line: |p| format!("{HEAD} 3f2a91bc77de[812]: {p}") },
+    Carrier {
+        name: "container on journald, second line",
+        file: "",
+        line: |p| format!("{HEAD} 3f2a91bc77de[812]: first\n                     {p}"),
+    },
+    Carrier {
+        name: "sudo",
+        file: "",
+        line: |p| format!("{HEAD} sudo[77]:    alice : TTY=pts/0 ; PWD=/ ; USER=root ; COMMAND={p}"),
+    },
+    Carrier {
+        name: "audit in the journal",
+        file: "",
+        line: |p| format!("{HEAD} audit[812]: EXECVE argc=1 a0=\"{p}\""),
+    },
+    Carrier {
+        name: "audit file",
+        file: "/var/log/audit/audit.log",
+        line: |p| {
+            format!(
+                "type=USER_CMD msg=audit(1767323340.123:45): pid=1 uid=1000 msg='cwd=\"/\" cmd=\"{p}\" terminal=pts/0 res=failed'"
+            )
+        },
+    },
+    Carrier {
+        name: "environment",
+        file: "/var/log/cloud-init-output.log",
+        line: |p| format!("HOSTNAME={p}"),
+    },
+    Carrier {
+        name: "ps aux",
+        file: "/var/log/cloud-init-output.log",
+        line: |p| format!("alice       1234  0.0  0.1  12345  6789 ?        Ss   03:09   0:00 {p}"),
+    },
+    Carrier {
+        name: "ps -ef",
+        file: "/var/log/cloud-init-output.log",
+        line: |p| format!("alice       1234       1  0 03:09 ?        00:00:00 {p}"),
+    },
+    Carrier {
+        name: "file name",
+        file: "/var/log/cloud-init-output.log",
+        line: |p| format!("-rw-r--r-- 1 alice alice 0 Jan  2 03:09 {p}"),
+    },
+    Carrier { name: "unit of a user", file: "", line: |p| format!("{HEAD} systemd[1234]: Started {p}.") },
+    Carrier {
+        name: "probe of a pod",
+        file: "",
+        line: |p| {
+            format!(
+                "{HEAD} kubelet[7]: I0102 03:09:00.123456       7 prober.go:107] \"Probe failed\" probeType=\"Liveness\" pod=\"default/web\" podUID=\"8a7b\" containerName=\"web\" probeResult=\"failure\" output={p:?}"
+            )
+        },
+    },
+    Carrier {
+        name: "command of a pod",
+        file: "",
+        line: |p| {
+            format!(
+                "{HEAD} kubelet[7]: E0102 03:09:00.123456       7 pod_workers.go:1301] \"Error syncing pod, skipping\" err=\"failed to \\\"StartContainer\\\" for \\\"web\\\" with RunContainerError: \\\"exec: \\\\\\\"{p}\\\\\\\": executable file not found\\\"\" pod=\"default/web\" podUID=\"8a7b\""
+            )
+        },
+    },
+    Carrier {
+        name: "pod of a workload",
+        file: "/var/log/pods/default_web-1_8a7b/web/0.log",
+        line: |p| format!("2026-01-02T03:09:00.123456789Z stdout F {p}"),
+    },
+    Carrier {
+        name: "pod in a namespace that sounds like the cluster's",
+        file: "/var/log/pods/kube-evil_web-1_8a7b/kubelet/0.log",
+        line: |p| format!("2026-01-02T03:09:00.123456789Z stdout F {p}"),
+    },
+    Carrier {
+        name: "container of a workload",
+        file: "/var/log/containers/web-1_capi-evil_etcd-0123abcd.log",
+        line: |p| format!("2026-01-02T03:09:00.123456789Z stdout F {p}"),
+    },
+];
+
+struct Base {
+    name: &'static str,
+    log: &'static str,
+    state: State,
+}
+
+const BASES: [Base; 3] = [
+    Base {
+        name: "failed",
+        log: "Jan 02 03:04:05 n1 systemd[1]: Started kubelet.service - kubelet.\n\
+              Jan 02 03:04:06 n1 kubelet[7]: E0102 03:04:06.678901       7 run.go:74] \"command failed\" err=\"failed to run Kubelet: running with swap on is not supported, please disable swap or set --fail-swap-on flag to false\"\n",
+        state: State::Failed,
+    },
+    Base {
+        name: "succeeded",
+        log: "Jan 02 03:04:05 n1 systemd[1]: Started kubelet.service - kubelet.\n\
+              Jan 02 03:04:06 n1 kubelet[7]: I0102 03:04:06.678901       7 kubelet_node_status.go:78] \"Successfully registered node\" node=\"n1\"\n\
+              Jan 02 03:04:07 n1 kubelet[7]: I0102 03:04:07.678901       7 kubelet_node_status.go:501] \"Fast updating node status as it just became ready\"\n",
+        state: State::Succeeded,
+    },
+    Base {
+        name: "running",
+        log: "Jan 02 03:04:05 n1 cloud-init[9]: Cloud-init v. 24.1 running 'modules:final' at Fri, 02 Jan 2026 03:04:05 +0000. Up 20.1 seconds.\n",
+        state: State::Running,
+    },
+];
+
+fn diagnose<'p>(
+    engine: &Engine,
+    base: &Base,
+    carrier: &Carrier,
+    phrases: impl IntoIterator<Item = &'p String>,
+) -> (State, Option<Cause>) {
+    let lines: String = phrases.into_iter().map(|phrase| (carrier.line)(phrase) + "\n").collect();
+    let mut case = engine.open();
+    let mut add = |name: &str, text: &str| {
+        let stream = Stream::sniff(name, text.as_bytes());
+        let source = case.add_source(name, stream.kind.name());
+        case.add(source, engine.scan(&stream, 1, text.as_bytes()));
+    };
+    if carrier.file.is_empty() {
+        add("journal.log", &format!("{}{lines}", base.log));
+    } else {
+        add("journal.log", base.log);
+        add(carrier.file, &lines);
+    }
+    let verdict = case.finish().verdict;
+    (verdict.state, verdict.cause)
+}
+
+/// Everything that rules and milestones look for in lines, by what it would bring about: what points the same way cannot cancel out.
+fn phrases() -> BTreeMap<String, BTreeSet<String>> {
+    let mut phrases: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rules")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|end| end != "toml") {
+            continue;
+        }
+        let file: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
+        let blocks = ["rule", "milestone"].into_iter().filter_map(|kind| file.get(kind)?.as_array());
+        for block in blocks.flatten() {
+            let effect = block.get("event").and_then(toml::Value::as_str).unwrap_or("rule");
+            let examples = block.get("examples").and_then(|examples| examples.get("yes"));
+            let literals = block.get("match").and_then(|spec| spec.get("any"));
+            let texts = [examples, literals].into_iter().flatten().filter_map(toml::Value::as_array);
+            let texts = texts.flatten().filter_map(|text| text.as_str()).map(|text| text.replace('\n', " "));
+            phrases.entry(effect.to_owned()).or_default().extend(texts);
+        }
+    }
+    assert!(phrases.values().map(BTreeSet::len).sum::<usize>() > 1000);
+    phrases
+}
+
+#[test]
+fn chosen_text_changes_no_verdict() {
+    let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
+    let phrases = phrases();
+    let mut flips = Vec::new();
+    for base in &BASES {
+        for carrier in CARRIERS {
+            let expected = diagnose(&engine, base, carrier, [&"hello".to_owned()]);
+            assert_eq!(expected.0, base.state, "{}, {}", base.name, carrier.name);
+            for phrases in phrases.values() {
+                if diagnose(&engine, base, carrier, phrases) == expected {
+                    continue;
+                }
+                // Which ones it was.
+                flips.extend(phrases.iter().filter_map(|phrase| {
+                    let got = diagnose(&engine, base, carrier, [phrase]);
+                    (got != expected)
+                        .then(|| format!("{}, {}: {phrase:?} gives {got:?}", base.name, carrier.name))
+                }));
+                flips.push(format!("{}, {}: together", base.name, carrier.name));
+            }
+        }
+    }
+    assert!(flips.is_empty(), "{} flips:\n{}", flips.len(), flips.join("\n"));
+}
