@@ -37,6 +37,8 @@ pub struct JournalFields<'a> {
     pub unit: &'a [u8],
     /// `_COMM`
     pub comm: &'a [u8],
+    /// `_EXE`, the file that is executed. A process may change its `_COMM`, also by the name of a link to a setuid program.
+    pub exe: &'a [u8],
     /// `_UID`
     pub uid: &'a [u8],
     /// `_PID`
@@ -174,24 +176,29 @@ impl Origins {
         if fields.pid == b"1" {
             return Origin::proven(by_program("systemd"));
         }
-        let Some(unit) = text(fields.unit).strip_suffix(".service") else { return Origin::FOREIGN };
-        // The user manager and what it runs are the user's.
-        if unit.starts_with("user@") {
-            return Origin::FOREIGN;
-        }
-        let by_unit = self.set(|component| matches(&component.units, unit));
+        let unit = text(fields.unit);
+        let by_unit = match unit.strip_suffix(".service") {
+            Some(unit) => self.set(|component| matches(&component.units, unit)),
+            None => Components::NONE,
+        };
         if fields.container && (by_unit.is_empty() || by_unit.intersects(self.runtime())) {
             return Origin::FOREIGN;
         }
-        // A program may call itself anything; only root's programs are believed by their name.
-        let by_comm = if fields.uid == b"0" && !fields.container && is_own_name(text(fields.comm)) {
-            by_program(text(fields.comm))
+        // Containers and users run in scopes of their own; of these only sessions may be root's.
+        let is_host = !unit.ends_with(".scope") || unit.starts_with("session-") || unit == "init.scope";
+        let by_program = if fields.uid == b"0" && !fields.container && is_host {
+            let exe = text(fields.exe).rsplit('/').next().unwrap_or_default();
+            // With these, root's scripts write to the journal under a name of their choice.
+            let name = if PIPES.contains(&exe) { text(fields.identifier) } else { exe };
+            if is_own_name(name) { by_program(name) } else { Components::NONE }
         } else {
             Components::NONE
         };
         // What systemd forks to start a unit has the unit's name in brackets until it is executed.
-        let starting = if fields.comm.starts_with(b"(") { by_program("systemd") } else { Components::NONE };
-        Origin::proven(by_unit.union(by_comm).union(starting))
+        let is_starting = fields.comm.starts_with(b"(") && !by_unit.is_empty();
+        let starting =
+            if is_starting { self.named("systemd").unwrap_or(Components::NONE) } else { Components::NONE };
+        Origin::proven(by_unit.union(by_program).union(starting))
     }
 
     fn runtime(&self) -> Components {
@@ -204,14 +211,17 @@ impl Origins {
     }
 }
 
+/// Programs that pass on what they read to the journal.
+const PIPES: [&str; 3] = ["cat", "logger", "systemd-cat"];
+
 /// Shells and interpreters run anything, a hook of the DHCP client for example: only their unit tells what.
-fn is_own_name(comm: &str) -> bool {
+fn is_own_name(name: &str) -> bool {
     const INTERPRETERS: [&str; 6] = ["bash", "sh", "dash", "env", "curl", "wget"];
-    !comm.is_empty()
-        && !INTERPRETERS.contains(&comm)
-        && !comm.starts_with("python")
-        && comm.rsplit_once('.').is_none_or(|(_, end)| end != "sh")
-        && comm != "systemd"
+    !name.is_empty()
+        && !INTERPRETERS.contains(&name)
+        && !name.starts_with("python")
+        && name.rsplit_once('.').is_none_or(|(_, end)| end != "sh")
+        && name != "systemd"
 }
 
 fn matches(names: &[String], name: &str) -> bool {
@@ -221,4 +231,71 @@ fn matches(names: &[String], name: &str) -> bool {
         (None, Some(start)) => name.starts_with(start),
         (None, None) => name == pattern,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::rules::RuleSet;
+
+    use super::*;
+
+    /// Who is believed as what, by the fields that journald sets.
+    #[test]
+    fn journal_fields_prove_the_origin() {
+        let rules = RuleSet::embedded().unwrap();
+        let origins = rules.origins();
+        let root = JournalFields { transport: b"stdout", uid: b"0", pid: b"812", ..JournalFields::default() };
+        let user = JournalFields { uid: b"1000", ..root };
+        let table = [
+            (JournalFields { unit: b"kubelet.service", exe: b"/usr/bin/kubelet", ..root }, "kubelet", true),
+            (JournalFields { unit: b"cloud-final.service", exe: b"/usr/bin/bash", ..root }, "script", true),
+            (JournalFields { unit: b"my.service", exe: b"/usr/bin/kubeadm", ..root }, "kubeadm", true),
+            (JournalFields { unit: b"session-1.scope", exe: b"/usr/bin/kubeadm", ..root }, "kubeadm", true),
+            (JournalFields { exe: b"/usr/bin/cat", identifier: b"kubeadm", ..root }, "kubeadm", true),
+            (JournalFields { transport: b"kernel", ..root }, "kernel", true),
+            (JournalFields { pid: b"1", unit: b"init.scope", ..root }, "systemd", true),
+            (JournalFields { comm: b"(kubelet)", unit: b"kubelet.service", ..root }, "systemd", true),
+            // A user's `logger -t kubelet`, and a user's program of that name.
+            (JournalFields { exe: b"/usr/bin/logger", identifier: b"kubelet", ..user }, "kubelet", false),
+            (JournalFields { exe: b"/home/alice/kubelet", comm: b"kubelet", ..user }, "kubelet", false),
+            // A link called `kubeadm` to a setuid program.
+            (
+                JournalFields { unit: b"cron.service", exe: b"/usr/bin/su", comm: b"kubeadm", ..root },
+                "kubeadm",
+                false,
+            ),
+            // The user's own service manager and units.
+            (
+                JournalFields { pid: b"99", unit: b"user@1000.service", comm: b"systemd", ..user },
+                "systemd",
+                false,
+            ),
+            // A hook of the DHCP client prints host names.
+            (JournalFields { unit: b"dhcpcd.service", exe: b"/usr/bin/bash", ..root }, "script", false),
+            (
+                JournalFields { unit: b"ssh.service", exe: b"/usr/sbin/sshd", identifier: b"sshd", ..root },
+                "kubelet",
+                false,
+            ),
+            // Containers, on Docker's journald driver and with a socket of the host.
+            (
+                JournalFields { unit: b"docker.service", exe: b"/usr/bin/dockerd", container: true, ..root },
+                "runtime",
+                false,
+            ),
+            (
+                JournalFields { unit: b"cri-containerd-1.scope", exe: b"/usr/bin/kubelet", ..root },
+                "kubelet",
+                false,
+            ),
+            (JournalFields { transport: b"audit", message: b"USER_CMD pid=1", ..root }, "host", false),
+            (JournalFields { transport: b"audit", message: b"AVC avc:  denied", ..root }, "host", true),
+        ];
+        for (fields, component, believed) in table {
+            let origin = origins.of_journal(&fields);
+            let is_it = origin.components.intersects(origins.named(component).unwrap());
+            assert_eq!(is_it, believed, "{component}: {fields:?}");
+            assert_eq!(origin.trust == Trust::Proven, !origin.components.is_empty(), "{fields:?}");
+        }
+    }
 }

@@ -23,6 +23,7 @@ pub(super) struct Parts {
     host: Vec<u8>,
     identifier: Vec<u8>,
     comm: Vec<u8>,
+    exe: Vec<u8>,
     unit: Vec<u8>,
     uid: Vec<u8>,
     pid: Vec<u8>,
@@ -100,7 +101,15 @@ impl<'e> JournalLines<'e> {
             return self.origins.of_journal(&fields);
         }
         let container: &[u8] = if parts.container { b"1" } else { b"" };
-        let key = [fields.transport, fields.unit, fields.comm, fields.uid, fields.identifier, container];
+        let key = [
+            fields.transport,
+            fields.unit,
+            fields.comm,
+            fields.exe,
+            fields.uid,
+            fields.identifier,
+            container,
+        ];
         // Only whether it is the first process matters of the process id.
         let first: &[u8] = if fields.pid == b"1" { b"\0\x011" } else { b"" };
         let key = [&key.join(&b'\0')[..], first].concat();
@@ -209,6 +218,7 @@ impl Parts {
             "_HOSTNAME" => &mut self.host,
             "SYSLOG_IDENTIFIER" => &mut self.identifier,
             "_COMM" => &mut self.comm,
+            "_EXE" => &mut self.exe,
             "_SYSTEMD_UNIT" => &mut self.unit,
             "_UID" => &mut self.uid,
             "_PID" => &mut self.pid,
@@ -229,6 +239,7 @@ impl Parts {
             transport: &self.transport,
             unit: &self.unit,
             comm: &self.comm,
+            exe: &self.exe,
             uid: &self.uid,
             pid: &self.pid,
             identifier: &self.identifier,

@@ -204,7 +204,7 @@ fn causes_are_known_at_once(node: &Node) {
     assert!(best.is_some_and(|best| best <= PROMISE), "the best took {best:?}");
     // The first comes with what the agent saw for itself.
     let report = kept(node, "report.json").unwrap().report;
-    for source in ["units", "milestones"] {
+    for source in ["systemd", "file"] {
         let told = report.sources.iter().find(|told| told.name == source);
         assert!(told.is_some_and(|told| told.lines > 0), "{source}: {:?}", report.sources);
     }
