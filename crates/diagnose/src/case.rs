@@ -211,7 +211,7 @@ impl SourceEntry {
                     hit.origin = engine.rules.origins.of_section(section);
                 }
             }
-            moved.extend(hits.split_off(|hit| engine.believes(*id, hit.origin)).map(|hits| (*id, hits)));
+            moved.extend(hits.split_off(|hit| engine.accepts(*id, hit.origin)).map(|hits| (*id, hits)));
         }
         scan.hits.retain(|_, hits| hits.count > 0);
         for (id, hits) in moved {

@@ -1,4 +1,4 @@
-//! Text inside a line that its writer only quotes: user names, URLs, headers, what a container printed. Whoever chose that text must
+//! Text inside a line that its writer only quotes: user names, URLs, headers, what a container printed. The author of that text must
 //! not choose the verdict, so it is blanked before a line is compared with the rules.
 
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ const QUOTING_KEYS: [&[u8]; 14] = [
 /// After it, Go quotes the program that could not be started.
 const EXEC: &[u8] = b"exec: ";
 
-/// Words after which nothing is left but a name that somebody else chose. They do not quote it reliably.
+/// Words followed only by a name that a remote party chose. The programs do not quote it reliably.
 const NAMING_WORDS: [&[u8]; 9] = [
     b"nvalid user ",
     b"ostname to ",

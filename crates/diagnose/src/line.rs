@@ -19,7 +19,7 @@ pub(crate) struct Head<'a> {
     pub(crate) process: Option<&'a str>,
     /// Its process id, where the line has one.
     pub(crate) pid: Option<&'a str>,
-    /// The name stands where syslog and the journal put a program's, so that it is no word of the message.
+    /// The name stands where syslog and the journal put a program's, so it is not part of the message.
     pub(crate) is_program: bool,
     /// The writer says that this is not an error.
     pub(crate) informational: bool,
@@ -140,7 +140,7 @@ impl<'a> Head<'a> {
         }
     }
 
-    /// `syslog` tells that the head is one of syslog's, where the name is always a program's.
+    /// `syslog` marks a syslog head, where the name is always a program's.
     fn see_process(&mut self, process: Option<(&'a str, Option<&'a str>)>, syslog: bool) {
         if let (None, Some((name, pid))) = (self.process, process) {
             (self.process, self.pid) = (Some(name), pid);

@@ -1,7 +1,7 @@
 //! Where a line comes from, and whether the reader can prove it.
 //!
 //! `rules/sources.toml` names the components of a bootstrap. A reader gives each line the set of components that may have written
-//! it; a rule counts a line only if it believes one of them. In a journal the fields that journald sets itself prove the origin. In
+//! it; a rule counts a line only if it accepts one of them. In a journal the fields that journald sets itself prove the origin. In
 //! text, the name in the line's prefix is a claim: good enough on a laptop, never enough to delete a machine.
 
 use landfall_model::report::Trust;
@@ -28,7 +28,7 @@ pub struct Origins {
     namespaces: Vec<String>,
 }
 
-/// The fields of a journal entry that tell its origin. Only journald sets names that begin with an underscore.
+/// The fields of a journal entry that identify its origin. Only journald sets names that begin with an underscore.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JournalFields<'a> {
     /// `_TRANSPORT`
@@ -185,7 +185,8 @@ impl Origins {
             return Origin::FOREIGN;
         }
         // Containers and users run in scopes of their own; of these only sessions may be root's.
-        let is_host = !unit.ends_with(".scope") || unit.starts_with("session-") || unit == "init.scope";
+        let is_host =
+            unit.strip_suffix(".scope").is_none() || unit.starts_with("session-") || unit == "init.scope";
         let by_program = if fields.uid == b"0" && !fields.container && is_host {
             let exe = text(fields.exe).rsplit('/').next().unwrap_or_default();
             // With these, root's scripts write to the journal under a name of their choice.
@@ -214,7 +215,7 @@ impl Origins {
 /// Programs that pass on what they read to the journal.
 const PIPES: [&str; 3] = ["cat", "logger", "systemd-cat"];
 
-/// Shells and interpreters run anything, a hook of the DHCP client for example: only their unit tells what.
+/// Shells and interpreters run anything, a hook of the DHCP client for example: only their unit identifies it.
 fn is_own_name(name: &str) -> bool {
     const INTERPRETERS: [&str; 6] = ["bash", "sh", "dash", "env", "curl", "wget"];
     !name.is_empty()
@@ -239,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    /// Who is believed as what, by the fields that journald sets.
+    /// Which component an entry is accepted from, by the fields that journald sets.
     #[test]
     fn journal_fields_prove_the_origin() {
         let rules = RuleSet::embedded().unwrap();
@@ -291,10 +292,10 @@ mod tests {
             (JournalFields { transport: b"audit", message: b"USER_CMD pid=1", ..root }, "host", false),
             (JournalFields { transport: b"audit", message: b"AVC avc:  denied", ..root }, "host", true),
         ];
-        for (fields, component, believed) in table {
+        for (fields, component, accepted) in table {
             let origin = origins.of_journal(&fields);
             let is_it = origin.components.intersects(origins.named(component).unwrap());
-            assert_eq!(is_it, believed, "{component}: {fields:?}");
+            assert_eq!(is_it, accepted, "{component}: {fields:?}");
             assert_eq!(origin.trust == Trust::Proven, !origin.components.is_empty(), "{fields:?}");
         }
     }

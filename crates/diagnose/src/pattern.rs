@@ -100,7 +100,7 @@ impl Pattern {
         Ok(Self { any, all: finders(&spec.all), not: finders(&spec.not), regex, takes_warnings, klog_fatal })
     }
 
-    /// Whether a line still holds what was looked for, after parts of it were blanked.
+    /// Whether a line still matches after parts of it were blanked.
     pub(crate) fn is_in(&self, line: &[u8]) -> bool {
         self.any.iter().any(|literal| memmem::find(line, literal.as_bytes()).is_some())
             || self.klog_fatal && !klog::fatal(line).is_empty()

@@ -108,18 +108,15 @@ pub(crate) fn report(engine: &Engine, sources: &[SourceEntry], clock: Clock) -> 
 fn drafts<'c>(engine: &'c Engine, sources: &'c [SourceEntry], stages: &Stages<'_>) -> Drafts<'c> {
     let mut drafts: Drafts<'c> = BTreeMap::new();
     for (source, entry) in sources.iter().enumerate() {
-        let believed = entry.hits.iter().map(|(id, hits)| (id, hits, true));
+        let accepted = entry.hits.iter().map(|(id, hits)| (id, hits, true));
         let foreign = entry.foreign.iter().map(|(id, hits)| (id, hits, false));
-        for (id, hits, counts) in believed.chain(foreign) {
+        for (id, hits, counts) in accepted.chain(foreign) {
             let Some(rule) = engine.rule(*id) else { continue };
             if weigh::out_of_place(rule, source, hits, stages) {
                 continue;
             }
-            let weight = if counts {
-                weigh::weigh(rule, source, entry, hits, stages)
-            } else {
-                weigh::disbelieved(hits)
-            };
+            let weight =
+                if counts { weigh::weigh(rule, source, entry, hits, stages) } else { weigh::rejected(hits) };
             let lines = Lines { rule, source, hits, weight };
             let draft = drafts.entry(rule.cause.clone()).or_insert_with(|| Draft {
                 lines: Vec::new(),

@@ -38,7 +38,7 @@ pub enum RuleError {
     Duplicate { file: String, id: String },
     #[error("`{id}` names `{name}`, which does not exist")]
     UnknownName { id: String, name: String },
-    #[error("`{file}`: `{id}` declares no `sources`: it would believe any program")]
+    #[error("`{file}`: `{id}` declares no `sources`: it would accept any program")]
     NoSources { file: String, id: String },
     #[error("`{file}`: `{id}` must have either `match` or `fact`")]
     NoTrigger { file: String, id: String },
@@ -141,7 +141,7 @@ pub(crate) enum Example {
 #[serde(deny_unknown_fields)]
 pub(crate) struct File {
     pub(crate) component: Option<String>,
-    /// The sources of every rule and milestone of the file that names none itself.
+    /// The default `sources` of the rules and milestones in this file.
     #[serde(default)]
     pub(crate) sources: Vec<String>,
     #[serde(default)]
@@ -168,7 +168,7 @@ pub(crate) struct RuleSpec {
     class: Option<Class>,
     phase: Option<Phase>,
     component: Option<String>,
-    /// The components that are believed, by their names in `sources.toml`; `any` for all of them.
+    /// The accepted components, by their names in `sources.toml`; `any` for all of them.
     #[serde(default)]
     sources: Vec<String>,
     title: Option<String>,
@@ -203,7 +203,7 @@ struct MilestoneSpec {
     #[serde(rename = "match")]
     matches: Option<MatchSpec>,
     fact: Option<FactSpec>,
-    /// The components that are believed, as in a rule.
+    /// The accepted components, as in a rule.
     #[serde(default)]
     sources: Vec<String>,
     /// Causes whose earlier evidence no longer counts; `*` for everything up to this phase.
@@ -563,7 +563,7 @@ impl Trigger {
         }
     }
 
-    pub(crate) fn believes(&self, components: Components) -> bool {
+    pub(crate) fn accepts(&self, components: Components) -> bool {
         match self {
             Self::Line { sources, .. } => sources.intersects(components),
             Self::Fact(_) => false,

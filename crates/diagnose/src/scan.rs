@@ -66,7 +66,7 @@ pub struct Engine {
 #[derive(Debug, Default)]
 pub struct Scan {
     pub(crate) hits: BTreeMap<PatternId, Hits>,
-    /// Lines that a rule would match if it believed whoever wrote them.
+    /// Lines that match a rule but come from a source the rule does not accept.
     pub(crate) foreign: BTreeMap<PatternId, Hits>,
     pub(crate) bytes: u64,
     pub(crate) lines: u64,
@@ -291,9 +291,9 @@ impl Engine {
         self.trigger(id)?.pattern()
     }
 
-    /// Whether a rule or milestone believes what has this origin.
-    pub(crate) fn believes(&self, id: PatternId, origin: Origin) -> bool {
-        self.trigger(id).is_some_and(|trigger| trigger.believes(origin.components))
+    /// Whether a rule or milestone accepts this origin.
+    pub(crate) fn accepts(&self, id: PatternId, origin: Origin) -> bool {
+        self.trigger(id).is_some_and(|trigger| trigger.accepts(origin.components))
     }
 
     fn confirm(&self, id: PatternId, chunk: &Chunk<'_>, place: (u64, usize, usize)) -> Option<Hit> {
@@ -342,7 +342,7 @@ impl Engine {
             }
             None => self.claimed_origin(chunk, start, line, head),
         };
-        // What the kubelet says of an application's pod may quote that application.
+        // Kubelet messages about a workload's pod may quote that workload.
         let system = |namespace: &[u8]| {
             self.rules.origins.namespaces().iter().any(|system| system.as_bytes() == namespace)
         };
@@ -387,7 +387,7 @@ impl Engine {
     }
 }
 
-/// The head of the message that an indented line goes on with, if it names a program.
+/// The head of the message that an indented line continues, if it names a program.
 fn head_above(chunk: &[u8], start: usize) -> Option<line::Head<'_>> {
     // The bytes bound the work on lines of any length.
     let from = start.saturating_sub(TIME_LINES * MAX_NEIGHBOUR);
@@ -478,7 +478,7 @@ impl Candidates {
         }
         // Foreign lines must not push out the last ones that count.
         let line = chunk.line(place.1, place.2);
-        if !engine.believes(id, engine.origin(chunk, place.1, line, &line::head(line))) {
+        if !engine.accepts(id, engine.origin(chunk, place.1, line, &line::head(line))) {
             return;
         }
         if self.tail.len() == TAIL_CANDIDATES {
@@ -489,7 +489,7 @@ impl Candidates {
     }
 
     fn keep(&mut self, engine: &Engine, id: PatternId, hit: Hit) {
-        let hits = if engine.believes(id, hit.origin) {
+        let hits = if engine.accepts(id, hit.origin) {
             &mut self.hits
         } else {
             // One is enough to show.
@@ -526,7 +526,7 @@ impl Candidates {
 // === impl Chunk ===
 
 impl<'c> Chunk<'c> {
-    /// The part of a line that is looked at, without its end.
+    /// The part of a line that is scanned, without its line ending.
     fn line(&self, start: usize, end: usize) -> &'c [u8] {
         let line = &self.bytes[start..end.min(start + MAX_LINE)];
         line.strip_suffix(b"\r").unwrap_or(line)

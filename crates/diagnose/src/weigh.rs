@@ -88,13 +88,13 @@ pub(crate) fn weigh(
     weight
 }
 
-/// What lines prove that come from somewhere their rule does not believe.
-pub(crate) fn disbelieved(hits: &Hits) -> Weight {
+/// The weight of lines from a source that their rule does not accept.
+pub(crate) fn rejected(hits: &Hits) -> Weight {
     let process = hits.newest().and_then(|hit| hit.process.as_deref());
     let who = process.map_or_else(|| "its source".to_owned(), |process| format!("`{process}`"));
     Weight {
         value: 0.0,
-        because: vec![format!("{who} is not believed about this: anyone may have chosen the text")],
+        because: vec![format!("{who} is not an accepted source of this: anyone may have chosen the text")],
     }
 }
 

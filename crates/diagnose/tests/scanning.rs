@@ -137,7 +137,7 @@ fn a_bad_rule_file_is_refused_with_its_name() {
         let error = parse(&rule(body));
         assert!(error.contains(complaint), "{body}: {error}");
     }
-    // What it believes must be said, and must exist.
+    // Sources must be declared and must exist.
     let line = "cause = \"disk-full\"\nmatch.any = [\"abcdefg\"]";
     let error = parse(&format!("{head}{line}\n"));
     assert!(error.contains("`r` declares no `sources`"), "{error}");

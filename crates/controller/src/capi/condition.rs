@@ -124,7 +124,7 @@ pub(super) fn node_ready(heard: Option<&Heard>) -> Shown {
     Shown { status: Status::True, reason: NODE_READY.to_owned(), message, trouble: false }
 }
 
-/// Whether the cluster reports the Node as ready although the report says otherwise. The cluster is believed: a log must not end a
+/// Whether the cluster reports the Node as ready although the report says otherwise. The cluster takes precedence: a log must not end a
 /// healthy Machine.
 pub(super) fn is_outlived(machine: &Machine, heard: &Heard) -> bool {
     machine.ready_since.is_some() && !matches!(heard.state, State::Succeeded | State::Degraded)

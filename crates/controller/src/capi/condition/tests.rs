@@ -97,7 +97,7 @@ fn reasons_are_spelt_as_conditions_want_it() {
     }
 }
 
-/// The cluster is believed before any log, whenever either of them began to say so.
+/// The cluster takes precedence over any log, whichever reported first.
 #[test]
 fn ready_node_is_never_shown_as_failed() {
     let ready = Machine { ready_since: Some(at(101)), ..machine() };
