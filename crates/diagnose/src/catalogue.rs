@@ -25,6 +25,9 @@ pub struct CauseEntry {
     /// Applications bring it about too, so it means little once the node works.
     #[serde(default)]
     pub workload: bool,
+    /// The fix destroys data, so a single claim is not enough to name this cause.
+    #[serde(default)]
+    pub destructive: bool,
     #[serde(default)]
     pub references: Vec<String>,
     /// The broader names for the same trouble: shown only when this one is not.

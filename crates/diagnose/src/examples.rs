@@ -28,6 +28,9 @@ pub enum Complaint {
     Untested,
 }
 
+/// A line that shows trouble without naming a cause.
+const CRASH: &str = "systemd[1]: kubelet.service: Main process exited, code=exited, status=1/FAILURE";
+
 // === impl Engine ===
 
 impl Engine {
@@ -43,7 +46,10 @@ impl Engine {
             for line in rule.examples.lines() {
                 // As often as it must be said to mean something.
                 let often = rule.least.and_then(|least| usize::try_from(least).ok()).unwrap_or(1);
-                let report = self.diagnose_line(&vec![line; often].join("\n"));
+                // A cause whose fix destroys data needs a second sign of trouble.
+                let entry = self.rules.catalogue().get(&rule.cause);
+                let second = entry.filter(|entry| entry.destructive).map(|_| CRASH);
+                let report = self.diagnose_line(&vec![line; often].join("\n"), second);
                 let explained = report.findings.iter().any(|finding| {
                     Some(&finding.cause) == report.verdict.cause.as_ref()
                         && finding.explains.contains(&rule.cause)
@@ -93,10 +99,12 @@ impl Engine {
         self.scan(&Stream::default(), 1, line.as_bytes())
     }
 
-    fn diagnose_line(&self, line: &str) -> Report {
+    fn diagnose_line(&self, line: &str, second: Option<&str>) -> Report {
         let mut case = self.open();
-        let source = case.add_source("example", "text");
-        case.add(source, self.scan_line(line));
+        for text in [Some(line), second].into_iter().flatten() {
+            let source = case.add_source("example", "text");
+            case.add(source, self.scan_line(text));
+        }
         case.finish()
     }
 }

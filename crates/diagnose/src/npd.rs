@@ -83,6 +83,7 @@ pub(crate) fn read(name: &str, text: &str) -> Result<File, NpdError> {
             fix: "Read the line in the evidence.".to_owned(),
             prevent: String::new(),
             generality: 0,
+            destructive: false,
             workload: true,
             references: Vec::new(),
             general: Vec::new(),

@@ -11,7 +11,7 @@ use serde::Deserialize;
 const MAX_COMPONENTS: usize = 64;
 
 /// A set of components.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Components(u64);
 
 /// The origin of a line.

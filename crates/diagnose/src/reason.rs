@@ -37,6 +37,9 @@ const RIVALRY: f64 = 0.3;
 /// How sure a hang is: the clock tells it, not a line.
 const HANG: f64 = 0.75;
 
+/// The most that a single claim of a cause is worth whose fix destroys data: a lead, never a verdict.
+const UNCORROBORATED: f64 = 0.45;
+
 /// The generality of a cause that says no more than that something ended badly.
 const UNRECOGNISED: u8 = 4;
 
@@ -134,7 +137,7 @@ fn drafts<'c>(engine: &'c Engine, sources: &'c [SourceEntry], stages: &Stages<'_
             draft.lines.push(lines);
         }
     }
-    for draft in drafts.values_mut() {
+    for (cause, draft) in &mut drafts {
         draft.lines.sort_by(|a, b| {
             b.weight.value.total_cmp(&a.weight.value).then_with(|| a.rule.id.cmp(&b.rule.id))
         });
@@ -148,6 +151,13 @@ fn drafts<'c>(engine: &'c Engine, sources: &'c [SourceEntry], stages: &Stages<'_
             });
         }
         (draft.confidence, draft.arithmetic) = combined(&draft.lines);
+        let destructive = engine.rules.catalogue().get(cause).is_some_and(|entry| entry.destructive);
+        if destructive && draft.confidence > UNCORROBORATED && !draft.is_corroborated(stages) {
+            draft.confidence = UNCORROBORATED;
+            draft.arithmetic += &format!(
+                "; {UNCORROBORATED} because the fix destroys data, and a single unproven source reports it"
+            );
+        }
     }
     drafts
 }
@@ -402,9 +412,27 @@ impl Draft<'_> {
 
     /// Proven if the lines of proven origin alone would make it a verdict.
     fn trust(&self) -> Trust {
-        let proven = |lines: &&Lines<'_>| lines.hits.iter().any(|hit| hit.origin.trust == Trust::Proven);
+        // The weight is that of the newest line.
+        let proven =
+            |lines: &&Lines<'_>| lines.hits.newest().is_some_and(|hit| hit.origin.trust == Trust::Proven);
         let best = self.lines.iter().filter(proven).map(|lines| lines.weight.value).fold(0.0, f64::max);
         if best >= VERDICT_FLOOR { Trust::Proven } else { Trust::Claimed }
+    }
+
+    /// Whether more than one claim supports it: proven evidence, a second component or log that reports it in other words, or
+    /// another line that shows a crash or a stage that is open or failed. Logs may be copies of each other, so the same words in two
+    /// of them are one claim.
+    fn is_corroborated(&self, stages: &Stages<'_>) -> bool {
+        let counted = || self.lines.iter().filter(|lines| lines.weight.value > 0.0);
+        let hits = || counted().flat_map(|lines| lines.hits.iter().map(|hit| (lines.source, hit)));
+        let components: BTreeSet<_> = hits().map(|(_, hit)| hit.origin.components).collect();
+        let sources: BTreeSet<_> = hits().map(|(source, _)| source).collect();
+        let texts: BTreeSet<_> = hits().map(|(_, hit)| hit.text.as_str()).collect();
+        let own: BTreeSet<_> = hits().map(|(source, hit)| (source, hit.line)).collect();
+        hits().any(|(_, hit)| hit.origin.trust == Trust::Proven)
+            || components.len() > 1
+            || sources.len() > 1 && texts.len() > 1
+            || counted().any(|lines| stages.shows_trouble(lines.source, &own))
     }
 
     /// Whether its strongest lines are items of a list in which kubeadm names all that is wrong.

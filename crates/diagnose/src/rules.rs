@@ -105,6 +105,7 @@ pub(crate) struct Milestone {
     pub(crate) patience: Option<u64>,
     pub(crate) waits_for: Option<String>,
     pub(crate) decides: bool,
+    pub(crate) crash: bool,
     pub(crate) version_of: Option<String>,
     pub(crate) examples: Examples,
 }
@@ -219,6 +220,9 @@ struct MilestoneSpec {
     /// Whether kubeadm makes a control plane or joins one: lines after it belong to this phase.
     #[serde(default)]
     decides: bool,
+    /// The line shows that a program crashed. It supports what other lines claim of it.
+    #[serde(default)]
+    crash: bool,
     /// The component whose version the capture `version` tells.
     version_of: Option<String>,
     #[serde(default)]
@@ -478,6 +482,7 @@ impl Milestone {
             patience: spec.patience,
             waits_for: spec.waits_for,
             decides: spec.decides,
+            crash: spec.crash,
             version_of: spec.version_of,
             examples: spec.examples,
         })

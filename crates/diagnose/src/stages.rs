@@ -1,6 +1,6 @@
 //! Progress: which stages were opened, which ended, and how.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use landfall_model::Phase;
 use landfall_model::report::{PhaseOutcome, StageReason, TimelineEntry, Trust};
@@ -140,11 +140,17 @@ impl<'c> Stages<'c> {
     }
 
     /// The boot a line belongs to and a later one of the same machine that got past the phase, when there is one.
-    pub(crate) fn passed_in_later_boot(&self, phase: Phase, line: Moment) -> Option<(u32, u32)> {
+    pub(crate) fn passed_in_later_boot(
+        &self,
+        phase: Phase,
+        line: Moment,
+        trust: Trust,
+    ) -> Option<(u32, u32)> {
         let boot = self.boot_of(line)?;
         let later = self.events.iter().filter(|event| {
             event.milestone.event == StageEvent::Done
                 && event.phase >= phase
+                && event.hit.origin.trust >= trust
                 && self.node(event.moment) == self.node(line)
         });
         later.filter_map(|event| event.boot).find(|other| *other > boot).map(|other| (boot, other))
@@ -277,7 +283,9 @@ impl<'c> Stages<'c> {
         self.last_of_each_stage()
             .into_iter()
             .filter(|last| last.event.milestone.event == StageEvent::Failed && !self.is_passed(&last.event))
-            .filter(|last| self.passed_in_later_boot(last.event.phase, last.event.moment).is_none())
+            .filter(|LastWord { event, .. }| {
+                self.passed_in_later_boot(event.phase, event.moment, event.hit.origin.trust).is_none()
+            })
             .map(|last| (last.name, last.event.phase))
             .collect()
     }
@@ -303,6 +311,21 @@ impl<'c> Stages<'c> {
     fn age(&self, then: Time) -> Option<i64> {
         let ages = self.now.iter().flatten().filter_map(|now| now.seconds_since(then));
         ages.filter(|age| self.up.is_none_or(|up| *age <= up)).max()
+    }
+
+    /// Whether a line other than the given ones shows, on the machine of a source, a crash or a stage that is open or failed.
+    pub(crate) fn shows_trouble(&self, source: usize, except: &BTreeSet<(usize, u64)>) -> bool {
+        let at = Moment { source, line: 0, time: None };
+        let last = self.last_of_each_stage();
+        let unfinished = last
+            .iter()
+            .map(|last| &last.event)
+            .filter(|event| matches!(self.outcome(event), PhaseOutcome::Open | PhaseOutcome::Failed));
+        let crashes = self.events.iter().filter(|event| event.milestone.crash);
+        unfinished.chain(crashes).any(|event| {
+            self.node(event.moment) == self.node(at)
+                && !except.contains(&(event.moment.source, event.hit.line))
+        })
     }
 
     /// Each phase of each boot.
@@ -368,7 +391,12 @@ impl<'c> Stages<'c> {
                 node => format!("{node}: {stage}"),
             };
             let key = (event.boot, name);
-            if stages.get(&key).is_none_or(|known| event.moment.is_after(known.moment) != Some(false)) {
+            let replaces = |known: &Event<'_>| {
+                event.hit.origin.trust > known.hit.origin.trust
+                    || event.hit.origin.trust == known.hit.origin.trust
+                        && event.moment.is_after(known.moment) != Some(false)
+            };
+            if stages.get(&key).is_none_or(replaces) {
                 stages.insert(key, *event);
             }
         }

@@ -117,7 +117,7 @@ fn voided(rule: &Rule, at: Moment, trust: Trust, stages: &Stages<'_>) -> Option<
     if let Some(success) = stages.cleared_by(rule, at, trust) {
         return Some(format!("cleared by `{}` ({})", success.milestone.id, stages.place_of(success)));
     }
-    stages.passed_in_later_boot(rule.phase, at).map(|(boot, later)| {
+    stages.passed_in_later_boot(rule.phase, at, trust).map(|(boot, later)| {
         format!("it happened in boot {boot}, and boot {later} got past `{}`", rule.phase)
     })
 }
