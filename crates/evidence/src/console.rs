@@ -25,7 +25,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use flate2::Crc;
 use landfall_model::envelope::Envelope;
 use landfall_model::report::Evidence;
-use memchr::{memchr, memmem};
+use memchr::{memchr, memmem, memrchr};
 
 /// What each line begins with, somewhere in a line of the console.
 const MARK_TEXT: &str = "@landfall/1 ";
@@ -86,7 +86,7 @@ struct Partial {
 pub(crate) struct Tap<R> {
     reader: R,
     finder: Finder,
-    /// Of a line that is not at its end: from the mark on, or what may be the beginning of one.
+    /// The beginning of a line whose end is not read yet.
     held: Vec<u8>,
 }
 
@@ -195,6 +195,9 @@ impl Finder {
     pub fn line(&mut self, line: &[u8]) {
         self.lines += 1;
         let Some(at) = memmem::find(line, MARK) else { return };
+        if !is_time(&line[..at]) {
+            return;
+        }
         let Some((id, number, of, bytes)) = parse(&line[at + MARK.len()..]) else { return };
         if !self.reports.contains_key(&id) && self.reports.len() == MAX_REPORTS {
             let oldest = self.reports.iter().min_by_key(|(_, partial)| partial.last_line);
@@ -218,6 +221,12 @@ impl Finder {
         whole.sort_by_key(|(_, partial)| partial.last_line);
         whole.into_iter().filter_map(|(id, partial)| partial.record(&id))
     }
+}
+
+/// Whether only a time precedes the mark, which some captures add to each line. Agents begin a line with the mark: behind the name of a
+/// program it is text that the program quotes, and anyone may have chosen it.
+fn is_time(prefix: &[u8]) -> bool {
+    prefix.iter().all(|byte| !byte.is_ascii_alphabetic() || matches!(byte, b'T' | b'Z'))
 }
 
 /// What stands behind the mark, if it is whole: the id, which line of how many, and its bytes.
@@ -266,16 +275,6 @@ impl<R: Read> Tap<R> {
     }
 
     fn look(&mut self, mut bytes: &[u8]) {
-        if !self.held.is_empty() && !self.held.starts_with(MARK) {
-            // What is held may be the beginning of a mark, whose rest comes now.
-            if bytes.len() < MARK.len() {
-                let joined = [&std::mem::take(&mut self.held), bytes].concat();
-                return self.look(&joined);
-            }
-            let seam = [&self.held, &bytes[..MARK.len() - 1]].concat();
-            let begun = memmem::find(&seam, MARK).unwrap_or(self.held.len());
-            self.held.drain(..begun.min(self.held.len()));
-        }
         if !self.held.is_empty() {
             let end = memchr(b'\n', bytes);
             let more = &bytes[..end.unwrap_or(bytes.len())];
@@ -285,16 +284,15 @@ impl<R: Read> Tap<R> {
             self.finder.line(&std::mem::take(&mut self.held));
             bytes = &bytes[end + 1..];
         }
-        while let Some(at) = memmem::find(bytes, MARK) {
-            let line = &bytes[at..];
-            let Some(end) = memchr(b'\n', line) else {
-                self.held = line[..line.len().min(MAX_LINE)].to_vec();
-                return;
-            };
-            self.finder.line(&line[..end]);
-            bytes = &line[end + 1..];
+        let end = memrchr(b'\n', bytes).map_or(0, |at| at + 1);
+        let (mut lines, rest) = bytes.split_at(end);
+        while let Some(at) = memmem::find(lines, MARK) {
+            let start = memrchr(b'\n', &lines[..at]).map_or(0, |at| at + 1);
+            let end = memchr(b'\n', &lines[at..]).map_or(lines.len(), |end| at + end);
+            self.finder.line(&lines[start..end]);
+            lines = &lines[end..];
         }
-        self.held = bytes[bytes.len().saturating_sub(MARK.len() - 1)..].to_vec();
+        self.held = rest[..rest.len().min(MAX_LINE)].to_vec();
     }
 }
 

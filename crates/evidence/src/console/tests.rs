@@ -145,6 +145,24 @@ fn the_lines_of_a_record_lead_to_its_verdict() {
 }
 
 #[test]
+fn frames_quoted_by_a_program_are_rejected() {
+    let sent = envelope(1);
+    let text = framed(&sent);
+    let behind = |prefix: &str| -> String { text.lines().map(|line| format!("{prefix}{line}\n")).collect() };
+    for prefix in ["2026-01-02T03:04:05.123456Z ", "[2026-01-02 03:04:05] ", "[   12.345678] "] {
+        assert_eq!(found(behind(prefix).as_bytes()), std::slice::from_ref(&sent), "{prefix}");
+    }
+    for prefix in [
+        "Jan 02 03:09:00 n1 sshd[12]: Invalid user ",
+        "Jan 02 03:09:00 n1 alice[77]: ",
+        "2026-01-02T03:09:00.123456789Z stdout F ",
+        "192.0.2.1 - - [02/Jan/2026:03:09:00 +0000] \"GET / HTTP/1.1\" 200 5 \"-\" \"",
+    ] {
+        assert!(found(behind(prefix).as_bytes()).is_empty(), "{prefix}");
+    }
+}
+
+#[test]
 fn many_reports_are_bounded_and_the_latest_stay() {
     let console: String = (0..40).map(|number| framed(&envelope(number))).collect();
     let sequences: Vec<u64> = found(console.as_bytes()).iter().map(|envelope| envelope.sequence).collect();
