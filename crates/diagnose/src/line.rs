@@ -88,6 +88,45 @@ pub(crate) fn head(line: &[u8]) -> Head<'_> {
     head
 }
 
+/// The text of the program's own message: after the head, klog's place in the source, the name of an etcd package and the key
+/// of a structured entry, without an opening quote.
+pub(crate) fn message(line: &[u8]) -> &[u8] {
+    const KEYS: [&[u8]; 5] = [b" msg=\"", b" msg=", b"\"msg\":\"", b"\"message\":\"", b"\"MESSAGE\":\""];
+    let mut outer = head(line);
+    if outer.time.is_none() && outer.process.is_none() {
+        // The name of a program without a time before it.
+        let mut cursor = Cursor { rest: outer.message };
+        if cursor.process().is_some() {
+            outer = head(cursor.rest);
+        }
+    }
+    let text = outer.message.trim_ascii_start();
+    // systemd's status on a console.
+    let text = text.strip_prefix(b"[  OK  ] ").unwrap_or(text);
+    let text =
+        if outer.begins { klog_message(text).or_else(|| etcd_message(text)).unwrap_or(text) } else { text };
+    let window = &text[..text.len().min(KEY_WINDOW)];
+    let keyed = || KEYS.iter().find_map(|key| Some(memchr::memmem::find(window, key)? + key.len()));
+    let is_keyed = text.starts_with(b"{") || text.starts_with(b"time=") || text.starts_with(b"level=");
+    let text = if is_keyed { keyed().map_or(text, |at| &text[at..]) } else { text };
+    text.strip_prefix(b"\"").unwrap_or(text)
+}
+
+/// `1234 server.go:1] text`
+fn klog_message(text: &[u8]) -> Option<&[u8]> {
+    let digits = text.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let place = text.get(digits..).filter(|_| digits > 0)?.strip_prefix(b" ")?;
+    let end = place.iter().position(|byte| *byte == b']' || *byte == b' ')?;
+    place[end..].strip_prefix(b"] ")
+}
+
+/// `I | etcdmain: text`
+fn etcd_message(text: &[u8]) -> Option<&[u8]> {
+    let rest = text.get(1..)?.strip_prefix(b" | ")?;
+    let name = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'/').count();
+    rest[name..].strip_prefix(b": ")
+}
+
 /// The time a message tells of itself: `Cloud-init v. 24.1 finished at Thu, 01 Jan 2026 00:01:00 +0000. …`.
 pub(crate) fn spoken_time(message: &[u8]) -> Option<Time> {
     const MONTH_AT: std::ops::Range<usize> = 8..11;
@@ -532,6 +571,28 @@ mod tests {
                 (message, begins),
                 "{line}"
             );
+        }
+    }
+
+    #[test]
+    fn message_begins_after_every_known_head() {
+        for line in [
+            "TEXT",
+            "Jan  2 03:04:05 host kubelet[12]: TEXT",
+            "Jan  2 03:04:05 host kubelet[12]: I0102 03:04:05.678901      12 server.go:1] \"TEXT\" node=\"n1\"",
+            "I0102 03:04:05.678901      12 server.go:1] TEXT",
+            "2026-01-02T03:04:05.123456789Z stderr F I0102 03:04:06.000000 1 a.go:1] TEXT",
+            "2026-01-02 03:04:05.514330 I | etcdmain: TEXT",
+            "Jan 02 03:04:05 host k3s[1]: time=\"2026-01-02T03:04:06Z\" level=info msg=\"TEXT\"",
+            "time=\"2026-01-02T03:04:06Z\" level=info msg=TEXT",
+            "{\"level\":\"info\",\"ts\":\"2026-01-02T03:04:05Z\",\"caller\":\"a.go:1\",\"msg\":\"TEXT\"}",
+            "[   12.345678] TEXT",
+            "[  OK  ] TEXT",
+            "systemd[1]: TEXT",
+            "kubelet: I0102 03:04:05.678901      12 server.go:1] TEXT",
+        ] {
+            let message = message(line.as_bytes());
+            assert!(message.starts_with(b"TEXT"), "{line}: {}", String::from_utf8_lossy(message));
         }
     }
 

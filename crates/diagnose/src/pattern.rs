@@ -10,6 +10,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use serde::Deserialize;
 
 use crate::klog;
+use crate::line;
 use crate::literals::WINDOW;
 
 /// Compiled size of one expression; a rule that needs more is not a description of a log line.
@@ -34,6 +35,9 @@ pub(crate) struct MatchSpec {
     pub(crate) not: Vec<String>,
     /// And matches this.
     pub(crate) regex: Option<String>,
+    /// The message begins with the match: the component prints it there, so later in a message it is quoted text.
+    #[serde(default)]
+    pub(crate) start: bool,
     /// Lines that klog calls fatal hold what `any` asks for, whatever they say.
     #[serde(default)]
     pub(crate) klog_fatal: bool,
@@ -46,6 +50,8 @@ pub(crate) struct Pattern {
     all: Vec<memmem::Finder<'static>>,
     not: Vec<memmem::Finder<'static>>,
     regex: Option<Expression>,
+    /// The message begins with the match.
+    start: bool,
     /// kubeadm marks what does not stop it as `[WARNING …]`; only patterns that name the mark mean such lines.
     takes_warnings: bool,
     /// Also looks at lines that klog calls fatal.
@@ -96,8 +102,9 @@ impl Pattern {
         };
         let any = spec.any.iter().flat_map(|literal| quotings(literal)).collect();
         let takes_warnings = spec.any.iter().any(|literal| literal.contains("WARNING"));
-        let klog_fatal = spec.klog_fatal;
-        Ok(Self { any, all: finders(&spec.all), not: finders(&spec.not), regex, takes_warnings, klog_fatal })
+        let (start, klog_fatal) = (spec.start, spec.klog_fatal);
+        let (all, not) = (finders(&spec.all), finders(&spec.not));
+        Ok(Self { any, all, not, regex, start, takes_warnings, klog_fatal })
     }
 
     /// Whether a line still matches after parts of it were blanked.
@@ -112,6 +119,17 @@ impl Pattern {
             && self.all.iter().all(|finder| holds(line, finder))
             && !self.not.iter().any(|finder| holds(line, finder))
             && self.regex.as_ref().is_none_or(|regex| regex.get().is_some_and(|regex| regex.is_match(line)))
+            && (!self.start || self.begins(line::message(line)))
+    }
+
+    /// Whether a message begins with the match, also without the quote that opens a literal.
+    fn begins(&self, message: &[u8]) -> bool {
+        match &self.regex {
+            Some(regex) => {
+                regex.get().and_then(|regex| regex.find(message)).is_some_and(|found| found.start() == 0)
+            }
+            None => self.any.iter().any(|literal| message.starts_with(literal.trim_matches('"').as_bytes())),
+        }
     }
 
     /// Where in a line that was confirmed the recognised part stands. `plain` is the line without escapes.

@@ -58,6 +58,16 @@ struct LastWord<'c> {
 
 // === impl Stages ===
 
+/// The lines at which a machine boots. Where a machine has proven ones, claimed ones do not divide its logs.
+fn boot_marks(events: &[Event<'_>], sources: &[SourceEntry]) -> Vec<Moment> {
+    let node = |event: &Event<'_>| sources.get(event.moment.source).map_or("", |entry| entry.node.as_str());
+    let marks = || events.iter().filter(|event| event.milestone.event == StageEvent::Boot);
+    let is_proven = |event: &Event<'_>| event.hit.origin.trust == Trust::Proven;
+    let proven: BTreeSet<&str> = marks().filter(|event| is_proven(event)).map(node).collect();
+    let counted = marks().filter(|event| is_proven(event) || !proven.contains(node(event)));
+    counted.map(|event| event.moment).collect()
+}
+
 impl<'c> Stages<'c> {
     pub(crate) fn new(engine: &'c Engine, sources: &'c [SourceEntry], clock: Clock) -> Self {
         let mut events = Vec::new();
@@ -75,8 +85,7 @@ impl<'c> Stages<'c> {
             }
         }
         events.sort_by_key(|event| (event.moment.source, event.moment.line));
-        let marks = events.iter().filter(|event| event.milestone.event == StageEvent::Boot);
-        let boots = Boots::new(sources, marks.map(|event| event.moment));
+        let boots = Boots::new(sources, boot_marks(&events, sources).into_iter());
         let full = |time: &Time| matches!(time, Time::Full(_)).then_some(*time);
         let times = || sources.iter().filter_map(|entry| entry.last);
         let key = |time: &Time| match time {
@@ -157,8 +166,9 @@ impl<'c> Stages<'c> {
     }
 
     /// The first milestone of that name, when a line came before all of them.
-    pub(crate) fn is_before(&self, name: &str, line: Moment) -> Option<&Event<'c>> {
-        let marks = || self.events.iter().filter(|event| event.milestone.id == name);
+    pub(crate) fn is_before(&self, name: &str, line: Moment, trust: Trust) -> Option<&Event<'c>> {
+        let is_meant = |event: &&Event<'_>| event.milestone.id == name && event.hit.origin.trust >= trust;
+        let marks = || self.events.iter().filter(is_meant);
         marks().next().filter(|_| marks().all(|event| self.after(event.moment, line)))
     }
 
@@ -177,9 +187,10 @@ impl<'c> Stages<'c> {
     }
 
     /// The version of the range's component that was seen last on the machine, when the range does not hold it.
-    pub(crate) fn other_version(&self, range: &Range, line: Moment) -> Option<Version> {
+    pub(crate) fn other_version(&self, range: &Range, line: Moment, trust: Trust) -> Option<Version> {
         let told = self.events.iter().filter(|event| {
             event.milestone.version_of.as_deref() == Some(range.component.as_str())
+                && event.hit.origin.trust >= trust
                 && self.node(event.moment) == self.node(line)
         });
         let seen = told.filter_map(|event| Version::parse(event.hit.captures.get("version")?)).next_back()?;
@@ -273,6 +284,7 @@ impl<'c> Stages<'c> {
         self.events.iter().any(|later| {
             later.phase > event.phase
                 && later.boot == event.boot
+                && later.hit.origin.trust >= event.hit.origin.trust
                 && later.milestone.event != StageEvent::Seen
                 && self.node(later.moment) == self.node(event.moment)
         })

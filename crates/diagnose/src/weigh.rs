@@ -107,11 +107,11 @@ pub(crate) fn out_of_place(rule: &Rule, source: usize, hits: &Hits, stages: &Sta
 /// Why the lines do not count at all.
 fn voided(rule: &Rule, at: Moment, trust: Trust, stages: &Stages<'_>) -> Option<String> {
     if let Some(range) = &rule.versions
-        && let Some(version) = stages.other_version(range, at)
+        && let Some(version) = stages.other_version(range, at, trust)
     {
         return Some(format!("it means this for `{range}`, and {} is {version} here", range.component));
     }
-    if let Some(mark) = rule.noise_before.as_deref().and_then(|name| stages.is_before(name, at)) {
+    if let Some(mark) = rule.noise_before.as_deref().and_then(|name| stages.is_before(name, at, trust)) {
         return Some(format!("it is ordinary before `{}` ({})", mark.milestone.id, stages.place_of(mark)));
     }
     if let Some(success) = stages.cleared_by(rule, at, trust) {
