@@ -32,8 +32,17 @@ pub(crate) enum NpdError {
 
 #[derive(Deserialize)]
 struct Monitor {
+    plugin: Option<String>,
+    #[serde(default, rename = "pluginConfig")]
+    plugin_config: PluginConfig,
     source: Option<String>,
     rules: Vec<Problem>,
+}
+
+#[derive(Default, Deserialize)]
+struct PluginConfig {
+    /// The program whose entries the `journald` plugin reads.
+    source: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -52,11 +61,10 @@ enum Kind {
 
 pub(crate) fn read(name: &str, text: &str) -> Result<File, NpdError> {
     let monitor: Monitor = serde_json::from_str(text).map_err(NpdError::Json)?;
-    let component = monitor.source.unwrap_or_else(|| "node-problem-detector".to_owned());
+    let component = monitor.source.clone().unwrap_or_else(|| "node-problem-detector".to_owned());
     let mut file = File::default();
     file.component = Some(component.clone());
-    // Their monitors read one log each; which one is not part of a rule.
-    file.sources = vec!["any".to_owned()];
+    file.sources = vec![monitor.reads().to_owned()];
     let mut causes: BTreeMap<Cause, CauseEntry> = BTreeMap::new();
     for (index, problem) in monitor.rules.into_iter().enumerate() {
         let cause = Cause::new(kebab(&problem.reason))
@@ -92,6 +100,21 @@ pub(crate) fn read(name: &str, text: &str) -> Result<File, NpdError> {
     }
     file.cause = causes.into_values().collect();
     Ok(file)
+}
+
+// === impl Monitor ===
+
+impl Monitor {
+    /// The component whose log it reads, by its name in `sources.toml`.
+    fn reads(&self) -> &'static str {
+        match (self.plugin.as_deref(), self.plugin_config.source.as_deref()) {
+            (Some("kmsg"), _) | (_, Some("kernel")) => "kernel",
+            (_, Some("systemd")) => "systemd",
+            (_, Some("kubelet")) => "kubelet",
+            (_, Some("docker" | "dockerd" | "containerd" | "crio")) => "runtime",
+            _ => "any",
+        }
+    }
 }
 
 /// `OOMKilling` → `oom-killing`
@@ -134,7 +157,7 @@ fn literals(tree: &Hir) -> Option<Vec<String>> {
 mod tests {
     use super::*;
     use crate::rules::RuleSet;
-    use crate::{Engine, Stream};
+    use crate::{Engine, Stream, embedded};
 
     const MONITOR: &str = r#"{
         "plugin": "kmsg", "source": "kernel-monitor", "conditions": [],
@@ -142,6 +165,12 @@ mod tests {
             {"type": "temporary", "reason": "TaskHung", "pattern": "task [\\S ]+:\\w+ blocked for more than \\w+ seconds\\."},
             {"type": "permanent", "condition": "ReadonlyFilesystem", "reason": "FilesystemIsReadOnly", "pattern": "Remounting filesystem read-only please"}
         ]}"#;
+
+    /// Knows the monitor's rules and no others.
+    fn engine() -> Engine {
+        let sources = embedded::FILES.iter().copied().find(|(name, _)| *name == "sources.toml").unwrap();
+        Engine::new(RuleSet::parse([sources, ("kernel-monitor.json", MONITOR)]).unwrap()).unwrap()
+    }
 
     #[test]
     fn reasons_become_causes() {
@@ -157,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_monitor_can_be_used_as_it_is() {
-        let engine = Engine::new(RuleSet::parse([("kernel-monitor.json", MONITOR)]).unwrap()).unwrap();
+        let engine = engine();
         let mut case = engine.open();
         let source = case.add_source("dmesg", "console");
         let log = b"[ 1.0] INFO: task etcd:12 blocked for more than 120 seconds.\n[ 2.0] Remounting filesystem read-only please\n";
@@ -165,6 +194,21 @@ mod tests {
         let report = case.finish();
         assert_eq!(report.verdict.cause.unwrap().as_str(), "filesystem-is-read-only");
         assert_eq!(report.findings.len(), 2);
+    }
+
+    #[test]
+    fn kernel_monitor_rejects_lines_of_other_programs() {
+        let engine = engine();
+        let verdict = |process: &str| {
+            let mut case = engine.open();
+            let source = case.add_source("journal", "journal-text");
+            let log = format!("Jan 02 03:04:05 n1 {process}: Remounting filesystem read-only please\n");
+            case.add(source, engine.scan(&Stream::default(), 1, log.as_bytes()));
+            case.finish().verdict.cause
+        };
+        assert!(verdict("kernel").is_some());
+        assert_eq!(verdict("sshd[12]"), None);
+        assert_eq!(verdict("kubelet[12]"), None);
     }
 
     #[test]
