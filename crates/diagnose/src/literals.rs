@@ -83,23 +83,29 @@ impl Literals {
     /// Calls `found` for every place where a literal stands. The calls come in the order of the lines of the text, not
     /// in the order of the bytes within a line.
     pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(Found)) {
-        let mut at = 0;
-        while let Some(value) = group_at(text, at) {
+        const { assert!(STRIDE == GROUP, "the groups that are looked up follow each other") };
+        let (groups, _) = text.as_chunks::<GROUP>();
+        for (index, group) in groups.iter().enumerate() {
+            let value = u32::from_le_bytes(*group);
             let (word, bit) = place(value);
             if self.filter[word] & bit != 0 {
-                self.compare(text, at, value, &mut found);
+                self.compare(text, index * STRIDE, value, &mut found);
             }
-            at += STRIDE;
         }
     }
 
+    // Most groups end at the filter: inlined here, the comparison would take registers from the loop above.
+    #[inline(never)]
     fn compare(&self, text: &[u8], at: usize, value: u32, found: &mut impl FnMut(Found)) {
         let bucket = bucket(value);
         let range = self.buckets[bucket] as usize..self.buckets[bucket + 1] as usize;
         for group in self.groups[range].iter().filter(|group| group.value == value) {
             let literal = &self.texts[group.literal as usize];
             let Some(start) = at.checked_sub(group.offset as usize) else { continue };
-            if text.get(start..start + literal.len()).is_some_and(|bytes| bytes == &**literal) {
+            // Most groups belong to other words, which already begin with another byte.
+            if text.get(start) == literal.first()
+                && text.get(start..start + literal.len()).is_some_and(|bytes| bytes == &**literal)
+            {
                 found(Found { start, end: start + literal.len(), literal: group.literal as usize });
             }
         }
