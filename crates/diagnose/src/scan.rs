@@ -356,6 +356,9 @@ impl Engine {
         line: &'c [u8],
         head: &line::Head<'c>,
     ) -> Origin {
+        if chunk.stream.user_objects {
+            return Origin::FOREIGN;
+        }
         let section = chunk.sections.at(start);
         let pod = section.and_then(scope::pod);
         if let Some(pod) = pod.as_ref().or(chunk.stream.pod.as_ref()) {

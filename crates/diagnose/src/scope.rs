@@ -101,6 +101,31 @@ pub(crate) fn pod(name: &str) -> Option<Pod> {
     None
 }
 
+/// Whether a file of a bundle holds objects of the cluster that users of any namespace write: `resources/pods.json`,
+/// `cluster-resources/events/shop.json`, `namespaces/shop/core/configmaps.yaml`. Their text proves nothing about a machine.
+pub(crate) fn holds_user_objects(name: &str) -> bool {
+    const KINDS: [&str; 13] = [
+        "pods",
+        "events",
+        "configmaps",
+        "deployments",
+        "replicasets",
+        "daemonsets",
+        "statefulsets",
+        "jobs",
+        "services",
+        "endpoints",
+        "endpointslices",
+        "rolebindings",
+        "leases",
+    ];
+    let Some((stem, "json" | "yaml" | "yml")) = name.rsplit_once('.') else { return false };
+    let is_kind = |name: Option<&str>| name.is_some_and(|name| KINDS.contains(&name));
+    let mut from_file = stem.rsplit(['/', ':']);
+    let (file, directory, above) = (from_file.next(), from_file.next(), from_file.next());
+    is_kind(file) || is_kind(directory) && above == Some("cluster-resources")
+}
+
 /// Whether a line of the kubelet or the container runtime is about a pod of a namespace that is not the cluster's own:
 /// `pod="NAMESPACE/NAME"`, `(NAME_NAMESPACE(UID))`, `Namespace:NAMESPACE,`.
 pub(crate) fn is_about_workload(line: &[u8], is_system: impl Fn(&[u8]) -> bool) -> bool {
@@ -143,6 +168,22 @@ mod tests {
         }
         assert_eq!(pod("bundle/bootstrap/containers/etcd-0123.log"), None);
         assert_eq!(pod("kubelet.log"), None);
+    }
+
+    #[test]
+    fn files_of_user_objects_are_recognized() {
+        for (name, holds) in [
+            ("log-bundle-1.tar.gz:log-bundle-1/resources/pods.json", true),
+            ("landfall:resources/events.json", true),
+            ("cluster-resources/configmaps/shop.json", true),
+            ("must-gather/namespaces/shop/core/configmaps.yaml", true),
+            ("resources/clusteroperators.json", false),
+            ("bootstrap/services/bootkube.json", false),
+            ("/var/log/pods/kube-system_etcd-n1_8a7b/etcd/0.log", false),
+            ("pods.log", false),
+        ] {
+            assert_eq!(holds_user_objects(name), holds, "{name}");
+        }
     }
 
     #[test]

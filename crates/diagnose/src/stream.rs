@@ -17,6 +17,8 @@ pub struct Stream {
     pub unit: Option<String>,
     /// The pod whose container wrote it, by its path.
     pub pod: Option<Pod>,
+    /// Whether it holds objects that users of the cluster wrote.
+    pub(crate) user_objects: bool,
     /// Whether only root can write the file, so that its name proves what wrote it.
     pub trust: Trust,
 }
@@ -55,7 +57,8 @@ impl Stream {
             }
             _ => unit_of(name),
         };
-        Self { kind, unit, pod: scope::pod(name), trust: Trust::Claimed }
+        let user_objects = scope::holds_user_objects(name);
+        Self { kind, unit, pod: scope::pod(name), user_objects, trust: Trust::Claimed }
     }
 
     /// The same stream, of a file that only root can write.
