@@ -192,15 +192,11 @@ fn one(policy: &Policy, words: &Words, world: &World, seen: &Seen) -> Vec<Action
     actions
 }
 
-/// Whether the Node is ready in spite of what the Machine shows. Nobody need be heard to know it, and a MachineHealthCheck
-/// counts on.
+/// Whether the cluster reports the Node as ready although the condition says otherwise. That needs no report, and the timeout of a
+/// MachineHealthCheck runs meanwhile. Times are not compared: those of the two conditions come from different clocks.
 fn is_ready_in_spite(machine: &Machine) -> bool {
-    let (Some(shown), Some(ready)) = (&machine.condition, machine.ready_since) else { return false };
-    match shown.status {
-        Status::True => false,
-        Status::Unknown => true,
-        Status::False => ready > shown.since,
-    }
+    machine.ready_since.is_some()
+        && machine.condition.as_ref().is_some_and(|shown| shown.status != Status::True)
 }
 
 fn condition(world: &World, machine: &Machine, shown: Option<Shown>) -> Option<Action> {

@@ -166,8 +166,9 @@ fn a_ready_node_is_known_without_a_hub() {
         (Status::Unknown, 10, Some(20), true),
         (Status::Unknown, 10, Some(10), true),
         (Status::False, 10, Some(11), true),
-        // It failed behind a ready Node's back.
-        (Status::False, 10, Some(10), false),
+        // The clocks of two controllers differ.
+        (Status::False, 10, Some(10), true),
+        (Status::False, 10, Some(9), true),
         (Status::Unknown, 10, None, false),
         (Status::True, 10, Some(20), false),
     ] {
