@@ -11,8 +11,8 @@ pub(super) const MAX_BUNDLES: i64 = 200;
 
 pub(super) const TROUBLE: &str = "state IN ('failed', 'hung', 'degraded')";
 
-pub(super) const LINE: &str = "n.name, n.state, n.cause, n.title, n.phase, n.confidence, n.component, n.since, p.last_seen, \
-     n.identity";
+pub(super) const LINE: &str = "n.name, n.state, n.cause, n.title, n.phase, n.confidence, \
+     coalesce(n.proven_body = n.body, false), n.component, n.since, p.last_seen, n.identity";
 
 /// The part of an identity that a line shows; the rest is passed over, because there are many lines.
 #[derive(Deserialize)]

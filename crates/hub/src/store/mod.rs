@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use landfall_model::envelope::ReportId;
 use landfall_model::identity::NodeIdentity;
 use landfall_model::in_place::Progress;
-use landfall_model::report::{State, Verdict};
+use landfall_model::report::{State, Trust, Verdict};
 use landfall_model::{Cause, Confidence, Phase};
 use serde::Serialize;
 
@@ -266,6 +266,8 @@ pub struct NodeLine {
     pub component: Option<String>,
     pub phase: Option<Phase>,
     pub confidence: Confidence,
+    /// Whether the evidence of the verdict has a proven origin.
+    pub trust: Trust,
     /// Since when it says this.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub since: Timestamp,
@@ -326,6 +328,8 @@ pub struct Turn {
     pub title: String,
     pub phase: Option<Phase>,
     pub confidence: Confidence,
+    /// Whether the evidence of the verdict has a proven origin.
+    pub trust: Trust,
     /// It came after something newer.
     pub late: bool,
 }

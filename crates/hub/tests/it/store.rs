@@ -2,6 +2,7 @@
 
 mod bundles;
 mod forgotten;
+mod trust;
 
 use std::sync::Arc;
 
@@ -60,6 +61,7 @@ async fn contract(store: &dyn Store) {
     order(store).await;
     hangs(store).await;
     pins(store).await;
+    trust::contract(store).await;
     reboots(store).await;
     late_boots(store).await;
     comes_again(store).await;

@@ -208,6 +208,7 @@ fn facts(report: &Report) -> Vec<String> {
     facts.extend(verdict.component.as_ref().map(|component| format!("component {}", shown::text(component))));
     if verdict.cause.is_some() {
         facts.push(format!("confidence {}", verdict.confidence));
+        facts.push(format!("{} evidence", verdict.trust.name()));
     }
     facts
 }

@@ -133,6 +133,7 @@ mod tests {
             component: None,
             phase: None,
             confidence: landfall_model::Confidence::NONE,
+            trust: landfall_model::report::Trust::Proven,
             since: now,
             last_seen: now - jiff::SignedDuration::from_secs(seconds),
             provider_id: None,

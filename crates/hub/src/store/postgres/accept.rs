@@ -6,6 +6,7 @@
 
 use deadpool_postgres::Object;
 use futures_util::future::try_join_all;
+use landfall_model::report::Trust;
 use tokio_postgres::types::ToSql;
 
 use super::super::forgotten::Last;
@@ -20,8 +21,8 @@ use super::row::{self, Shown, micros};
 const MAX_BOOTS: i64 = 64;
 
 const NODES: &str = "SELECT n.name, n.id, n.body, n.turn, n.digest, n.key, p.boot, p.sequence, n.since, n.state, n.cause, \
-     n.title, n.phase, n.confidence, least(p.time, p.last_seen), b.number FROM nodes n JOIN pulses p ON p.node = n.id \
-     LEFT JOIN boots b ON b.id = p.boot WHERE n.name = ANY($1)";
+     n.title, n.phase, n.confidence, coalesce(n.proven_body = n.body, false), least(p.time, p.last_seen), b.number FROM nodes n \
+     JOIN pulses p ON p.node = n.id LEFT JOIN boots b ON b.id = p.boot WHERE n.name = ANY($1)";
 const BOOTS: &str = "SELECT b.node, b.name, b.id, b.floor, b.number FROM unnest($1::text[], $2::text[]) AS w(node, boot) \
      JOIN nodes n ON n.name = w.node JOIN boots b ON b.node = n.id AND b.name = w.boot";
 const SEEN: &str = "SELECT r.id, r.node, r.sequence, r.time, b.digest, EXISTS (SELECT 1 FROM nodes n WHERE n.id = r.node) \
@@ -31,15 +32,15 @@ const FORGOTTEN: &str =
 const NUMBERS: &str = "SELECT nextval('numbers') FROM generate_series(1, $1::bigint)";
 
 const ADD_NODES: &str = "INSERT INTO nodes (id, name, identity, first_seen, body, turn, digest, since, rank, state, cause, title, \
-     component, phase, confidence, key) SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], \
-     $6::bigint[], $7::bytea[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], \
-     $15::double precision[], $16::bytea[])";
+     component, phase, confidence, key, proven_body) SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], \
+     $5::bigint[], $6::bigint[], $7::bytea[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], \
+     $14::text[], $15::double precision[], $16::bytea[], $17::bigint[])";
 const SHOW: &str = "UPDATE nodes n SET identity = w.identity, body = w.body, turn = w.turn, digest = w.digest, since = w.since, \
      rank = w.rank, state = w.state, cause = w.cause, title = w.title, component = w.component, phase = w.phase, \
-     confidence = w.confidence, key = w.key FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], \
-     $6::bigint[], $7::bytea[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], \
-     $15::double precision[], $16::bytea[]) AS w(id, name, identity, first_seen, body, turn, digest, since, rank, state, cause, \
-     title, component, phase, confidence, key) WHERE n.id = w.id";
+     confidence = w.confidence, key = w.key, proven_body = w.proven_body FROM unnest($1::bigint[], $2::text[], $3::text[], \
+     $4::bigint[], $5::bigint[], $6::bigint[], $7::bytea[], $8::bigint[], $9::bigint[], $10::text[], $11::text[], $12::text[], \
+     $13::text[], $14::text[], $15::double precision[], $16::bytea[], $17::bigint[]) AS w(id, name, identity, first_seen, body, \
+     turn, digest, since, rank, state, cause, title, component, phase, confidence, key, proven_body) WHERE n.id = w.id";
 const ADD_PULSES: &str = "INSERT INTO pulses (node, last_seen, time, boot, sequence, reports) \
      SELECT node, last_seen, time, boot, sequence, reports FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], \
      $5::bigint[], $6::bigint[], $7::bigint[], $8::bigint[]) AS w(node, last_seen, time, boot, sequence, reports, a, b)";
@@ -54,9 +55,9 @@ const FORGET_BOOTS: &str = "DELETE FROM boots b USING (SELECT id, row_number() O
      FROM boots WHERE node = ANY($1)) AS old WHERE b.id = old.id AND old.place > $2 \
      AND NOT EXISTS (SELECT 1 FROM pulses p WHERE p.node = b.node AND p.boot = b.id)";
 const ADD_BODIES: &str = "INSERT INTO bodies (id, node, received, time, kind, state, cause, title, phase, confidence, digest, words, \
-     data) SELECT a, b, c, d, e, f, g, h, i, j, k, to_tsvector('simple', l), m FROM unnest($1::bigint[], $2::bigint[], \
+     data, proven) SELECT a, b, c, d, e, f, g, h, i, j, k, to_tsvector('simple', l), m, n FROM unnest($1::bigint[], $2::bigint[], \
      $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::text[], $8::text[], $9::text[], $10::double precision[], \
-     $11::bytea[], $12::text[], $13::bytea[]) AS w(a, b, c, d, e, f, g, h, i, j, k, l, m)";
+     $11::bytea[], $12::text[], $13::bytea[], $14::boolean[]) AS w(a, b, c, d, e, f, g, h, i, j, k, l, m, n)";
 const ADD_REPORTS: &str = "INSERT INTO reports (id, node, boot, sequence, time, received, body) SELECT * FROM unnest($1::bytea[], \
      $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])";
 /// Of nodes that were forgotten.
@@ -85,6 +86,7 @@ struct Lines {
     phase: Vec<Option<&'static str>>,
     confidence: Vec<f64>,
     key: Vec<Option<Vec<u8>>>,
+    proven_body: Vec<Option<i64>>,
 }
 
 /// Columns of `pulses`, and what was read of them.
@@ -175,8 +177,8 @@ async fn read(client: &Object, arrivals: &[&Arrival]) -> Result<Known, Trouble> 
             sequence,
             since: row.try_get(8)?,
             shown: Shown::read(row, 9)?,
-            moment: row.try_get(14)?,
-            boot_number: row.try_get(15)?,
+            moment: row.try_get(15)?,
+            boot_number: row.try_get(16)?,
             read: Some((boot, sequence)),
         };
         known.nodes.insert(row.try_get(0)?, node);
@@ -299,6 +301,7 @@ fn bodies(changes: &Changes<'_>) -> Result<Vec<Box<dyn ToSql + Sync + Send>>, Tr
         Box::new(bodies.iter().map(|body| body.arrival.digest.to_vec()).collect::<Vec<_>>()),
         Box::new(bodies.iter().map(|body| row::words(&body.arrival.words)).collect::<Vec<_>>()),
         Box::new(packed),
+        Box::new(shown.iter().map(|shown| shown.trust == Trust::Proven).collect::<Vec<_>>()),
     ])
 }
 
@@ -340,6 +343,7 @@ impl Lines {
         self.phase.push(verdict.phase.map(landfall_model::Phase::name));
         self.confidence.push(verdict.confidence.value());
         self.key.push(node.key.clone());
+        self.proven_body.push((verdict.trust == Trust::Proven).then_some(node.body));
         Ok(())
     }
 
@@ -361,6 +365,7 @@ impl Lines {
             Box::new(self.phase),
             Box::new(self.confidence),
             Box::new(self.key),
+            Box::new(self.proven_body),
         ]
     }
 }

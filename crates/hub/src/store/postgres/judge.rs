@@ -167,8 +167,11 @@ pub(super) fn report<'a>(
     }
     (node.boot, node.boot_number) = (boot.id, boot.number);
     let pins = node.key.is_none() && arrival.key.is_some();
-    if pins || node.digest != arrival.digest {
-        let kind = if node.shown.is(&arrival.verdict) { Kind::SameVerdict } else { Kind::Turn };
+    let is_same_body = node.digest == arrival.digest;
+    // An earlier version stored the body without its trust.
+    if pins || !is_same_body || node.shown.trust != arrival.verdict.trust {
+        let is_same = is_same_body || node.shown.is(&arrival.verdict);
+        let kind = if is_same { Kind::SameVerdict } else { Kind::Turn };
         node.body = changes.add_body(node.id, kind, arrival);
         if kind == Kind::Turn {
             node.turn = node.body;

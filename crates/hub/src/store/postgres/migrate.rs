@@ -7,8 +7,12 @@ use super::place::Place;
 use super::{Tries, Trouble, connection};
 
 /// The steps from an empty database to the present one; a step is never changed once it was released.
-const STEPS: &[&str] =
-    &[include_str!("schema.sql"), include_str!("later.sql"), include_str!("forgotten.sql")];
+const STEPS: &[&str] = &[
+    include_str!("schema.sql"),
+    include_str!("later.sql"),
+    include_str!("forgotten.sql"),
+    include_str!("trust.sql"),
+];
 /// The advisory lock of the hub that changes tables: any number that nobody else uses in this database.
 const CHANGING: i64 = 0x6c61_6e64_6661_6c01;
 
@@ -81,6 +85,6 @@ mod tests {
             assert!(store.loose(jiff::Timestamp::now()).await.unwrap().is_empty());
         }
         let row = earlier.query_one("SELECT version FROM format", &[]).await.unwrap();
-        assert_eq!(row.get::<_, i64>(0), 3);
+        assert_eq!(row.get::<_, i64>(0), 4);
     }
 }

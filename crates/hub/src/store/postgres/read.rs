@@ -128,18 +128,19 @@ fn group(row: &Row) -> Result<Group, Trouble> {
 }
 
 fn line(row: &Row) -> Result<NodeLine, Trouble> {
-    let Shown { state, cause, title, phase, confidence } = Shown::read(row, 1)?;
+    let Shown { state, cause, title, phase, confidence, trust } = Shown::read(row, 1)?;
     Ok(NodeLine {
         name: row.try_get(0)?,
         state,
         cause,
         title,
-        component: row.try_get(6)?,
+        component: row.try_get(7)?,
         phase,
         confidence,
-        since: row::time(row, 7)?,
-        last_seen: row::time(row, 8)?,
-        provider_id: board::provider_id(row.try_get(9)?).map_err(not_json)?,
+        trust,
+        since: row::time(row, 8)?,
+        last_seen: row::time(row, 9)?,
+        provider_id: board::provider_id(row.try_get(10)?).map_err(not_json)?,
     })
 }
 
@@ -168,15 +169,15 @@ pub(super) async fn node(client: &Object, name: &NodeName) -> Result<Option<Node
     let Some(row) = client.query_opt(&statement, &[&name.as_str()]).await? else { return Ok(None) };
     Ok(Some(NodeRecord {
         line: line(&row)?,
-        identity: serde_json::from_str(row.try_get(9)?).map_err(not_json)?,
-        first_seen: row::time(&row, 10)?,
-        boots: row::count(&row, 11)?,
-        reports: row::count(&row, 12)?,
-        sequence: row::count(&row, 13)?,
-        time: row::time(&row, 14)?,
-        signed: row.try_get(15)?,
-        turn: row::count(&row, 16)?,
-        report: packing::unpack(row.try_get(17)?).map_err(Trouble::Packing)?,
+        identity: serde_json::from_str(row.try_get(10)?).map_err(not_json)?,
+        first_seen: row::time(&row, 11)?,
+        boots: row::count(&row, 12)?,
+        reports: row::count(&row, 13)?,
+        sequence: row::count(&row, 14)?,
+        time: row::time(&row, 15)?,
+        signed: row.try_get(16)?,
+        turn: row::count(&row, 17)?,
+        report: packing::unpack(row.try_get(18)?).map_err(Trouble::Packing)?,
     }))
 }
 
@@ -188,7 +189,7 @@ pub(super) async fn history(
 ) -> Result<Vec<Turn>, Trouble> {
     let statement = client
         .prepare_cached(
-            "SELECT b.id, b.received, b.time, b.state, b.cause, b.title, b.phase, b.confidence, b.kind = 2 \
+            "SELECT b.id, b.received, b.time, b.state, b.cause, b.title, b.phase, b.confidence, coalesce(b.proven, false), b.kind = 2 \
              FROM bodies b WHERE b.node = (SELECT id FROM nodes WHERE name = $1) AND b.kind IN (1, 2) AND b.id < $2 \
              ORDER BY b.id DESC LIMIT $3",
         )
@@ -197,7 +198,7 @@ pub(super) async fn history(
     let rows = client.query(&statement, &[&name.as_str(), &before, &i64::from(limit)]).await?;
     rows.iter()
         .map(|row| {
-            let Shown { state, cause, title, phase, confidence } = Shown::read(row, 3)?;
+            let Shown { state, cause, title, phase, confidence, trust } = Shown::read(row, 3)?;
             Ok(Turn {
                 turn: row::count(row, 0)?,
                 received: row::time(row, 1)?,
@@ -207,7 +208,8 @@ pub(super) async fn history(
                 title,
                 phase,
                 confidence,
-                late: row.try_get(8)?,
+                trust,
+                late: row.try_get(9)?,
             })
         })
         .collect()

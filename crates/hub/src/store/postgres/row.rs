@@ -1,7 +1,7 @@
 //! Between columns and nouns.
 
 use jiff::Timestamp;
-use landfall_model::report::{State, Verdict};
+use landfall_model::report::{State, Trust, Verdict};
 use landfall_model::{Cause, Confidence, Phase};
 use tokio_postgres::Row;
 
@@ -15,6 +15,7 @@ pub(super) struct Shown {
     pub(super) title: String,
     pub(super) phase: Option<Phase>,
     pub(super) confidence: Confidence,
+    pub(super) trust: Trust,
 }
 
 pub(super) fn micros(time: Timestamp) -> i64 {
@@ -62,7 +63,7 @@ pub(super) fn words(text: &str) -> String {
 // === impl Shown ===
 
 impl Shown {
-    /// Reads five columns from `first` on.
+    /// Reads six columns from `first` on; the last says whether the verdict is proven.
     pub(super) fn read(row: &Row, first: usize) -> Result<Self, Trouble> {
         let phase_name: Option<&str> = row.try_get(first + 3)?;
         Ok(Self {
@@ -71,6 +72,7 @@ impl Shown {
             title: row.try_get(first + 2)?,
             phase: phase_name.map(phase).transpose()?,
             confidence: Confidence::new(row.try_get(first + 4)?),
+            trust: if row.try_get(first + 5)? { Trust::Proven } else { Trust::Claimed },
         })
     }
 
@@ -81,6 +83,7 @@ impl Shown {
             title: text(&verdict.title),
             phase: verdict.phase,
             confidence: verdict.confidence,
+            trust: verdict.trust,
         }
     }
 
@@ -89,6 +92,7 @@ impl Shown {
         self.state == verdict.state
             && self.cause == verdict.cause
             && self.phase == verdict.phase
+            && self.trust == verdict.trust
             && (self.state == State::Hung || self.title == text(&verdict.title))
     }
 }

@@ -1,7 +1,7 @@
 //! What one report changes.
 
 use landfall_model::envelope::is_later_boot;
-use landfall_model::report::State;
+use landfall_model::report::{State, Trust};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::super::standing::Taken;
@@ -37,6 +37,8 @@ struct Known {
     refusal: Option<Refusal>,
     /// What it says now; nothing when the report says the same.
     shown: Option<Shown>,
+    /// The body is the current one. With `shown`, its key or its trust is not stored yet.
+    is_same_body: bool,
 }
 
 struct Boot {
@@ -108,7 +110,8 @@ pub(super) fn report(
     }
     let mut body = known.body;
     if let Some(shown) = &known.shown {
-        let kind = if same(shown, arrival) { Kind::SameVerdict } else { Kind::Turn };
+        let is_same = known.is_same_body || same(shown, arrival);
+        let kind = if is_same { Kind::SameVerdict } else { Kind::Turn };
         body = add_body(connection, known.id, arrival, kind, effects)?;
         present(connection, &known, arrival, body, kind)?;
         effects.changed = true;
@@ -122,13 +125,17 @@ fn known(connection: &Connection, arrival: &Arrival) -> rusqlite::Result<Option<
     connection
         .prepare_cached(
             "SELECT n.id, n.body, n.turn, n.digest, n.key, p.boot, p.sequence, min(p.time, p.last_seen), b.id, b.floor, \
-             b.number, n.state, n.cause, n.title, n.phase, n.confidence FROM nodes n JOIN pulses p ON p.node = n.id \
-             LEFT JOIN boots b ON b.node = n.id AND b.name = ?2 WHERE n.name = ?1",
+             b.number, n.state, n.cause, n.title, n.phase, n.confidence, coalesce(n.proven_body = n.body, false) \
+             FROM nodes n JOIN pulses p ON p.node = n.id LEFT JOIN boots b ON b.node = n.id AND b.name = ?2 \
+             WHERE n.name = ?1",
         )?
         .query_row([arrival.node.as_str(), boot_name(arrival)], |row| {
             let key = row.get_ref(4)?.as_blob_or_null()?;
             let pins = key.is_none() && arrival.key.is_some();
-            let same_body = !pins && row.get_ref(3)?.as_blob()? == arrival.digest;
+            let is_same_body = row.get_ref(3)?.as_blob()? == arrival.digest;
+            let shown = Shown::read(row, 11)?;
+            // An earlier version stored the body without its trust.
+            let is_complete = is_same_body && !pins && shown.trust == arrival.verdict.trust;
             let named_boot = match row.get(8)? {
                 Some(id) => Some(Boot { id, floor: row.get(9)?, number: row.get(10)? }),
                 None => None,
@@ -142,7 +149,8 @@ fn known(connection: &Connection, arrival: &Arrival) -> rusqlite::Result<Option<
                 moment: row.get(7)?,
                 named_boot,
                 refusal: arrival.standing.admits(key, arrival.key.as_deref()).err(),
-                shown: if same_body { None } else { Some(Shown::read(row, 11)?) },
+                shown: (!is_complete).then_some(shown),
+                is_same_body,
             })
         })
         .optional()
@@ -216,8 +224,10 @@ fn first(connection: &Connection, arrival: &Arrival, effects: &mut Effects) -> r
     let node = connection.last_insert_rowid();
     let body = add_body(connection, node, arrival, Kind::Turn, effects)?;
     connection
-        .prepare_cached("UPDATE nodes SET body = ?2, turn = ?2 WHERE id = ?1")?
-        .execute([node, body])?;
+        .prepare_cached(
+            "UPDATE nodes SET body = ?2, turn = ?2, proven_body = iif(?3, ?2, NULL) WHERE id = ?1",
+        )?
+        .execute(params![node, body, is_proven(arrival)])?;
     let boot = add_boot(connection, node, arrival)?;
     connection.prepare_cached("INSERT INTO pulses VALUES (?1, ?2, ?3, ?4, ?5, 1)")?.execute(params![
         node,
@@ -242,7 +252,8 @@ fn present(
     connection
         .prepare_cached(
             "UPDATE nodes SET identity = ?2, body = ?3, turn = ?4, digest = ?5, since = iif(?6, ?7, since), rank = ?8, \
-             state = ?9, cause = ?10, title = ?11, component = ?12, phase = ?13, confidence = ?14, key = ?15 WHERE id = ?1",
+             state = ?9, cause = ?10, title = ?11, component = ?12, phase = ?13, confidence = ?14, key = ?15, \
+             proven_body = iif(?16, ?3, NULL) WHERE id = ?1",
         )?
         .execute(params![
             known.id,
@@ -260,6 +271,7 @@ fn present(
             verdict.phase.map(landfall_model::Phase::name),
             verdict.confidence.value(),
             arrival.key,
+            is_proven(arrival),
         ])
         .map(drop)
 }
@@ -274,8 +286,8 @@ fn add_body(
     let verdict = &arrival.verdict;
     connection
         .prepare_cached(
-            "INSERT INTO bodies (node, received, time, kind, state, cause, title, phase, confidence, digest, data) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+            "INSERT INTO bodies (node, received, time, kind, state, cause, title, phase, confidence, digest, data, proven) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         )?
         .execute(params![
             node,
@@ -289,6 +301,7 @@ fn add_body(
             verdict.confidence.value(),
             arrival.digest,
             row::pack(&arrival.report)?,
+            is_proven(arrival),
         ])?;
     let body = connection.last_insert_rowid();
     effects.words.push((body, arrival.words.clone()));
@@ -363,6 +376,10 @@ fn beat(connection: &Connection, arrival: &Arrival, node: i64, boot: i64) -> rus
         .map(drop)
 }
 
+fn is_proven(arrival: &Arrival) -> bool {
+    arrival.verdict.trust == Trust::Proven
+}
+
 fn boot_name(arrival: &Arrival) -> &str {
     arrival.identity.boot_id.as_deref().unwrap_or_default()
 }
@@ -373,6 +390,7 @@ fn same(shown: &Shown, arrival: &Arrival) -> bool {
     shown.state == verdict.state
         && shown.cause == verdict.cause
         && shown.phase == verdict.phase
+        && shown.trust == verdict.trust
         && (shown.state == State::Hung || shown.title == verdict.title)
 }
 

@@ -76,6 +76,14 @@ fn later(connection: &Connection) -> rusqlite::Result<()> {
         // How many boots the node counted; earlier agents do not count them.
         connection.execute_batch("ALTER TABLE boots ADD COLUMN number INTEGER")?;
     }
+    if !connection.column_exists(None, "bodies", "proven")? {
+        // Whether the origin of the evidence is proven. Earlier versions leave it empty: their verdicts are claims.
+        connection.execute_batch("ALTER TABLE bodies ADD COLUMN proven INTEGER")?;
+    }
+    if !connection.column_exists(None, "nodes", "proven_body")? {
+        // The body whose verdict is proven. An earlier version that writes another body leaves this one, and so proves nothing.
+        connection.execute_batch("ALTER TABLE nodes ADD COLUMN proven_body INTEGER")?;
+    }
     Ok(())
 }
 

@@ -117,18 +117,19 @@ fn groups(connection: &Connection) -> rusqlite::Result<Vec<Group>> {
 }
 
 fn line(row: &Row<'_>) -> rusqlite::Result<NodeLine> {
-    let Shown { state, cause, title, phase, confidence } = Shown::read(row, 1)?;
+    let Shown { state, cause, title, phase, confidence, trust } = Shown::read(row, 1)?;
     Ok(NodeLine {
         name: row.get(0)?,
         state,
         cause,
         title,
-        component: row.get(6)?,
+        component: row.get(7)?,
         phase,
         confidence,
-        since: row::time(row, 7)?,
-        last_seen: row::time(row, 8)?,
-        provider_id: board::provider_id(row.get_ref(9)?.as_str()?).map_err(not_json(9))?,
+        trust,
+        since: row::time(row, 8)?,
+        last_seen: row::time(row, 9)?,
+        provider_id: board::provider_id(row.get_ref(10)?.as_str()?).map_err(not_json(10))?,
     })
 }
 
@@ -156,15 +157,15 @@ pub(super) fn node(connection: &Connection, name: &NodeName) -> rusqlite::Result
         .query_row([name.as_str()], |row| {
             Ok(NodeRecord {
                 line: line(row)?,
-                identity: serde_json::from_str(row.get_ref(9)?.as_str()?).map_err(not_json(9))?,
-                first_seen: row::time(row, 10)?,
-                boots: row::count(row, 11)?,
-                reports: row::count(row, 12)?,
-                sequence: row::count(row, 13)?,
-                time: row::time(row, 14)?,
-                signed: row.get(15)?,
-                turn: row::count(row, 16)?,
-                report: row::unpack(row, 17)?,
+                identity: serde_json::from_str(row.get_ref(10)?.as_str()?).map_err(not_json(10))?,
+                first_seen: row::time(row, 11)?,
+                boots: row::count(row, 12)?,
+                reports: row::count(row, 13)?,
+                sequence: row::count(row, 14)?,
+                time: row::time(row, 15)?,
+                signed: row.get(16)?,
+                turn: row::count(row, 17)?,
+                report: row::unpack(row, 18)?,
             })
         })
         .optional()
@@ -178,12 +179,12 @@ pub(super) fn history(
 ) -> rusqlite::Result<Vec<Turn>> {
     connection
         .prepare_cached(
-            "SELECT b.id, b.received, b.time, b.state, b.cause, b.title, b.phase, b.confidence, b.kind = 2 \
+            "SELECT b.id, b.received, b.time, b.state, b.cause, b.title, b.phase, b.confidence, coalesce(b.proven, false), b.kind = 2 \
              FROM bodies b WHERE b.node = (SELECT id FROM nodes WHERE name = ?1) AND b.kind IN (1, 2) AND b.id < ?2 \
              ORDER BY b.id DESC LIMIT ?3",
         )?
         .query_map(params![name.as_str(), before.map_or(i64::MAX, u64::cast_signed), limit], |row| {
-            let Shown { state, cause, title, phase, confidence } = Shown::read(row, 3)?;
+            let Shown { state, cause, title, phase, confidence, trust } = Shown::read(row, 3)?;
             Ok(Turn {
                 turn: row::count(row, 0)?,
                 received: row::time(row, 1)?,
@@ -193,7 +194,8 @@ pub(super) fn history(
                 title,
                 phase,
                 confidence,
-                late: row.get(8)?,
+                trust,
+                late: row.get(9)?,
             })
         })?
         .collect()

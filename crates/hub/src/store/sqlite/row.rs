@@ -2,7 +2,7 @@
 //! an error that names the column, not a panic.
 
 use jiff::Timestamp;
-use landfall_model::report::State;
+use landfall_model::report::{State, Trust};
 use landfall_model::{Cause, Confidence, Phase};
 use rusqlite::Row;
 use rusqlite::types::Type;
@@ -16,6 +16,7 @@ pub(super) struct Shown {
     pub(super) title: String,
     pub(super) phase: Option<Phase>,
     pub(super) confidence: Confidence,
+    pub(super) trust: Trust,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +74,7 @@ fn unknown(name: &str, column: usize) -> rusqlite::Error {
 // === impl Shown ===
 
 impl Shown {
-    /// Reads five columns from `first` on.
+    /// Reads six columns from `first` on; the last says whether the verdict is proven.
     pub(super) fn read(row: &Row<'_>, first: usize) -> rusqlite::Result<Self> {
         let state_name: String = row.get(first)?;
         let phase_name: Option<String> = row.get(first + 3)?;
@@ -83,6 +84,7 @@ impl Shown {
             title: row.get(first + 2)?,
             phase: phase_name.map(|name| phase(&name, first + 3)).transpose()?,
             confidence: Confidence::new(row.get(first + 4)?),
+            trust: if row.get(first + 5)? { Trust::Proven } else { Trust::Claimed },
         })
     }
 }
