@@ -264,7 +264,12 @@ fn the_reports_on_a_console_are_taken_in() {
     assert_eq!(pushed.status, 200, "{pushed:?}");
     let frames = |envelope: &Envelope| frame(&written(envelope).unwrap()).unwrap().replace('\n', "\r\n");
     let unsigned = envelope("n1", 3, running());
-    let log = format!("[ 0.1] Linux\r\n{}noise\r\n{}{}", frames(&first), frames(&second), frames(&unsigned));
+    let (other, _) = SigningKey::generate().unwrap();
+    let stolen = sign(envelope("n1", 4, running()), &other);
+    let mut changed = sign(envelope("n1", 5, running()), &key);
+    changed.sequence = 6;
+    let refused: String = [&unsigned, &stolen, &changed].into_iter().map(frames).collect();
+    let log = format!("[ 0.1] Linux\r\n{}noise\r\n{}{refused}", frames(&first), frames(&second));
     let answer = hub.request("POST", "/api/v1/console", &[], log.as_bytes());
     let results = answer.json();
     let outcome = |at: usize| results["results"][at]["outcome"].as_str().map(str::to_owned);
@@ -273,8 +278,14 @@ fn the_reports_on_a_console_are_taken_in() {
         (Some("duplicate"), Some("stored")),
         "{results}"
     );
-    assert_eq!(results["results"][2]["problem"]["status"], 403, "{results}");
-    assert_eq!(knows(&hub, "n1").unwrap()["reports"], 2);
+    // Without a signature, by another key than the pinned one, and changed after it was signed.
+    for (at, words) in [(2, "not signed"), (3, "not signed by the same key"), (4, "signature does not fit")] {
+        let problem = &results["results"][at]["problem"];
+        assert_eq!(problem["status"], 403, "{results}");
+        assert!(problem["detail"].as_str().is_some_and(|detail| detail.contains(words)), "{problem}");
+    }
+    let node = knows(&hub, "n1").unwrap();
+    assert_eq!((&node["reports"], &node["state"]), (&json!(2), &json!("failed")));
     assert_eq!(hub.request("POST", "/api/v1/console", &[], b"[ 0.1] Linux\r\n").status, 422);
 }
 
