@@ -2,11 +2,12 @@
 
 use std::sync::LazyLock;
 
-use landfall_controller::capi::condition::{Words, shown};
+use landfall_controller::capi::condition::{Status, Words, shown};
 use landfall_controller::capi::heard::{Heard, read_node, read_nodes};
 use landfall_controller::capi::machine::{Machine, paused_cluster};
 use landfall_controller::capi::report;
 use landfall_controller::capi::shape::Shape;
+use landfall_model::report::Trust;
 use serde_json::{Value, json};
 
 static WORDS: LazyLock<Words> = LazyLock::new(|| {
@@ -31,6 +32,8 @@ fn check(heard: &Heard) {
         "creationTimestamp": "2026-01-02T03:04:05Z"}});
     let machine = Machine::read(&machine).expect("a Machine is read");
     let shown = shown(&machine, heard, machine.created, &WORDS);
+    // Nothing but a proven verdict sets a status that other controllers act on.
+    assert!(heard.trust == Trust::Proven || shown.status == Status::Unknown);
     assert!(shown.message.chars().count() <= 1000 && !shown.message.chars().any(char::is_control));
     assert!(shown.reason.len() <= 256 && shown.reason.bytes().all(|byte| byte.is_ascii_alphanumeric()));
 }

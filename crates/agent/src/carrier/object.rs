@@ -76,6 +76,7 @@ fn status(envelope: &Envelope) -> Value {
     let verdict = &envelope.report.verdict;
     json!({"status": {
         "state": verdict.state.name(),
+        "trust": verdict.trust.name(),
         "cause": verdict.cause.as_ref().map(landfall_model::Cause::as_str),
         "title": line(&verdict.title, MAX_TITLE),
         "component": verdict.component.as_ref().map(|component| line(component, MAX_COMPONENT)),
@@ -100,12 +101,14 @@ fn is_name(name: &str) -> bool {
 mod tests {
     use landfall_diagnose::{Engine, RuleSet};
     use landfall_model::identity::NodeIdentity;
+    use landfall_model::report::Trust;
 
     use super::*;
 
     #[test]
     fn a_verdict_is_one_line_and_names_nothing_it_does_not_know() {
         let mut report = Engine::new(RuleSet::embedded().unwrap()).unwrap().open().finish();
+        report.verdict.trust = Trust::Proven;
         report.verdict.title = format!("broken\u{1b}[2J\n{}", "x".repeat(500));
         let envelope = Envelope {
             format: 1,
@@ -126,6 +129,7 @@ mod tests {
         };
         let status = &status(&envelope)["status"];
         assert_eq!((&status["cause"], status["time"].as_str()), (&Value::Null, Some("1970-01-01T00:00:00Z")));
+        assert_eq!(status["trust"], "proven");
         let title = status["title"].as_str().unwrap();
         assert!(title.chars().count() == MAX_TITLE && !title.chars().any(char::is_control), "{title}");
     }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use landfall_cluster::Cluster;
-use landfall_model::report::State;
+use landfall_model::report::{State, Trust};
 use serde_json::{Value, json};
 
-use super::condition::{self, Condition, Status};
+use super::condition::{self, Condition, Status, basis};
 use super::heard::Heard;
 use super::machine::Machine;
 use super::observe::{LookError, machines, reports, shape};
@@ -31,6 +31,7 @@ struct Line {
     namespace: String,
     name: String,
     state: State,
+    trust: Trust,
     cause: Option<String>,
     title: String,
     component: Option<String>,
@@ -110,6 +111,7 @@ impl Line {
                 namespace,
                 name,
                 state: heard.state,
+                trust: heard.trust,
                 cause: heard.cause.map(|cause| cause.to_string()),
                 title: heard.title,
                 component: heard.component,
@@ -120,6 +122,7 @@ impl Line {
                 namespace,
                 name,
                 state: state(condition),
+                trust: trust(condition),
                 cause: cause(condition),
                 title: title(&condition.message).to_owned(),
                 component: None,
@@ -131,8 +134,8 @@ impl Line {
 
     fn json(&self) -> Value {
         json!({
-            "namespace": self.namespace, "name": self.name, "state": self.state.name(), "cause": self.cause, "title": self.title,
-            "component": self.component, "phase": self.phase, "since": self.since.to_string(),
+            "namespace": self.namespace, "name": self.name, "state": self.state.name(), "trust": self.trust.name(),
+            "cause": self.cause, "title": self.title, "component": self.component, "phase": self.phase, "since": self.since.to_string(),
         })
     }
 }
@@ -140,37 +143,59 @@ impl Line {
 /// The state behind a condition.
 fn state(condition: &Condition) -> State {
     match (condition.status, condition.reason.as_str()) {
-        (Status::False, _) => State::Failed,
-        (Status::True, condition::DEGRADED) => State::Degraded,
-        (Status::True, _) => State::Succeeded,
+        (Status::False, _) | (Status::Unknown, condition::FAILURE_CLAIMED) => State::Failed,
+        (Status::True, condition::DEGRADED) | (Status::Unknown, condition::DEGRADED_CLAIMED) => {
+            State::Degraded
+        }
+        (Status::True, _) | (Status::Unknown, condition::SUCCESS_CLAIMED) => State::Succeeded,
         (Status::Unknown, condition::HUNG) => State::Hung,
         (Status::Unknown, condition::IN_PROGRESS) => State::Running,
         (Status::Unknown, _) => State::Unknown,
     }
 }
 
+/// The trust behind a condition. The cluster itself reports that a Node is ready.
+fn trust(condition: &Condition) -> Trust {
+    let is_proven = condition.reason == condition::NODE_READY
+        || details(&condition.message).is_some_and(|(_, details)| details.ends_with(basis(Trust::Proven)));
+    if is_proven { Trust::Proven } else { Trust::Claimed }
+}
+
+/// A message without the address of the hub's page.
+fn without_link(message: &str) -> &str {
+    message.rsplit_once(". See ").map_or(message, |(text, _)| text)
+}
+
+/// Splits a message into its sentence and the details in parentheses after it.
+fn details(message: &str) -> Option<(&str, &str)> {
+    without_link(message).strip_suffix(')').and_then(|text| text.rsplit_once(" ("))
+}
+
 /// The sentence of a message, without what its columns say and without the address of the hub's page.
 fn title(message: &str) -> &str {
-    let told = message.rsplit_once(". See ").map_or(message, |(told, _)| told);
-    let more = told.strip_suffix(')').and_then(|told| told.rsplit_once(" ("));
-    match more {
-        Some((title, more)) if more.starts_with("cause ") || more.starts_with("phase ") => title,
-        _ => told,
+    // Conditions of older controllers do not name the evidence.
+    let is_ours = |details: &str| {
+        ["cause ", "phase "].iter().any(|word| details.starts_with(word))
+            || [Trust::Claimed, Trust::Proven].iter().any(|trust| details.ends_with(basis(*trust)))
+    };
+    match details(message) {
+        Some((title, details)) if is_ours(details) => title,
+        _ => without_link(message),
     }
 }
 
 /// The phase's name, as the message has it.
 fn phase(message: &str) -> Option<&'static str> {
-    let told = message.rsplit_once(". See ").map_or(message, |(told, _)| told);
-    let named = told.rsplit_once("phase ").or_else(|| told.rsplit_once(", in "))?.1;
-    let name = named.split([',', ')']).next()?;
+    let text = without_link(message);
+    let named = text.rsplit_once("phase ").or_else(|| text.rsplit_once(", in "))?.1;
+    let name = named.split([',', ';', ')', ' ']).next()?;
     landfall_model::Phase::ALL.into_iter().map(landfall_model::Phase::name).find(|known| *known == name)
 }
 
 /// The cause's name, as the message has it.
 fn cause(condition: &Condition) -> Option<String> {
     let (_, rest) = condition.message.split_once("(cause ")?;
-    let name = rest.split([',', ')']).next()?;
+    let name = rest.split([',', ';', ')']).next()?;
     landfall_model::Cause::new(name).ok().map(|cause| cause.to_string())
 }
 
@@ -199,6 +224,13 @@ mod tests {
                 "Bootstrap is under way, in cloud-init",
                 "Bootstrap is under way, in cloud-init",
                 Some("cloud-init"),
+            ),
+            ("It failed (cause disk-full, phase join; based on proven evidence)", "It failed", Some("join")),
+            ("It failed (based on claimed evidence). See https://hub/nodes/a", "It failed", None),
+            (
+                "Bootstrap is under way, in join (based on claimed evidence)",
+                "Bootstrap is under way, in join",
+                Some("join"),
             ),
             ("", "", None),
         ] {
@@ -239,6 +271,41 @@ mod tests {
         let query = Query { cause: Some("disk-full".to_owned()), limit: 1, ..Query::default() };
         let some = fleet(&machines, Vec::new(), &query);
         assert_eq!((&some["found"], some["nodes"].as_array().unwrap().len()), (&json!(2), 1));
+    }
+
+    /// Without the reports, which the hub has, the conditions show the same.
+    #[test]
+    fn condition_shows_state_cause_and_trust_of_the_report() {
+        let machine = Machine::fresh("m1", "2026-01-02T03:04:05Z".parse().unwrap());
+        let now = machine.created;
+        for pages in [None, Some("https://hub.corp".to_owned())] {
+            let words = condition::Words::new(pages).unwrap();
+            for (state, trust) in
+                State::ALL.iter().flat_map(|state| [(*state, Trust::Claimed), (*state, Trust::Proven)])
+            {
+                let own = json!({"metadata": {"namespace": "ns", "name": "m1"}, "spec": {"machineName": "m1"},
+                    "status": {"state": state.name(), "trust": trust.name(), "cause": "disk-full", "time": now}});
+                let heard = super::super::report::read(&own).unwrap().heard.unwrap();
+                let names_cause = !matches!(state, State::Succeeded | State::Running);
+                let shown = condition::shown(&machine, &heard, now, &words);
+                let condition = Condition {
+                    status: shown.status,
+                    reason: shown.reason,
+                    message: shown.message,
+                    since: now,
+                };
+                let machine = Machine { condition: Some(condition), ..machine.clone() };
+                let query = Query { limit: 1, ..Query::default() };
+                let board = fleet(&[machine], Vec::new(), &query);
+                let line = &board["nodes"][0];
+                assert_eq!(
+                    (&line["state"], &line["trust"]),
+                    (&json!(state.name()), &json!(trust.name())),
+                    "{line}"
+                );
+                assert_eq!(line["cause"] == json!("disk-full"), names_cause, "{line}");
+            }
+        }
     }
 
     /// The board says what the condition says.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use landfall_diagnose::{RuleError, RuleSet};
 use landfall_model::Cause;
-use landfall_model::report::State;
+use landfall_model::report::{State, Trust};
 use landfall_redact::{BuildError, Options, Redactor};
 use serde_json::{Value, json};
 
@@ -22,6 +22,12 @@ pub const HUNG: &str = "Hung";
 pub const SILENT: &str = "Silent";
 pub const UNDECIDED: &str = "Undecided";
 pub const FAILED: &str = "Failed";
+/// The node reports a failure, and the origin of the evidence is not proven.
+pub const FAILURE_CLAIMED: &str = "FailureClaimed";
+/// The same for success.
+pub const SUCCESS_CLAIMED: &str = "SuccessClaimed";
+/// The same for success with something broken that does not stop it.
+pub const DEGRADED_CLAIMED: &str = "DegradedClaimed";
 /// The Node is ready, whatever was reported before.
 pub const NODE_READY: &str = "NodeReady";
 
@@ -86,42 +92,61 @@ pub fn shown(machine: &Machine, heard: &Heard, now: Timestamp, words: &Words) ->
         message,
         trouble: false,
     };
-    let is_trouble = matches!(heard.state, State::Failed | State::Hung);
-    if is_outlived(machine, heard) {
+    // The cluster's own observation of the Node is stronger than any claim.
+    if is_outlived(machine, heard) || (machine.ready_since.is_some() && heard.trust == Trust::Claimed) {
         return node_ready(Some(heard));
     }
     let told = words.told(heard);
-    match heard.state {
-        State::Succeeded => quiet(Status::True, SUCCEEDED, words.page("Bootstrap succeeded", heard)),
-        State::Degraded => quiet(Status::True, DEGRADED, told),
-        State::Unknown => quiet(Status::Unknown, UNDECIDED, told),
-        State::Running if now.duration_since(heard.last_seen) > SILENT_AFTER => {
+    let trouble = |status, reason: String| Shown { status, reason, message: told.clone(), trouble: true };
+    // Other controllers act on `True` and `False`: a claim sets neither.
+    match (heard.state, heard.trust) {
+        (State::Succeeded, Trust::Proven) => {
+            quiet(Status::True, SUCCEEDED, words.page("Bootstrap succeeded", heard))
+        }
+        (State::Succeeded, Trust::Claimed) => quiet(
+            Status::Unknown,
+            SUCCESS_CLAIMED,
+            words.page("The node reports that bootstrap succeeded", heard),
+        ),
+        (State::Degraded, Trust::Proven) => quiet(Status::True, DEGRADED, told),
+        (State::Degraded, Trust::Claimed) => quiet(Status::Unknown, DEGRADED_CLAIMED, told),
+        (State::Unknown, _) => quiet(Status::Unknown, UNDECIDED, told),
+        (State::Running, _) if now.duration_since(heard.last_seen) > SILENT_AFTER => {
             let phase = heard.phase.map_or("an unknown phase", |phase| phase.name());
             let message = format!("Nothing was heard for {} minutes, since {phase}", SILENT_AFTER.as_mins());
             quiet(Status::Unknown, SILENT, words.page(&message, heard))
         }
-        State::Running => {
+        (State::Running, _) => {
             let phase = heard.phase.map_or_else(String::new, |phase| format!(", in {}", phase.name()));
             quiet(Status::Unknown, IN_PROGRESS, words.page(&format!("Bootstrap is under way{phase}"), heard))
         }
         // Not ended is not failed: it may still come, and a MachineHealthCheck may give it longer.
-        State::Hung => {
-            Shown { status: Status::Unknown, reason: HUNG.to_owned(), message: told, trouble: is_trouble }
-        }
-        State::Failed => {
-            Shown { status: Status::False, reason: failure(heard), message: told, trouble: is_trouble }
-        }
+        (State::Hung, _) => trouble(Status::Unknown, HUNG.to_owned()),
+        (State::Failed, Trust::Proven) => trouble(Status::False, failure(heard)),
+        (State::Failed, Trust::Claimed) => trouble(Status::Unknown, FAILURE_CLAIMED.to_owned()),
     }
 }
 
-/// What the Machine itself knows: its Node is ready, in spite of what was said, or whatever was.
+/// The condition of a Machine whose Node the cluster reports as ready, whatever the report says.
 pub(super) fn node_ready(heard: Option<&Heard>) -> Shown {
     let said = heard.map_or_else(String::new, |heard| {
+        let joint = match heard.state {
+            State::Succeeded => "and",
+            _ => "though",
+        };
         let cause = heard.cause.as_ref().map_or_else(String::new, |cause| format!(": {cause}"));
-        format!(", though its last report says {}{cause}", heard.state.name())
+        format!(", {joint} its last report says {}{cause} ({})", heard.state.name(), basis(heard.trust))
     });
     let message = format!("The Node is ready{said}");
     Shown { status: Status::True, reason: NODE_READY.to_owned(), message, trouble: false }
+}
+
+/// The end of every message about a report. The fleet view parses it.
+pub(super) fn basis(trust: Trust) -> &'static str {
+    match trust {
+        Trust::Claimed => "based on claimed evidence",
+        Trust::Proven => "based on proven evidence",
+    }
 }
 
 /// Whether the cluster reports the Node as ready although the report says otherwise. The cluster takes precedence: a log must not end a
@@ -234,13 +259,17 @@ impl Words {
         more.extend(heard.phase.map(|phase| format!("phase {}", phase.name())));
         let component = heard.component.as_deref().map(|component| self.clean(component, MAX_WORD));
         more.extend(component.filter(|component| !component.is_empty()));
-        let more = if more.is_empty() { String::new() } else { format!(" ({})", more.join(", ")) };
+        let more = if more.is_empty() { String::new() } else { format!("{}; ", more.join(", ")) };
         let title = if title.is_empty() { "The node said nothing more".to_owned() } else { title };
-        self.page(&format!("{title}{more}"), heard)
+        self.link(&format!("{title} ({more}{})", basis(heard.trust)), heard)
     }
 
-    /// And where to read on.
+    /// The text, the evidence it is based on, and the address of the node's page.
     fn page(&self, text: &str, heard: &Heard) -> String {
+        self.link(&format!("{text} ({})", basis(heard.trust)), heard)
+    }
+
+    fn link(&self, text: &str, heard: &Heard) -> String {
         let text = match &self.pages {
             Some(pages) if heard.is_in_hub => format!("{text}. See {pages}/nodes/{}", heard.name),
             _ => text.to_owned(),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 
 use jiff::Timestamp;
-use landfall_model::report::State;
+use landfall_model::report::{State, Trust};
 use landfall_model::{Cause, Phase};
 use serde::Deserialize;
 
@@ -18,6 +18,8 @@ pub struct Heard {
     /// The Machine it can only be of, by namespace and name.
     pub bound: Option<(String, String)>,
     pub state: State,
+    /// Whether the evidence of the verdict has a proven origin.
+    pub trust: Trust,
     pub cause: Option<Cause>,
     pub title: String,
     pub component: Option<String>,
@@ -65,6 +67,9 @@ struct Line {
     name: String,
     provider_id: Option<String>,
     state: State,
+    /// Older hubs do not send it: their verdicts are claims.
+    #[serde(default)]
+    trust: Trust,
     cause: Option<Cause>,
     #[serde(default)]
     title: String,
@@ -94,6 +99,7 @@ pub fn read_nodes(body: &[u8]) -> Result<NodePage, NotAHub> {
         provider_id: line.provider_id.filter(|id| !id.is_empty()),
         bound: None,
         state: line.state,
+        trust: line.trust,
         cause: line.cause,
         title: line.title,
         component: line.component,
@@ -121,18 +127,32 @@ mod tests {
     #[test]
     fn a_page_is_read_and_a_strange_line_left_out() {
         let body = json!({"next": "n2", "nodes": [
-            {"name": "n1", "providerId": "aws:///i-1", "state": "failed", "cause": "disk-full", "title": "Full",
+            {"name": "n1", "providerId": "aws:///i-1", "state": "failed", "cause": "disk-full", "title": "Full", "trust": "proven",
              "component": "kubelet", "phase": "join", "confidence": 0.9, "since": "2026-01-02T03:04:05Z", "lastSeen": "2026-01-02T03:05:05Z"},
             {"name": "n2", "state": "levitating", "lastSeen": "2026-01-02T03:05:05Z"},
         ]});
         let page = read_nodes(body.to_string().as_bytes()).unwrap();
         assert_eq!((page.heard.len(), page.unread, page.next.as_deref()), (1, 1, Some("n2")));
         let heard = &page.heard[0];
-        assert_eq!((heard.name.as_str(), heard.state), ("n1", State::Failed));
+        assert_eq!((heard.name.as_str(), heard.state, heard.trust), ("n1", State::Failed, Trust::Proven));
         assert_eq!(heard.cause.as_ref().map(Cause::as_str), Some("disk-full"));
         assert_eq!(heard.last_seen.to_string(), "2026-01-02T03:05:05Z");
         assert_eq!(heard.since.map(|since| since.to_string()).as_deref(), Some("2026-01-02T03:04:05Z"));
         assert_eq!(heard.provider_id.as_deref(), Some("aws:///i-1"));
+    }
+
+    #[test]
+    fn missing_trust_is_claimed() {
+        let mut line = json!({"name": "n1", "state": "failed", "lastSeen": "2026-01-02T03:05:05Z"});
+        let read = |line: &serde_json::Value| {
+            let page = json!({"next": null, "nodes": [line]}).to_string();
+            read_nodes(page.as_bytes()).unwrap().heard.first().map(|heard| heard.trust)
+        };
+        assert_eq!(read(&line), Some(Trust::Claimed));
+        line["trust"] = json!("claimed");
+        assert_eq!(read(&line), Some(Trust::Claimed));
+        line["trust"] = json!("certain");
+        assert_eq!(read(&line), None, "an unknown value is not taken for proven");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use landfall_cluster::Kind;
-use landfall_model::report::State;
+use landfall_model::report::{State, Trust};
 use landfall_model::{Cause, Phase};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -37,6 +37,9 @@ pub struct Found {
 #[serde(rename_all = "camelCase")]
 struct Status {
     state: State,
+    /// Older agents do not write it: their verdicts are claims.
+    #[serde(default)]
+    trust: Trust,
     cause: Option<Cause>,
     #[serde(default)]
     title: String,
@@ -59,6 +62,7 @@ pub fn read(object: &Value) -> Option<Found> {
         provider_id: None,
         bound: Some((namespace.clone(), machine.clone())),
         state: status.state,
+        trust: status.trust,
         cause: status.cause,
         title: status.title,
         component: status.component,
@@ -109,6 +113,7 @@ pub fn crd() -> Value {
     let line = |limit: u32, about: &str| json!({"type": "string", "maxLength": limit, "pattern": LINE, "description": about});
     let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
     let states: Vec<&str> = State::ALL.iter().map(|state| state.name()).collect();
+    let trusts = [Trust::Claimed, Trust::Proven].map(Trust::name);
     let phases: Vec<&str> = Phase::ALL.iter().map(|phase| phase.name()).collect();
     let status = json!({
         "type": "object",
@@ -116,6 +121,7 @@ pub fn crd() -> Value {
         "required": ["state", "time"],
         "properties": {
             "state": {"type": "string", "enum": states},
+            "trust": {"type": "string", "enum": trusts, "description": "The origin of the evidence; claimed unless stated"},
             "cause": {"type": "string", "maxLength": 64, "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"},
             "title": line(200, "What happened, in one line"),
             "component": line(64, "What it happened to"),
@@ -158,6 +164,7 @@ pub fn crd() -> Value {
                 "additionalPrinterColumns": [
                     column("Machine", ".spec.machineName"),
                     column("State", ".status.state"),
+                    column("Trust", ".status.trust"),
                     column("Cause", ".status.cause"),
                     column("Phase", ".status.phase"),
                     json!({"name": "Heard", "type": "date", "jsonPath": ".status.time"}),
@@ -182,6 +189,10 @@ mod tests {
             "time": "2026-01-02T03:04:05Z"});
         let heard = read(&object).unwrap().heard.unwrap();
         assert_eq!((heard.state, heard.bound), (State::Failed, Some(("ns".to_owned(), "m1".to_owned()))));
+        assert_eq!(heard.trust, Trust::Claimed, "an older agent does not state it");
+        object["status"]["trust"] = json!("proven");
+        let heard = read(&object).unwrap().heard.unwrap();
+        assert_eq!(heard.trust, Trust::Proven);
         assert_eq!(heard.last_seen.to_string(), "2026-01-02T03:04:05Z");
         object["metadata"]["managedFields"] = json!([
             {"manager": "x", "time": "2026-01-09T03:04:05Z"},

@@ -44,6 +44,9 @@ async fn machines_show_what_their_nodes_say_where_conditions_are_a_map() {
     a_recovery_is_shown(&stage, &hub, &led);
     a_node_writes_its_own_report_and_no_other(&stage);
     a_health_check_is_taken(&stage).unwrap();
+    proven_failure_is_unhealthy_until_report_changes(&stage, &hub);
+    claims_are_not_unhealthy(&stage, &hub);
+    ready_node_is_never_unhealthy(&stage, &hub);
     led.end().await;
     only_our_condition_and_our_hook_may_be_written(&stage).await;
     nothing_more_is_allowed(&stage);
@@ -68,6 +71,10 @@ async fn machines_show_what_their_nodes_say_where_conditions_are_one_value() {
     stage.others_are_untouched("m1");
     a_deadline_ends_the_hold(&stage);
 
+    hub.reports("m2", "failed", None, Some("claimed"));
+    stage.wait_for("m2", "Unknown", "FailureClaimed");
+    assert_eq!(stage.shown("m2", "severity"), None);
+    ready_node_is_shown_as_ready(&stage, &hub);
     hub.says("m2", "failed", None);
     stage.wait_for("m2", "False", "Failed");
     hub.forgets("m2");
@@ -158,9 +165,10 @@ fn a_recovery_is_shown(stage: &Stage, hub: &FakeHub, led: &Led) {
 /// One object per Machine, by name; and what was said there is shown.
 fn a_node_writes_its_own_report_and_no_other(stage: &Stage) {
     let access = stage.access("default", "landfall-report-m3");
-    let patch = |cause: &str| {
-        json!({"status": {"state": "failed", "cause": cause, "title": "Full", "time": "2026-01-02T03:04:05Z"}})
-            .to_string()
+    let patch = |trust: Option<&str>| {
+        json!({"status": {"state": "failed", "trust": trust, "cause": "disk-full", "title": "Full",
+            "time": "2026-01-02T03:04:05Z"}})
+        .to_string()
     };
     let write = |name: &str, patch: &str| {
         stage.attempt(
@@ -168,8 +176,8 @@ fn a_node_writes_its_own_report_and_no_other(stage: &Stage) {
             &["patch", "bootstrapreport", name, "--subresource=status", "--type=merge", "-p", patch],
         )
     };
-    write("m3", &patch("disk-full")).unwrap();
-    let refused = write("m4", &patch("disk-full")).unwrap_err();
+    write("m3", &patch(None)).unwrap();
+    let refused = write("m4", &patch(None)).unwrap_err();
     assert!(refused.contains("Forbidden") || refused.contains("forbidden"), "{refused}");
     // The schema has no place for a log.
     let lines = json!({"status": {"state": "failed", "time": "2026-01-02T03:04:05Z", "title": "one\ntwo"}});
@@ -185,6 +193,10 @@ fn a_node_writes_its_own_report_and_no_other(stage: &Stage) {
     ] {
         assert!(stage.attempt(&access, arguments).is_err(), "{arguments:?}");
     }
+    assert!(write("m3", &patch(Some("certain"))).unwrap_err().contains("trust"));
+    // An older agent does not state the trust.
+    stage.wait_for("m3", "Unknown", "FailureClaimed");
+    write("m3", &patch(Some("proven"))).unwrap();
     stage.wait_for("m3", "False", "DiskFull");
     let owner = "jsonpath={.metadata.ownerReferences[0].uid} {.metadata.labels}";
     stage.wait("the Machine to own its report", || {
@@ -203,6 +215,82 @@ fn a_health_check_is_taken(stage: &Stage) -> Result<(), String> {
     let file = file.display().to_string();
     let arguments = ["apply", "--server-side", "--validate=strict", "-f", &file];
     stage.server.kubectl(&arguments).map(drop).map_err(|error| format!("{error:#}"))
+}
+
+fn proven_failure_is_unhealthy_until_report_changes(stage: &Stage, hub: &FakeHub) {
+    stage.machine("proven");
+    hub.says("proven", "failed", Some("disk-full"));
+    stage.wait_for("proven", "False", "DiskFull");
+    let unhealthy = stage.unhealthy_conditions("proven");
+    assert_eq!(unhealthy.len(), 1, "{unhealthy:#?}");
+    assert_eq!(unhealthy[0]["type"], TYPE);
+    let message = stage.shown("proven", "message").unwrap();
+    assert!(message.contains("; based on proven evidence). See "), "{message}");
+    // The newest report counts, also where it only claims.
+    hub.reports("proven", "failed", Some("disk-full"), Some("claimed"));
+    stage.wait_for("proven", "Unknown", "FailureClaimed");
+    assert_eq!(stage.unhealthy_conditions("proven"), Vec::<Value>::new());
+}
+
+/// Whatever is claimed, and also by a hub that does not know of trust.
+fn claims_are_not_unhealthy(stage: &Stage, hub: &FakeHub) {
+    let mut expected = Vec::new();
+    for (number, trust) in [Some("claimed"), None].into_iter().enumerate() {
+        for (state, reason) in [
+            ("failed", "FailureClaimed"),
+            ("hung", "Hung"),
+            ("degraded", "DegradedClaimed"),
+            ("succeeded", "SuccessClaimed"),
+        ] {
+            let name = format!("{state}-{number}");
+            stage.machine(&name);
+            hub.reports(&name, state, Some("disk-full"), trust);
+            expected.push((name, reason));
+        }
+    }
+    for (name, reason) in expected {
+        stage.wait_for(&name, "Unknown", reason);
+        assert_eq!(stage.unhealthy_conditions(&name), Vec::<Value>::new(), "{name}");
+        let message = stage.shown(&name, "message").unwrap();
+        assert!(message.contains("based on claimed evidence). See "), "{message}");
+        stage.others_are_untouched(&name);
+    }
+    assert!(stage.has_hook("failed-0"), "its evidence is held all the same");
+}
+
+/// Whether the report or the Node is first, and whether the failure is proven or claimed.
+fn ready_node_is_never_unhealthy(stage: &Stage, hub: &FakeHub) {
+    for trust in ["proven", "claimed"] {
+        let (before, after) = (format!("ready-before-{trust}"), format!("ready-after-{trust}"));
+        stage.machine(&before);
+        stage.node_is_ready(&before);
+        stage.machine(&after);
+        for name in [&before, &after] {
+            hub.reports(name, "failed", Some("disk-full"), Some(trust));
+        }
+        stage.wait_for(&before, "True", "NodeReady");
+        match trust {
+            "proven" => stage.wait_for(&after, "False", "DiskFull"),
+            _ => stage.wait_for(&after, "Unknown", "FailureClaimed"),
+        }
+        stage.node_is_ready(&after);
+        stage.wait_for(&after, "True", "NodeReady");
+        for name in [&before, &after] {
+            assert_eq!(stage.unhealthy_conditions(name), Vec::<Value>::new(), "{name}");
+            assert!(!stage.has_hook(name), "{name}");
+        }
+        stage.wait("the Event of the ready Node", || (!stage.events(&before).is_empty()).then_some(()));
+        assert_eq!(stage.events(&before), ["NodeReady"], "it never showed anything else");
+    }
+}
+
+fn ready_node_is_shown_as_ready(stage: &Stage, hub: &FakeHub) {
+    stage.machine("ready");
+    stage.node_is_ready("ready");
+    hub.says("ready", "failed", Some("disk-full"));
+    stage.wait_for("ready", "True", "NodeReady");
+    stage.wait("the Event of the ready Node", || (!stage.events("ready").is_empty()).then_some(()));
+    assert_eq!(stage.events("ready"), ["NodeReady"], "it never showed anything else");
 }
 
 /// A Machine that is being deleted is held no longer than it may be, bundle or none.

@@ -115,6 +115,50 @@ impl Stage {
         self.kubectl(&["patch", "machine", name, "--subresource=status", "--type=merge", "-p", &patch]);
     }
 
+    /// As Cluster API reports that the Node of the Machine is ready.
+    pub(crate) fn node_is_ready(&self, name: &str) {
+        let kind = match self.cluster_api {
+            ClusterApi::V1beta1 => "NodeHealthy",
+            ClusterApi::V1beta2 => "NodeReady",
+        };
+        let condition = json!({"type": kind, "status": "True", "reason": "NodeReady", "message": "The Node is ready",
+            "lastTransitionTime": jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()});
+        let patch = json!([{"op": "add", "path": "/status/conditions/-", "value": condition}]).to_string();
+        self.kubectl(&["patch", "machine", name, "--subresource=status", "--type=json", "-p", &patch]);
+    }
+
+    /// The conditions of the Machine that the rendered MachineHealthCheck in the cluster calls unhealthy, as Cluster API compares
+    /// them, once every timeout has passed.
+    pub(crate) fn unhealthy_conditions(&self, name: &str) -> Vec<Value> {
+        let kind = "machinehealthchecks.v1beta2.cluster.x-k8s.io";
+        let check: Value =
+            serde_json::from_str(&self.kubectl(&["get", kind, "c-bootstrap", "-o", "json"])).unwrap();
+        let machine = self.get(name);
+        let wanted = check["spec"]["selector"]["matchLabels"].as_object().unwrap();
+        assert!(wanted.iter().all(|(key, value)| machine["metadata"]["labels"][key] == *value), "{check:#}");
+        let checks = &check["spec"]["checks"];
+        assert!(checks["nodeStartupTimeoutSeconds"].as_u64().is_some_and(|seconds| seconds > 0), "{check:#}");
+        let unhealthy = checks["unhealthyMachineConditions"].as_array().unwrap();
+        assert!(!unhealthy.is_empty(), "{check:#}");
+        let conditions = machine["status"]["conditions"].as_array().unwrap().iter();
+        let is_unhealthy = |condition: &&Value| {
+            unhealthy
+                .iter()
+                .any(|bad| (&bad["type"], &bad["status"]) == (&condition["type"], &condition["status"]))
+        };
+        conditions.filter(is_unhealthy).cloned().collect()
+    }
+
+    /// The reasons of the Events about a Machine, sorted. Each change of a condition's status has one.
+    pub(crate) fn events(&self, name: &str) -> Vec<String> {
+        let about = format!("involvedObject.kind=Machine,involvedObject.name={name}");
+        let path = "jsonpath={.items[*].reason}";
+        let found = self.kubectl(&["get", "events", "--field-selector", &about, "-o", path]);
+        let mut reasons: Vec<String> = found.split_whitespace().map(str::to_owned).collect();
+        reasons.sort_unstable();
+        reasons
+    }
+
     pub(crate) fn get(&self, name: &str) -> Value {
         serde_json::from_str(&self.kubectl(&["get", "machine", name, "-o", "json", "--show-managed-fields"]))
             .unwrap()
@@ -181,9 +225,17 @@ impl Stage {
 
 impl FakeHub {
     pub(crate) fn says(&self, name: &str, state: &str, cause: Option<&str>) {
+        self.reports(name, state, cause, Some("proven"));
+    }
+
+    /// Without `trust`, as an older hub.
+    pub(crate) fn reports(&self, name: &str, state: &str, cause: Option<&str>, trust: Option<&str>) {
         let now = jiff::Timestamp::now().to_string();
-        let line = json!({"name": name, "state": state, "cause": cause, "title": "password=hunter2", "component": null,
+        let mut line = json!({"name": name, "state": state, "cause": cause, "title": "password=hunter2", "component": null,
             "phase": "join", "confidence": 0.9, "since": now, "lastSeen": now});
+        if let Some(trust) = trust {
+            line["trust"] = json!(trust);
+        }
         let mut nodes = self.nodes.lock().unwrap();
         let bundle = nodes.remove(name).and_then(|(_, bundle)| bundle);
         nodes.insert(name.to_owned(), (line, bundle));

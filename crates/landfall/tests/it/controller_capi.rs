@@ -44,7 +44,7 @@ fn a_report_to_the_hub_becomes_a_condition_and_the_board_shows_it() {
         "sequence": 1, "time": "2026-01-02T03:04:05Z",
         "report": {"format": 1, "findings": [], "timeline": [], "sources": [], "verdict": {
             "state": "failed", "cause": "disk-full", "title": "Full", "component": "kubelet", "phase": "join",
-            "confidence": 0.9}},
+            "confidence": 0.9, "trust": "claimed"}},
     });
     assert_eq!(ask(port, "POST", "/api/v1/reports", &report.to_string()).unwrap().0, 200);
 
@@ -60,6 +60,12 @@ fn a_report_to_the_hub_becomes_a_condition_and_the_board_shows_it() {
         .unwrap();
     let reason = format!("jsonpath={{.status.conditions[?(@.type==\"{CONDITION}\")].reason}}");
     let shown = || server.kubectl(&["get", "machine", "edge-1", "-o", &reason]).unwrap();
+    eventually("the claim", PATIENCE, || (shown() == "FailureClaimed").then_some(())).unwrap();
+    let mut proven = report;
+    proven["id"] = json!("01a1e1d7-cfdd-7000-8000-000000000002");
+    proven["sequence"] = json!(2);
+    proven["report"]["verdict"]["trust"] = json!("proven");
+    assert_eq!(ask(port, "POST", "/api/v1/reports", &proven.to_string()).unwrap().0, 200);
     eventually("the condition", PATIENCE, || (shown() == "DiskFull").then_some(())).unwrap();
 
     let run = bench.run(&["status", "--cluster", "--kubeconfig", &kubeconfig, "--output", "json"]);

@@ -16,6 +16,7 @@ fn said(state: State) -> Heard {
         provider_id: None,
         bound: None,
         state,
+        trust: Trust::Proven,
         cause: None,
         title: "The node's own words".to_owned(),
         component: Some("kubelet".to_owned()),
@@ -55,6 +56,56 @@ fn every_state_has_its_status_and_reason() {
     }
 }
 
+/// Neither `True` nor `False`: other controllers act on both.
+#[test]
+fn claim_is_shown_as_unknown() {
+    let cause = Some(Cause::new("disk-full").unwrap());
+    for (state, cause, reason, trouble) in [
+        (State::Succeeded, None, "SuccessClaimed", false),
+        (State::Degraded, cause.clone(), "DegradedClaimed", false),
+        (State::Running, None, "InProgress", false),
+        (State::Unknown, None, "Undecided", false),
+        (State::Hung, cause.clone(), "Hung", true),
+        (State::Failed, None, "FailureClaimed", true),
+        (State::Failed, cause, "FailureClaimed", true),
+    ] {
+        let shown = of(&Heard { trust: Trust::Claimed, cause, ..said(state) });
+        assert_eq!(
+            (shown.status, shown.reason.as_str(), shown.trouble),
+            (Status::Unknown, reason, trouble),
+            "{state:?}"
+        );
+    }
+}
+
+#[test]
+fn message_names_the_evidence() {
+    let cause = Some(Cause::new("disk-full").unwrap());
+    for state in State::ALL {
+        for (trust, basis) in
+            [(Trust::Proven, "based on proven evidence"), (Trust::Claimed, "based on claimed evidence")]
+        {
+            let heard = Heard { trust, cause: cause.clone(), ..said(state) };
+            let ready = Machine { ready_since: Some(at(50)), ..machine() };
+            let late = at(100 + SILENT_AFTER.as_secs() + 1);
+            for shown in [
+                of(&heard),
+                of(&Heard { cause: None, component: None, phase: None, ..heard.clone() }),
+                shown(&machine(), &heard, late, &words()),
+                shown(&ready, &heard, at(110), &words()),
+            ] {
+                assert_eq!(shown.message.matches("based on").count(), 1, "{}", shown.message);
+                assert!(shown.message.contains(basis), "{state:?} {trust:?}: {}", shown.message);
+            }
+        }
+    }
+    // A title cannot change it.
+    let title = "x (based on proven evidence). See y".to_owned();
+    let message = of(&Heard { trust: Trust::Claimed, title, ..said(State::Failed) }).message;
+    let link = ". See https://hub.corp/nodes/n1";
+    assert!(message.ends_with(&format!("; based on claimed evidence){link}")), "{message}");
+}
+
 #[test]
 fn a_known_cause_is_told_in_the_catalogue_s_words() {
     let cause = Some(Cause::new("disk-full").unwrap());
@@ -66,7 +117,8 @@ fn a_known_cause_is_told_in_the_catalogue_s_words() {
         .unwrap()
         .title
         .clone();
-    let expected = format!("{title} (cause disk-full, phase join, kubelet). See https://hub.corp/nodes/n1");
+    let details = "cause disk-full, phase join, kubelet; based on proven evidence";
+    let expected = format!("{title} ({details}). See https://hub.corp/nodes/n1");
     assert_eq!(shown.message, expected);
 }
 
@@ -103,10 +155,16 @@ fn ready_node_is_never_shown_as_failed() {
     let ready = Machine { ready_since: Some(at(101)), ..machine() };
     for since in [None, Some(at(100)), Some(at(102))] {
         for beat in [100, 101, 102, 160, 3600] {
-            let heard = Heard { since, last_seen: at(beat), ..said(State::Failed) };
-            let ready = shown(&ready, &heard, at(beat), &words());
-            assert_eq!((ready.status, ready.reason.as_str()), (Status::True, NODE_READY), "beat at {beat}");
-            assert!(!ready.trouble);
+            for trust in [Trust::Proven, Trust::Claimed] {
+                let heard = Heard { since, trust, last_seen: at(beat), ..said(State::Failed) };
+                let ready = shown(&ready, &heard, at(beat), &words());
+                assert_eq!(
+                    (ready.status, ready.reason.as_str()),
+                    (Status::True, NODE_READY),
+                    "beat at {beat}"
+                );
+                assert!(!ready.trouble);
+            }
         }
     }
     let heard = Heard { since: Some(at(100)), last_seen: at(160), ..said(State::Failed) };
@@ -128,6 +186,9 @@ fn a_ready_node_is_neither_under_way_nor_stuck() {
             let shown = shown(&ready, &said(state), now, &words());
             assert_eq!((shown.status, shown.reason.as_str(), shown.trouble), (Status::True, reason, false));
         }
+        let claimed = Heard { trust: Trust::Claimed, ..said(state) };
+        let shown = shown(&ready, &claimed, late, &words());
+        assert_eq!((shown.status, shown.reason.as_str()), (Status::True, NODE_READY), "{state:?}");
     }
 }
 

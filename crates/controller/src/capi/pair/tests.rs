@@ -1,5 +1,5 @@
 use jiff::Timestamp;
-use landfall_model::report::State;
+use landfall_model::report::{State, Trust};
 
 use super::super::heard::Heard;
 use super::super::machine::{Machine, MachineName};
@@ -19,6 +19,7 @@ fn said(name: &str, last_seen: i64) -> Heard {
         provider_id: None,
         bound: None,
         state: State::Running,
+        trust: Trust::Proven,
         cause: None,
         title: String::new(),
         component: None,

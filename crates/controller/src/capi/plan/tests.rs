@@ -1,5 +1,5 @@
 use landfall_model::Cause;
-use landfall_model::report::State;
+use landfall_model::report::{State, Trust};
 
 use super::*;
 
@@ -17,6 +17,7 @@ fn said(state: State) -> Heard {
         provider_id: None,
         bound: None,
         state,
+        trust: Trust::Proven,
         cause: (state == State::Failed).then(|| Cause::new("disk-full").unwrap()),
         title: String::new(),
         component: None,
@@ -109,6 +110,27 @@ fn the_hook_is_in_place_before_anybody_can_act_on_the_condition() {
     assert_eq!(actions[0], Action::Unhook { machine: machine().id });
     world.machines[0].machine.has_hook = false;
     assert!(decide(&world, Some(60)).iter().all(|action| matches!(action, Action::Show { .. })));
+}
+
+#[test]
+fn claimed_failure_is_held_and_not_false() {
+    let claimed = Heard { trust: Trust::Claimed, ..said(State::Failed) };
+    let mut world = world(machine(), Some(claimed), Evidence::OnMachine);
+    assert_eq!(decide(&world, Some(60)), [Action::Hook { machine: machine().id }]);
+    world.machines[0].machine.has_hook = true;
+    let expected = (Status::Unknown, "FailureClaimed".to_owned(), at(1000), Turn::Status);
+    assert_eq!(shows(&decide(&world, Some(60))), expected);
+}
+
+/// The newest report counts. A claim can end a `False`, and so delay a remediation; it cannot begin one.
+#[test]
+fn claim_after_proven_failure_is_unknown() {
+    let before = Machine { condition: Some(condition(Status::False, "DiskFull", 10)), ..machine() };
+    for (state, reason) in [(State::Failed, "FailureClaimed"), (State::Succeeded, "SuccessClaimed")] {
+        let claimed = Heard { trust: Trust::Claimed, ..said(state) };
+        let actions = decide(&world(before.clone(), Some(claimed), Evidence::OnMachine), None);
+        assert_eq!(shows(&actions), (Status::Unknown, reason.to_owned(), at(1000), Turn::Status));
+    }
 }
 
 /// Where nobody lets us hold it, what happened is shown all the same.
