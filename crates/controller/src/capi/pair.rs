@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use landfall_model::report::Trust;
+
 use super::heard::Heard;
 use super::machine::Machine;
 
@@ -148,7 +150,11 @@ pub fn pair(machines: &[Machine], heard: Vec<Heard>) -> Pairs {
         });
         let Some((tie, places)) = found else { continue };
         match places.as_slice() {
-            [(place, spelling)] => told.entry(*place).or_default().add(tie, *spelling, report),
+            [(place, spelling)] => {
+                // Any node can name the provider id of another machine, so such a verdict is a claim about this one.
+                let trust = if tie == Tie::Provider { Trust::Claimed } else { report.trust };
+                told.entry(*place).or_default().add(tie, *spelling, Heard { trust, ..report });
+            }
             _ => pairs.ambiguous.push(report.name),
         }
     }

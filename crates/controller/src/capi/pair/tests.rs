@@ -109,6 +109,17 @@ fn the_cloud_s_name_in_a_report_cannot_speak_over_the_machine_s_own_node() {
 }
 
 #[test]
+fn report_found_by_provider_id_is_claimed() {
+    let provider_id = Some("aws:///i-1".to_owned());
+    let young = Machine { provider_id: provider_id.clone(), ..machine("m1") };
+    for (name, trust) in [("other", Trust::Claimed), ("m1", Trust::Proven)] {
+        let report = Heard { provider_id: provider_id.clone(), ..said(name, 9) };
+        let found = pair(std::slice::from_ref(&young), vec![report]).heard.remove(&0);
+        assert_eq!(found.map(|heard| heard.trust), Some(trust), "{name}");
+    }
+}
+
+#[test]
 fn the_newer_word_counts_whoever_brought_it() {
     let machines = [machine("m1")];
     let failed = |last_seen| Heard { state: State::Failed, ..bound(last_seen) };
