@@ -208,6 +208,7 @@ impl SourceEntry {
                 }
                 if let (None, Some(section), true) = (&hit.process, section, hit.line < first_heading) {
                     hit.process = Some(section.to_owned());
+                    hit.stream.clone_from(&hit.process);
                     hit.origin = engine.rules.origins.of_section(section);
                 }
             }

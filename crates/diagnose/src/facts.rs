@@ -179,6 +179,7 @@ impl Fact {
             line,
             time: Some(Time::Full(time.as_microsecond())),
             process: Some(self.place().1.to_owned()),
+            stream: Some(self.place().1.to_owned()),
             origin: Origin { components: Components::ALL, trust: Trust::Proven },
             informational: false,
             itemised: false,

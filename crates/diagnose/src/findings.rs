@@ -96,8 +96,8 @@ fn evidence(sources: &[SourceEntry], draft: &Draft<'_>) -> Vec<Evidence> {
 
 pub(crate) fn shown(sources: &[SourceEntry], source: usize, hit: &Hit, count: u64) -> Evidence {
     let name = sources.get(source).map_or("", |entry| entry.name.as_str());
-    let source = match &hit.process {
-        Some(process) if !name.contains(process.as_str()) => format!("{name}:{process}"),
+    let source = match &hit.stream {
+        Some(stream) if !name.contains(stream.as_str()) => format!("{name}:{stream}"),
         _ => name.to_owned(),
     };
     Evidence {

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
 
 use memchr::{memchr, memchr_iter, memrchr};
 
@@ -92,6 +93,8 @@ pub(crate) struct Hit {
     pub(crate) line: u64,
     pub(crate) time: Option<Time>,
     pub(crate) process: Option<String>,
+    /// The stream within the source that a citation names: in text the process, in a journal the unit that journald recorded.
+    pub(crate) stream: Option<String>,
     pub(crate) origin: Origin,
     pub(crate) informational: bool,
     /// An item of a list in which kubeadm names all that is wrong at once.
@@ -115,10 +118,12 @@ struct Chunk<'c> {
 }
 
 /// From this byte of a chunk on, lines have this origin.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct EntryOrigin {
     pub start: usize,
     pub origin: Origin,
+    /// The stream within the journal that citations name, such as `kubelet.service`.
+    pub stream: Option<Arc<str>>,
 }
 
 /// A walk from line to line, forwards only.
@@ -314,10 +319,17 @@ impl Engine {
         let message = message::around(chunk.bytes, start, end);
         let neighbours = |lines: Vec<&[u8]>| lines.into_iter().map(neighbour).collect();
         let own_time = head.time.or_else(|| line::spoken_time(head.message));
+        let process = head.process.or(section).map(str::to_owned).or_else(|| chunk.stream.unit.clone());
+        let stream = match chunk.entries {
+            // The writer of an entry chooses the name in its text, so a citation does not use it.
+            Some(_) => chunk.entry(start).and_then(|entry| entry.stream.as_deref()).map(str::to_owned),
+            None => process.clone(),
+        };
         Some(Hit {
             line: number,
             time: own_time.or_else(|| time_above(chunk.bytes, start)),
-            process: head.process.or(section).map(str::to_owned).or_else(|| chunk.stream.unit.clone()),
+            process,
+            stream,
             origin: self.origin(chunk, start, line, &head),
             informational: head.informational,
             itemised: memchr::memmem::find(line, ITEM_MARK).is_some(),
@@ -335,11 +347,7 @@ impl Engine {
             return Origin::FOREIGN;
         }
         let origin = match chunk.entries {
-            Some(entries) => {
-                let after = entries.partition_point(|entry| entry.start <= start);
-                let entry = after.checked_sub(1).and_then(|at| entries.get(at));
-                entry.map_or(Origin::FOREIGN, |entry| entry.origin)
-            }
+            Some(_) => chunk.entry(start).map_or(Origin::FOREIGN, |entry| entry.origin),
             None => self.claimed_origin(chunk, start, line, head),
         };
         // Kubelet messages about a workload's pod may quote that workload.
@@ -529,6 +537,13 @@ impl Candidates {
 // === impl Chunk ===
 
 impl<'c> Chunk<'c> {
+    /// The journal entry that a line belongs to.
+    fn entry(&self, start: usize) -> Option<&'c EntryOrigin> {
+        let entries = self.entries?;
+        let after = entries.partition_point(|entry| entry.start <= start);
+        entries.get(after.checked_sub(1)?)
+    }
+
     /// The part of a line that is scanned, without its line ending.
     fn line(&self, start: usize, end: usize) -> &'c [u8] {
         let line = &self.bytes[start..end.min(start + MAX_LINE)];

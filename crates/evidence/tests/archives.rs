@@ -204,6 +204,7 @@ fn a_journal_is_read_in_all_its_forms() {
         assert_eq!(report.verdict.cause.as_ref().unwrap().as_str(), "swap-enabled", "{made}");
         let evidence = &report.findings[0].evidence[0];
         assert!(evidence.time.unwrap().to_string().starts_with("2026-01-02T03:04:05.00000"), "{made}");
+        assert!(evidence.source.ends_with(":kubelet.service"), "{made}: {}", evidence.source);
         let _ = fs::remove_file(folder.path().join("a.journal"));
     }
 }

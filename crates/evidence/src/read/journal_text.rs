@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use landfall_diagnose::{EntryOrigin, JournalFields, Origin, Origins};
@@ -44,7 +45,14 @@ pub struct JournalLines<'e> {
     origins: &'e Origins,
     text: Vec<u8>,
     entries: Vec<EntryOrigin>,
-    remembered: HashMap<Vec<u8>, Origin>,
+    remembered: HashMap<Vec<u8>, Writer>,
+}
+
+/// The origin of an entry, and the stream of the journal that citations name.
+#[derive(Clone, Debug)]
+struct Writer {
+    origin: Origin,
+    stream: Option<Arc<str>>,
 }
 
 /// Chunks of the lines of all entries.
@@ -81,24 +89,24 @@ impl<'e> JournalLines<'e> {
     }
 
     fn push_parts(&mut self, parts: &Parts) {
-        let origin = self.origin(parts);
-        self.entries.push(EntryOrigin { start: self.text.len(), origin });
+        let Writer { origin, stream } = self.writer(parts);
+        self.entries.push(EntryOrigin { start: self.text.len(), origin, stream });
         parts.write(&mut self.text);
     }
 
     /// A line of its own where another boot begins, as `journalctl` has it.
     fn push_boot(&mut self, boot: &[u8]) {
-        self.entries.push(EntryOrigin { start: self.text.len(), origin: Origin::READER });
+        self.entries.push(EntryOrigin { start: self.text.len(), origin: Origin::READER, stream: None });
         self.text.extend_from_slice(b"-- Boot ");
         self.text.extend_from_slice(boot);
         self.text.extend_from_slice(b" --\n");
     }
 
-    fn origin(&mut self, parts: &Parts) -> Origin {
+    fn writer(&mut self, parts: &Parts) -> Writer {
         let fields = parts.fields();
         // The origin of an audit record depends on the record itself.
         if fields.transport == b"audit" {
-            return self.origins.of_journal(&fields);
+            return Writer { origin: self.origins.of_journal(&fields), stream: parts.stream() };
         }
         let container: &[u8] = if parts.container { b"1" } else { b"" };
         let key = [
@@ -113,14 +121,14 @@ impl<'e> JournalLines<'e> {
         // Only whether it is the first process matters of the process id.
         let first: &[u8] = if fields.pid == b"1" { b"\0\x011" } else { b"" };
         let key = [&key.join(&b'\0')[..], first].concat();
-        if let Some(origin) = self.remembered.get(&key) {
-            return *origin;
+        if let Some(writer) = self.remembered.get(&key) {
+            return writer.clone();
         }
-        let origin = self.origins.of_journal(&fields);
+        let writer = Writer { origin: self.origins.of_journal(&fields), stream: parts.stream() };
         if self.remembered.len() < MAX_REMEMBERED {
-            self.remembered.insert(key, origin);
+            self.remembered.insert(key, writer.clone());
         }
-        origin
+        writer
     }
 }
 
@@ -232,6 +240,15 @@ impl Parts {
         };
         part.clear();
         part.extend_from_slice(value);
+    }
+
+    /// The unit that journald recorded. The kernel has none.
+    fn stream(&self) -> Option<Arc<str>> {
+        let name: &[u8] = match (&self.unit[..], &self.transport[..]) {
+            (b"", b"kernel") => b"kernel",
+            (unit, _) => unit,
+        };
+        (!name.is_empty()).then(|| String::from_utf8_lossy(name).into())
     }
 
     fn fields(&self) -> JournalFields<'_> {
