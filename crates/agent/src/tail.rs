@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use jiff::{SignedDuration, Timestamp};
 use landfall_diagnose::{Case, Engine, SourceId, Stream};
 use landfall_evidence::collect::Host;
+use landfall_evidence::read::stream_of_file;
 
 use crate::watch::{CHUNK, scan};
 
@@ -96,10 +97,7 @@ impl Tail {
         };
         let chunk: Vec<u8> = self.rest.drain(..whole).collect();
         let (source, stream) = self.source.get_or_insert_with(|| {
-            let stream = Stream::sniff(self.path, &chunk);
-            // Every program writes to a system log; the others are their writer's own.
-            let is_proven = !self.kernels && only_root_writes(metadata);
-            let stream = if is_proven { stream.proven() } else { stream };
+            let stream = stream_of_file(self.path, &chunk, metadata);
             (case.add_source(self.path, stream.kind.name()), stream)
         });
         self.lines += scan(engine, case, *source, stream, self.lines, &chunk);
@@ -125,11 +123,6 @@ fn start_of_kernel(file: &File, metadata: &Metadata, began: Timestamp) -> u64 {
     let is_first = |line: &[u8]| String::from_utf8_lossy(line).contains(KERNEL);
     let from = metadata.len().saturating_sub(MAX_LOG);
     lines(file, from).filter(|(_, line)| is_first(line)).last().map_or(from, |(at, _)| at)
-}
-
-fn only_root_writes(metadata: &Metadata) -> bool {
-    const GROUP_AND_OTHERS: u32 = 0o022;
-    metadata.uid() == 0 && metadata.mode() & GROUP_AND_OTHERS == 0
 }
 
 fn is_older(metadata: &Metadata, began: Timestamp) -> bool {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use flate2::read::MultiGzDecoder;
 use landfall_evidence::collect::{Host, Plan};
+use landfall_model::report::{State, Trust};
 use landfall_testkit::{
     ApiServer, ControllerManager, Invitation, Node, NodeSpec, POD_IMAGE, eventually, have,
 };
@@ -62,6 +63,14 @@ fn a_real_node_that_is_ready_has_nothing_wrong_with_it() {
     let bundle = Bundle::of(Host::at(Path::new(&root)).unwrap());
     let report = bundle.diagnose();
     assert_eq!(report.verdict.cause, None, "{:#?}", report.findings);
+    let live = machine::diagnose(Path::new(&root));
+    assert_eq!(live.verdict.cause, None, "{:#?}", live.findings);
+    assert_eq!((live.verdict.state, live.verdict.trust), (State::Succeeded, Trust::Proven), "{live:#?}");
+    let names: Vec<&str> = live.sources.iter().map(|source| source.name.as_str()).collect();
+    for name in ["journal", "systemd", "/var/log/cloud-init-output.log", "landfall:cri/containerd/pods.json"]
+    {
+        assert!(names.contains(&name), "{name} is missing in {names:?}");
+    }
 
     // What containerd says of itself and of the pod.
     let json = |path: &str| -> Value { serde_json::from_str(&bundle.text(path)).unwrap() };
@@ -168,6 +177,11 @@ fn a_real_node_tells_of_its_failed_unit_and_of_kubeadms_silent_failure() {
     let silent =
         |finding: &landfall_model::report::Finding| finding.cause.as_str() == "kubeadm-failed-silently";
     assert!(report.findings.iter().any(silent), "{:#?}", report.findings);
+    let live = machine::diagnose(Path::new(&root));
+    assert_eq!(live.verdict.cause, report.verdict.cause, "{:#?}", live.findings);
+    assert_eq!(live.verdict.trust, Trust::Proven, "{:#?}", live.findings);
+    let shown = serde_json::to_string(&live).unwrap();
+    assert!(!shown.contains("plum-Jam-und-Zimt-77"), "{shown}");
 
     let mut journal = String::new();
     MultiGzDecoder::new(&bundle.files["bootstrap/journals/journal.log.gz"][..])

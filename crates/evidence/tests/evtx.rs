@@ -234,7 +234,7 @@ fn a_damaged_log_is_told_and_the_rest_is_read() {
     assert_eq!(report.verdict.cause.unwrap().to_string(), "swap-enabled");
     assert_eq!(
         report.sources[0].error.as_deref(),
-        Some("cannot read on: 1 records or parts of the log are damaged")
+        Some("incomplete: 1 records or parts of the log are damaged")
     );
 }
 

@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::host::Host;
-use super::sink::Trouble;
+use super::piece::Trouble;
 
 /// Facts such as a setting of the kernel are at most this long.
 const MAX_FACT: u64 = 64 << 10;

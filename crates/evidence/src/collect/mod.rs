@@ -1,13 +1,15 @@
-//! Collects evidence from a machine into a bundle.
+//! Collects evidence from a machine, into a bundle or for a diagnosis on the machine itself.
 //!
 //! What to collect is data ([`Plan`]); how is one source per kind, a file each. Each item has its own thread, its
 //! own limits and its own outcome: one that fails or hangs leaves a record and nothing else. Files enter the bundle in the
 //! order of the plan, whatever finishes first, and everything passes the redactor before it leaves the item's thread.
 
+mod direct;
 pub mod dns;
 mod forbidden;
 mod host;
 mod known;
+mod piece;
 mod plan;
 mod provider;
 mod since;
@@ -29,12 +31,13 @@ use landfall_redact::{BuildError, Redactor};
 
 pub use self::host::Host;
 pub use self::known::Secrets;
+pub(crate) use self::piece::{Piece, Purpose, Record, Trouble};
 #[cfg(feature = "schema")]
 pub use self::plan::drop_in_schema;
 pub use self::plan::{DROP_INS, Plan, PlanError};
-use self::plan::{Item, Refused};
+use self::plan::{Item, Refused, Since, Spec};
 pub use self::since::{SinceError, parse_since};
-use self::sink::{Limits, Piece, Sink, Trouble, record};
+use self::sink::{Limits, Sink, record};
 use crate::bundle::BundleWriter;
 
 /// Items collected at the same time. Most wait for a disk or a network, and each holds a few megabytes.
@@ -76,7 +79,18 @@ pub enum Event<'a> {
     Recorded(&'a BundleItem),
 }
 
-struct Running {
+/// The items of a plan: some at a time in threads of their own, handed out in the order of the plan.
+pub(crate) struct Collection {
+    host: Arc<Host>,
+    redactor: Redactor,
+    since: Option<Timestamp>,
+    purpose: Purpose,
+    waiting: VecDeque<Item>,
+    running: VecDeque<Running>,
+}
+
+/// An item whose thread has been started.
+pub(crate) struct Running {
     item: Item,
     pieces: Receiver<Piece>,
     /// For what is recorded here: ids and places come from drop-ins, too.
@@ -91,35 +105,15 @@ pub fn collect<W: Write>(
     bundle: &mut BundleWriter<W>,
     tell: &dyn Fn(Event<'_>),
 ) -> Result<(), CollectError> {
-    let (redactor, search) = known::redactor(&host).map_err(|source| CollectError::Redactor { source })?;
-    let (here, elsewhere) = plan.for_host(&host);
-    let host = Arc::new(host);
-    let note = |bundle: &mut BundleWriter<W>, path: &str, source: &str, trouble: &Trouble| {
-        let item = record(&redactor, path, source, trouble);
+    let (mut collection, left_out) =
+        Collection::start(host, plan, Purpose::Bundle).map_err(|source| CollectError::Redactor { source })?;
+    for item in left_out {
         tell(Event::Recorded(&item));
         bundle.note(item);
-    };
-    if search == known::Search::CutShort {
-        let why = "there was too much to look at; some are recognised by their form only".to_owned();
-        note(bundle, "", "the machine's own secrets", &Trouble::Failed(why));
     }
-    for Refused { file, why } in &plan.refused {
-        let name = file.file_name().unwrap_or_default().to_string_lossy();
-        note(bundle, &format!("gather.d/{name}"), &file.to_string_lossy(), why);
-    }
-    for item in elsewhere {
-        note(bundle, &item.to, &item.id, &Trouble::Skipped("it is for machines of another kind"));
-    }
-    let mut waiting: VecDeque<Item> = here.into();
-    let of = waiting.len();
-    let mut running: VecDeque<Running> = VecDeque::new();
+    let of = collection.waiting.len();
     for number in 1..=of {
-        while running.len() < AT_ONCE
-            && let Some(item) = waiting.pop_front()
-        {
-            running.push_back(start(item, plan.since, &host, &redactor));
-        }
-        let Some(first) = running.pop_front() else { break };
+        let Some(first) = collection.next() else { break };
         tell(Event::Item { id: &first.item.id, number, of });
         first.drain(bundle, tell).map_err(|source| CollectError::Write { source })?;
     }
@@ -154,33 +148,125 @@ fn gather_log(items: &[BundleItem]) -> String {
     text
 }
 
-fn start(item: Item, since: Option<Timestamp>, host: &Arc<Host>, redactor: &Redactor) -> Running {
-    let (sender, pieces) = mpsc::sync_channel(READY);
-    let (host, kept, redactor) = (Arc::clone(host), redactor.clone(), redactor.clone());
-    let theirs = item.clone();
-    let limits = Limits { since, ..item.limits() };
-    // Not joined: a thread that hangs in the kernel is left behind, and one whose pieces nobody takes ends by itself.
-    thread::spawn(move || {
-        let mut sink = Sink::new(redactor, sender, limits);
-        let source = source::of(&theirs);
-        if let Err(trouble) = source.collect(&host, &mut sink) {
-            let to = if theirs.to.is_empty() { &theirs.id } else { &theirs.to };
-            sink.note(to, &theirs.id, &trouble);
-        }
+/// Removes the items whose entries another item reads too: a diagnosis that counts a line twice is wrong.
+fn without_parts_of_journal(items: &mut Vec<Item>) {
+    let whole = items.iter().find_map(|item| match item.source {
+        Spec::Journal { unit: None, since } => Some(since),
+        _ => None,
     });
-    Running { item, pieces, redactor: kept }
+    let Some(whole) = whole else { return };
+    items.retain(|item| match &item.source {
+        Spec::Journal { unit: Some(_), since } => whole == Since::Boot && *since == Since::All,
+        Spec::Journals { .. } => false,
+        _ => true,
+    });
+}
+
+// === impl Collection ===
+
+impl Collection {
+    /// Prepares the items for this machine, and records those that are left out. Fails when the redactor cannot be built.
+    pub(crate) fn start(
+        host: Host,
+        plan: &Plan,
+        purpose: Purpose,
+    ) -> Result<(Self, Vec<BundleItem>), BuildError> {
+        let (redactor, search) = known::redactor(&host)?;
+        let (mut here, elsewhere) = plan.for_host(&host);
+        let note = |path: &str, source: &str, trouble: &Trouble| record(&redactor, path, source, trouble);
+        let mut left_out = Vec::new();
+        if search == known::Search::CutShort {
+            let why = "there was too much to look at; some are recognised by their form only".to_owned();
+            left_out.push(note("", "the machine's own secrets", &Trouble::Failed(why)));
+        }
+        for Refused { file, why } in &plan.refused {
+            let name = file.file_name().unwrap_or_default().to_string_lossy();
+            left_out.push(note(&format!("gather.d/{name}"), &file.to_string_lossy(), why));
+        }
+        for item in elsewhere {
+            let trouble = Trouble::Skipped("it is for machines of another kind");
+            left_out.push(note(&item.to, &item.id, &trouble));
+        }
+        if purpose == Purpose::Diagnosis {
+            without_parts_of_journal(&mut here);
+        }
+        let (waiting, running) = (here.into(), VecDeque::new());
+        let host = Arc::new(host);
+        Ok((Self { host, redactor, since: plan.since, purpose, waiting, running }, left_out))
+    }
+
+    /// The next item. It and those after it are already being collected.
+    pub(crate) fn next(&mut self) -> Option<Running> {
+        while self.running.len() < AT_ONCE
+            && let Some(item) = self.waiting.pop_front()
+        {
+            let running = self.run(item);
+            self.running.push_back(running);
+        }
+        self.running.pop_front()
+    }
+
+    /// The redactor that knows the machine's own secrets.
+    pub(crate) fn redactor(&self) -> &Redactor {
+        &self.redactor
+    }
+
+    fn run(&self, item: Item) -> Running {
+        let (sender, pieces) = mpsc::sync_channel(READY);
+        let (host, redactor) = (Arc::clone(&self.host), self.redactor.clone());
+        let theirs = item.clone();
+        let limits = Limits { since: self.since, ..item.limits() };
+        let purpose = self.purpose;
+        // Not joined: a thread that hangs in the kernel is left behind, and one without a receiver ends by itself.
+        thread::spawn(move || {
+            let mut sink = Sink::new(redactor, sender, limits, purpose);
+            let source = source::of(&theirs);
+            if let Err(trouble) = source.collect(&host, &mut sink) {
+                let to = if theirs.to.is_empty() { &theirs.id } else { &theirs.to };
+                sink.note(to, &theirs.id, &trouble);
+            }
+        });
+        Running { item, pieces, redactor: self.redactor.clone() }
+    }
 }
 
 // === impl Running ===
 
 impl Running {
+    /// The next piece; `None` at the end. Fails when the item exceeded its time.
+    pub(crate) fn next(&self) -> Result<Option<Piece>, Trouble> {
+        match self.pieces.recv_timeout(self.item.limits().time + GRACE) {
+            Ok(piece) => Ok(Some(piece)),
+            Err(RecvTimeoutError::Disconnected) => Ok(None),
+            Err(RecvTimeoutError::Timeout) => Err(Trouble::TimedOut),
+        }
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        &self.item.id
+    }
+
+    /// The location that a report cites: the file or journal itself, and `landfall:ID` for an answer to a question of ours.
+    pub(crate) fn location(&self, record: &BundleItem) -> String {
+        let Item { id, to, source, .. } = &self.item;
+        if matches!(source, Spec::Files { .. } | Spec::Journal { .. } | Spec::Journals { .. }) {
+            return record.source.clone();
+        }
+        let is_folder = to.is_empty() || to.ends_with('/');
+        let file = record.path.strip_prefix(to.as_str()).or_else(|| record.path.rsplit('/').next());
+        match file.filter(|file| is_folder && !file.is_empty() && file != id) {
+            Some(file) => format!("landfall:{id}/{file}"),
+            None => format!("landfall:{id}"),
+        }
+    }
+
     fn drain<W: Write>(self, bundle: &mut BundleWriter<W>, tell: &dyn Fn(Event<'_>)) -> io::Result<()> {
         let mut recorded = false;
         let patience = self.item.limits().time + GRACE;
         let mut silent_since = Instant::now();
         loop {
             match self.pieces.recv_timeout(SILENCE) {
-                Ok(Piece { item, content }) => {
+                Ok(Piece::Record(Record { item, content })) => {
                     recorded = true;
                     silent_since = Instant::now();
                     tell(Event::Recorded(&item));
@@ -189,6 +275,8 @@ impl Running {
                         None => bundle.note(item),
                     }
                 }
+                // Pieces of a diagnosis are not of a bundle.
+                Ok(_) => {}
                 // The machine may not live much longer: what it has said so far is safe elsewhere.
                 Err(RecvTimeoutError::Timeout) if silent_since.elapsed() < patience => bundle.flush()?,
                 Err(RecvTimeoutError::Timeout) => {

@@ -10,7 +10,8 @@ use serde::Deserialize;
 
 use super::forbidden;
 use super::host::Host;
-use super::sink::{Limits, Trouble};
+use super::piece::Trouble;
+use super::sink::Limits;
 
 /// Drop-ins are small; what is larger is not one.
 const MAX_FILE: u64 = 1 << 20;

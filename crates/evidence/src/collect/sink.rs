@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::{self, Write as _};
+use std::io::Write as _;
 use std::path::Path;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_redact::{Counts, Entry, EntryStream, Format, Options, Redactor, Stream};
 
-use super::host;
+use super::piece::{Piece, Purpose, Record, Trouble};
 
 /// A file of a bundle is held in memory until its size is known. What is longer becomes several files.
 const PART: usize = 2 << 20;
@@ -44,23 +44,7 @@ pub(super) struct Sink {
     pieces: SyncSender<Piece>,
     limits: Limits,
     deadline: Instant,
-}
-
-/// One record of the manifest, and the file it is about.
-pub(super) struct Piece {
-    pub(super) item: BundleItem,
-    pub(super) content: Option<Vec<u8>>,
-}
-
-/// Why something is not collected, or not whole.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
-    Absent,
-    TimedOut,
-    Failed(String),
-    Withheld(String),
-    /// Not tried, and why.
-    Skipped(&'static str),
+    purpose: Purpose,
 }
 
 /// What a file holds, for the redactor.
@@ -122,8 +106,29 @@ impl Limits {
 // === impl Sink ===
 
 impl Sink {
-    pub(super) fn new(redactor: Redactor, pieces: SyncSender<Piece>, limits: Limits) -> Self {
-        Self { redactor, pieces, limits, deadline: Instant::now() + limits.time }
+    pub(super) fn new(
+        redactor: Redactor,
+        pieces: SyncSender<Piece>,
+        limits: Limits,
+        purpose: Purpose,
+    ) -> Self {
+        Self { redactor, pieces, limits, deadline: Instant::now() + limits.time, purpose }
+    }
+
+    /// Whether files and journal entries are handed over as they are, with [`Sink::pass`].
+    pub(super) fn is_for_diagnosis(&self) -> bool {
+        self.purpose == Purpose::Diagnosis
+    }
+
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    /// Hands over a piece that only a diagnosis gets.
+    pub(super) fn pass(&mut self, piece: Piece) {
+        if self.is_for_diagnosis() {
+            self.send(piece);
+        }
     }
 
     /// The time that is left, for a question to somebody else; never zero, which many calls take for "for ever".
@@ -188,7 +193,7 @@ impl Sink {
     /// Records something that is not collected.
     pub(super) fn note(&mut self, path: &str, source: &str, trouble: &Trouble) {
         let item = record(&self.redactor, path, source, trouble);
-        self.send(Piece { item, content: None });
+        self.send(Piece::Record(Record { item, content: None }));
     }
 
     /// A text without secrets, such as a name that a program chose.
@@ -366,7 +371,7 @@ impl FileSink<'_> {
                 item.redactions.insert("WITHHELD".to_owned(), self.counts.withheld);
             }
         }
-        self.sink.send(Piece { item, content: (!nothing).then_some(body) });
+        self.sink.send(Piece::Record(Record { item, content: (!nothing).then_some(body) }));
     }
 }
 
@@ -513,48 +518,24 @@ impl Body {
     }
 }
 
-// === impl Trouble ===
-
-impl Trouble {
-    pub(super) fn outcome(&self) -> ItemOutcome {
-        match self {
-            Self::Absent => ItemOutcome::Absent,
-            Self::TimedOut => ItemOutcome::TimedOut,
-            Self::Failed(error) => ItemOutcome::Failed { error: error.clone() },
-            Self::Withheld(reason) => ItemOutcome::Withheld { reason: reason.clone() },
-            Self::Skipped(reason) => ItemOutcome::Skipped { reason: (*reason).to_owned() },
-        }
-    }
-}
-
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Self {
-        match error.kind() {
-            _ if host::is_absent(&error) => Self::Absent,
-            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::TimedOut,
-            _ => Self::Failed(error.to_string()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
 
     use super::*;
 
-    fn collect(bytes: u64, fill: impl FnOnce(&mut FileSink<'_>) -> Result<(), Trouble>) -> Vec<Piece> {
+    fn collect(bytes: u64, fill: impl FnOnce(&mut FileSink<'_>) -> Result<(), Trouble>) -> Vec<Record> {
         let redactor = Redactor::builder().build().unwrap();
         let (pieces, received) = mpsc::sync_channel(100);
-        let mut sink =
-            Sink::new(redactor, pieces, Limits { time: Duration::from_secs(60), bytes, since: None });
+        let limits = Limits { time: Duration::from_secs(60), bytes, since: None };
+        let mut sink = Sink::new(redactor, pieces, limits, Purpose::Bundle);
         sink.file("a/b.log", "test", Framing::Lines, fill);
         drop(sink);
-        received.into_iter().collect()
+        received.into_iter().filter_map(Piece::into_record).collect()
     }
 
-    fn content(pieces: &[Piece]) -> Vec<u8> {
-        pieces.iter().filter_map(|piece| piece.content.as_deref()).flatten().copied().collect()
+    fn content(records: &[Record]) -> Vec<u8> {
+        records.iter().filter_map(|record| record.content.as_deref()).flatten().copied().collect()
     }
 
     #[test]

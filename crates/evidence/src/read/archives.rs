@@ -45,7 +45,7 @@ impl Opener<'_, '_> {
                 Ok(None) => break,
                 Err(error) if number == 0 => return Err(OpenError::Tar(error)),
                 Err(error) => {
-                    self.case.fail_source(archive, format!("cannot read on: {}", chain(&error)));
+                    self.case.fail_source(archive, format!("incomplete: {}", chain(&error)));
                     break;
                 }
             };
@@ -99,7 +99,7 @@ impl Opener<'_, '_> {
                 }
                 Err(error) if number == 0 => return Err(OpenError::Zip(error)),
                 Err(error) => {
-                    self.case.fail_source(archive, format!("cannot read on: {}", chain(&error)));
+                    self.case.fail_source(archive, format!("incomplete: {}", chain(&error)));
                     break;
                 }
             };

@@ -18,8 +18,8 @@ const BOOT_ID: usize = 32;
 const MAX_REMEMBERED: usize = 1024;
 
 /// The fields of an entry that its lines and their origin need.
-#[derive(Default)]
-pub(super) struct Parts {
+#[derive(Debug, Default)]
+pub(crate) struct Parts {
     time: Option<u64>,
     host: Vec<u8>,
     identifier: Vec<u8>,
@@ -62,6 +62,8 @@ pub(super) struct JournalChunks<'e, E> {
     /// Of the last entry that named its boot.
     boot: Vec<u8>,
     ended: bool,
+    /// The error that ended the entries, returned after everything that was read before it.
+    failure: Option<io::Error>,
 }
 
 // === impl JournalLines ===
@@ -136,7 +138,7 @@ impl<'e> JournalLines<'e> {
 
 impl<'e, E: Entries> JournalChunks<'e, E> {
     pub(super) fn new(entries: E, origins: &'e Origins) -> Self {
-        Self { entries, lines: JournalLines::new(origins), boot: Vec::new(), ended: false }
+        Self { entries, lines: JournalLines::new(origins), boot: Vec::new(), ended: false, failure: None }
     }
 
     fn mark_boot(&mut self, parts: &Parts) {
@@ -152,8 +154,6 @@ impl<'e, E: Entries> JournalChunks<'e, E> {
 
 impl<E: Entries> Chunks for JournalChunks<'_, E> {
     fn next(&mut self) -> io::Result<Option<(Chunk, u64)>> {
-        // A failure is returned after everything that was read before it.
-        let mut failure = None;
         while !self.ended && self.lines.text.len() < CHUNK {
             match self.entries.next_parts() {
                 Ok(Some(parts)) => {
@@ -162,21 +162,18 @@ impl<E: Entries> Chunks for JournalChunks<'_, E> {
                 }
                 Ok(None) => self.ended = true,
                 Err(error) => {
-                    failure = Some(error);
-                    break;
+                    self.ended = true;
+                    self.failure = Some(error);
                 }
             }
         }
         let bytes = std::mem::take(&mut self.lines.text);
         let origins = std::mem::take(&mut self.lines.entries);
-        match failure {
-            Some(error) if bytes.is_empty() => Err(error),
-            _ if bytes.is_empty() => Ok(None),
-            _ => {
-                let read = bytes.len() as u64;
-                Ok(Some((Chunk { bytes, origins: Some(origins) }, read)))
-            }
+        if bytes.is_empty() {
+            return self.failure.take().map_or(Ok(None), Err);
         }
+        let read = bytes.len() as u64;
+        Ok(Some((Chunk { bytes, origins: Some(origins) }, read)))
     }
 }
 
@@ -201,7 +198,7 @@ impl<R: io::BufRead> Entries for JsonReader<R> {
     }
 }
 
-fn parts_of_entry(mut entry: Entry<'_, File>) -> io::Result<Parts> {
+pub(crate) fn parts_of_entry(mut entry: Entry<'_, File>) -> io::Result<Parts> {
     let mut parts = Parts { time: Some(entry.cursor().realtime), ..Parts::default() };
     while let Some(field) = entry.next_field().map_err(io::Error::other)? {
         parts.take(field.name(), field.value());
@@ -220,6 +217,10 @@ fn parts_of_record(record: &Record) -> Parts {
 // === impl Parts ===
 
 impl Parts {
+    pub(crate) fn time(&self) -> Option<u64> {
+        self.time
+    }
+
     fn take(&mut self, name: &str, value: &[u8]) {
         let part = match name {
             "MESSAGE" => &mut self.message,
@@ -249,6 +250,16 @@ impl Parts {
             (unit, _) => unit,
         };
         (!name.is_empty()).then(|| String::from_utf8_lossy(name).into())
+    }
+
+    /// The bytes that the lines of the entry take, about.
+    pub(crate) fn size(&self) -> u64 {
+        const HEAD: u64 = 64;
+        HEAD + self.message.len() as u64
+    }
+
+    pub(crate) fn boot(&self) -> &[u8] {
+        &self.boot
     }
 
     fn fields(&self) -> JournalFields<'_> {

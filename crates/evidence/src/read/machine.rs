@@ -1,34 +1,174 @@
-//! A live machine, or a mounted disk, as something to read: it is collected into a bundle on one side of a pipe while the
-//! other side reads that bundle. Nothing is written to the machine.
+//! The machine itself, or a mounted disk: files and the journal are read where they are, so that evidence names its real
+//! location and its origin can be proven. Nothing is written to the machine.
 
-use std::io::{self, PipeWriter};
-use std::thread;
+use std::io::{self, Cursor, Read};
 
-use jiff::Timestamp;
+use landfall_diagnose::Observation;
+use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_model::chain;
+use landfall_redact::{BuildError, Redactor};
 
-use super::Input;
-use crate::bundle::{BundleWriter, Packing, bundle_id};
-use crate::collect::{Host, Plan, collect};
+use super::journal_text::{Entries, Parts};
+use super::opener::Opener;
+use crate::collect::{Collection, Host, Piece, Plan, Purpose, Record, Running, Trouble};
 
-/// Collects what the plan names, as it is read.
-///
-/// A failure of the collection cuts the bundle; the report then says that the source could not be read on.
-pub fn machine(host: Host, plan: Plan) -> io::Result<Input> {
-    let (reader, writer) = io::pipe()?;
-    thread::Builder::new().name("collect".to_owned()).spawn(move || fill(writer, host, &plan))?;
-    Ok(Input::Stream { name: "machine".to_owned(), reader: Box::new(reader) })
+/// The pieces of one file or journal, up to its end.
+struct Pieces<'r> {
+    running: &'r Running,
+    state: State,
 }
 
-fn fill(writer: PipeWriter, host: Host, plan: &Plan) {
-    let started = Timestamp::now();
-    // Packed because that is the one form a bundle has; the fast one, because nobody keeps it.
-    let mut bundle = BundleWriter::new(writer, Packing::Zstd, &bundle_id(started), host.identity(), started);
-    if let Err(error) = collect(host, plan, &mut bundle, &|_| {}) {
-        tracing::error!(error = %chain(&error), "Collecting ended early.");
-        return;
+#[derive(PartialEq, Eq)]
+enum State {
+    Open,
+    Ended,
+    /// The item exceeded its time; nothing more of it is read.
+    TimedOut,
+}
+
+/// A file as a stream.
+struct FileReader<'r> {
+    pieces: Pieces<'r>,
+    bytes: Cursor<Vec<u8>>,
+}
+
+/// A journal as a stream.
+struct EntryReader<'r> {
+    pieces: Pieces<'r>,
+    batch: std::vec::IntoIter<Parts>,
+}
+
+/// Reads everything the plan names into the case. Returns the redactor that knows the machine's own secrets.
+pub(super) fn read(opener: &mut Opener<'_, '_>, host: Host, plan: &Plan) -> Result<Redactor, BuildError> {
+    let (mut collection, left_out) = Collection::start(host, plan, Purpose::Diagnosis)?;
+    for record in left_out {
+        opener.fail(&record.source.clone(), &record);
     }
-    if let Err(error) = bundle.finish(Timestamp::now()) {
-        tracing::error!(error = %chain(&error), "Collecting ended early.");
+    let mut observations = Vec::new();
+    while let Some(running) = collection.next() {
+        read_item(opener, &running, &mut observations);
+    }
+    observations.sort_by_key(|observation: &Observation| observation.time);
+    for observation in &observations {
+        opener.case.observe(observation);
+    }
+    Ok(collection.redactor().clone())
+}
+
+fn read_item(opener: &mut Opener<'_, '_>, running: &Running, observations: &mut Vec<Observation>) {
+    loop {
+        let pieces = Pieces { running, state: State::Open };
+        let (name, result, state) = match running.next() {
+            Ok(None) => return,
+            Err(trouble) => {
+                opener.case.fail_source(running.id(), trouble.to_string());
+                return;
+            }
+            Ok(Some(Piece::Record(Record { item, content: Some(content) }))) => {
+                let name = running.location(&item);
+                (name.clone(), opener.given(&name, &mut Cursor::new(content)), State::Ended)
+            }
+            Ok(Some(Piece::Record(Record { item, content: None }))) => {
+                opener.fail(&running.location(&item), &item);
+                continue;
+            }
+            Ok(Some(Piece::Observed(observation))) => {
+                observations.push(observation);
+                continue;
+            }
+            Ok(Some(Piece::File { path, metadata })) => {
+                let mut reader = FileReader { pieces, bytes: Cursor::default() };
+                let result = opener.file_of_machine(&path, metadata, &mut reader);
+                (path, result, reader.pieces.state)
+            }
+            Ok(Some(Piece::Journal { name })) => {
+                let mut reader = EntryReader { pieces, batch: Vec::new().into_iter() };
+                let result = opener.journal(&name, &mut reader);
+                (name, result, reader.pieces.state)
+            }
+            // The end of a file or journal that was not read to its end.
+            Ok(Some(Piece::Bytes(_) | Piece::Entries(_) | Piece::End(_))) => continue,
+        };
+        if let Err(error) = result {
+            opener.case.fail_source(&name, chain(&error).to_string());
+        }
+        if state == State::TimedOut {
+            return;
+        }
+    }
+}
+
+// === impl Opener ===
+
+impl Opener<'_, '_> {
+    /// Records a source that could not be read. A source that does not exist is not a failure.
+    fn fail(&mut self, name: &str, record: &BundleItem) {
+        let error = match &record.outcome {
+            ItemOutcome::Failed { error } => error.clone(),
+            ItemOutcome::TimedOut => Trouble::TimedOut.to_string(),
+            _ => return,
+        };
+        self.case.fail_source(name, error);
+    }
+}
+
+// === impl Pieces ===
+
+impl Pieces<'_> {
+    /// The next piece; `None` at the end.
+    fn next(&mut self) -> io::Result<Option<Piece>> {
+        if self.state != State::Open {
+            return Ok(None);
+        }
+        match self.running.next() {
+            Ok(Some(Piece::End(result))) => {
+                self.state = State::Ended;
+                result.map(|()| None).map_err(io::Error::other)
+            }
+            Ok(Some(piece)) => Ok(Some(piece)),
+            Ok(None) => {
+                self.state = State::Ended;
+                Err(io::Error::other("the collector ended without a result"))
+            }
+            Err(trouble) => {
+                self.state = State::TimedOut;
+                Err(io::Error::other(trouble))
+            }
+        }
+    }
+}
+
+// === impl FileReader ===
+
+impl Read for FileReader<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let count = self.bytes.read(buffer)?;
+            if count > 0 || buffer.is_empty() {
+                return Ok(count);
+            }
+            match self.pieces.next()? {
+                Some(Piece::Bytes(bytes)) => self.bytes = Cursor::new(bytes),
+                Some(_) => {}
+                None => return Ok(0),
+            }
+        }
+    }
+}
+
+// === impl EntryReader ===
+
+impl Entries for &mut EntryReader<'_> {
+    fn next_parts(&mut self) -> io::Result<Option<Parts>> {
+        loop {
+            if let Some(parts) = self.batch.next() {
+                return Ok(Some(parts));
+            }
+            match self.pieces.next()? {
+                Some(Piece::Entries(batch)) => self.batch = batch.into_iter(),
+                Some(_) => {}
+                None => return Ok(None),
+            }
+        }
     }
 }

@@ -11,6 +11,7 @@ mod journal_text;
 mod lines;
 mod machine;
 mod opener;
+mod owner;
 mod scan;
 pub mod tar;
 pub mod utf16;
@@ -24,18 +25,29 @@ use std::path::PathBuf;
 use landfall_diagnose::Engine;
 use landfall_model::chain;
 use landfall_model::report::Report;
+use landfall_redact::Redactor;
 
 use self::budget::Budget;
 use self::opener::{Opener, Outcome};
+use crate::collect::{Host, Plan};
 
 pub use self::journal_text::JournalLines;
-pub use self::machine::machine;
+pub(crate) use self::journal_text::{Parts, parts_of_entry};
+pub use self::owner::stream_of_file;
 pub use self::withhold::clean_with;
 
 /// Something to read.
 pub enum Input {
     Path(PathBuf),
-    Stream { name: String, reader: Box<dyn Read> },
+    Stream {
+        name: String,
+        reader: Box<dyn Read>,
+    },
+    /// The machine itself, or a mounted disk: everything that the plan names.
+    Machine {
+        host: Host,
+        plan: Plan,
+    },
 }
 
 /// Why nothing at all could be read.
@@ -85,9 +97,10 @@ pub fn read(engine: &Engine, inputs: Vec<Input>, seen: &dyn Fn(u64)) -> Result<R
     let budget = Budget::default();
     let mut unread = Vec::new();
     let mut opened = false;
+    let mut redactor = None;
     for input in inputs {
         let outcome = Outcome::default();
-        let mut opener = Opener { engine, case: &mut case, seen, budget: &budget, outcome };
+        let mut opener = Opener { engine, case: &mut case, seen, budget: &budget, outcome, metadata: None };
         let (name, result) = match input {
             Input::Stream { name, mut reader } => {
                 let failed = |error| ReadError::Stream { name: name.clone(), source: Reason(error) };
@@ -99,6 +112,11 @@ pub fn read(engine: &Engine, inputs: Vec<Input>, seen: &dyn Fn(u64)) -> Result<R
                 let result = files::read(&mut opener, &path);
                 let result = result.and_then(|()| opener.outcome.or_failure().map_err(failed));
                 (path.display().to_string(), result)
+            }
+            Input::Machine { host, plan } => {
+                let known = machine::read(&mut opener, host, &plan).map_err(ReadError::Redact)?;
+                redactor = Some(known);
+                ("machine".to_owned(), Ok(()))
             }
         };
         match result {
@@ -113,7 +131,11 @@ pub fn read(engine: &Engine, inputs: Vec<Input>, seen: &dyn Fn(u64)) -> Result<R
         return Err(unread.swap_remove(0));
     }
     let mut report = case.finish();
-    withhold::clean(&mut report).map_err(ReadError::Redact)?;
+    let redactor = match redactor {
+        Some(redactor) => redactor,
+        None => Redactor::builder().build().map_err(ReadError::Redact)?,
+    };
+    clean_with(&mut report, &redactor);
     Ok(Reading { report, unread })
 }
 
@@ -130,6 +152,7 @@ impl fmt::Debug for Input {
         match self {
             Self::Path(path) => f.debug_tuple("Path").field(path).finish(),
             Self::Stream { name, .. } => f.debug_tuple("Stream").field(name).finish(),
+            Self::Machine { host, .. } => f.debug_tuple("Machine").field(&host.root()).finish(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Opens whatever it is given, to any (bounded) depth of packing, and brings the lines inside to the engine.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
 use flate2::read::MultiGzDecoder;
@@ -32,6 +32,8 @@ pub(super) struct Opener<'a, 'e> {
     pub(super) budget: &'a Budget,
     /// What came of the input so far.
     pub(super) outcome: Outcome,
+    /// Of the machine's file that is being read.
+    pub(super) metadata: Option<Metadata>,
 }
 
 /// Whether anything could be read.
@@ -88,6 +90,19 @@ impl Opener<'_, '_> {
     /// Reads a stream that cannot.
     pub(super) fn given(&mut self, name: &str, reader: &mut dyn Read) -> Result<(), OpenError> {
         self.stream(name, &mut self.budget.given(reader), 0)
+    }
+
+    /// Reads the text of a file of the machine this is about.
+    pub(super) fn file_of_machine(
+        &mut self,
+        path: &str,
+        metadata: Metadata,
+        reader: &mut dyn Read,
+    ) -> Result<(), OpenError> {
+        self.metadata = Some(metadata);
+        let result = self.text(path, reader);
+        self.metadata = None;
+        result
     }
 
     /// Reads what is inside something.
@@ -159,7 +174,7 @@ impl Opener<'_, '_> {
         self.chunks(name, self.budget.meter(chunks))
     }
 
-    fn journal(&mut self, name: &str, entries: impl Entries) -> Result<(), OpenError> {
+    pub(super) fn journal(&mut self, name: &str, entries: impl Entries) -> Result<(), OpenError> {
         self.chunks(name, JournalChunks::new(entries, self.engine.rules().origins()))
     }
 
@@ -169,7 +184,8 @@ impl Opener<'_, '_> {
 
     fn chunks(&mut self, name: &str, chunks: impl Chunks) -> Result<(), OpenError> {
         self.budget.spend_file().map_err(OpenError::Exhausted)?;
-        scan::lines(self.engine, self.case, name, chunks, self.seen).map_err(OpenError::Read)?;
+        let metadata = self.metadata.as_ref();
+        scan::lines(self.engine, self.case, name, metadata, chunks, self.seen).map_err(OpenError::Read)?;
         self.outcome.sources += 1;
         Ok(())
     }

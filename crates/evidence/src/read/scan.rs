@@ -1,6 +1,7 @@
 //! One source of lines through the engine: read here, scanned on all cores, added in the order of the lines.
 
 use std::collections::BTreeMap;
+use std::fs::Metadata;
 use std::io;
 use std::sync::{Mutex, mpsc};
 use std::thread;
@@ -9,6 +10,7 @@ use landfall_diagnose::{Case, Engine, Scan, SourceId, Stream};
 use memchr::memchr_iter;
 
 use super::lines::{CHUNK, Chunk, Chunks};
+use super::owner::stream_of_file;
 
 /// Chunks in flight per scanning thread: enough to keep it busy, few enough to bound memory.
 const QUEUED_PER_THREAD: usize = 2;
@@ -32,12 +34,16 @@ pub(super) fn lines(
     engine: &Engine,
     case: &mut Case<'_>,
     name: &str,
+    metadata: Option<&Metadata>,
     mut chunks: impl Chunks,
     seen: &dyn Fn(u64),
 ) -> io::Result<()> {
     let (first, bytes) = chunks.next()?.unwrap_or_default();
     seen(bytes);
-    let stream = Stream::sniff(name, &first.bytes);
+    let stream = match metadata {
+        Some(metadata) => stream_of_file(name, &first.bytes, metadata),
+        None => Stream::sniff(name, &first.bytes),
+    };
     let source = case.add_source(name, stream.kind.name());
     case.add(source, scan(engine, &stream, 1, &first));
     tracing::info!(source = name, kind = stream.kind.name(), "Read a source.");
@@ -60,7 +66,7 @@ pub(super) fn lines(
         Err(error) => Some(error),
     };
     if let Some(error) = failure {
-        case.fail(source, format!("cannot read on: {error}"));
+        case.fail(source, format!("incomplete: {error}"));
     } else if chunks.cut() > 0 {
         let (cut, limit) = (chunks.cut(), CHUNK >> 20);
         case.fail(source, format!("cut: only the first {limit} MiB of {cut} longer line(s) was searched"));

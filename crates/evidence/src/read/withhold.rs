@@ -2,15 +2,10 @@
 //! it quotes, be it a line of a log or the name of a file.
 
 use landfall_model::report::{Evidence, Report};
-use landfall_redact::{BuildError, Options, Redactor};
+use landfall_redact::{Options, Redactor};
 
-/// Cleans every text of a report that comes from what was read, by the form that secrets have.
-pub(super) fn clean(report: &mut Report) -> Result<(), BuildError> {
-    clean_with(report, &Redactor::builder().build()?);
-    Ok(())
-}
-
-/// The same with a redactor that knows the machine's own secrets.
+/// Cleans every text of a report that comes from what was read. A redactor that knows a machine's own secrets removes them by
+/// their value, any other by the form that secrets have.
 pub fn clean_with(report: &mut Report, redactor: &Redactor) {
     let clean = |text: &mut String| {
         let (redacted, _) = redactor.redact(text.as_bytes(), Options::default());

@@ -30,6 +30,14 @@ pub(crate) struct Bundle {
     pub(crate) files: BTreeMap<String, Vec<u8>>,
 }
 
+/// A diagnosis of the machine itself, in place.
+pub(crate) fn diagnose(root: &Path) -> Report {
+    let host = Host::at(root).unwrap();
+    let plan = Plan::of(&host).unwrap();
+    let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
+    read::diagnose(&engine, vec![Input::Machine { host, plan }], &|_| {}).unwrap()
+}
+
 impl Machine {
     pub(crate) fn new() -> Self {
         Self { root: tempfile::tempdir().unwrap() }

@@ -15,7 +15,7 @@ use jiff::Timestamp;
 use landfall_diagnose::{Engine, RuleSet};
 use landfall_evidence::bundle::{BundleWriter, Packing, bundle_id};
 use landfall_evidence::collect::{Host, Plan, collect};
-use landfall_evidence::read;
+use landfall_evidence::read::{self, Input};
 use landfall_model::chain;
 use landfall_wire::Pieces;
 use tokio::net::{UnixListener, UnixStream};
@@ -210,7 +210,7 @@ impl Collector {
         };
         let engine = Arc::clone(&self.engine);
         let made = tokio::task::spawn_blocking(move || {
-            let machine = read::machine(host, plan).map_err(|error| error.to_string())?;
+            let machine = Input::Machine { host, plan };
             read::diagnose(&engine, vec![machine], &|_| {}).map_err(|error| chain(&error).to_string())
         });
         match made.await {

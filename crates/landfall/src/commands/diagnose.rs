@@ -185,10 +185,10 @@ fn input(path: PathBuf) -> Input {
     if path.as_os_str() == "-" { Input::stdin() } else { Input::Path(path) }
 }
 
-/// A machine as an input: collected while it is read.
+/// A machine as an input.
 fn machine(root: &Path) -> Result<Input, Failure> {
     let (host, plan) = super::host_and_plan(root)?;
-    Ok(read::machine(host, plan).context("start collecting")?)
+    Ok(Input::Machine { host, plan })
 }
 
 /// The size of what will be read, where it can be known beforehand.
@@ -197,7 +197,7 @@ fn total_bytes(inputs: &[Input]) -> Option<u64> {
         Input::Path(path) => {
             std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|file| file.len())
         }
-        Input::Stream { .. } => None,
+        Input::Stream { .. } | Input::Machine { .. } => None,
     });
     sizes.sum()
 }

@@ -58,11 +58,9 @@ fn a_mounted_disk_is_a_machine() {
     assert_eq!(run.code, 2, "{run:?}");
     let report = run.report();
     assert_eq!(report["verdict"]["cause"], "dns-resolution-failure", "{run:?}");
-    let source = report["findings"][0]["evidence"][0]["source"].as_str().unwrap();
-    assert!(
-        source.starts_with("machine:log-bundle-") && source.ends_with("/cloud-init-output.log"),
-        "{source}"
-    );
+    let evidence = &report["findings"][0]["evidence"][0];
+    assert_eq!(evidence["source"], "/var/log/cloud-init-output.log", "{evidence}");
+    assert_eq!(evidence["line"], 2, "{evidence}");
     bench.run(&["diagnose", "--root", "nowhere"]).assert_refused(1, "open the root folder `nowhere`");
 }
 

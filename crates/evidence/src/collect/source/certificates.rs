@@ -12,7 +12,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::Source;
 use crate::bundle::sha256;
 use crate::collect::host::Host;
-use crate::collect::sink::{Sink, Trouble, shown};
+use crate::collect::piece::Trouble;
+use crate::collect::sink::{Sink, shown};
 
 /// A bundle of all public authorities is about 250 KiB.
 const MAX_FILE: u64 = 1 << 20;

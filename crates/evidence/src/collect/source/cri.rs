@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use super::Source;
 use crate::collect::host::Host;
-use crate::collect::sink::{Sink, Trouble};
+use crate::collect::piece::Trouble;
+use crate::collect::sink::Sink;
 
 /// Containers that are asked for one by one, those that ended first. More on one node are no longer read by anybody.
 const MAX_INSPECTED: usize = 300;

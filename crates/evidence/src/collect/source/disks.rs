@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use super::Source;
 use crate::collect::forbidden;
 use crate::collect::host::Host;
-use crate::collect::sink::{Sink, Trouble, shown};
+use crate::collect::piece::Trouble;
+use crate::collect::sink::{Sink, shown};
 
 /// Mounts that are asked. A node with many pods has thousands, most of them the same file system.
 const MAX_MOUNTS: usize = 200;

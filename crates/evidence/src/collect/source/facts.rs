@@ -3,7 +3,8 @@
 use super::Source;
 use crate::collect::forbidden;
 use crate::collect::host::Host;
-use crate::collect::sink::{Framing, Sink, Trouble, shown};
+use crate::collect::piece::Trouble;
+use crate::collect::sink::{Framing, Sink, shown};
 
 pub(super) struct Facts {
     pub(super) to: String,

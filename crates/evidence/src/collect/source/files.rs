@@ -9,12 +9,12 @@ use flate2::read::MultiGzDecoder;
 use jiff::Timestamp;
 
 use super::Source;
+use crate::collect::direct::{self, CHUNK, is_gzip, is_text};
 use crate::collect::forbidden;
 use crate::collect::host::Host;
+use crate::collect::piece::Trouble;
 use crate::collect::plan::Lines;
-use crate::collect::sink::{FileSink, Framing, Sink, Trouble};
-
-const CHUNK: usize = 64 << 10;
+use crate::collect::sink::{FileSink, Framing, Sink};
 
 /// What is read before the end of a file that is too long, so that a key or a dump that reaches into the end is
 /// recognised. Twice what the redactor holds back.
@@ -89,6 +89,12 @@ impl Files {
             sink.note(to, &source, &Trouble::Skipped("nobody wrote to it since the time that was asked for"));
             return Ok(());
         }
+        if sink.is_for_diagnosis() {
+            if let Err(trouble) = direct::file(file, &source, sink) {
+                sink.note(to, &source, &trouble);
+            }
+            return Ok(());
+        }
         let framing = match self.lines {
             Lines::Plain => Framing::Lines,
             Lines::Cri => Framing::Cri,
@@ -108,12 +114,12 @@ fn is_old_log(path: &Path, file: &File, since: Option<Timestamp>) -> bool {
 fn fill(mut file: File, sink: &mut FileSink<'_>) -> Result<(), Trouble> {
     let mut head = Vec::new();
     file.by_ref().take(CHUNK as u64).read_to_end(&mut head)?;
-    if head.starts_with(b"\x1f\x8b") {
+    if is_gzip(&head) {
         file.seek(SeekFrom::Start(0))?;
         return copy(&mut MultiGzDecoder::new(file), sink, u64::MAX);
     }
     if !is_text(&head) {
-        return Err(Trouble::Withheld("it is not text and cannot be searched for secrets".to_owned()));
+        return Err(direct::not_text());
     }
     let limits = sink.limits();
     let size = file.metadata()?.len();
@@ -145,24 +151,4 @@ fn copy(reader: &mut impl Read, sink: &mut FileSink<'_>, limit: u64) -> Result<(
             Err(error) => return Err(error.into()),
         }
     }
-}
-
-/// Logs of machines that lost power hold runs of NUL bytes. What is mostly NUL, has one for every other byte (text of
-/// another width, in which no secret would be recognised) or is a known binary format is no text.
-fn is_text(head: &[u8]) -> bool {
-    const BINARY: [&[u8]; 10] = [
-        b"\x7fELF",
-        b"LPKSHHRH",
-        b"\xfd7zXZ",
-        b"\x28\xb5\x2f\xfd",
-        b"BZh",
-        b"PK\x03\x04",
-        b"SQLite format",
-        b"ElfFile\0",
-        b"\xff\xfe",
-        b"\xfe\xff",
-    ];
-    let zeros = head.iter().filter(|byte| **byte == 0).count();
-    let alone = head.windows(2).filter(|pair| (pair[0] == 0) != (pair[1] == 0)).count();
-    zeros * 2 <= head.len() && alone * 4 <= head.len() && !BINARY.iter().any(|magic| head.starts_with(magic))
 }

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::{NOT_FROM_OUTSIDE, Source};
 use crate::collect::host::Host;
-use crate::collect::sink::{Sink, Trouble};
+use crate::collect::piece::Trouble;
+use crate::collect::sink::Sink;
 
 /// Health answers are a word; what is longer is cut.
 const MAX_ANSWER: u64 = 64 << 10;

@@ -18,7 +18,8 @@ use super::endpoints::{self, Endpoint};
 use super::trust::Trust;
 use super::{NOT_FROM_OUTSIDE, Source, certificates, name_servers};
 use crate::collect::host::Host;
-use crate::collect::sink::{Sink, Trouble};
+use crate::collect::piece::Trouble;
+use crate::collect::sink::Sink;
 
 /// One step of a probe; longer means that the node does not get through either.
 const PATIENCE: Duration = Duration::from_secs(3);

@@ -7,13 +7,15 @@ use std::fs::File;
 use std::time::Instant;
 
 use jiff::Timestamp;
-use landfall_journal::{Entry, Filter, Id128, Journal as Files, Seek};
+use landfall_journal::{Boot, Entry, Filter, Id128, Journal as Files, Seek};
 use landfall_model::chain;
 
 use super::Source;
+use crate::collect::direct;
 use crate::collect::host::{Host, descriptor_path};
+use crate::collect::piece::Trouble;
 use crate::collect::plan::Since;
-use crate::collect::sink::{FileSink, Framing, Sink, Trouble};
+use crate::collect::sink::{FileSink, Framing, Sink};
 
 /// Files opened at once: a process may open 1024, and several items read the journal at the same time.
 const MAX_FILES: usize = 150;
@@ -56,13 +58,17 @@ impl Source for Journal {
     fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble> {
         let mut journal = open(host, sink.deadline())?;
         let mut filter = self.unit.as_deref().map_or_else(Filter::default, Filter::unit);
+        let last = last_boot(host, &mut journal);
         if self.since == Since::Boot
-            && let Some(boot) = last_boot(host, &mut journal)
+            && let Some(boot) = last
         {
-            filter = filter.and(&Filter::boot(boot));
+            filter = filter.and(&Filter::boot(boot.id));
         }
         let source =
             self.unit.as_ref().map_or_else(|| "journal".to_owned(), |unit| format!("journal:{unit}"));
+        if sink.is_for_diagnosis() {
+            return direct::journal(journal, &filter, last, &source, sink);
+        }
         write(journal, filter, &self.to, &source, sink);
         Ok(())
     }
@@ -109,12 +115,11 @@ fn open(host: &Host, deadline: Instant) -> Result<Files, Trouble> {
 }
 
 /// The boot that runs; on a disk that is looked at from outside, the last one.
-fn last_boot(host: &Host, journal: &mut Files) -> Option<Id128> {
+fn last_boot(host: &Host, journal: &mut Files) -> Option<Boot> {
     let boots = journal.boots();
     let running = host.fact("/proc/sys/kernel/random/boot_id");
     let running: Option<Id128> = running.and_then(|id| id.replace('-', "").parse().ok());
-    let known = boots.iter().find(|boot| Some(boot.id) == running).or(boots.last());
-    known.map(|boot| boot.id)
+    boots.iter().find(|boot| Some(boot.id) == running).or(boots.last()).copied()
 }
 
 fn write(mut journal: Files, filter: Filter, to: &str, source: &str, sink: &mut Sink) {

@@ -4,7 +4,8 @@ use jiff::Timestamp;
 
 use super::Source;
 use crate::collect::host::Host;
-use crate::collect::sink::{Framing, Sink, Trouble, shown};
+use crate::collect::piece::Trouble;
+use crate::collect::sink::{Framing, Sink, shown};
 
 pub(super) struct Listing {
     pub(super) to: String,

@@ -22,8 +22,9 @@ mod trust;
 mod units;
 
 use super::host::Host;
+use super::piece::Trouble;
 use super::plan::{Item, Spec};
-use super::sink::{Sink, Trouble};
+use super::sink::Sink;
 
 /// Why nobody is asked on behalf of a disk that is looked at from another machine.
 const NOT_FROM_OUTSIDE: &str = "it is asked on the machine itself only, not with another root";

@@ -10,7 +10,8 @@ use super::endpoints;
 use super::{NOT_FROM_OUTSIDE, Source};
 use crate::collect::dns::{Answer, Message, Query, RecordType};
 use crate::collect::host::Host;
-use crate::collect::sink::{Sink, Trouble};
+use crate::collect::piece::Trouble;
+use crate::collect::sink::Sink;
 
 /// What resolvers use, and a few more.
 const MAX_SERVERS: usize = 5;

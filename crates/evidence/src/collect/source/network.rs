@@ -8,7 +8,8 @@ use std::path::Path;
 use super::{Source, neighbours};
 use crate::collect::forbidden;
 use crate::collect::host::Host;
-use crate::collect::sink::{Sink, Trouble, shown};
+use crate::collect::piece::Trouble;
+use crate::collect::sink::{Sink, shown};
 
 /// Links and sockets told. A busy node has thousands of connections; that it has so many is told by the count.
 const MAX_LINKS: usize = 500;

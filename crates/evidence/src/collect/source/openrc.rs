@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use super::Source;
 use crate::collect::forbidden;
 use crate::collect::host::Host;
-use crate::collect::sink::{Sink, Trouble, shown};
+use crate::collect::piece::Trouble;
+use crate::collect::sink::{Sink, shown};
 
 const STATES: [&str; 8] =
     ["failed", "starting", "inactive", "stopping", "scheduled", "wasinactive", "hotplugged", "started"];

@@ -7,7 +7,8 @@ use std::path::{Component, Path};
 use super::Source;
 use crate::collect::forbidden;
 use crate::collect::host::Host;
-use crate::collect::sink::{Sink, Trouble, shown};
+use crate::collect::piece::Trouble;
+use crate::collect::sink::{Sink, shown};
 
 /// Deployments told. A machine keeps two or three.
 const MAX_DEPLOYMENTS: usize = 32;

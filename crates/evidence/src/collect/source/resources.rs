@@ -11,7 +11,8 @@ use serde_json::Value;
 use super::api_server::ApiServer;
 use super::{NOT_FROM_OUTSIDE, Source};
 use crate::collect::host::Host;
-use crate::collect::sink::{Framing, Sink, Trouble, shown};
+use crate::collect::piece::Trouble;
+use crate::collect::sink::{Framing, Sink, shown};
 
 /// One list. The server's own slow answers take longer only when etcd is in trouble, and then the list says so.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -204,17 +205,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::collect::sink::{Limits, Piece};
+    use crate::collect::piece::{Piece, Purpose, Record};
+    use crate::collect::sink::Limits;
 
-    fn collect(kubeconfigs: Vec<String>) -> (Vec<Piece>, Result<(), Trouble>) {
+    fn collect(kubeconfigs: Vec<String>) -> (Vec<Record>, Result<(), Trouble>) {
         let (sender, pieces) = mpsc::sync_channel(1);
         let run = thread::spawn(move || {
             let limits = Limits { time: Duration::from_secs(120), bytes: 8 << 20, since: None };
-            let mut sink = Sink::new(Redactor::builder().build().unwrap(), sender, limits);
+            let redactor = Redactor::builder().build().unwrap();
+            let mut sink = Sink::new(redactor, sender, limits, Purpose::Bundle);
             let source = Resources { to: "resources/".to_owned(), kubeconfigs };
             source.collect(&Host::at(Path::new("/")).unwrap(), &mut sink)
         });
-        (pieces.iter().collect(), run.join().unwrap())
+        (pieces.iter().filter_map(Piece::into_record).collect(), run.join().unwrap())
     }
 
     #[test]

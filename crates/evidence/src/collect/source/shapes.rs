@@ -11,7 +11,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::{Source, certificates};
 use crate::collect::host::Host;
-use crate::collect::sink::{Sink, Trouble, shown};
+use crate::collect::piece::Trouble;
+use crate::collect::sink::{Sink, shown};
 
 const MAX_FILE: u64 = 256 << 10;
 

@@ -4,12 +4,14 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 use landfall_dbus::{Connection, DbusError, Value};
+use landfall_diagnose::{Fact, Observation, UnitState};
 use landfall_model::chain;
 
 use super::Source;
 use super::journal;
 use crate::collect::host::Host;
-use crate::collect::sink::{Sink, Trouble};
+use crate::collect::piece::{Piece, Trouble};
+use crate::collect::sink::Sink;
 use crate::collect::systemd::{self, MANAGER, PATH, SYSTEMD, Unit};
 
 /// Units whose state is told in full. A machine has a handful that failed; hundreds mean that something else is wrong.
@@ -78,10 +80,19 @@ impl Source for Units {
         for unit in told.take(MAX_TOLD) {
             let base = format!("{}unit-status/{}", self.to, unit.name);
             match properties(&mut connection, unit) {
-                Ok(properties) => sink.text(&format!("{base}.txt"), &unit.name, &status(unit, &properties)),
+                Ok(properties) => {
+                    sink.text(&format!("{base}.txt"), &unit.name, &status(unit, &properties));
+                    if let Some(observation) =
+                        observation(unit, &properties).filter(|_| self.wants(&unit.name))
+                    {
+                        sink.pass(Piece::Observed(observation));
+                    }
+                }
                 Err(error) => sink.note(&format!("{base}.txt"), &unit.name, &error.into()),
             }
+            // A diagnosis reads the journal of all units.
             if unit.is_failing()
+                && !sink.is_for_diagnosis()
                 && let Err(trouble) = journal::of_unit(host, &unit.name, &format!("{base}.log"), sink)
             {
                 sink.note(&format!("{base}.log"), &unit.name, &trouble);
@@ -201,6 +212,25 @@ fn status(unit: &Unit, properties: &[(String, Value)]) -> String {
     text
 }
 
+/// The state of a unit as a fact; `None` for a unit that was never started.
+fn observation(unit: &Unit, properties: &[(String, Value)]) -> Option<Observation> {
+    let get = |name: &str| properties.iter().find(|(property, _)| property == name).map(|(_, value)| value);
+    let number = |name: &str| match get(name) {
+        Some(Value::Signed(number)) => *number,
+        Some(Value::Unsigned(number)) => i64::try_from(*number).unwrap_or(i64::MAX),
+        _ => 0,
+    };
+    let state = UnitState {
+        unit: unit.name.clone(),
+        active: unit.active.clone(),
+        sub: unit.sub.clone(),
+        result: get("Result").map(ToString::to_string).unwrap_or_default(),
+        status: number("ExecMainStatus"),
+        restarts: u64::try_from(number("NRestarts")).unwrap_or(0),
+    };
+    Some(Observation { kind: Fact::Unit(state), time: get("StateChangeTimestamp").and_then(moment)? })
+}
+
 /// The largest number stands for "no limit" or "not known".
 fn is_unset(value: &Value) -> bool {
     match value {
@@ -253,6 +283,29 @@ mod tests {
             "  UNIT            LOAD   ACTIVE SUB    DESCRIPTION\n● kubelet.service loaded failed failed A unit\n\n1 loaded units listed.\n"
         );
         assert_eq!(failed_list(&units[..1]), "\n0 loaded units listed.\n");
+    }
+
+    #[test]
+    fn states_are_facts_unless_a_unit_was_never_started() {
+        let mut properties = vec![
+            ("Result".to_owned(), Value::Text("exit-code".to_owned())),
+            ("ExecMainStatus".to_owned(), Value::Signed(203)),
+            ("NRestarts".to_owned(), Value::Unsigned(7)),
+            ("StateChangeTimestamp".to_owned(), Value::Unsigned(0)),
+        ];
+        let unit = unit("kubelet.service", "activating", "auto-restart");
+        assert_eq!(observation(&unit, &properties), None);
+        properties[3].1 = Value::Unsigned(1_767_323_045_000_000);
+        let state = UnitState {
+            unit: "kubelet.service".to_owned(),
+            active: "activating".to_owned(),
+            sub: "auto-restart".to_owned(),
+            result: "exit-code".to_owned(),
+            status: 203,
+            restarts: 7,
+        };
+        let time = Timestamp::from_second(1_767_323_045).unwrap();
+        assert_eq!(observation(&unit, &properties), Some(Observation { kind: Fact::Unit(state), time }));
     }
 
     #[test]
