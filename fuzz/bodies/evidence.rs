@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use landfall_diagnose::{Engine, RuleSet};
 use landfall_evidence::console::Finder;
 use landfall_evidence::read::evtx::{EventLog, chunk_text};
+use landfall_evidence::read::kmsg;
 use landfall_evidence::read::tar::Walk;
 use landfall_evidence::read::utf16::{ByteOrder, Utf16Text};
 use landfall_evidence::read::{self, Input, zip};
@@ -70,6 +71,13 @@ pub(crate) fn evtx(bytes: &[u8]) {
         all
     });
     assert!(log.is_ok());
+}
+
+/// Any bytes as a record of the kernel's ring buffer: one line, no longer than the record.
+pub(crate) fn kmsg(bytes: &[u8]) {
+    if let Some(record) = kmsg::parse(bytes) {
+        assert!(record.text.len() < bytes.len() && !record.text.contains(&b'\n'));
+    }
 }
 
 /// Any bytes as two-byte text: valid UTF-8, at most three bytes for two.

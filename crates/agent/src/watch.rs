@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 use jiff::{SignedDuration, Timestamp};
 use landfall_diagnose::{Case, Clock, Engine, Fact, Observation, SourceId, Stream};
 use landfall_evidence::collect::{Host, Secrets};
+use landfall_evidence::read::kmsg::{self, RingBuffer};
 use landfall_evidence::read::{self, JournalLines};
 use landfall_journal::{Filter, Id128, Journal};
+use landfall_model::chain;
 use landfall_model::identity::NodeIdentity;
 use landfall_model::report::Report;
 
@@ -21,6 +23,9 @@ const JOURNALS: [&str; 2] = ["run/log/journal", "var/log/journal"];
 
 /// Logs that do not pass through the journal, at least on some images. `kubeadm` speaks in the second.
 const LOGS: [&str; 2] = ["/var/log/cloud-init.log", "/var/log/cloud-init-output.log"];
+
+/// The source that holds the entries of all journals.
+const JOURNAL: &str = "journal";
 
 /// Where there is no journal, this is what all programs say. It is of several boots.
 const MESSAGES: &str = "/var/log/messages";
@@ -36,8 +41,8 @@ const MAX_ENTRIES: usize = 20_000;
 /// How often it is asked when the boot began: a clock that is set moves that, too.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// `/proc/stat` has a line for each processor and one for all interrupts.
-const MAX_STAT: u64 = 1 << 20;
+/// Of `/proc/uptime`.
+const MAX_UPTIME: u64 = 4 << 10;
 
 /// The program name under which we write to the journal ourselves: what we say about evidence is none.
 const OWN_NAME: &[u8] = b"landfall";
@@ -49,8 +54,10 @@ pub struct Watch<'e> {
     case: Case<'e>,
     host: Host,
     journal: Journal,
-    journal_source: SourceId,
-    journal_lines: u64,
+    journal_lines: Lines,
+    /// Of the kernel, where no journal exists.
+    ring_buffer: Option<RingBuffer>,
+    ring_buffer_lines: Option<Lines>,
     tails: Vec<Tail>,
     milestones: Milestones,
     secrets: Option<Secrets>,
@@ -58,6 +65,13 @@ pub struct Watch<'e> {
     began: Began,
     /// When something new was last read.
     heard: Instant,
+}
+
+/// A source of lines with known origins.
+#[derive(Clone, Copy, Debug)]
+struct Lines {
+    source: SourceId,
+    read: u64,
 }
 
 /// When this boot began.
@@ -81,7 +95,8 @@ impl<'e> Watch<'e> {
             journal.set_filter(Filter::boot(boot));
         }
         let mut case = engine.open();
-        let journal_source = case.add_source("journal", "journal-text");
+        let journal_lines = Lines::of(&mut case, JOURNAL);
+        let ring_buffer = if journal.files() == 0 { open_ring_buffer(&host) } else { None };
         let messages = host.exists(OPENRC).then(|| Tail::of_kernels(MESSAGES));
         let tails = LOGS.into_iter().map(Tail::of).chain(messages).collect();
         Self {
@@ -89,8 +104,9 @@ impl<'e> Watch<'e> {
             case,
             host,
             journal,
-            journal_source,
-            journal_lines: 0,
+            journal_lines,
+            ring_buffer,
+            ring_buffer_lines: None,
             tails,
             milestones: Milestones::default(),
             secrets: None,
@@ -114,7 +130,7 @@ impl<'e> Watch<'e> {
 
     /// Reads what is new; whether anything was.
     pub fn read(&mut self) -> bool {
-        let mut new = self.read_journal();
+        let mut new = self.read_journal() | self.read_ring_buffer();
         if self.began.asked.elapsed() >= ASK_AGAIN {
             self.began.ask(&self.host);
         }
@@ -158,7 +174,7 @@ impl<'e> Watch<'e> {
 
     /// What to make, at this moment, of everything read so far. Secrets are taken out, by their form and by their value.
     pub fn report(&mut self) -> Result<Report, read::ReadError> {
-        let up = uptime(&self.host.read("/proc/uptime", MAX_STAT).unwrap_or_default());
+        let up = uptime(&self.host.read("/proc/uptime", MAX_UPTIME).unwrap_or_default());
         let mut report = self.case.clone().finish_at(Clock { now: self.present(up), up });
         // A page long, and for whoever asks `landfall diagnose --explain`.
         report.reasoning = None;
@@ -196,23 +212,47 @@ impl<'e> Watch<'e> {
             }
             new = true;
             if lines.lines().0.len() >= CHUNK {
-                self.scan_journal(&mut lines);
+                self.journal_lines.scan(self.engine, &mut self.case, &mut lines);
             }
         }
-        self.scan_journal(&mut lines);
+        self.journal_lines.scan(self.engine, &mut self.case, &mut lines);
         new
     }
 
-    fn scan_journal(&mut self, lines: &mut JournalLines<'_>) {
-        let (text, origins) = lines.lines();
-        if !text.is_empty() {
-            let stream = Stream::sniff("journal", b"");
-            let scan = self.engine.scan_journal(&stream, self.journal_lines + 1, text, origins);
-            self.case.add(self.journal_source, scan);
-            self.journal_lines += text.iter().filter(|byte| **byte == b'\n').count() as u64;
-            lines.clear();
+    /// Reads what the kernel wrote since, unless the journal has it by now.
+    fn read_ring_buffer(&mut self) -> bool {
+        let Some(buffer) = self.ring_buffer.as_mut().filter(|_| self.journal.files() == 0) else {
+            return false;
+        };
+        let Some(started) = self.began.at else { return false };
+        let mut lines = JournalLines::new(self.engine.rules().origins());
+        let mut new = false;
+        loop {
+            let result = buffer.read(&mut lines, started, CHUNK);
+            if !lines.lines().0.is_empty() {
+                new = true;
+                let case = &mut self.case;
+                let source = self.ring_buffer_lines.get_or_insert_with(|| Lines::of(case, kmsg::PATH));
+                source.scan(self.engine, case, &mut lines);
+            }
+            match result {
+                Ok(true) => {}
+                Ok(false) => return new,
+                Err(error) => {
+                    tracing::warn!(error = %chain(&error), "kernel ring buffer reading failed");
+                    self.ring_buffer = None;
+                    return new;
+                }
+            }
         }
     }
+}
+
+fn open_ring_buffer(host: &Host) -> Option<RingBuffer> {
+    RingBuffer::open(host).unwrap_or_else(|error| {
+        tracing::info!(error = %chain(&error), "kernel ring buffer opening failed");
+        None
+    })
 }
 
 /// The running boot, as journald calls it.
@@ -221,7 +261,7 @@ impl<'e> Watch<'e> {
 /// the journal does not know that one, the last boot is meant, if it began since the kernel did.
 fn boot_to_follow(host: &Host, journal: &mut Journal) -> (Option<Id128>, Began) {
     let at = |micros: u64| Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok();
-    let kernel = kernel_began(host);
+    let kernel = host.kernel_started();
     let began = |at, is_fixed| Began { at, asked: Instant::now(), is_fixed };
     let running = host.identity().boot_id.and_then(|id| id.replace('-', "").parse::<Id128>().ok());
     let Some(running) = running else { return (None, began(kernel, false)) };
@@ -250,18 +290,6 @@ fn hyphenated(boot: Id128) -> String {
     parts.map(|part| digits.get(part).unwrap_or_default().to_owned()).join("-")
 }
 
-/// As the machine's kernel says, by the clock as it is set now.
-fn kernel_began(host: &Host) -> Option<Timestamp> {
-    boot_time(&host.read("/proc/stat", MAX_STAT).unwrap_or_default())
-}
-
-/// Out of `/proc/stat`.
-fn boot_time(stat: &[u8]) -> Option<Timestamp> {
-    let stat = String::from_utf8_lossy(stat);
-    let seconds = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
-    Timestamp::from_second(seconds).ok()
-}
-
 /// Hands whole lines to the engine; how many they were.
 pub(crate) fn scan(
     engine: &Engine,
@@ -275,6 +303,25 @@ pub(crate) fn scan(
     chunk.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
+// === impl Lines ===
+
+impl Lines {
+    fn of(case: &mut Case<'_>, name: &str) -> Self {
+        Self { source: case.add_source(name, "journal-text"), read: 0 }
+    }
+
+    /// Hands all lines to the engine.
+    fn scan(&mut self, engine: &Engine, case: &mut Case<'_>, lines: &mut JournalLines<'_>) {
+        let (text, origins) = lines.lines();
+        if !text.is_empty() {
+            let stream = Stream::sniff(JOURNAL, b"");
+            case.add(self.source, engine.scan_journal(&stream, self.read + 1, text, origins));
+            self.read += text.iter().filter(|byte| **byte == b'\n').count() as u64;
+            lines.clear();
+        }
+    }
+}
+
 // === impl Began ===
 
 impl Began {
@@ -282,22 +329,7 @@ impl Began {
     fn ask(&mut self, host: &Host) {
         self.asked = Instant::now();
         if !self.is_fixed {
-            self.at = kernel_began(host).or(self.at);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_kernel_tells_when_it_began() {
-        let began = boot_time(b"cpu 1 2\nbtime 1700000000\nprocesses 7\n");
-        assert_eq!(began, Some(Timestamp::from_second(1_700_000_000).unwrap()));
-        for odd in [&b""[..], b"btime x\n", b"btime 99999999999999999999\n", b"btime 18446744073709551615\n"]
-        {
-            assert_eq!(boot_time(odd), None);
+            self.at = host.kernel_started().or(self.at);
         }
     }
 }

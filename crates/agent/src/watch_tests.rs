@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 use landfall_diagnose::{Engine, RuleSet, UnitState};
 use landfall_evidence::collect::Host;
+use landfall_journal::Journal;
 use landfall_model::Phase;
 use landfall_model::report::{PhaseOutcome, Report, State};
 use landfall_testkit::eventually;
@@ -146,6 +147,24 @@ fn a_success_that_nobody_noted_is_a_failure() {
     // A log that says more is believed before it.
     machine.write(OUTPUT, "\t[ERROR Swap]: running with swap on is not supported. Please disable swap\n");
     assert_eq!(cause(&machine.report()), Some("swap-enabled"));
+}
+
+#[test]
+fn kernel_messages_are_read_where_no_journal_exists() {
+    let names = |watch: &mut Watch<'_>| -> Vec<String> {
+        watch.read();
+        watch.report().unwrap().sources.into_iter().map(|source| source.name).collect()
+    };
+    let stat = format!("btime {}\n", ago(60).as_second());
+    let mut other = Machine::with(&[("/proc/stat", &stat)]);
+    assert_eq!(names(&mut other.watch), ["journal"], "the kernel of another machine");
+    // Without the right to read it there is nothing more to test.
+    if fs::File::open("/dev/kmsg").is_err() {
+        return;
+    }
+    let mut watch = Watch::new(engine(), Host::at(Path::new("/")).unwrap());
+    let has_journal = Journal::open(["/run/log/journal", "/var/log/journal"]).files() > 0;
+    assert_eq!(names(&mut watch).iter().any(|name| name == "/dev/kmsg"), !has_journal);
 }
 
 #[test]

@@ -95,6 +95,10 @@ impl Origin {
     /// A statement of the reader itself, such as where a boot begins.
     pub const READER: Self = Self { components: Components::ALL, trust: Trust::Proven };
 
+    pub fn trust(self) -> Trust {
+        self.trust
+    }
+
     fn claimed(components: Components) -> Self {
         Self { components, trust: Trust::Claimed }
     }

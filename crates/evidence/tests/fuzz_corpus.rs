@@ -39,6 +39,11 @@ fn console() {
 }
 
 #[test]
+fn kmsg() {
+    run("evidence_kmsg", bodies::kmsg);
+}
+
+#[test]
 fn any() {
     run("evidence_any", bodies::any);
 }

@@ -4,7 +4,7 @@
 #[path = "machine/mod.rs"]
 mod machine;
 
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::Command;
@@ -221,6 +221,7 @@ fn answers_to_questions_name_the_question() {
     for name in ["landfall:openrc", "landfall:disks", "landfall:kernel-settings"] {
         assert!(names.contains(&name), "{name} is missing in {names:?}");
     }
+    assert!(!names.contains(&"/dev/kmsg"), "the kernel of another machine");
 }
 
 #[test]
@@ -244,6 +245,8 @@ fn the_machines_own_secrets_are_not_in_the_report() {
 fn this_machine_cites_real_locations() {
     let report = machine::diagnose(Path::new("/"));
     let names: Vec<&str> = report.sources.iter().map(|source| source.name.as_str()).collect();
+    let is_readable = File::open("/dev/kmsg").is_ok();
+    assert_eq!(names.contains(&"/dev/kmsg"), is_readable && !names.contains(&"journal"), "{names:?}");
     for name in
         ["/proc/meminfo", "landfall:disks", "landfall:network/ip-route.txt", "landfall:kubelet-health"]
     {

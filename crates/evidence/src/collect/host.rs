@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use jiff::Timestamp;
 use landfall_model::identity::NodeIdentity;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatVfs};
 use rustix::io::Errno;
@@ -34,6 +35,9 @@ const MAX_TRIES: usize = 32;
 
 /// Folders below folders that `**` stands for at most.
 const MAX_DEPTH: usize = 8;
+
+/// `/proc/stat` has a line for each processor and one for all interrupts.
+const MAX_STAT: u64 = 1 << 20;
 
 /// Another with every start of the kernel.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -87,6 +91,11 @@ impl Host {
         let own = || std::fs::read_to_string(BOOT_ID).ok();
         self.is_this_machine()
             || self.fact(BOOT_ID).is_some_and(|id| own().is_some_and(|own| own.trim() == id))
+    }
+
+    /// When the machine's kernel started, by the clock as it is set now.
+    pub fn kernel_started(&self) -> Option<Timestamp> {
+        started(&self.read("/proc/stat", MAX_STAT).unwrap_or_default())
     }
 
     /// Opens a regular file for reading.
@@ -274,6 +283,13 @@ impl Host {
     }
 }
 
+/// The start of the kernel, from the text of `/proc/stat`.
+fn started(stat: &[u8]) -> Option<Timestamp> {
+    let stat = String::from_utf8_lossy(stat);
+    let seconds = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    Timestamp::from_second(seconds).ok()
+}
+
 /// The path under which the kernel offers an open file.
 pub(super) fn descriptor_path(fd: &impl std::os::fd::AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
@@ -379,6 +395,16 @@ mod tests {
         let result = host.find("/*/*/*/*/*/*/*/x", started + Duration::from_millis(200));
         assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
+    }
+
+    #[test]
+    fn parses_the_start_of_the_kernel() {
+        let time = started(b"cpu 1 2\nbtime 1700000000\nprocesses 7\n");
+        assert_eq!(time, Some(Timestamp::from_second(1_700_000_000).unwrap()));
+        for odd in [&b""[..], b"btime x\n", b"btime 99999999999999999999\n", b"btime 18446744073709551615\n"]
+        {
+            assert_eq!(started(odd), None);
+        }
     }
 
     #[test]

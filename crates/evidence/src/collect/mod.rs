@@ -206,6 +206,10 @@ impl Collection {
         self.running.pop_front()
     }
 
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
     /// The redactor that knows the machine's own secrets.
     pub(crate) fn redactor(&self) -> &Redactor {
         &self.redactor

@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use landfall_diagnose::{EntryOrigin, JournalFields, Origin, Origins};
 use landfall_journal::{Entry, ExportReader, JournalFile, JsonReader, Record};
 
+use super::kmsg;
 use super::lines::{CHUNK, Chunk, Chunks};
 
 /// Length of a boot id in hex.
@@ -78,6 +79,11 @@ impl<'e> JournalLines<'e> {
         let parts = parts_of_entry(entry)?;
         self.push_parts(&parts);
         Ok(())
+    }
+
+    /// Appends a record of the kernel's ring buffer. `started` is when the kernel started.
+    pub(super) fn push_record(&mut self, record: kmsg::Record, started: Timestamp) {
+        self.push_parts(&record.parts(started));
     }
 
     /// The lines and their origins, as the engine reads them.
@@ -217,6 +223,17 @@ fn parts_of_record(record: &Record) -> Parts {
 // === impl Parts ===
 
 impl Parts {
+    /// A message of the kernel.
+    pub(super) fn of_kernel(time: Option<u64>, message: Vec<u8>) -> Self {
+        let (identifier, transport) = (b"kernel".to_vec(), b"kernel".to_vec());
+        Self { time, identifier, transport, message, ..Self::default() }
+    }
+
+    /// A message whose writer only claims its name.
+    pub(super) fn of_claim(time: Option<u64>, name: &[u8], message: &[u8]) -> Self {
+        Self { time, identifier: name.to_vec(), message: message.to_vec(), ..Self::default() }
+    }
+
     pub(crate) fn time(&self) -> Option<u64> {
         self.time
     }

@@ -1,5 +1,5 @@
-//! The machine itself, or a mounted disk: files and the journal are read where they are, so that evidence names its real
-//! location and its origin can be proven. Nothing is written to the machine.
+//! The machine itself, or a mounted disk: files, the journal and the kernel's messages are read where they are, so that evidence
+//! names its real location and its origin can be proven. Nothing is written to the machine.
 
 use std::io::{self, Cursor, Read};
 
@@ -9,7 +9,8 @@ use landfall_model::chain;
 use landfall_redact::{BuildError, Redactor};
 
 use super::journal_text::{Entries, Parts};
-use super::opener::Opener;
+use super::kmsg;
+use super::opener::{OpenError, Opener};
 use crate::collect::{Collection, Host, Piece, Plan, Purpose, Record, Running, Trouble};
 
 /// The pieces of one file or journal, up to its end.
@@ -45,8 +46,12 @@ pub(super) fn read(opener: &mut Opener<'_, '_>, host: Host, plan: &Plan) -> Resu
         opener.fail(&record.source.clone(), &record);
     }
     let mut observations = Vec::new();
+    let mut has_journal = false;
     while let Some(running) = collection.next() {
-        read_item(opener, &running, &mut observations);
+        has_journal |= read_item(opener, &running, &mut observations);
+    }
+    if !has_journal {
+        kernel_messages(opener, collection.host());
     }
     observations.sort_by_key(|observation: &Observation| observation.time);
     for observation in &observations {
@@ -55,14 +60,16 @@ pub(super) fn read(opener: &mut Opener<'_, '_>, host: Host, plan: &Plan) -> Resu
     Ok(collection.redactor().clone())
 }
 
-fn read_item(opener: &mut Opener<'_, '_>, running: &Running, observations: &mut Vec<Observation>) {
+/// Reads one item. Returns whether a journal was among its pieces.
+fn read_item(opener: &mut Opener<'_, '_>, running: &Running, observations: &mut Vec<Observation>) -> bool {
+    let mut has_journal = false;
     loop {
         let pieces = Pieces { running, state: State::Open };
         let (name, result, state) = match running.next() {
-            Ok(None) => return,
+            Ok(None) => return has_journal,
             Err(trouble) => {
                 opener.case.fail_source(running.id(), trouble.to_string());
-                return;
+                return has_journal;
             }
             Ok(Some(Piece::Record(Record { item, content: Some(content) }))) => {
                 let name = running.location(&item);
@@ -82,6 +89,7 @@ fn read_item(opener: &mut Opener<'_, '_>, running: &Running, observations: &mut 
                 (path, result, reader.pieces.state)
             }
             Ok(Some(Piece::Journal { name })) => {
+                has_journal = true;
                 let mut reader = EntryReader { pieces, batch: Vec::new().into_iter() };
                 let result = opener.journal(&name, &mut reader);
                 (name, result, reader.pieces.state)
@@ -93,8 +101,20 @@ fn read_item(opener: &mut Opener<'_, '_>, running: &Running, observations: &mut 
             opener.case.fail_source(&name, chain(&error).to_string());
         }
         if state == State::TimedOut {
-            return;
+            return has_journal;
         }
+    }
+}
+
+/// Where no journal exists, the kernel's ring buffer is the only log of the kernel.
+fn kernel_messages(opener: &mut Opener<'_, '_>, host: &Host) {
+    let result = match kmsg::RingBuffer::open(host) {
+        Ok(None) => return,
+        Ok(Some(buffer)) => opener.journal(kmsg::PATH, buffer),
+        Err(error) => Err(OpenError::Read(error)),
+    };
+    if let Err(error) = result {
+        opener.case.fail_source(kmsg::PATH, chain(&error).to_string());
     }
 }
 

@@ -8,6 +8,7 @@ pub mod evtx;
 mod files;
 mod format;
 mod journal_text;
+pub mod kmsg;
 mod lines;
 mod machine;
 mod opener;
