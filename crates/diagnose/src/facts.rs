@@ -1,5 +1,5 @@
-//! What a reader saw for itself: the state of a unit, the end of a process, a file. Facts are values. They are compared with rules as
-//! values and rendered only for people, so that no text can become one.
+//! Facts that a reader observed itself: the state of a unit, the end of a process, a file, the result of a probe, an object of the
+//! cluster. Facts are values. They are compared with rules as values and rendered only for people, so that no text can become one.
 
 use jiff::Timestamp;
 use landfall_model::report::Trust;
@@ -10,7 +10,8 @@ use crate::origin::{Components, Origin};
 use crate::pattern::Captures;
 use crate::scan::Hit;
 
-/// Something a reader observed, and when.
+/// A fact, and when a reader observed it. Its source follows from the fact, its boot from the time; it is of the machine on which the
+/// reader runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
     pub kind: Fact,
@@ -41,6 +42,20 @@ pub enum Fact {
         program: String,
         pid: u32,
         signal: u32,
+    },
+    /// The reader tried to reach something that the machine needs.
+    Probe {
+        /// `dns` or `api`.
+        probe: String,
+        target: String,
+        /// Why it failed; empty if it succeeded.
+        #[serde(default)]
+        error: String,
+    },
+    /// The cluster has a Node object of this machine.
+    Node {
+        node: String,
+        ready: bool,
     },
 }
 
@@ -85,6 +100,11 @@ pub(crate) struct FactSpec {
     programs: Vec<String>,
     /// … in this way.
     end: Option<EndSpec>,
+    /// One of these probes failed.
+    #[serde(default)]
+    failed_probes: Vec<String>,
+    /// The Node object is ready, or not.
+    node_ready: Option<bool>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -108,6 +128,8 @@ impl FactSpec {
             Fact::Signal { program, .. } => {
                 self.end == Some(EndSpec::Signal) && is_one_of(&self.programs, program)
             }
+            Fact::Probe { probe, error, .. } => !error.is_empty() && is_one_of(&self.failed_probes, probe),
+            Fact::Node { ready, .. } => self.node_ready == Some(*ready),
         }
     }
 
@@ -139,6 +161,8 @@ impl Fact {
             Self::Missing { missing } => ("file", missing),
             Self::Unit(state) => ("systemd", &state.unit),
             Self::Exit { program, .. } | Self::Signal { program, .. } => ("process", program),
+            Self::Probe { probe, .. } => ("probe", probe),
+            Self::Node { node, .. } => ("cluster", node),
         }
     }
 
@@ -150,6 +174,10 @@ impl Fact {
             Self::Unit(state) => state.text(),
             Self::Exit { program, pid, code } => format!("{program}[{pid}] ended with exit code {code}"),
             Self::Signal { program, pid, signal } => format!("{program}[{pid}] was ended by signal {signal}"),
+            Self::Probe { probe, target, error } if error.is_empty() => format!("{probe} {target}: reached"),
+            Self::Probe { probe, target, error } => format!("{probe} {target}: {error}"),
+            Self::Node { node, ready: true } => format!("Node {node} is ready"),
+            Self::Node { node, ready: false } => format!("Node {node} is not ready"),
         }
     }
 
@@ -170,6 +198,8 @@ impl Fact {
             Self::Signal { program, signal, .. } => {
                 vec![("program", program.clone()), ("signal", signal.to_string())]
             }
+            Self::Probe { target, .. } => vec![("target", target.clone())],
+            Self::Node { node, .. } => vec![("node", node.clone())],
         };
         pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }

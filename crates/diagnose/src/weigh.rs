@@ -67,7 +67,8 @@ pub(crate) fn weigh(
             &format!("the node worked already ({place}), and applications bring it about too"),
         );
     }
-    if rule.workload && newest.process.as_deref().is_some_and(scope::is_foreign) {
+    let is_foreign = || newest.process.as_deref().is_some_and(scope::is_foreign);
+    if rule.workload && trust == Trust::Claimed && is_foreign() {
         weight.take(FOREIGN_PROGRAM, "the program that says so has no part in the bootstrap");
     }
     if rule.class != Class::Terminal {

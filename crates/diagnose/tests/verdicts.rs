@@ -5,9 +5,9 @@
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use landfall_diagnose::{Engine, RuleSet, Stream};
+use landfall_diagnose::{Engine, Fact, Observation, RuleSet, Stream};
 use landfall_model::Phase;
-use landfall_model::report::{Finding, PhaseOutcome, Report, State};
+use landfall_model::report::{Finding, PhaseOutcome, Report, State, Trust};
 
 fn engine() -> &'static Engine {
     static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(RuleSet::embedded().unwrap()).unwrap());
@@ -414,4 +414,37 @@ fn yaml_errors_belong_to_who_reads_the_file() {
         !matches!(cause(&report), Some("ignition-fetch-failed" | "cloud-init-yaml-invalid")),
         "{report:?}"
     );
+}
+
+#[test]
+fn ready_node_object_outranks_every_log() {
+    let log = "Jan 02 03:04:06 n1 kubelet[7]: E0102 03:04:06.678901       7 run.go:74] \"command failed\" err=\"failed to run Kubelet: running with swap on is not supported, please disable swap or set --fail-swap-on flag to false\"\n\
+               Jan 02 03:04:07 n1 kubelet[7]: Node n1 is ready\n";
+    let verdict = |ready: Option<bool>| {
+        let mut case = engine().open();
+        let stream = Stream::sniff("journal.log", log.as_bytes());
+        let source = case.add_source("journal.log", stream.kind.name());
+        case.add(source, engine().scan(&stream, 1, log.as_bytes()));
+        if let Some(ready) = ready {
+            let kind = Fact::Node { node: "n1".to_owned(), ready };
+            case.observe(&Observation { kind, time: "2026-01-02T03:05:00Z".parse().unwrap() });
+        }
+        let verdict = case.finish().verdict;
+        (verdict.state, verdict.trust)
+    };
+    assert_eq!(verdict(Some(true)), (State::Succeeded, Trust::Proven));
+    assert_eq!(verdict(Some(false)), (State::Failed, Trust::Claimed));
+    assert_eq!(verdict(None), (State::Failed, Trust::Claimed), "the text of a fact is not a fact");
+}
+
+#[test]
+fn failed_probe_names_its_target() {
+    let mut case = engine().open();
+    let (probe, target) = ("dns".to_owned(), "api.c1.example".to_owned());
+    let kind = Fact::Probe { probe, target, error: "no name server gave an address".to_owned() };
+    case.observe(&Observation { kind, time: "2026-01-02T03:05:00Z".parse().unwrap() });
+    let report = case.finish();
+    assert_eq!(cause(&report), Some("dns-resolution-failure"), "{report:#?}");
+    assert_eq!(report.verdict.title, "The name `api.c1.example` cannot be resolved");
+    assert_eq!(report.findings[0].evidence[0].source, "probe:dns");
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
+use landfall_diagnose::{Fact, Observation};
 use landfall_model::bundle::{BundleItem, ItemOutcome};
 use landfall_redact::{Counts, Entry, EntryStream, Format, Options, Redactor, Stream};
 
@@ -128,6 +129,13 @@ impl Sink {
     pub(super) fn pass(&mut self, piece: Piece) {
         if self.is_for_diagnosis() {
             self.send(piece);
+        }
+    }
+
+    /// Hands over a fact to a diagnosis.
+    pub(super) fn observe(&mut self, fact: Option<Fact>) {
+        if let Some(kind) = fact {
+            self.pass(Piece::Observed(Observation { kind, time: Timestamp::now() }));
         }
     }
 

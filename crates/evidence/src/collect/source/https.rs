@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use landfall_diagnose::Fact;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -79,6 +80,7 @@ impl Source for Https {
             // Whom a runtime trusts for a registry is its own business.
             Whom::Registries(_) => None,
         };
+        let mut reached = Vec::new();
         sink.file(&self.to, "https", crate::collect::sink::Framing::Lines, |file| {
             for target in &targets {
                 file.time_left()?;
@@ -87,16 +89,33 @@ impl Source for Https {
                 if addresses.is_empty() {
                     text += &format!("{target}: no name server gave an address\n");
                 }
+                let mut results = Vec::new();
                 for address in addresses.into_iter().take(MAX_ADDRESSES) {
-                    text +=
-                        &probe(target, address, &self.path, PATIENCE.min(file.time_left()?), trust.as_ref());
+                    let patience = PATIENCE.min(file.time_left()?);
+                    let (told, result) = probe(target, address, &self.path, patience, trust.as_ref());
+                    text += &told;
+                    results.push(result);
                 }
+                reached.push((target, results));
                 file.text(&text)?;
             }
             Ok(())
         });
+        if matches!(self.whom, Whom::ApiEndpoints) {
+            for (target, results) in reached {
+                sink.observe(observed(target, results));
+            }
+        }
         Ok(())
     }
+}
+
+/// An endpoint is reached if one of its addresses accepts a connection. A name without addresses is the name servers' failure.
+fn observed(target: &Endpoint, results: Vec<Result<(), String>>) -> Option<Fact> {
+    let is_reached = results.iter().any(Result::is_ok);
+    let error = results.into_iter().find_map(Result::err);
+    let error = if is_reached { String::new() } else { error? };
+    Some(Fact::Probe { probe: "api".to_owned(), target: target.to_string(), error })
 }
 
 fn probe(
@@ -105,14 +124,16 @@ fn probe(
     path: &str,
     patience: Duration,
     trust: Option<&Trust>,
-) -> String {
+) -> (String, Result<(), String>) {
     let address = SocketAddr::new(address, target.port);
     let mut text = String::new();
     let started = Instant::now();
     let stream = match TcpStream::connect_timeout(&address, patience) {
         Ok(stream) => stream,
         Err(error) => {
-            return format!("{target}: dial tcp {address}: {error} ({} ms)\n", started.elapsed().as_millis());
+            let elapsed = started.elapsed().as_millis();
+            let told = format!("{target}: dial tcp {address}: {error} ({elapsed} ms)\n");
+            return (told, Err(error.to_string()));
         }
     };
     // Writing to a string cannot fail.
@@ -121,7 +142,7 @@ fn probe(
         Ok(told) => text += &told,
         Err(error) => text += &format!("{target}: {error}\n"),
     }
-    text
+    (text, Ok(()))
 }
 
 fn over_tls(
@@ -283,8 +304,9 @@ mod tests {
             stream.flush().unwrap();
         });
         let target = Endpoint { host: "localhost".to_owned(), port };
-        let text = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON, None);
+        let (text, result) = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON, None);
         serve.join().unwrap();
+        assert_eq!(result, Ok(()));
         assert!(text.contains(&format!("localhost:{port}: connected to 127.0.0.1:{port}")), "{text}");
         assert!(text.contains("issuer: CN=test-ca") && text.contains("names: localhost"), "{text}");
         assert!(text.contains("GET /version: HTTP/1.1 401 Unauthorized"), "{text}");
@@ -301,10 +323,17 @@ mod tests {
             let _ = stream.read(&mut [0; 1024]);
             stream.write_all(b"SSH-2.0-OpenSSH_9.2\r\n").unwrap();
         });
-        let text = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON, None);
+        let (text, accepted) = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON, None);
         serve.join().unwrap();
         assert!(text.contains(": TLS: "), "{text}");
-        let text = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON, None);
+        let (text, refused) = probe(&target, "127.0.0.1".parse().unwrap(), "/version", SOON, None);
         assert!(text.contains("dial tcp") && text.contains("refused"), "{text}");
+        let error = |results| match observed(&target, results) {
+            Some(Fact::Probe { error, .. }) => error,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(error(vec![refused.clone(), accepted]), "", "one address is enough");
+        assert!(error(vec![refused]).contains("refused"));
+        assert_eq!(observed(&target, Vec::new()), None);
     }
 }

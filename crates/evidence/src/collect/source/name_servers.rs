@@ -6,6 +6,8 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
+use landfall_diagnose::Fact;
+
 use super::endpoints;
 use super::{NOT_FROM_OUTSIDE, Source};
 use crate::collect::dns::{Answer, Message, Query, RecordType};
@@ -66,6 +68,13 @@ impl Source for NameServers {
                 }
             }
             text += &tell(name, &replies);
+            if !servers.is_empty() {
+                let has_address =
+                    replies.iter().any(Reply::has_address) || !addresses_in_hosts(host, name).is_empty();
+                let error = if has_address { "" } else { "no name server gave an address" };
+                let (probe, target, error) = ("dns".to_owned(), name.clone(), error.to_owned());
+                sink.observe(Some(Fact::Probe { probe, target, error }));
+            }
         }
         sink.text(&self.to, "name servers", &text);
         Ok(())
@@ -91,13 +100,7 @@ pub(super) fn resolve(host: &Host, name: &str, patience: Duration) -> Vec<IpAddr
     if let Ok(address) = name.parse() {
         return vec![address];
     }
-    let hosts = host.fact("/etc/hosts").unwrap_or_default();
-    let known = hosts.lines().filter_map(|line| {
-        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
-        let address: IpAddr = words.next()?.parse().ok()?;
-        words.any(|word| word.eq_ignore_ascii_case(name)).then_some(address)
-    });
-    let known: Vec<IpAddr> = known.collect();
+    let known = addresses_in_hosts(host, name);
     if !known.is_empty() {
         return known;
     }
@@ -112,6 +115,17 @@ pub(super) fn resolve(host: &Host, name: &str, patience: Duration) -> Vec<IpAddr
         }
     }
     Vec::new()
+}
+
+/// The addresses of a name in `/etc/hosts`.
+fn addresses_in_hosts(host: &Host, name: &str) -> Vec<IpAddr> {
+    let hosts = host.fact("/etc/hosts").unwrap_or_default();
+    let known = hosts.lines().filter_map(|line| {
+        let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
+        let address: IpAddr = words.next()?.parse().ok()?;
+        words.any(|word| word.eq_ignore_ascii_case(name)).then_some(address)
+    });
+    known.collect()
 }
 
 fn address(answer: &Answer) -> Option<IpAddr> {

@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use landfall_diagnose::Fact;
 use serde_json::Value;
 
 use super::api_server::ApiServer;
@@ -70,6 +71,10 @@ impl Source for Resources {
             return Err(Trouble::Skipped(NOT_FROM_OUTSIDE));
         }
         let server = self.server(host, sink)?;
+        if sink.is_for_diagnosis() {
+            let deadline = sink.deadline().min(Instant::now() + PATIENCE);
+            sink.observe(own_node(host, &server, deadline));
+        }
         for (name, path) in LISTS {
             sink.time_left()?;
             let to = format!("{}{name}.json", self.to);
@@ -157,6 +162,25 @@ impl Resources {
         }
         Ok(())
     }
+}
+
+/// Whether the Node of this machine is ready; `None` if the cluster has none of its name.
+fn own_node(host: &Host, server: &ApiServer, deadline: Instant) -> Option<Fact> {
+    let name = host.fact("/proc/sys/kernel/hostname")?.trim().to_lowercase();
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
+    if name.is_empty() || !name.bytes().all(is_name) {
+        return None;
+    }
+    let answer = server.get(host, &format!("/api/v1/nodes/{name}"), "application/json", deadline).ok()?;
+    if answer.status != 200 {
+        return None;
+    }
+    let mut bytes = Vec::new();
+    answer.body.take(MAX_PARSED).read_to_end(&mut bytes).ok()?;
+    let node: Value = serde_json::from_slice(&bytes).ok()?;
+    let conditions = node.pointer("/status/conditions").and_then(Value::as_array)?;
+    let ready = conditions.iter().find(|condition| text(condition, "/type") == "Ready")?;
+    Some(Fact::Node { node: name, ready: text(ready, "/status") == "True" })
 }
 
 fn list(
@@ -278,6 +302,23 @@ mod tests {
         let (_, result) = collect(vec![path("trusting")]);
         let Err(Trouble::Failed(why)) = result else { panic!("{result:?}") };
         assert!(why.ends_with("it names no authority to know the server by"), "{why}");
+    }
+
+    #[test]
+    fn node_of_this_machine_is_a_fact() {
+        if !have(RealServer::NEEDS) {
+            return;
+        }
+        let cluster = RealServer::start().unwrap();
+        let host = Host::at(Path::new("/")).unwrap();
+        let server = ApiServer::of(&cluster.admin_kubeconfig()).unwrap();
+        let node = || own_node(&host, &server, Instant::now() + Duration::from_secs(60));
+        assert_eq!(node(), None);
+        let name = host.fact("/proc/sys/kernel/hostname").unwrap().to_lowercase();
+        cluster.apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})).unwrap();
+        assert_eq!(node(), None, "it has no conditions yet");
+        cluster.report_ready(&name, "0123").unwrap();
+        assert_eq!(node(), Some(Fact::Node { node: name, ready: true }));
     }
 
     #[test]
