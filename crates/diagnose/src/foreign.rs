@@ -2,11 +2,12 @@
 //! not choose the verdict, so it is blanked before a line is compared with the rules.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use memchr::memmem;
 
 /// Fields whose value a client, a container or a user chose.
-const QUOTING_KEYS: [&[u8]; 14] = [
+const QUOTING_KEYS: [&[u8]; 16] = [
     b"output=",
     b"URI=",
     b"userAgent=",
@@ -21,57 +22,241 @@ const QUOTING_KEYS: [&[u8]; 14] = [
     b"\"user_agent\":",
     b"\"requestURI\":",
     b"\"hostname\":",
+    // The name that a TLS client requests.
+    b"\"server-name\":",
+    b"ServerName ",
 ];
 
-/// After it, Go quotes the program that could not be started.
-const EXEC: &[u8] = b"exec: ";
+/// After these, the program, folder or mount point of a container is quoted.
+const CONTAINER_WORDS: [&[u8]; 3] = [b"exec: ", b"chdir to cwd (", MOUNT];
+const MOUNT: &[u8] = b"to rootfs at ";
 
-/// Words followed only by a name that a remote party chose. The programs do not quote it reliably.
-const NAMING_WORDS: [&[u8]; 9] = [
+/// Words followed only by text that a remote party, a user or a container chose. The programs do not quote it reliably.
+const NAMING_WORDS: [&[u8]; 25] = [
     b"nvalid user ",
     b"ostname to ",
     b"ostname set to ",
+    b"ostname changed from ",
+    b"ostname change: ",
+    b"rite hostname ",
     b"host name to ",
     b"ostname is ",
     b"host name is ",
     b"'hostname', ",
-    b"option host_name ",
-    b"option domain_name ",
+    b"'set-hostname', ",
+    // NetworkManager writes DHCP options this way.
+    b"  => '",
+    b"(wifi) connection '",
+    b"failed for question ",
+    b"subject with cn=",
+    // Commands and settings of containers.
+    b"cmd=[",
+    b"execCommand=[",
+    b"unable to find user ",
+    b"Mounting arguments: ",
+    // Names that the kernel repeats: of files, mount options, and USB devices.
+    b"Unknown parameter '",
+    b"failed to resolve '",
+    b": Product: ",
+    b": Manufacturer: ",
+    b": SerialNumber: ",
+    b"USB HID v",
+];
+
+/// The kernel's own denials, which are not records of what users did.
+const DENIALS: [&[u8]; 4] = [b"type=AVC ", b"type=1400 ", b"audit: type=1400 ", b"audit: AVC "];
+
+/// Bytes of the name that the kernel keeps for a process.
+const COMM: usize = 15;
+
+/// Parts of device units that are the names of file systems, partitions and devices.
+const DEVICE_NAMES: [&[u8]; 3] = [b"by\\x2dlabel-", b"by\\x2dpartlabel-", b"by\\x2did-"];
+
+/// Before the name of a process and its number, in lines of the kernel and the service manager.
+const PROCESS_WORDS: [&[u8]; 3] = [b"rocess ", b"client PID ", b"comm="];
+
+/// How names of programs begin that a title may name. Any other name may be a text that a rule looks for.
+const USUAL_PROGRAMS: [&str; 26] = [
+    "calico",
+    "cilium",
+    "cloud-",
+    "conmon",
+    "container",
+    "coredns",
+    "crio",
+    "docker",
+    "etcd",
+    "flannel",
+    "java",
+    "k3s",
+    "kube",
+    "landfall",
+    "mongod",
+    "mysqld",
+    "nginx",
+    "node",
+    "postgres",
+    "prometheus",
+    "python",
+    "redis",
+    "rke2",
+    "runc",
+    "systemd",
+    "haproxy",
+];
+
+/// Fields of the kernel's denials that contain names of files.
+const DENIAL_KEYS: [&[u8]; 3] = [b" name=", b" path=", b" srcname="];
+
+/// Where users create files and mount file systems.
+const USER_FOLDERS: [&str; 7] =
+    ["/home/", "/media/", "/run/media/", "/run/user/", "/tmp/", "/var/tmp/", "/dev/shm/"];
+
+/// Folders of programs and settings that a bootstrap needs.
+const SYSTEM_FOLDERS: [&str; 8] =
+    ["/bin/", "/etc/", "/opt/", "/proc/", "/run/", "/sbin/", "/usr/", "/var/lib/"];
+
+/// The status texts that HTTP defines. Any other was chosen by the server.
+const REASONS: [&str; 14] = [
+    "301 Moved Permanently",
+    "302 Found",
+    "307 Temporary Redirect",
+    "400 Bad Request",
+    "401 Unauthorized",
+    "403 Forbidden",
+    "404 Not Found",
+    "405 Method Not Allowed",
+    "408 Request Timeout",
+    "429 Too Many Requests",
+    "500 Internal Server Error",
+    "502 Bad Gateway",
+    "503 Service Unavailable",
+    "504 Gateway Timeout",
 ];
 
 /// Whether the whole line is a record of text that others chose: a listing of processes or files, a variable of an environment, an
 /// audit record, an entry of an access log.
 pub(crate) fn is_record(message: &[u8]) -> bool {
     let text = message.trim_ascii_start();
-    is_audit(text) || is_variable(text) || is_file(text) || is_process(text) || is_access(text)
+    is_audit(text)
+        || is_variable(text)
+        || is_file(text)
+        || is_path(text)
+        || is_mount(text)
+        || is_process(text)
+        || is_crash(text)
+        || is_access(text)
 }
 
 /// The line with quoted text blanked; what is left stands where it stood.
 pub(crate) fn blanked(line: &[u8]) -> Cow<'_, [u8]> {
     let mut blanked = Cow::Borrowed(line);
-    let mut blank = |start: usize, end: usize| {
+    let mut fill = |start: usize, end: usize, with: u8| {
         if end > start {
-            blanked.to_mut()[start..end].fill(b' ');
+            blanked.to_mut()[start..end].fill(with);
         }
     };
     for word in NAMING_WORDS {
         if let Some(at) = memmem::find(line, word) {
-            blank(at + word.len(), line.len());
+            fill(at + word.len(), line.len(), b' ');
         }
     }
     for key in QUOTING_KEYS {
         for start in memmem::find_iter(line, key).map(|at| at + key.len()) {
-            blank(start, quoted_end(line, start));
+            fill(start, quoted_end(line, start), b' ');
         }
     }
-    for start in memmem::find_iter(line, EXEC).map(|at| at + EXEC.len()) {
-        let end = quoted_end(line, start);
-        // The name of a missing program is what a rule looks for; a text is none.
-        if line[start..end].contains(&b' ') {
-            blank(start, end);
+    if is_denial(line) {
+        for key in DENIAL_KEYS {
+            for start in memmem::find_iter(line, key).map(|at| at + key.len()) {
+                fill(start, quoted_end(line, start), b' ');
+            }
         }
+    }
+    // The runtime itself looks for programs, too; of these rules expect the names.
+    let is_containers = memmem::find(line, b"container process").is_some();
+    for word in CONTAINER_WORDS {
+        for start in memmem::find_iter(line, word).map(|at| at + word.len()) {
+            let end = quoted_end(line, start);
+            if is_containers && word != MOUNT || !is_path_or_name(&line[start..end], word == MOUNT) {
+                fill(start, end, b' ');
+                let again = repeated(line, end);
+                fill(again.start, again.end, b' ');
+            }
+        }
+    }
+    for word in PROCESS_WORDS {
+        for start in memmem::find_iter(line, word).map(|at| at + word.len()) {
+            if let Some(name) = process_name(line, start) {
+                fill(name.start, name.end, b' ');
+            }
+        }
+    }
+    for word in DEVICE_NAMES {
+        for start in memmem::find_iter(line, word).map(|at| at + word.len()) {
+            let length = memmem::find(&line[start..], b".device").unwrap_or(line.len() - start);
+            // Rules expect a word here.
+            fill(start, start + length, b'_');
+        }
+    }
+    if let Some(start) = reason_end(line) {
+        fill(start, line.len(), b' ');
     }
     blanked
+}
+
+/// Whether a quoted value is the name of a program or a path of the system, as rules expect it, and not a text.
+fn is_path_or_name(value: &[u8], is_path: bool) -> bool {
+    let is_quote = |byte: &&u8| matches!(byte, b'\\' | b'"' | b'\'');
+    let value = &value[value.iter().take_while(is_quote).count()..];
+    let value = &value[..value.len() - value.iter().rev().take_while(is_quote).count()];
+    let is_word = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"/._-+@".contains(byte);
+    let is_system = SYSTEM_FOLDERS.iter().any(|folder| value.starts_with(folder.as_bytes()));
+    value.iter().all(is_word) && (is_system || !is_path && !value.contains(&b'/'))
+}
+
+/// Where the program that could not be started is named again: `stat NAME: no such file or directory`.
+fn repeated(line: &[u8], after: usize) -> Range<usize> {
+    const STAT: &[u8] = b": stat ";
+    let rest = &line[after..];
+    // A few closing quotes and escapes may precede it.
+    let Some(at) = memmem::find(&rest[..rest.len().min(16)], STAT) else { return 0..0 };
+    let start = at + STAT.len();
+    let end = memmem::rfind(rest, b": no such file").filter(|end| *end > start).unwrap_or(rest.len());
+    after + start..after + end
+}
+
+/// The name in `123 (NAME)`, `123 ('NAME')` or `"NAME"`, unless it is that of a usual program.
+fn process_name(line: &[u8], start: usize) -> Option<Range<usize>> {
+    let rest = &line[start..];
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (open, close) = match rest.get(digits..)? {
+        [b' ', b'(', b'\'', ..] if digits > 0 => (digits + 3, b'\''),
+        [b' ', b'(', ..] if digits > 0 => (digits + 2, b')'),
+        [b'"', ..] if digits == 0 => (1, b'"'),
+        _ => return None,
+    };
+    // A name has 15 bytes, any of which may be the closing one.
+    let name = rest.get(open..)?;
+    let length = name.iter().take(COMM + 1).rposition(|byte| *byte == close)?;
+    let name = &name[..length];
+    let is_word = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(byte);
+    let is_usual = USUAL_PROGRAMS.iter().any(|program| name.starts_with(program.as_bytes()));
+    let is_usual = is_usual && name.iter().all(is_word);
+    (!is_usual).then_some(start + open..start + open + length)
+}
+
+/// Where the text of a registry begins: `unexpected status from GET request to https://…: 403 Forbidden`, after `Forbidden`.
+fn reason_end(line: &[u8]) -> Option<usize> {
+    const REQUEST: &[u8] = b" request to http";
+    let url = memmem::find(line, REQUEST)? + REQUEST.len();
+    let status = url + memmem::find(&line[url..], b": ")? + 2;
+    let code = line.get(status..status + 4)?;
+    if !(code[..3].iter().all(u8::is_ascii_digit) && code[3] == b' ') {
+        return None;
+    }
+    let known = REASONS.iter().find(|known| line[status..].starts_with(known.as_bytes()));
+    Some(status + known.map_or(code.len(), |known| known.len()))
 }
 
 /// Where the value that begins here ends: at its closing quote, with as many backslashes before it as the opening one has, or at the
@@ -94,7 +279,6 @@ fn quoted_end(line: &[u8], start: usize) -> usize {
 /// `type=EXECVE msg=audit(1700000000.123:45): …`, with or without a head. The kernel's own denials are none: it encodes the names
 /// in them that others chose.
 fn is_audit(text: &[u8]) -> bool {
-    const DENIALS: [&[u8]; 4] = [b"type=AVC ", b"type=1400 ", b"audit: type=1400 ", b"audit: AVC "];
     if DENIALS.iter().any(|denial| text.starts_with(denial)) {
         return false;
     }
@@ -105,10 +289,17 @@ fn is_audit(text: &[u8]) -> bool {
         || text.starts_with(b"USER_CMD ")
 }
 
+fn is_denial(line: &[u8]) -> bool {
+    DENIALS.iter().chain(&[&b": AVC "[..]]).any(|denial| memmem::find(line, denial).is_some())
+}
+
 /// `NAME=value`, `export NAME=value`, `declare -x NAME="value"`, `Environment=NAME=value`.
 fn is_variable(text: &[u8]) -> bool {
-    let text =
-        [&b"export "[..], b"declare -x "].iter().find_map(|word| text.strip_prefix(*word)).unwrap_or(text);
+    // The DHCP client gives its hooks variables of small letters.
+    if [&b"declare -x "[..], b"new_", b"old_"].iter().any(|word| text.starts_with(word)) {
+        return text.contains(&b'=');
+    }
+    let text = text.strip_prefix(b"export ").unwrap_or(text);
     // klog and logfmt begin with fields, too: theirs are written in small letters.
     let name = text
         .iter()
@@ -119,11 +310,40 @@ fn is_variable(text: &[u8]) -> bool {
         || text.starts_with(b"Description=")
 }
 
-/// `-rw-r--r-- 1 root root 0 Jan  1 00:00 name`
+/// `-rw-r--r-- 1 root root 0 Jan  1 00:00 name`, with the numbers of `find -ls` before it.
 fn is_file(text: &[u8]) -> bool {
+    let digits_or_space = |byte: &&u8| byte.is_ascii_digit() || **byte == b' ';
+    let text = &text[text.iter().take_while(digits_or_space).count()..];
     matches!(text.first(), Some(b'-' | b'd' | b'l' | b'b' | b'c' | b'p' | b's'))
         && text.get(1..10).is_some_and(|mode| mode.iter().all(|byte| b"rwxsStT-".contains(byte)))
         && text.get(10).is_some_and(|byte| matches!(byte, b' ' | b'.' | b'+'))
+}
+
+/// `/home/alice/name` of `find`.
+fn is_path(text: &[u8]) -> bool {
+    USER_FOLDERS.iter().any(|folder| text.starts_with(folder.as_bytes()))
+}
+
+/// A line of the service manager about a file system that a user mounted, which is described by its path:
+/// `Unmounted home-alice-x.mount - /home/alice/x.`, `home-alice-x.mount loaded active mounted /home/alice/x`.
+fn is_mount(text: &[u8]) -> bool {
+    text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).take(3).any(|word| {
+        let word = word.strip_suffix(b":").unwrap_or(word);
+        let is_of_user = |folder: &&str| {
+            let unit = folder[1..].replace('/', "-");
+            word.starts_with(unit.as_bytes()) && word.ends_with(b".mount")
+        };
+        USER_FOLDERS.iter().any(|folder| word.starts_with(folder.as_bytes()) || is_of_user(&folder))
+    })
+}
+
+/// Lines of the kernel that contain the names of a process and of its files, or of a device that anyone can plug in.
+fn is_crash(text: &[u8]) -> bool {
+    text.starts_with(b"traps: ")
+        || text.starts_with(b"process '")
+        || text.starts_with(b"input: ")
+        || memmem::find(text, b"]: segfault at ").is_some()
+        || text.starts_with(b"device ") && memmem::find(text, b" promiscuous mode").is_some()
 }
 
 /// `root  1234  0.0  0.1 …` of `ps aux`, `root  1234  1  0 10:00 ?  00:00:00 …` of `ps -ef`, `1234 ?  Ss  0:00 …` of `ps ax`.
@@ -174,6 +394,15 @@ mod tests {
             "   1234 ?        Ss     0:00 Node became ready",
             "192.0.2.1 - - [10/Oct/2026:13:55:36 +0000] \"GET /x HTTP/1.1\" 200 1 \"-\" \"Node became ready\"",
             "Description=Node became ready",
+            "new_host_name='Node became ready'",
+            "declare -x a=\"Node became ready\"",
+            "/home/alice/Node became ready",
+            "  131074   4 -rw-r--r--   1 alice alice   0 Jan  2 03:09 /srv/Node became ready",
+            "Unmounted home-alice-x.mount - /home/alice/Node became ready.",
+            "home-alice-x.mount loaded active mounted /home/alice/Node became ready",
+            "traps: x[1] general protection fault in Node became ready[3,4]",
+            "process '/home/alice/Node became ready' started with executable stack",
+            "input: Node became ready as /devices/x",
         ] {
             assert!(is_record(line.as_bytes()), "{line}");
         }
@@ -185,6 +414,9 @@ mod tests {
             "E0102 03:04:05.678901    1234 server.go:1] x",
             "{\"level\":\"info\"}",
             "curl: (7) Failed to connect",
+            "/var/lib/cloud/instance/scripts/part-001: line 3: kubeadm: command not found",
+            "boot.mount: Mount process exited, code=exited, status=32/n/a",
+            "Dependency failed for boot.mount - /boot.",
         ] {
             assert!(!is_record(line.as_bytes()), "{line}");
         }
@@ -208,6 +440,24 @@ mod tests {
         check(r#"exec: "crictl": not found in $PATH"#, &["crictl"], &[]);
         check("Invalid user SECRET from 192.0.2.1", &["Invalid user "], &["SECRET"]);
         check("dhcp4 (eth0): option host_name  => 'SECRET'", &["dhcp4"], &["SECRET"]);
+        check(
+            r#"unable to start container process: exec: \"SECRET\": stat SECRET: no such file or directory"#,
+            &["no such file or directory"],
+            &["SECRET"],
+        );
+        check(r#"to rootfs at \"/etc/resolv.conf\": not a directory"#, &["/etc/resolv.conf"], &[]);
+        check("Killed process 12 (SECRET) total-vm:1kB", &["Killed process 12 (", "total-vm"], &["SECRET"]);
+        check("Killed process 12 (kube-apiserver) total-vm:1kB", &["(kube-apiserver)"], &[]);
+        check("GET request to https://x/v2/: 403 Forbidden: SECRET", &["403 Forbidden"], &["SECRET"]);
+        check("HEAD request to https://x/v2/: 418 SECRET", &["418"], &["SECRET"]);
+        check(
+            "audit: type=1400 apparmor=\"DENIED\" name=\"SECRET\" pid=1",
+            &["DENIED", "pid=1"],
+            &["SECRET"],
+        );
+        check(r"dev-disk-by\x2dlabel-SECRET.device: Job timed out", &[".device: Job"], &["SECRET"]);
+        check("tmpfs: Unknown parameter 'SECRET'", &["tmpfs"], &["SECRET"]);
+        check(r#"{"server-name":"SECRET","error":"EOF"}"#, &["EOF"], &["SECRET"]);
         assert!(matches!(super::blanked(b"nothing quoted"), Cow::Borrowed(_)));
     }
 }

@@ -33,6 +33,8 @@ pub struct Origins {
 pub struct JournalFields<'a> {
     /// `_TRANSPORT`
     pub transport: &'a [u8],
+    /// `_SYSTEMD_CGROUP`
+    pub cgroup: &'a [u8],
     /// `_SYSTEMD_UNIT`
     pub unit: &'a [u8],
     /// `_COMM`
@@ -181,6 +183,9 @@ impl Origins {
             return Origin::proven(by_program("systemd"));
         }
         let unit = text(fields.unit);
+        if QUOTERS.iter().any(|program| unit.starts_with(program)) {
+            return Origin::FOREIGN;
+        }
         let by_unit = match unit.strip_suffix(".service") {
             Some(unit) => self.set(|component| matches(&component.units, unit)),
             None => Components::NONE,
@@ -188,9 +193,13 @@ impl Origins {
         if fields.container && (by_unit.is_empty() || by_unit.intersects(self.runtime())) {
             return Origin::FOREIGN;
         }
-        // Containers and users run in scopes of their own; of these only sessions may be root's.
+        // Containers and users run in scopes of their own; of these only sessions may be root's. Outside of
+        // units, container runtimes create control groups.
         let is_host =
-            unit.strip_suffix(".scope").is_none() || unit.starts_with("session-") || unit == "init.scope";
+            match fields.cgroup {
+                b"" | b"/" => true,
+                _ => !unit.is_empty(),
+            } && (!unit.ends_with(".scope") || unit.starts_with("session-") || unit == "init.scope");
         let by_program = if fields.uid == b"0" && !fields.container && is_host {
             let exe = text(fields.exe).rsplit('/').next().unwrap_or_default();
             // With these, root's scripts write to the journal under a name of their choice.
@@ -219,11 +228,19 @@ impl Origins {
 /// Programs that pass on what they read to the journal.
 const PIPES: [&str; 3] = ["cat", "logger", "systemd-cat"];
 
-/// Shells and interpreters run anything, a hook of the DHCP client for example: only their unit identifies it.
+/// Units of the service manager whose messages consist of names that users chose: of programs, of files.
+const QUOTERS: [&str; 2] = ["systemd-coredump", "systemd-tmpfiles"];
+
+/// Shells and interpreters run anything, a hook of the DHCP client for example: only their unit identifies it. The commands of
+/// container runtimes print what a container prints, and snapd repeats requests of users.
 fn is_own_name(name: &str) -> bool {
     const INTERPRETERS: [&str; 6] = ["bash", "sh", "dash", "env", "curl", "wget"];
+    const RELAYS: [&str; 9] =
+        ["docker", "podman", "nerdctl", "ctr", "crictl", "conmon", "runc", "crun", "snapd"];
     !name.is_empty()
         && !INTERPRETERS.contains(&name)
+        && !RELAYS.contains(&name)
+        && !QUOTERS.contains(&name)
         && !name.starts_with("python")
         && name.rsplit_once('.').is_none_or(|(_, end)| end != "sh")
         && name != "systemd"
@@ -291,6 +308,22 @@ mod tests {
             (
                 JournalFields { unit: b"cri-containerd-1.scope", exe: b"/usr/bin/kubelet", ..root },
                 "kubelet",
+                false,
+            ),
+            (
+                JournalFields { cgroup: b"/kubepods/pod8a7b/3f2a", exe: b"/usr/bin/kubelet", ..root },
+                "kubelet",
+                false,
+            ),
+            // What a unit's container prints passes through these programs.
+            (JournalFields { unit: b"web.service", exe: b"/usr/bin/docker", ..root }, "runtime", false),
+            (
+                JournalFields {
+                    unit: b"systemd-coredump@0-1-0.service",
+                    exe: b"/usr/lib/systemd/systemd-coredump",
+                    ..root
+                },
+                "host",
                 false,
             ),
             (JournalFields { transport: b"audit", message: b"USER_CMD pid=1", ..root }, "host", false),

@@ -127,7 +127,7 @@ pub(crate) fn holds_user_objects(name: &str) -> bool {
 }
 
 /// Whether a line of the kubelet or the container runtime is about a pod of a namespace that is not the cluster's own:
-/// `pod="NAMESPACE/NAME"`, `(NAME_NAMESPACE(UID))`, `Namespace:NAMESPACE,`.
+/// `pod="NAMESPACE/NAME"`, `object="NAMESPACE/NAME"`, `(NAME_NAMESPACE(UID))`, `Namespace:NAMESPACE,`.
 pub(crate) fn is_about_workload(line: &[u8], is_system: impl Fn(&[u8]) -> bool) -> bool {
     let name =
         |bytes: &[u8]| bytes.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-').count();
@@ -135,9 +135,11 @@ pub(crate) fn is_about_workload(line: &[u8], is_system: impl Fn(&[u8]) -> bool) 
         let length = name(rest);
         length > 0 && rest.get(length) == Some(&end) && !is_system(&rest[..length])
     };
-    let named = memmem::find_iter(line, b"pod=").any(|at| {
-        let rest = &line[at + 4..];
-        is_foreign(&rest[rest.iter().take_while(|byte| matches!(byte, b'\\' | b'"')).count()..], b'/')
+    let named = [&b"pod="[..], b"object="].into_iter().any(|key| {
+        memmem::find_iter(line, key).any(|at| {
+            let rest = &line[at + key.len()..];
+            is_foreign(&rest[rest.iter().take_while(|byte| matches!(byte, b'\\' | b'"')).count()..], b'/')
+        })
     });
     let described = || memmem::find_iter(line, b"Namespace:").any(|at| is_foreign(&line[at + 10..], b','));
     // `"web-1_shop(8a7b…)"`
@@ -197,7 +199,9 @@ mod tests {
                 "RunPodSandbox for &PodSandboxMetadata{Name:web-1,Uid:8a,Namespace:shop,Attempt:0,} failed",
                 true,
             ),
+            (r#""Event occurred" object="shop/web-1" kind="Pod" message="x""#, true),
             (r#"pod="kube-system/etcd-n1""#, false),
+            (r#""Event occurred" object="n1" kind="Node" message="x""#, false),
             ("connection_refused(0)", false),
             ("pod=8a7b", false),
         ] {

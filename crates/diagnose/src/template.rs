@@ -11,7 +11,9 @@ pub(crate) fn fill(template: &str, values: &Captures) -> Option<String> {
         let after = &rest[open + 1..];
         let close = after.find('}')?;
         // Backticks enclose names in our texts; one inside a name would end it.
-        text.push_str(&values.get(&after[..close]).filter(|value| !value.is_empty())?.replace('`', "'"));
+        text.push_str(
+            &values.get(&after[..close]).filter(|value| !value.trim().is_empty())?.replace('`', "'"),
+        );
         rest = &after[close + 1..];
     }
     text.push_str(rest);
@@ -30,6 +32,8 @@ mod tests {
             Some("`api.example` does not resolve")
         );
         assert_eq!(fill("`{host}` on {server}", &values), None);
+        let blank = Captures::from([("host".to_owned(), "   ".to_owned())]);
+        assert_eq!(fill("`{host}`", &blank), None);
         assert_eq!(fill("nothing to fill", &values).as_deref(), Some("nothing to fill"));
         assert_eq!(fill("open {host", &values), None);
         let quoted = Captures::from([("host".to_owned(), "a`b".to_owned())]);

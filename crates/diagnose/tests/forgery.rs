@@ -3,13 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::Path;
+mod phrases;
 
 use landfall_diagnose::{Engine, RuleSet, Stream};
 use landfall_model::Cause;
 use landfall_model::report::State;
+
+use crate::phrases::phrases;
 
 /// A log into which an attacker can write a text of their choice.
 struct Carrier {
@@ -221,29 +221,6 @@ fn diagnose<'p>(
     }
     let verdict = case.finish().verdict;
     (verdict.state, verdict.cause)
-}
-
-/// Everything that rules and milestones look for in lines, by what it would bring about: what points the same way cannot cancel out.
-fn phrases() -> BTreeMap<String, BTreeSet<String>> {
-    let mut phrases: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rules")).unwrap() {
-        let path = entry.unwrap().path();
-        if path.extension().is_none_or(|end| end != "toml") {
-            continue;
-        }
-        let file: toml::Table = fs::read_to_string(&path).unwrap().parse().unwrap();
-        let blocks = ["rule", "milestone"].into_iter().filter_map(|kind| file.get(kind)?.as_array());
-        for block in blocks.flatten() {
-            let effect = block.get("event").and_then(toml::Value::as_str).unwrap_or("rule");
-            let examples = block.get("examples").and_then(|examples| examples.get("yes"));
-            let literals = block.get("match").and_then(|spec| spec.get("any"));
-            let texts = [examples, literals].into_iter().flatten().filter_map(toml::Value::as_array);
-            let texts = texts.flatten().filter_map(|text| text.as_str()).map(|text| text.replace('\n', " "));
-            phrases.entry(effect.to_owned()).or_default().extend(texts);
-        }
-    }
-    assert!(phrases.values().map(BTreeSet::len).sum::<usize>() > 1000);
-    phrases
 }
 
 #[test]

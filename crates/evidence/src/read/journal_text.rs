@@ -26,6 +26,7 @@ pub(crate) struct Parts {
     identifier: Vec<u8>,
     comm: Vec<u8>,
     exe: Vec<u8>,
+    cgroup: Vec<u8>,
     unit: Vec<u8>,
     uid: Vec<u8>,
     pid: Vec<u8>,
@@ -119,6 +120,8 @@ impl<'e> JournalLines<'e> {
         let container: &[u8] = if parts.container { b"1" } else { b"" };
         let key = [
             fields.transport,
+            // A pod has one of its own.
+            if fields.unit.is_empty() { fields.cgroup } else { b"" },
             fields.unit,
             fields.comm,
             fields.exe,
@@ -245,6 +248,7 @@ impl Parts {
             "SYSLOG_IDENTIFIER" => &mut self.identifier,
             "_COMM" => &mut self.comm,
             "_EXE" => &mut self.exe,
+            "_SYSTEMD_CGROUP" => &mut self.cgroup,
             "_SYSTEMD_UNIT" => &mut self.unit,
             "_UID" => &mut self.uid,
             "_PID" => &mut self.pid,
@@ -282,6 +286,7 @@ impl Parts {
     fn fields(&self) -> JournalFields<'_> {
         JournalFields {
             transport: &self.transport,
+            cgroup: &self.cgroup,
             unit: &self.unit,
             comm: &self.comm,
             exe: &self.exe,
