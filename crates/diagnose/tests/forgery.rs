@@ -167,6 +167,16 @@ const CARRIERS: &[Carrier] = &[
         line: |p| format!("2026-01-02T03:09:00.123456789Z stdout F {p}"),
     },
     Carrier {
+        name: "status of a pod in a bundle",
+        file: "log-bundle-1/resources/pods.json",
+        line: |p| format!("              \"message\": {p:?},"),
+    },
+    Carrier {
+        name: "event of a workload in a bundle",
+        file: "log-bundle-1/resources/events.json",
+        line: |p| format!("      \"message\": {p:?},"),
+    },
+    Carrier {
         name: "container of a workload",
         file: "/var/log/containers/web-1_capi-evil_etcd-0123abcd.log",
         line: |p| format!("2026-01-02T03:09:00.123456789Z stdout F {p}"),
