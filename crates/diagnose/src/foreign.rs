@@ -3,8 +3,9 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::LazyLock;
 
-use memchr::memmem;
+use memchr::memmem::{self, Finder};
 
 /// Fields whose value a client, a container or a user chose.
 const QUOTING_KEYS: [&[u8]; 16] = [
@@ -28,8 +29,8 @@ const QUOTING_KEYS: [&[u8]; 16] = [
 ];
 
 /// After these, the program, folder or mount point of a container is quoted.
-const CONTAINER_WORDS: [&[u8]; 3] = [b"exec: ", b"chdir to cwd (", MOUNT];
-const MOUNT: &[u8] = b"to rootfs at ";
+const CONTAINER_WORDS: [&[u8]; 2] = [b"exec: ", b"chdir to cwd ("];
+const MOUNT_WORDS: [&[u8]; 1] = [b"to rootfs at "];
 
 /// Words followed only by text that a remote party, a user or a container chose. The programs do not quote it reliably.
 const NAMING_WORDS: [&[u8]; 25] = [
@@ -134,6 +135,31 @@ const REASONS: [&str; 14] = [
     "504 Gateway Timeout",
 ];
 
+/// Words made ready for searching: that takes longer than to search a line.
+struct Words(Vec<Finder<'static>>);
+
+static NAMING: LazyLock<Words> = LazyLock::new(|| Words::of(&NAMING_WORDS));
+static QUOTING: LazyLock<Words> = LazyLock::new(|| Words::of(&QUOTING_KEYS));
+static DENIED: LazyLock<Words> = LazyLock::new(|| Words::of(&DENIAL_KEYS));
+static EXECUTED: LazyLock<Words> = LazyLock::new(|| Words::of(&CONTAINER_WORDS));
+static MOUNTED: LazyLock<Words> = LazyLock::new(|| Words::of(&MOUNT_WORDS));
+static PROCESSES: LazyLock<Words> = LazyLock::new(|| Words::of(&PROCESS_WORDS));
+static DEVICES: LazyLock<Words> = LazyLock::new(|| Words::of(&DEVICE_NAMES));
+
+// === impl Words ===
+
+impl Words {
+    fn of(words: &[&'static [u8]]) -> Self {
+        Self(words.iter().map(|word| Finder::new(*word)).collect())
+    }
+
+    /// Where each occurrence of a word ends.
+    fn ends<'w>(&'w self, line: &'w [u8]) -> impl Iterator<Item = usize> + 'w {
+        let ends = |finder: &'w Finder<'static>| finder.find_iter(line).map(|at| at + finder.needle().len());
+        self.0.iter().flat_map(ends)
+    }
+}
+
 /// Whether the whole line is a record of text that others chose: a listing of processes or files, a variable of an environment, an
 /// audit record, an entry of an access log.
 pub(crate) fn is_record(message: &[u8]) -> bool {
@@ -156,48 +182,39 @@ pub(crate) fn blanked(line: &[u8]) -> Cow<'_, [u8]> {
             blanked.to_mut()[start..end].fill(with);
         }
     };
-    for word in NAMING_WORDS {
-        if let Some(at) = memmem::find(line, word) {
-            fill(at + word.len(), line.len(), b' ');
-        }
+    for start in NAMING.ends(line) {
+        fill(start, line.len(), b' ');
     }
-    for key in QUOTING_KEYS {
-        for start in memmem::find_iter(line, key).map(|at| at + key.len()) {
-            fill(start, quoted_end(line, start), b' ');
-        }
+    for start in QUOTING.ends(line) {
+        fill(start, quoted_end(line, start), b' ');
     }
     if is_denial(line) {
-        for key in DENIAL_KEYS {
-            for start in memmem::find_iter(line, key).map(|at| at + key.len()) {
-                fill(start, quoted_end(line, start), b' ');
-            }
+        for start in DENIED.ends(line) {
+            fill(start, quoted_end(line, start), b' ');
         }
     }
     // The runtime itself looks for programs, too; of these rules expect the names.
     let is_containers = memmem::find(line, b"container process").is_some();
-    for word in CONTAINER_WORDS {
-        for start in memmem::find_iter(line, word).map(|at| at + word.len()) {
-            let end = quoted_end(line, start);
-            if is_containers && word != MOUNT || !is_path_or_name(&line[start..end], word == MOUNT) {
-                fill(start, end, b' ');
-                let again = repeated(line, end);
-                fill(again.start, again.end, b' ');
-            }
+    let executed = EXECUTED.ends(line).map(|start| (start, is_containers, false));
+    for (start, is_containers, is_path) in
+        executed.chain(MOUNTED.ends(line).map(|start| (start, false, true)))
+    {
+        let end = quoted_end(line, start);
+        if is_containers || !is_path_or_name(&line[start..end], is_path) {
+            fill(start, end, b' ');
+            let again = repeated(line, end);
+            fill(again.start, again.end, b' ');
         }
     }
-    for word in PROCESS_WORDS {
-        for start in memmem::find_iter(line, word).map(|at| at + word.len()) {
-            if let Some(name) = process_name(line, start) {
-                fill(name.start, name.end, b' ');
-            }
+    for start in PROCESSES.ends(line) {
+        if let Some(name) = process_name(line, start) {
+            fill(name.start, name.end, b' ');
         }
     }
-    for word in DEVICE_NAMES {
-        for start in memmem::find_iter(line, word).map(|at| at + word.len()) {
-            let length = memmem::find(&line[start..], b".device").unwrap_or(line.len() - start);
-            // Rules expect a word here.
-            fill(start, start + length, b'_');
-        }
+    for start in DEVICES.ends(line) {
+        let length = memmem::find(&line[start..], b".device").unwrap_or(line.len() - start);
+        // Rules expect a word here.
+        fill(start, start + length, b'_');
     }
     if let Some(start) = reason_end(line) {
         fill(start, line.len(), b' ');
@@ -333,7 +350,7 @@ fn is_mount(text: &[u8]) -> bool {
             let unit = folder[1..].replace('/', "-");
             word.starts_with(unit.as_bytes()) && word.ends_with(b".mount")
         };
-        USER_FOLDERS.iter().any(|folder| word.starts_with(folder.as_bytes()) || is_of_user(&folder))
+        USER_FOLDERS.iter().any(|folder| word.starts_with(folder.as_bytes()) || is_of_user(folder))
     })
 }
 

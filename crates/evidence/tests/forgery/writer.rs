@@ -144,8 +144,9 @@ impl Writer {
 
     /// The first part of the control group that is neither a slice nor above one.
     fn unit(&self) -> &'static str {
-        let part = self.cgroup.split('/').find(|part| !part.is_empty() && !part.ends_with(".slice"));
-        part.filter(|part| part.ends_with(".service") || part.ends_with(".scope")).unwrap_or_default()
+        let is = |part: &str, kind| part.strip_suffix(kind).is_some();
+        let part = self.cgroup.split('/').find(|part| !part.is_empty() && !is(part, ".slice"));
+        part.filter(|part| is(part, ".service") || is(part, ".scope")).unwrap_or_default()
     }
 
     fn user_unit(&self) -> &'static str {
