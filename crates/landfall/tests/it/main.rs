@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agent;
+mod agent_forgery;
 mod agent_hub;
 mod agent_node;
 mod agent_serve;

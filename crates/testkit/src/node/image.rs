@@ -26,6 +26,8 @@ const MASKED_UNITS: &[&str] = &[
     "e2scrub_all.timer",
     "e2scrub_reap.service",
 ];
+/// A test that needs these starts them.
+const DISABLED_UNITS: &[&str] = &["ssh.service"];
 const MAKE_PAUSE_IMAGE: &str = "usr/local/libexec/testbed/make-pause-image";
 
 /// What the packages do not bring: path below the root, mode, content.
@@ -111,6 +113,7 @@ fn arguments(files: &Path, root: &Path) -> Vec<String> {
         format!("--customize-hook=chroot \"$1\" /{MAKE_PAUSE_IMAGE}"),
         format!("--customize-hook=chroot \"$1\" systemctl enable {}", UNITS.join(" ")),
         format!("--customize-hook=chroot \"$1\" systemctl mask {}", MASKED_UNITS.join(" ")),
+        format!("--customize-hook=chroot \"$1\" systemctl disable {}", DISABLED_UNITS.join(" ")),
     ];
     // Nobody reads manuals inside a test's node.
     arguments.extend(
