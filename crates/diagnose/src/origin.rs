@@ -193,14 +193,11 @@ impl Origins {
         if fields.container && (by_unit.is_empty() || by_unit.intersects(self.runtime())) {
             return Origin::FOREIGN;
         }
-        // Containers and users run in scopes of their own; of these only sessions may be root's. Outside of
-        // units, container runtimes create control groups.
-        let is_host = match fields.cgroup {
-            b"" | b"/" => true,
-            _ => !unit.is_empty(),
-        } && (unit.strip_suffix(".scope").is_none()
-            || unit.starts_with("session-")
-            || unit == "init.scope");
+        // Containers and users run in scopes of their own; of these only sessions may be root's. Outside of units, container
+        // runtimes create control groups.
+        let is_in_unit = !unit.is_empty() || matches!(fields.cgroup, b"" | b"/");
+        let is_scope = unit.strip_suffix(".scope").is_some();
+        let is_host = is_in_unit && (!is_scope || unit.starts_with("session-") || unit == "init.scope");
         let by_program = if fields.uid == b"0" && !fields.container && is_host {
             let exe = text(fields.exe).rsplit('/').next().unwrap_or_default();
             // With these, root's scripts write to the journal under a name of their choice.

@@ -137,6 +137,45 @@ const CARRIERS: &[Carrier] = &[
         file: "/var/log/cloud-init-output.log",
         line: |p| format!("-rw-r--r-- 1 alice alice 0 Jan  2 03:09 {p}"),
     },
+    Carrier {
+        name: "environment, declare",
+        file: "/var/log/cloud-init-output.log",
+        line: |p| format!("declare -x host={p:?}"),
+    },
+    Carrier {
+        name: "file name, find",
+        file: "/var/log/cloud-init-output.log",
+        line: |p| format!("/home/alice/{p}"),
+    },
+    Carrier {
+        name: "file name, find -ls",
+        file: "/var/log/cloud-init-output.log",
+        line: |p| format!("   131074      4 -rw-r--r--   1 alice    alice    0 Jan  2 03:09 /home/alice/{p}"),
+    },
+    Carrier {
+        name: "mount of a user",
+        file: "",
+        line: |p| format!("{HEAD} systemd[1]: Unmounted home-alice-x.mount - /home/alice/{p}."),
+    },
+    Carrier { name: "USB device", file: "", line: |p| format!("{HEAD} kernel: usb 1-1: Product: {p}") },
+    Carrier {
+        name: "event of a pod",
+        file: "",
+        line: |p| {
+            format!(
+                "{HEAD} kubelet[7]: I0102 03:09:00.123456       7 event.go:389] \"Event occurred\" object=\"default/web\" kind=\"Pod\" type=\"Warning\" reason=\"Failed\" message={p:?}"
+            )
+        },
+    },
+    Carrier {
+        name: "command in a pod",
+        file: "",
+        line: |p| {
+            format!(
+                "{HEAD} kubelet[7]: E0102 03:09:00.123456       7 log.go:32] \"ExecSync cmd from runtime service failed\" err=\"command error\" containerID=\"3f2a\" cmd=[\"sh\",\"-c\",{p:?}]"
+            )
+        },
+    },
     Carrier { name: "unit of a user", file: "", line: |p| format!("{HEAD} systemd[1234]: Started {p}.") },
     Carrier {
         name: "probe of a pod",

@@ -144,7 +144,7 @@ impl Writer {
 
     /// The first part of the control group that is neither a slice nor above one.
     fn unit(&self) -> &'static str {
-        let is = |part: &str, kind| part.strip_suffix(kind).is_some();
+        let is = |part: &str, kind: &str| part.strip_suffix(kind).is_some();
         let part = self.cgroup.split('/').find(|part| !part.is_empty() && !is(part, ".slice"));
         part.filter(|part| is(part, ".service") || is(part, ".scope")).unwrap_or_default()
     }
