@@ -142,8 +142,7 @@ impl Bench {
         let leader = self.node.leader().context("the node is not running")?;
         let host = Host::at(Path::new(&format!("/proc/{leader}/root"))).context("open the node's root")?;
         let plan = Plan::of(&host).context("read what to collect")?;
-        let machine = read::machine(host, plan).context("collect")?;
-        read::diagnose(&self.engine, vec![machine], &|_| {}).context("diagnose")
+        read::diagnose(&self.engine, vec![Input::Machine { host, plan }], &|_| {}).context("diagnose")
     }
 }
 
