@@ -235,6 +235,9 @@ fn one() -> usize {
 
 #[cfg(test)]
 mod tests {
+    use regex_syntax::ParserBuilder;
+    use regex_syntax::hir::{Class, Hir, HirKind};
+
     use super::*;
     use crate::{Options, Redactor};
 
@@ -265,6 +268,61 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// Texts that match an expression and together take each of its alternatives.
+    fn samples(hir: &Hir) -> Vec<String> {
+        match hir.kind() {
+            HirKind::Empty | HirKind::Look(_) => vec![String::new()],
+            HirKind::Literal(literal) => vec![String::from_utf8_lossy(&literal.0).into_owned()],
+            HirKind::Class(class) => {
+                let ranges =
+                    |start: u32, end: u32| (start..=end).find(|c| (b'0'..=b'z').contains(&(*c as u8)));
+                let usual = match class {
+                    Class::Unicode(class) => {
+                        class.iter().find_map(|r| ranges(r.start().into(), r.end().into()))
+                    }
+                    Class::Bytes(class) => {
+                        class.iter().find_map(|r| ranges(r.start().into(), r.end().into()))
+                    }
+                };
+                vec![usual.and_then(char::from_u32).unwrap_or(' ').to_string()]
+            }
+            HirKind::Repetition(repetition) => {
+                let count = repetition.min as usize;
+                samples(&repetition.sub).into_iter().map(|sample| sample.repeat(count)).collect()
+            }
+            HirKind::Capture(capture) => samples(&capture.sub),
+            HirKind::Alternation(alternatives) => alternatives.iter().flat_map(samples).collect(),
+            HirKind::Concat(parts) => {
+                let parts: Vec<Vec<String>> = parts.iter().map(samples).collect();
+                let most = parts.iter().map(Vec::len).max().unwrap_or(0);
+                let text = |at: usize| parts.iter().map(|part| part[at % part.len()].as_str()).collect();
+                (0..most).map(text).collect()
+            }
+        }
+    }
+
+    #[test]
+    fn every_alternative_of_an_expression_has_a_literal() {
+        let mut missing = Vec::new();
+        for entry in parse(BUILT_IN).unwrap().pattern {
+            let hir = ParserBuilder::new().unicode(false).utf8(false).build().parse(&entry.regex).unwrap();
+            for sample in samples(&hir) {
+                let folded = sample.to_ascii_lowercase();
+                let is_found = entry.literals.iter().any(|literal| {
+                    if literal.len() > 3 {
+                        folded.contains(&literal.to_ascii_lowercase())
+                    } else {
+                        sample.contains(literal.as_str())
+                    }
+                });
+                if !is_found {
+                    missing.push(format!("{}: {sample}", entry.name));
+                }
+            }
+        }
+        assert!(missing.is_empty(), "{}", missing.join("\n"));
     }
 
     #[test]
