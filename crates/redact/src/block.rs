@@ -1,4 +1,5 @@
-//! Secrets that span lines: PEM, Ignition's dump of its configuration, cloud-config, here-documents, block scalars.
+//! Secrets that span lines: PEM, Ignition's dump of its configuration, cloud-config, here-documents, block scalars, and kubeadm's
+//! certificate key below its announcement.
 //!
 //! A [`Context`] remembers what is open between lines, so the lines may come in blocks, or one by one as the entries of
 //! a journal. Everything inside an open construct is dropped; its marker stands where it ends.
@@ -25,6 +26,12 @@ const JSON_STRAY_MAX: u32 = 8;
 /// Lines of a here-document whose end never comes.
 const HERE_DOCUMENT_LINES_MAX: u32 = 4096;
 
+/// Lines below an announcement in which the certificate key is expected: the next one, unless other output precedes it.
+const KEY_LINES_MAX: u32 = 3;
+
+/// Hexadecimal digits of a certificate key.
+const KEY_DIGITS: usize = 64;
+
 /// What is done with certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Certificates {
@@ -43,6 +50,13 @@ pub(crate) struct Context {
 enum Open {
     Pem(Pem),
     Region(Region),
+    Key(Key),
+}
+
+/// kubeadm announced its certificate key, which is printed on a line of its own.
+struct Key {
+    tagger: Tagger,
+    lines_left: u32,
 }
 
 struct Pem {
@@ -132,6 +146,11 @@ impl Context {
                         self.open = None;
                     }
                 }
+                Open::Key(key) => {
+                    if key.line(line, at, hits) {
+                        self.open = None;
+                    }
+                }
             }
             at = end;
         }
@@ -209,12 +228,25 @@ impl Context {
         self.advance(text, (line_end + 1).min(text.len()), hits)
     }
 
+    /// Expects the certificate key below the line that ends at `line_end`; returns where the search goes on.
+    pub(crate) fn open_key(
+        &mut self,
+        text: &[u8],
+        line_end: usize,
+        pseudonyms: &Pseudonyms,
+        hits: &mut Vec<Hit>,
+    ) -> usize {
+        self.open = Some(Open::Key(Key { tagger: pseudonyms.tagger(), lines_left: KEY_LINES_MAX }));
+        self.advance(text, (line_end + 1).min(text.len()), hits)
+    }
+
     /// The marker of what never ended.
     pub(crate) fn finish(&mut self) -> Option<What> {
-        self.open.take().map(|open| match open {
-            Open::Pem(pem) => pem.what(),
-            Open::Region(region) => What::Mark(region.kind, region.tag()),
-        })
+        match self.open.take()? {
+            Open::Pem(pem) => Some(pem.what()),
+            Open::Region(region) => Some(What::Mark(region.kind, region.tag())),
+            Open::Key(_) => None,
+        }
     }
 }
 
@@ -297,6 +329,27 @@ impl Pem {
                 .and_then(|der| certificate::facts(&der))
                 .map_or(What::Withheld("certificate"), What::Facts),
         }
+    }
+}
+
+// === impl Key ===
+
+impl Key {
+    /// Marks the key if the line ends with it. Returns whether it is no longer expected.
+    fn line(&mut self, line: &[u8], at: usize, hits: &mut Vec<Hit>) -> bool {
+        let content = line.trim_ascii_end();
+        let digits = content.iter().rev().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        let start = content.len() - digits;
+        let is_word = content[..start].last().is_none_or(|byte| !byte.is_ascii_alphanumeric());
+        if digits == KEY_DIGITS && is_word {
+            let mut tagger = self.tagger.clone();
+            tagger.push(&content[start..]);
+            let what = What::Mark(Kind::CERTIFICATE_KEY, tagger.finish());
+            hits.push(Hit { start: at + start, end: at + content.len(), what });
+            return true;
+        }
+        self.lines_left -= 1;
+        self.lines_left == 0
     }
 }
 

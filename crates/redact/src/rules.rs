@@ -42,6 +42,8 @@ pub(crate) enum Trigger {
     Field(usize),
     /// `-----BEGIN `
     Pem,
+    /// kubeadm announces its certificate key.
+    CertificateKey,
     /// The dump that Ignition makes of its whole configuration when it fails.
     IgnitionDump,
     /// The first line of a cloud-config document.
@@ -116,7 +118,8 @@ struct FieldEntry {
     keeps: Vec<String>,
 }
 
-const MACHINES: [(&str, Trigger); 18] = [
+const MACHINES: [(&str, Trigger); 19] = [
+    ("certificate key", Trigger::CertificateKey),
     ("-----BEGIN ", Trigger::Pem),
     ("Full config:", Trigger::IgnitionDump),
     ("#cloud-config", Trigger::CloudConfig),
@@ -142,7 +145,10 @@ const MACHINES: [(&str, Trigger); 18] = [
 impl Trigger {
     /// Whether it may begin something larger than a value.
     pub(crate) fn opens(self) -> bool {
-        matches!(self, Self::Pem | Self::IgnitionDump | Self::CloudConfig | Self::SecretObject)
+        matches!(
+            self,
+            Self::Pem | Self::IgnitionDump | Self::CloudConfig | Self::SecretObject | Self::CertificateKey
+        )
     }
 }
 

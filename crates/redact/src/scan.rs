@@ -220,6 +220,12 @@ impl Engine {
                     Trigger::Pem if opened_until <= found.start => {
                         opened_until = context.open_pem(text, (found.start, line.1), &self.pseudonyms, hits);
                     }
+                    Trigger::CertificateKey
+                        if opened_until <= found.start
+                            && matches!(text[found.end..line.1].trim_ascii(), b"" | b":") =>
+                    {
+                        opened_until = context.open_key(text, line.1, &self.pseudonyms, hits);
+                    }
                     Trigger::IgnitionDump if opened_until <= found.start => {
                         let until = Until::Braces(Braces::default());
                         let kind = Kind::IGNITION_CONFIG;

@@ -265,6 +265,34 @@ fn a_key_printed_line_by_line_into_a_journal_is_found() {
 }
 
 #[test]
+fn certificate_key_below_its_announcement_is_redacted() {
+    let key = "e6a2eb8581237ab72a4f494f30285ec12a9694d750b9785706a83bfcbbbd2204";
+    let head = "Jan 02 03:04:05 n1 kubeadm[7]: ";
+    for (above, below) in [("", ""), (head, head), ("[init] ", "  ")] {
+        let text = format!("{above}[upload-certs] Using certificate key:\n{below}{key}\nnext {key}\n");
+        let expected =
+            format!("{above}[upload-certs] Using certificate key:\n{below}<CERTKEY>\nnext {key}\n");
+        assert_eq!(shape(&text), expected);
+    }
+    let other = format!("Using certificate key:\n1\n2\n3\n{key}\n");
+    assert_eq!(shape(&other), other, "it is expected in the next lines only");
+    let escaped = format!("msg=\"Using certificate key:\\n{key}\"\n");
+    assert_eq!(shape(&escaped), "msg=\"Using certificate key:\\n<CERTKEY>\"\n");
+}
+
+#[test]
+fn certificate_key_in_its_own_journal_entry_is_redacted() {
+    let key = "e6a2eb8581237ab72a4f494f30285ec12a9694d750b9785706a83bfcbbbd2204";
+    let text: String = [format!("[upload-certs] Using certificate key:"), key.to_owned()]
+        .iter()
+        .map(|line| format!("__REALTIME_TIMESTAMP=1\n_SYSTEMD_UNIT=cloud-final.service\nMESSAGE={line}\n\n"))
+        .collect();
+    let options = Options { format: Format::JournalExport, ..Options::default() };
+    let (out, _) = redactor().redact(text.as_bytes(), options);
+    assert!(memchr::memmem::find(&out, key[..16].as_bytes()).is_none(), "{}", String::from_utf8_lossy(&out));
+}
+
+#[test]
 fn fields_of_a_journal_are_searched_each_on_its_own() {
     let object = r#"{"kind":"Secret","data":{"psk":"aHVudGVyMjI="}}"#;
     let fields = [
