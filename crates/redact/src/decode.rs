@@ -190,6 +190,47 @@ impl Mapped {
         })
     }
 
+    /// Writes the argument vectors of a line as a shell shows them, so that one set of rules for flags covers them: `['curl', '-u']` of
+    /// Python, `["curl","-u"]` of JSON, `a0="curl" a1="-u"` of audit records. Quotes stay around arguments that contain white space.
+    /// `None` without an argument vector.
+    pub(crate) fn from_arguments(original: &[u8]) -> Option<Self> {
+        let mut mapped = Self { text: Vec::with_capacity(original.len()), escapes: Vec::new() };
+        let (mut copied, mut at, mut elements) = (0, 0, 0);
+        while let Some(len) = original[at..].iter().position(|byte| matches!(byte, b'"' | b'\'')) {
+            let mark = at + len;
+            let depth = original[at..mark].iter().rev().take_while(|byte| **byte == b'\\').count();
+            let open = mark - depth;
+            at = mark + 1;
+            let Some(lead) = lead_of_argument(&original[..open]) else { continue };
+            let closing = [&vec![b'\\'; depth][..], &[original[mark]]].concat();
+            let Some(inside) = memchr::memmem::find(&original[at..], &closing) else { break };
+            let close = at + inside;
+            let is_word = !original[at..close].iter().any(u8::is_ascii_whitespace);
+            mapped.leave_out(original, &mut copied, open - lead, if is_word { at } else { open });
+            at = close + closing.len();
+            if is_word {
+                mapped.leave_out(original, &mut copied, close, at);
+            }
+            if original.get(at) == Some(&b',') {
+                mapped.leave_out(original, &mut copied, at, at + 1);
+                at += 1;
+                if original.get(at) != Some(&b' ') {
+                    mapped.text.push(b' ');
+                    mapped.escapes.push((mapped.text.len(), at));
+                }
+            }
+            elements += 1;
+        }
+        mapped.text.extend_from_slice(&original[copied..]);
+        (elements > 1).then_some(mapped)
+    }
+
+    fn leave_out(&mut self, original: &[u8], copied: &mut usize, start: usize, end: usize) {
+        self.text.extend_from_slice(&original[*copied..start]);
+        *copied = end;
+        self.escapes.push((self.text.len(), end));
+    }
+
     /// Leaves out what only a terminal understands; `None` when there is nothing to leave out.
     pub(crate) fn from_terminal(original: &[u8]) -> Option<OnTerminal> {
         let mut shown = Self { text: Vec::with_capacity(original.len()), escapes: Vec::new() };
@@ -247,6 +288,20 @@ impl Mapped {
     }
 }
 
+/// Bytes before the opening quote of an argument that do not belong to the vector as a shell shows it: ` a12=` without its space.
+/// `None` if no argument begins there.
+fn lead_of_argument(before: &[u8]) -> Option<usize> {
+    if let Some(named) = before.strip_suffix(b"=") {
+        let digits = named.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        let name = &named[..named.len() - digits];
+        return (digits > 0 && name.ends_with(b" a")).then_some(digits + 2);
+    }
+    match before.trim_ascii_end().last() {
+        Some(b'[' | b'(' | b',') => Some(0),
+        _ => None,
+    }
+}
+
 fn byte_of(high: u8, low: u8) -> Option<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     Some(digit(high)? << 4 | digit(low)?)
@@ -297,6 +352,25 @@ mod tests {
         let origins: Vec<usize> = (0..=mapped.text.len()).map(|at| mapped.origin(at)).collect();
         assert_eq!(origins, [0, 1, 4, 5, 6, 7, 8, 9, 12]);
         assert!(Mapped::from_percent(b"100% of 5%").is_none());
+    }
+
+    #[test]
+    fn argument_vectors_are_written_as_a_shell_shows_them() {
+        for (vector, shown) in [
+            ("['curl', '-u', 'a:b']", "[curl -u a:b]"),
+            (r#"{"args":["curl","-H","A: b","x"]}"#, r#"{"args":[curl -H "A: b" x]}"#),
+            (r#"args=[\"curl\", \"-u\"]"#, "args=[curl -u]"),
+            (r#"EXECVE argc=2 a0="curl" a1="-u""#, "EXECVE argc=2 curl -u"),
+        ] {
+            let mapped = Mapped::from_arguments(vector.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8_lossy(&mapped.text), shown, "{vector}");
+            let last = memchr::memmem::find(&mapped.text, b"-u").map(|at| mapped.range(at, at + 2));
+            let original = memchr::memmem::find(vector.as_bytes(), b"-u").map(|at| (at, at + 2));
+            assert_eq!(last, original, "{vector}");
+        }
+        for text in ["it's", "say \"x\"", "", "f('x')"] {
+            assert!(Mapped::from_arguments(text.as_bytes()).is_none(), "{text}");
+        }
     }
 
     #[test]

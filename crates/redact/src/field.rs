@@ -71,6 +71,11 @@ pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), fie
     match separator {
         Some(b':' | b'=') => at += 1,
         Some(b'>') if before.ends_with(b"<") => return in_tags(text, at + 1, line.1, field),
+        None | Some(b',' | b'\\')
+            if name.is_flag && matches!(text[at..line.1].trim_ascii(), b"" | b"," | b"\\") =>
+        {
+            return below(text, line, &name, at, field);
+        }
         Some(_) if name.is_flag && gap > 0 => {}
         _ => return None,
     }
@@ -100,6 +105,30 @@ pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), fie
         (at, at + len)
     };
     accept(text, start, end, field)
+}
+
+/// The value of a flag on the next line: in a list of YAML or JSON, or after a backslash that continues a command. `at` is behind
+/// the name.
+fn below(text: &[u8], line: (usize, usize), name: &Name, at: usize, field: &Field) -> Option<Value> {
+    let lead = &text[line.0..name.start];
+    let lead =
+        lead.iter().rposition(|byte| !b"-\"'\\".contains(byte)).map_or(&b""[..], |last| &lead[..=last]);
+    let is_item = lead.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'-'));
+    let start = (line.1 + 1).min(text.len());
+    let end = memchr::memchr(b'\n', &text[start..]).map_or(text.len(), |len| start + len);
+    let mut at_value = start + blank(text, start, end);
+    match text[at..line.1].trim_ascii() {
+        b"\\" => {}
+        b"," if is_item && quote(text, at_value, end).is_some() => {}
+        b"" if is_item && text[at_value..end].starts_with(b"- ") => at_value += 2,
+        _ => return None,
+    }
+    if let Some(open) = quote(text, at_value, end) {
+        return accept(text, open.end, closing_quote(text, &open, end), field);
+    }
+    let word = &text[at_value..end];
+    let len = word.iter().position(u8::is_ascii_whitespace).unwrap_or(word.len());
+    if word.starts_with(b"-") { None } else { accept(text, at_value, at_value + len, field) }
 }
 
 #[derive(Debug)]

@@ -42,6 +42,8 @@ pub(crate) enum Trigger {
     Field(usize),
     /// `-----BEGIN `
     Pem,
+    /// A flag in an argument vector.
+    Arguments,
     /// kubeadm announces its certificate key.
     CertificateKey,
     /// The dump that Ignition makes of its whole configuration when it fails.
@@ -118,7 +120,14 @@ struct FieldEntry {
     keeps: Vec<String>,
 }
 
-const MACHINES: [(&str, Trigger); 19] = [
+const MACHINES: [(&str, Trigger); 26] = [
+    (", '-", Trigger::Arguments),
+    (",'-", Trigger::Arguments),
+    (", \"-", Trigger::Arguments),
+    (",\"-", Trigger::Arguments),
+    (", \\\"-", Trigger::Arguments),
+    (",\\\"-", Trigger::Arguments),
+    (" a1=\"", Trigger::Arguments),
     ("certificate key", Trigger::CertificateKey),
     ("-----BEGIN ", Trigger::Pem),
     ("Full config:", Trigger::IgnitionDump),
@@ -282,8 +291,7 @@ mod tests {
             HirKind::Empty | HirKind::Look(_) => vec![String::new()],
             HirKind::Literal(literal) => vec![String::from_utf8_lossy(&literal.0).into_owned()],
             HirKind::Class(class) => {
-                let ranges =
-                    |start: u32, end: u32| (start..=end).find(|c| (b'0'..=b'z').contains(&(*c as u8)));
+                let ranges = |start: u32, end: u32| (start..=end).find(|c| (0x30..=0x7a).contains(c));
                 let usual = match class {
                     Class::Unicode(class) => {
                         class.iter().find_map(|r| ranges(r.start().into(), r.end().into()))

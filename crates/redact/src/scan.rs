@@ -162,7 +162,7 @@ impl Engine {
         }
         let mut line = (0, 0);
         let mut pattern_done = vec![0; self.rules.patterns.len()];
-        let (mut escapes_done, mut terminal_done) = (0, 0);
+        let (mut escapes_done, mut terminal_done, mut arguments_done) = (0, 0, 0);
         for found in self.rules.literals.find(text) {
             if found.start < dropped_until {
                 continue;
@@ -211,6 +211,12 @@ impl Engine {
                         // Written out, they hold no text.
                         if let Some(OnTerminal { shown, .. }) = Mapped::from_terminal(&text[line.0..line.1]) {
                             self.find_mapped(&shown, line.0, context.certificates, scan, hits);
+                        }
+                    }
+                    Trigger::Arguments if arguments_done <= found.start => {
+                        arguments_done = line.1.max(found.start + 1);
+                        if let Some(mapped) = Mapped::from_arguments(&text[line.0..line.1]) {
+                            self.find_mapped(&mapped, line.0, context.certificates, scan, hits);
                         }
                     }
                     Trigger::Pem if is_apart => {

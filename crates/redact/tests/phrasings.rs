@@ -303,3 +303,27 @@ fn a_join_command_keeps_what_is_public() {
     assert!(!redacted.contains("0123456789abcdef") && !redacted.contains(&key), "{redacted}");
     assert!(redacted.contains("--token abcdef.***<BTOKEN:") && redacted.contains(&hash), "{redacted}");
 }
+
+/// One secret in the argument vectors that programs log, and in the lines of scripts and lists.
+#[test]
+fn flags_in_argument_vectors_are_redacted() {
+    let secret = "c4nAry-9Zq4w8xT";
+    for text in [
+        format!("util.py[DEBUG]: Running command ['kubeadm', 'join', '--token', '{secret}', 'x'] with x"),
+        format!("subp.py[DEBUG]: Running command ['curl', '-u', 'robot:{secret}', 'https://x'] with x"),
+        format!(r#"{{"level":"info","args":["app","--password","{secret}","-v"]}}"#),
+        format!(r#"msg="exec" args="[\"app\",\"--password\",\"{secret}\"]""#),
+        format!("exec.Command [kubeadm join --token {secret}]"),
+        format!(r#"type=EXECVE msg=audit(1.2:3): argc=3 a0="app" a1="--password" a2="{secret}""#),
+        format!(r#"type=EXECVE msg=audit(1.2:3): argc=3 a0="curl" a1="-u" a2="robot:{secret}""#),
+        format!(r#"{{"cmd":"app --password \"{secret}\" -v"}}"#),
+        format!("  args:\n  - --password\n  - {secret}\n  - --v=2"),
+        format!("    \"--password\",\n    \"{secret}\",\n    \"--v=2\""),
+        format!("app --v=2 \\\n  --password \\\n  {secret} \\\n  x"),
+    ] {
+        let (out, _) =
+            Redactor::builder().build().unwrap().redact(text.as_bytes(), landfall_redact::Options::default());
+        let out = String::from_utf8(out).unwrap();
+        assert!(!out.contains(secret), "{text}\n{out}");
+    }
+}
