@@ -213,6 +213,11 @@ impl Context {
         if !is_private && !becomes_facts {
             return line_end;
         }
+        // In a log driver's frame, the block goes on in the frame of the next line.
+        let (_, frame_end) = frame(&text[line_start(text, start)..line_end]);
+        let frame_end = line_start(text, start) + frame_end;
+        let line_end = if frame_end > start { frame_end } else { line_end };
+        let line = &text[start..line_end];
         let body_start = (label_end + 5).min(line.len());
         let mut pem = Pem { tagger: pseudonyms.tagger(), body: (!is_private).then(Vec::new), stray: 0 };
         // Escaped for JSON, a whole block stands on one line.
@@ -225,7 +230,8 @@ impl Context {
         pem.take(&line[body_start..]);
         hits.push(Hit { start, end: line_end, what: What::Drop });
         self.open = Some(Open::Pem(pem));
-        self.advance(text, (line_end + 1).min(text.len()), hits)
+        let next = memchr::memchr(b'\n', &text[line_end..]).map_or(text.len(), |len| line_end + len + 1);
+        self.advance(text, next, hits)
     }
 
     /// Expects the certificate key below the line that ends at `line_end`; returns where the search goes on.
@@ -250,6 +256,31 @@ impl Context {
     }
 }
 
+fn line_start(text: &[u8], at: usize) -> usize {
+    memchr::memrchr(b'\n', &text[..at]).map_or(0, |feed| feed + 1)
+}
+
+/// The text of a line that a log driver or a structured logger wrapped: `{"log":"TEXT\n","stream":"stderr"}`, `level=info msg="TEXT"`.
+/// The whole line if nothing wraps it.
+fn frame(line: &[u8]) -> (usize, usize) {
+    const OPENINGS: [&[u8]; 5] =
+        [b"\"log\":\"", b"\"message\":\"", b"\"MESSAGE\":\"", b"\"msg\":\"", b"msg=\""];
+    let opening = OPENINGS.iter().find_map(|opening| Some(memmem::find(line, opening)? + opening.len()));
+    let Some(start) = opening else { return (0, line.len()) };
+    let mut escaped = false;
+    let end = line[start..].iter().position(|byte| {
+        let is_end = *byte == b'"' && !escaped;
+        escaped = *byte == b'\\' && !escaped;
+        is_end
+    });
+    let mut text = &line[start..end.map_or(line.len(), |len| start + len)];
+    // Line ends that the frame escaped stay outside.
+    while let Some(rest) = text.strip_suffix(b"\\n").or_else(|| text.strip_suffix(b"\\r")) {
+        text = rest;
+    }
+    (start, start + text.len())
+}
+
 /// Where a PEM body ends in a line, and where the line goes on after its end marker.
 fn pem_end(line: &[u8]) -> Option<(usize, usize)> {
     let end = memmem::find(line, b"-----END")?;
@@ -258,11 +289,26 @@ fn pem_end(line: &[u8]) -> Option<(usize, usize)> {
     Some((end, after))
 }
 
+/// Base64, in one line or in several whose ends are escaped.
+fn is_body(word: &[u8]) -> bool {
+    let mut rest = word;
+    while let Some((byte, more)) = rest.split_first() {
+        rest = match (byte, more) {
+            (b'\\', [b'n' | b'r', more @ ..]) => more,
+            _ if byte.is_ascii_alphanumeric() || b"+/=".contains(byte) => more,
+            _ => return false,
+        };
+    }
+    true
+}
+
 // === impl Pem ===
 
 impl Pem {
     /// Drops what belongs to the block; says whether the block ends here.
     fn line(&mut self, line: &[u8], at: usize, hits: &mut Vec<Hit>) -> bool {
+        let (start, end) = frame(line);
+        let (at, line, is_framed) = (at + start, &line[start..end], start > 0);
         if let Some((end, after)) = pem_end(line) {
             let start = line[..end].iter().rposition(u8::is_ascii_whitespace).map_or(0, |space| space + 1);
             self.take(&line[start..end]);
@@ -274,12 +320,11 @@ impl Pem {
         let word = &content[word_start..];
         let is_header =
             [&b"Proc-Type:"[..], b"DEK-Info:"].iter().any(|header| memmem::find(line, header).is_some());
-        let is_body =
-            !word.is_empty() && word.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+/=".contains(byte));
+        let is_body = !word.is_empty() && is_body(word);
         if is_body || is_header {
             self.take(word);
             // A line of its own goes with its line end; behind a prefix, only the word goes.
-            let alone = content[..word_start].iter().all(u8::is_ascii_whitespace);
+            let alone = !is_framed && content[..word_start].iter().all(u8::is_ascii_whitespace);
             let (start, end) = match (is_header, alone) {
                 (true, _) => (0, content.len()),
                 (false, true) => (0, line.len()),

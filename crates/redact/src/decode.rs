@@ -131,11 +131,13 @@ fn base64(run: &[u8]) -> Vec<u8> {
 
 fn hexadecimal_is_text(run: &[u8]) -> bool {
     let pairs = run[..HEXADECIMAL_MIN / 2].chunks_exact(2);
-    pairs.into_iter().all(|pair| byte_of(pair[0], pair[1]).is_some_and(|byte| is_text(&[byte])))
+    pairs.into_iter().all(|pair| byte_of(pair[0], pair[1]).is_some_and(|byte| byte == 0 || is_text(&[byte])))
 }
 
+/// NUL separates the arguments of a command line, as audit records encode it (`proctitle=`).
 fn hexadecimal(run: &[u8]) -> Vec<u8> {
-    run.chunks_exact(2).filter_map(|pair| byte_of(pair[0], pair[1])).collect()
+    let bytes = run.chunks_exact(2).filter_map(|pair| byte_of(pair[0], pair[1]));
+    bytes.map(|byte| if byte == 0 { b' ' } else { byte }).collect()
 }
 
 fn is_text(bytes: &[u8]) -> bool {

@@ -61,6 +61,39 @@ fn private_keys_vanish_behind_prefixes() {
     assert_eq!(shape(&format!("{lines}Jan 02 host sh[1]: done\n")), expected);
 }
 
+/// The frames of log drivers and structured loggers stay, without the lines of the key inside them.
+#[test]
+fn private_keys_in_log_frames_are_redacted() {
+    for (before, after) in [
+        ("{\"log\":\"", "\\n\",\"stream\":\"stderr\",\"time\":\"2026-01-02T03:04:05.678901234Z\"}"),
+        ("time=\"2026-01-02T03:04:05Z\" level=info msg=\"", "\" component=app"),
+        ("{\"level\":\"info\",\"msg\":\"", "\",\"caller\":\"a.go:1\"}"),
+        ("I0102 03:04:05.678901       1 main.go:1] ", ""),
+        ("     12\t", ""),
+        ("2026-01-02T03:04:05.123456789Z stdout F ", ""),
+    ] {
+        let text: String =
+            pem("RSA PRIVATE KEY").lines().map(|line| format!("{before}{line}{after}\n")).collect();
+        let (out, counts) = redact(&format!("{text}{before}next{after}\n"));
+        for line in pem("RSA PRIVATE KEY").lines().filter(|line| !line.starts_with('-')) {
+            assert!(!out.contains(&line[..line.len().min(8)]), "{line}: {out}");
+        }
+        assert_eq!(counts.redacted[&Kind::PRIVATE_KEY], 1, "{out}");
+        assert!(out.ends_with(&format!("{before}next{after}\n")), "{out}");
+        let frames = out.lines().filter(|line| line.starts_with(before) && line.ends_with(after)).count();
+        assert_eq!(frames, out.lines().count(), "{out}");
+    }
+}
+
+#[test]
+fn command_lines_of_audit_records_are_redacted() {
+    let title = "app\0--password\0c4nAry-9Zq4w8xT\0-v";
+    let digits: String = title.bytes().map(|byte| format!("{byte:02X}")).collect();
+    let text = format!("type=PROCTITLE msg=audit(1767323045.123:4): proctitle={digits}\n");
+    let shown = shape(&text);
+    assert!(!shown.contains(&digits[30..60]) && shown.starts_with("type=PROCTITLE"), "{shown}");
+}
+
 #[test]
 fn a_private_key_that_is_cut_off_does_not_swallow_the_log() {
     let log: String = (0..20).map(|i| format!("line {i} of the log, all fine here.\n")).collect();
