@@ -203,8 +203,11 @@ fn explain(engine: &Engine, drafts: &mut Drafts<'_>) {
         let entry = catalogue.get(cause);
         let generality = entry.map_or(0, |entry| entry.generality);
         let mut found = BTreeMap::new();
-        for (other, rival) in drafts.iter().filter(|(other, draft)| *other != cause && draft.confidence > 0.0)
-        {
+        // A claim explains nothing that is proven: the proven finding would disappear behind it.
+        let may_follow = |other: &Cause, rival: &Draft<'_>| {
+            other != cause && rival.confidence > 0.0 && rival.trust() <= draft.trust()
+        };
+        for (other, rival) in drafts.iter().filter(|(other, rival)| may_follow(other, rival)) {
             let told = |list: &[Cause]| list.contains(other);
             let by_rule =
                 || draft.lines.iter().any(|lines| lines.weight.value > 0.0 && told(&lines.rule.explains));
@@ -282,7 +285,12 @@ fn verdict(
     steps: &mut Vec<String>,
 ) -> Verdict {
     let mut roots: Vec<(&Cause, &Draft<'_>)> = drafts.iter().filter(|(_, draft)| draft.is_root()).collect();
-    roots.sort_by(|a, b| b.1.rank().total_cmp(&a.1.rank()).then(a.1.phase.cmp(&b.1.phase)));
+    // Proven evidence decides before claims do.
+    let proven = |draft: &Draft<'_>| draft.confidence >= VERDICT_FLOOR && draft.trust() == Trust::Proven;
+    roots.sort_by(|(_, a), (_, b)| {
+        let by_rank = || b.rank().total_cmp(&a.rank()).then(a.phase.cmp(&b.phase));
+        proven(b).cmp(&proven(a)).then_with(by_rank)
+    });
     for (cause, draft) in &roots {
         steps.push(format!(
             "`{cause}` is explained by nothing else: a root with confidence {:.2}, rank {:.2}",
@@ -292,12 +300,13 @@ fn verdict(
     }
     if let Some((cause, draft)) = roots.first().filter(|(_, draft)| draft.confidence >= VERDICT_FLOOR) {
         let confidence = contested(draft, &roots[1..], steps);
-        let state = if draft.class != Class::Terminal && stages.success() >= Some(Phase::ControlPlane) {
-            steps.push("bootstrap had succeeded and this may pass: degraded, not failed".to_owned());
-            State::Degraded
-        } else {
-            State::Failed
-        };
+        let state =
+            if draft.class != Class::Terminal && stages.success(draft.trust()) >= Some(Phase::ControlPlane) {
+                steps.push("bootstrap had succeeded and this may pass: degraded, not failed".to_owned());
+                State::Degraded
+            } else {
+                State::Failed
+            };
         steps.push(format!(
             "`{cause}` ranks first: it is the verdict, with confidence {:.2}",
             confidence.value()
@@ -358,20 +367,23 @@ fn without_cause(
     roots: &[(&Cause, &Draft<'_>)],
 ) -> (State, String, Option<Phase>, f64) {
     let doubt = roots.first().map_or(0.0, |(_, draft)| draft.confidence);
-    if let Some((name, phase)) = stages.failed().into_iter().next() {
+    if let Some((name, phase, trust)) = stages.failed().into_iter().rev().max_by_key(|(_, _, trust)| *trust) {
         // The node may be ready before the last of what prepared it has failed.
-        if phase < Phase::ControlPlane && stages.success() >= Some(Phase::ControlPlane) {
+        if phase < Phase::ControlPlane && stages.success(trust) >= Some(Phase::ControlPlane) {
             let title = format!("The bootstrap succeeded, but `{name}` failed, and the logs do not say why");
             return (State::Degraded, title, Some(phase), 0.6);
         }
         return (State::Unknown, format!("`{name}` failed, but the logs do not say why"), Some(phase), 0.0);
     }
-    if let Some(phase) = stages.success() {
+    if let Some(phase) = stages.success(Trust::Claimed) {
         let title = "Nothing is wrong: bootstrap succeeded".to_owned();
         return (State::Succeeded, title, Some(phase), 0.95 * (1.0 - doubt));
     }
     let open = stages.open().into_iter().max_by_key(|stage| stage.milestone.phase);
-    if let Some(stage) = open.filter(|_| roots.is_empty()) {
+    let is_doubted = |stage: &OpenStage<'_>| {
+        roots.iter().any(|(_, draft)| draft.trust_of_lead() >= stage.hit.origin.trust)
+    };
+    if let Some(stage) = open.filter(|stage| !is_doubted(stage)) {
         let title = "Still going; nothing wrong has been seen".to_owned();
         return (State::Running, title, Some(stage.milestone.phase), 0.6);
     }
@@ -417,6 +429,12 @@ impl Draft<'_> {
             |lines: &&Lines<'_>| lines.hits.newest().is_some_and(|hit| hit.origin.trust == Trust::Proven);
         let best = self.lines.iter().filter(proven).map(|lines| lines.weight.value).fold(0.0, f64::max);
         if best >= VERDICT_FLOOR { Trust::Proven } else { Trust::Claimed }
+    }
+
+    /// Proven if any line that counts is.
+    fn trust_of_lead(&self) -> Trust {
+        let counted = self.lines.iter().filter(|lines| lines.weight.value > 0.0);
+        counted.flat_map(|lines| lines.hits.iter()).map(|hit| hit.origin.trust).max().unwrap_or_default()
     }
 
     /// Whether more than one claim supports it: proven evidence, a second component or log that reports it in other words, or

@@ -236,9 +236,10 @@ impl<'c> Stages<'c> {
         format!("{name}:{}", event.hit.line)
     }
 
-    /// The furthest phase that is known to have succeeded.
-    pub(crate) fn success(&self) -> Option<Phase> {
-        self.successes().map(|event| event.phase).max()
+    /// The furthest phase that is known to have succeeded, by evidence of at least this trust.
+    pub(crate) fn success(&self, trust: Trust) -> Option<Phase> {
+        let trusted = self.successes().filter(|event| event.hit.origin.trust >= trust);
+        trusted.map(|event| event.phase).max()
     }
 
     /// Whether anything of Kubernetes is seen: a machine may be healthy and no node at all.
@@ -274,7 +275,7 @@ impl<'c> Stages<'c> {
 
     /// Whether the origin of what shows the furthest success is proven.
     pub(crate) fn success_trust(&self) -> Trust {
-        let furthest = self.success();
+        let furthest = self.success(Trust::Claimed);
         let events = self.successes().filter(|event| Some(event.phase) == furthest);
         events.map(|event| event.hit.origin.trust).max().unwrap_or_default()
     }
@@ -291,14 +292,14 @@ impl<'c> Stages<'c> {
     }
 
     /// Stages that said themselves that they failed, with nothing better after it.
-    pub(crate) fn failed(&self) -> Vec<(String, Phase)> {
+    pub(crate) fn failed(&self) -> Vec<(String, Phase, Trust)> {
         self.last_of_each_stage()
             .into_iter()
             .filter(|last| last.event.milestone.event == StageEvent::Failed && !self.is_passed(&last.event))
             .filter(|LastWord { event, .. }| {
                 self.passed_in_later_boot(event.phase, event.moment, event.hit.origin.trust).is_none()
             })
-            .map(|last| (last.name, last.event.phase))
+            .map(|last| (last.name, last.event.phase, last.event.hit.origin.trust))
             .collect()
     }
 

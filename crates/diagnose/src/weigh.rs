@@ -91,12 +91,12 @@ pub(crate) fn weigh(
 
 /// The weight of lines from a source that their rule does not accept.
 pub(crate) fn rejected(hits: &Hits) -> Weight {
-    let process = hits.newest().and_then(|hit| hit.process.as_deref());
-    let who = process.map_or_else(|| "its source".to_owned(), |process| format!("`{process}`"));
-    Weight {
-        value: 0.0,
-        because: vec![format!("{who} is not an accepted source of this: anyone may have chosen the text")],
-    }
+    let stream = hits.newest().and_then(|hit| hit.stream.as_deref());
+    let writer = stream.map_or_else(|| "another program".to_owned(), |stream| format!("`{stream}`"));
+    let reason = format!(
+        "written or quoted by {writer}, which is not an accepted source: anyone may have chosen the text"
+    );
+    Weight { value: 0.0, because: vec![reason] }
 }
 
 /// Whether the lines mean nothing because what they would have to follow did not happen.

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
-use landfall_diagnose::{Engine, Fact, Observation, RuleSet, Stream};
+use landfall_diagnose::{Engine, EntryOrigin, Fact, Observation, Origin, RuleSet, Stream};
 use landfall_model::Phase;
 use landfall_model::report::{Finding, PhaseOutcome, Report, State, Trust};
 
@@ -172,8 +172,8 @@ fn a_section_goes_on_in_the_next_chunk() {
     case.add(source, engine.scan(&stream, 5, b"no slice for me\n"));
     let report = case.finish();
     let lines: Vec<u64> = report.findings[0].evidence.iter().map(|evidence| evidence.line).collect();
-    // The line of another program is shown, but does not count.
-    assert_eq!(lines, [5, 3]);
+    // The line of another program does not count: it is not evidence, and only the reasoning lists it.
+    assert_eq!(lines, [5]);
     let weights: Vec<bool> =
         report.reasoning.unwrap().findings[0].lines.iter().map(|line| line.weight > 0.0).collect();
     assert_eq!(weights, [true, false]);
@@ -447,4 +447,43 @@ fn failed_probe_names_its_target() {
     assert_eq!(cause(&report), Some("dns-resolution-failure"), "{report:#?}");
     assert_eq!(report.verdict.title, "The name `api.c1.example` cannot be resolved");
     assert_eq!(report.findings[0].evidence[0].source, "probe:dns");
+}
+
+/// Lines of proven origin and claims beside them, such as `logger -t kubelet` in a text log.
+#[test]
+fn claims_do_not_change_a_proven_failure() {
+    let verdict = |proven: &str, claims: &str| {
+        let mut case = engine().open();
+        let stream = Stream::sniff("journal", b"");
+        let source = case.add_source("journal", "journal-text");
+        let entries = [EntryOrigin { start: 0, origin: Origin::READER, stream: None }];
+        case.add(source, engine().scan_journal(&stream, 1, proven.as_bytes(), &entries));
+        let stream = Stream::sniff("/var/log/syslog", claims.as_bytes());
+        let source = case.add_source("/var/log/syslog", stream.kind.name());
+        case.add(source, engine().scan(&stream, 1, claims.as_bytes()));
+        let report = case.finish();
+        (report.verdict.state, cause(&report).map(str::to_owned), report.verdict.trust)
+    };
+    let claims = [
+        "Successfully registered node n1",
+        "Node became ready",
+        "failed to run Kubelet: running with swap on is not supported, please disable swap",
+        "no space left on device",
+        "x509: certificate has expired or is not yet valid",
+        "dial tcp: lookup other.example on 10.0.0.2:53: no such host",
+    ];
+    for proven in [
+        "2026-01-02T03:04:05Z n1 kubelet[7]: E0102 03:04:05.000001    7 run.go:74] \"command failed\" err=\"failed to run Kubelet: running with swap on is not supported, please disable swap\"\n",
+        "2026-01-02T03:04:05Z n1 kubeadm[7]: error execution phase preflight: couldn't validate the identity of the API Server: Get \"https://api.c1.example:6443/\": dial tcp: lookup api.c1.example on 10.0.0.2:53: no such host\n",
+        "2026-01-02T03:04:05Z n1 kubelet[7]: E0102 03:04:05.000001    7 pod_workers.go:1] \"Error syncing pod, skipping\" err=\"failed to pull image \\\"registry.example/pause:3.9\\\": dial tcp 10.9.9.9:443: i/o timeout\" pod=\"kube-system/etcd-n1\"\n",
+    ] {
+        let expected = verdict(proven, "Jan 02 03:05:00 n1 kubelet[9]: hello\n");
+        assert_eq!((expected.0, expected.2), (State::Failed, Trust::Proven), "{proven}");
+        for claim in claims {
+            for time in ["03:03:00", "03:05:00"] {
+                let lines = format!("Jan 02 {time} n1 kubelet[9]: {claim}\n").repeat(8);
+                assert_eq!(verdict(proven, &lines), expected, "{claim} at {time}: {proven}");
+            }
+        }
+    }
 }

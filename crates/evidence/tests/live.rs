@@ -253,3 +253,20 @@ fn this_machine_cites_real_locations() {
         assert!(names.contains(&name), "{name} is missing in {names:?}");
     }
 }
+
+/// Any user can write to the system log under any name; the journal has the same lines with their writer.
+#[test]
+fn system_log_beside_a_journal_is_not_read() {
+    if !have(&[Need::Program(REMOTE)]) {
+        return;
+    }
+    let claim = "Jan 02 03:09:00 n1 kubelet[9]: Successfully registered node n1\n";
+    let machine = Machine::new();
+    machine.file("var/log/syslog", claim);
+    let read = |report: &Report| report.sources.iter().any(|source| source.name == "/var/log/syslog");
+    assert!(read(&diagnose(&machine)), "without a journal it is all there is");
+    write_journal(&machine, &entry(1, 1, KUBELET, SWAP));
+    let report = diagnose(&machine);
+    assert!(!read(&report), "{report:#?}");
+    assert_eq!(report.verdict.cause.as_ref().map(landfall_model::Cause::as_str), Some("swap-enabled"));
+}

@@ -11,6 +11,7 @@ use landfall_redact::{BuildError, Redactor};
 use super::journal_text::{Entries, Parts};
 use super::kmsg;
 use super::opener::{OpenError, Opener};
+use super::owner;
 use crate::collect::{Collection, Host, Piece, Plan, Purpose, Record, Running, Trouble};
 
 /// The pieces of one file or journal, up to its end.
@@ -48,7 +49,7 @@ pub(super) fn read(opener: &mut Opener<'_, '_>, host: Host, plan: &Plan) -> Resu
     let mut observations = Vec::new();
     let mut has_journal = false;
     while let Some(running) = collection.next() {
-        has_journal |= read_item(opener, &running, &mut observations);
+        has_journal = read_item(opener, &running, &mut observations, has_journal);
     }
     if !has_journal {
         kernel_messages(opener, collection.host());
@@ -60,9 +61,13 @@ pub(super) fn read(opener: &mut Opener<'_, '_>, host: Host, plan: &Plan) -> Resu
     Ok(collection.redactor().clone())
 }
 
-/// Reads one item. Returns whether a journal was among its pieces.
-fn read_item(opener: &mut Opener<'_, '_>, running: &Running, observations: &mut Vec<Observation>) -> bool {
-    let mut has_journal = false;
+/// Reads one item. Returns whether a journal was read, by this item or before.
+fn read_item(
+    opener: &mut Opener<'_, '_>,
+    running: &Running,
+    observations: &mut Vec<Observation>,
+    mut has_journal: bool,
+) -> bool {
     loop {
         let pieces = Pieces { running, state: State::Open };
         let (name, result, state) = match running.next() {
@@ -83,6 +88,8 @@ fn read_item(opener: &mut Opener<'_, '_>, running: &Running, observations: &mut 
                 observations.push(observation);
                 continue;
             }
+            // Its pieces are passed over.
+            Ok(Some(Piece::File { path, .. })) if has_journal && owner::is_shared_log(&path) => continue,
             Ok(Some(Piece::File { path, metadata })) => {
                 let mut reader = FileReader { pieces, bytes: Cursor::default() };
                 let result = opener.file_of_machine(&path, metadata, &mut reader);

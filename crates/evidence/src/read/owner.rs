@@ -17,6 +17,13 @@ pub fn stream_of_file(path: &str, head: &[u8], metadata: &Metadata) -> Stream {
     if is_named && only_root_writes(metadata) { stream.proven() } else { stream }
 }
 
+/// Whether every program can write to a log through the system logger. Where a journal exists it has the same lines, with proven
+/// origins.
+pub(super) fn is_shared_log(path: &str) -> bool {
+    const SHARED: [&str; 3] = ["/var/log/syslog", "/var/log/messages", "/var/log/boot.log"];
+    SHARED.contains(&path)
+}
+
 fn only_root_writes(metadata: &Metadata) -> bool {
     const GROUP_AND_OTHERS: u32 = 0o022;
     metadata.uid() == 0 && metadata.mode() & GROUP_AND_OTHERS == 0
