@@ -388,6 +388,10 @@ fn without_cause(
         return (State::Running, title, Some(stage.milestone.phase), 0.6);
     }
     if roots.is_empty() && !stages.timeline().is_empty() {
+        if let Some(phase) = stages.kubeadm_phase() {
+            let title = "Still going; nothing wrong has been seen".to_owned();
+            return (State::Running, title, Some(phase), 0.6);
+        }
         if stages.kubernetes() {
             return (State::Succeeded, "Nothing wrong has been seen".to_owned(), None, 0.6);
         }

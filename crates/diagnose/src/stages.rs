@@ -242,6 +242,11 @@ impl<'c> Stages<'c> {
         trusted.map(|event| event.phase).max()
     }
 
+    /// What kubeadm was last seen to begin: it has not succeeded before it reports that.
+    pub(crate) fn kubeadm_phase(&self) -> Option<Phase> {
+        self.events.iter().rev().find(|event| event.milestone.decides).map(|event| event.phase)
+    }
+
     /// Whether anything of Kubernetes is seen: a machine may be healthy and no node at all.
     pub(crate) fn kubernetes(&self) -> bool {
         self.events.iter().any(|event| {
