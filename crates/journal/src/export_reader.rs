@@ -8,6 +8,9 @@ use crate::record::{MAX_VALUE, Record};
 /// A line of text: a name, the `=`, and the longest value.
 const MAX_LINE: usize = MAX_NAME + 1 + MAX_VALUE;
 
+/// journald accepts no longer field; a greater length is damage.
+const MAX_FIELD: usize = 768 * 1024 * 1024;
+
 /// Entries of an export stream, one after the other, in bounded memory.
 ///
 /// A stream may be cut or garbled: an invalid field is left out of its entry; where the stream cannot be understood
@@ -73,7 +76,12 @@ impl<R: BufRead> ExportReader<R> {
             return self.resynchronize();
         }
         let length = usize::try_from(u64::from_le_bytes(length)).unwrap_or(usize::MAX);
+        if length > MAX_FIELD {
+            return self.resynchronize();
+        }
         if length > MAX_VALUE {
+            // The value may look like further entries, so the search for the next one begins behind it.
+            io::copy(&mut self.input.by_ref().take(length as u64), &mut io::sink())?;
             return self.resynchronize();
         }
         let mut value = Vec::new();
