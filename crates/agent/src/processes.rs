@@ -116,10 +116,19 @@ impl Processes {
         let Some(name) = WATCHED.into_iter().find(|watched| *watched == name.trim_end()) else { return };
         let namespace = fs::read_link(format!("/proc/{pid}/ns/pid"));
         let elsewhere = namespace.is_ok_and(|namespace| self.namespace.as_ref() != Some(&namespace));
-        if !elsewhere && self.running.len() < MAX_RUNNING {
+        // Any user may call a program so.
+        let is_of_root =
+            fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| is_of_root(&status));
+        if !elsewhere && is_of_root && self.running.len() < MAX_RUNNING {
             self.running.insert(pid, name);
         }
     }
+}
+
+/// Whether all user ids of a process are root's, by its `/proc/PID/status`.
+fn is_of_root(status: &str) -> bool {
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    ids.is_some_and(|ids| ids.split_ascii_whitespace().all(|id| id == "0"))
 }
 
 /// The message that subscribes.
@@ -179,6 +188,14 @@ mod tests {
         bytes.extend([0; 12]);
         bytes.extend(data.iter().flat_map(|number| number.to_ne_bytes()));
         bytes
+    }
+
+    #[test]
+    fn processes_of_users_are_not_of_root() {
+        assert!(is_of_root("Name:\tkubeadm\nUid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0\n"));
+        for status in ["Uid:\t1000\t1000\t1000\t1000\n", "Uid:\t1000\t0\t0\t0\n", "Name:\tkubeadm\n", ""] {
+            assert!(!is_of_root(status), "{status}");
+        }
     }
 
     #[test]

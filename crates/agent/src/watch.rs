@@ -55,6 +55,8 @@ pub struct Watch<'e> {
     host: Host,
     journal: Journal,
     journal_lines: Lines,
+    /// Remembers between two reads what the last entries left open.
+    unfinished: Option<JournalLines<'e>>,
     /// Of the kernel, where no journal exists.
     ring_buffer: Option<RingBuffer>,
     ring_buffer_lines: Option<Lines>,
@@ -105,6 +107,7 @@ impl<'e> Watch<'e> {
             host,
             journal,
             journal_lines,
+            unfinished: None,
             ring_buffer,
             ring_buffer_lines: None,
             tails,
@@ -200,7 +203,9 @@ impl<'e> Watch<'e> {
     }
 
     fn read_journal(&mut self) -> bool {
-        let mut lines = JournalLines::new(self.engine.rules().origins());
+        // A value over several entries may not be complete yet.
+        let lines = self.unfinished.take();
+        let mut lines = lines.unwrap_or_else(|| JournalLines::new(self.engine.rules().origins()));
         let mut new = false;
         for _ in 0..MAX_ENTRIES {
             let Some(mut entry) = self.journal.next() else { break };
@@ -216,6 +221,7 @@ impl<'e> Watch<'e> {
             }
         }
         self.journal_lines.scan(self.engine, &mut self.case, &mut lines);
+        self.unfinished = Some(lines);
         new
     }
 
