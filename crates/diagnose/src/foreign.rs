@@ -8,7 +8,10 @@ use std::sync::LazyLock;
 use memchr::memmem::{self, Finder};
 
 /// Fields whose value a client, a container or a user chose.
-const QUOTING_KEYS: [&[u8]; 16] = [
+const QUOTING_KEYS: [&[u8]; 19] = [
+    b"audit-ID=",
+    b"\"dns-names\":",
+    b"DNSNames ",
     b"output=",
     b"URI=",
     b"userAgent=",
@@ -33,7 +36,20 @@ const CONTAINER_WORDS: [&[u8]; 2] = [b"exec: ", b"chdir to cwd ("];
 const MOUNT_WORDS: [&[u8]; 1] = [b"to rootfs at "];
 
 /// Words followed only by text that a remote party, a user or a container chose. The programs do not quote it reliably.
-const NAMING_WORDS: [&[u8]; 25] = [
+const NAMING_WORDS: [&[u8]; 35] = [
+    // TLS clients of a server choose these.
+    b"candidate authority certificate ",
+    b"unsupported application protocols (",
+    // Registries, images and volumes of pods.
+    b"erver message: ",
+    b"denied: ",
+    b"unable to find group ",
+    b"unknown storage medium ",
+    // Users in a namespace of their own mount file systems.
+    b"unrecognized mount option ",
+    b"Unknown subsys name ",
+    b"filesystem on '",
+    b"NAK: ",
     b"nvalid user ",
     b"ostname to ",
     b"ostname set to ",
@@ -172,6 +188,7 @@ pub(crate) fn is_record(message: &[u8]) -> bool {
         || is_process(text)
         || is_crash(text)
         || is_access(text)
+        || is_of_client(text)
 }
 
 /// The line with quoted text blanked; what is left stands where it stood.
@@ -361,6 +378,15 @@ fn is_crash(text: &[u8]) -> bool {
         || text.starts_with(b"input: ")
         || memmem::find(text, b"]: segfault at ").is_some()
         || text.starts_with(b"device ") && memmem::find(text, b" promiscuous mode").is_some()
+}
+
+/// What a server reports about the TLS handshake of a client, which anyone on the network can cause.
+fn is_of_client(text: &[u8]) -> bool {
+    const REPORTS: [&[u8]; 2] = [b"http: TLS handshake error from ", b"http2: server"];
+    // The server's own trouble.
+    const OWN: &[u8] = b"no serving certificate available";
+    let is_report = REPORTS.iter().any(|report| memmem::find(text, report).is_some());
+    is_report && memmem::find(text, OWN).is_none()
 }
 
 /// `root  1234  0.0  0.1 …` of `ps aux`, `root  1234  1  0 10:00 ?  00:00:00 …` of `ps -ef`, `1234 ?  Ss  0:00 …` of `ps ax`.

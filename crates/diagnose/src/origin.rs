@@ -45,6 +45,8 @@ pub struct JournalFields<'a> {
     pub uid: &'a [u8],
     /// `_PID`
     pub pid: &'a [u8],
+    /// `SYSLOG_FACILITY`. The kernel does not let programs choose its own, 0, for what they write to its ring buffer.
+    pub facility: &'a [u8],
     /// `SYSLOG_IDENTIFIER`, which the writer chooses.
     pub identifier: &'a [u8],
     /// `MESSAGE`
@@ -91,7 +93,7 @@ impl Components {
 
 impl Origin {
     /// A program that has no part in a bootstrap, or text that a component only quotes.
-    pub(crate) const FOREIGN: Self = Self { components: Components::NONE, trust: Trust::Claimed };
+    pub const FOREIGN: Self = Self { components: Components::NONE, trust: Trust::Claimed };
     /// Text without a name: its file may be any component's output.
     pub(crate) const UNNAMED: Self = Self { components: Components::ALL, trust: Trust::Claimed };
     /// A statement of the reader itself, such as where a boot begins.
@@ -173,7 +175,10 @@ impl Origins {
         }
         let by_program = |name: &str| self.set(|component| matches(&component.programs, name));
         match fields.transport {
-            b"kernel" => return Origin::proven(by_program("kernel")),
+            b"kernel" if matches!(fields.facility, b"" | b"0") => {
+                return Origin::proven(by_program("kernel"));
+            }
+            b"kernel" => return self.of_name(text(fields.identifier)).unwrap_or(Origin::FOREIGN),
             // What users did and how they called it, but for the denials.
             b"audit" if fields.message.starts_with(b"AVC ") => return Origin::proven(by_program("audit")),
             b"audit" => return Origin::FOREIGN,
@@ -183,7 +188,8 @@ impl Origins {
             return Origin::proven(by_program("systemd"));
         }
         let unit = text(fields.unit);
-        if QUOTERS.iter().any(|program| unit.starts_with(program)) {
+        let is_container = CONTAINERS.iter().any(|part| text(fields.cgroup).contains(part));
+        if is_container || QUOTERS.iter().any(|program| unit.starts_with(program)) {
             return Origin::FOREIGN;
         }
         let by_unit = match unit.strip_suffix(".service") {
@@ -227,7 +233,10 @@ impl Origins {
 const PIPES: [&str; 3] = ["cat", "logger", "systemd-cat"];
 
 /// Units of the service manager whose messages consist of names that users chose: of programs, of files.
-const QUOTERS: [&str; 2] = ["systemd-coredump", "systemd-tmpfiles"];
+const QUOTERS: [&str; 3] = ["systemd-coredump", "systemd-nspawn", "systemd-tmpfiles"];
+
+/// Parts of control groups in which containers run, also below the unit of their runtime.
+const CONTAINERS: [&str; 5] = ["/payload", "libpod-", "/kubepods", "/docker/", "machine.slice"];
 
 /// Shells and interpreters run anything, a hook of the DHCP client for example: only their unit identifies it. The commands of
 /// container runtimes print what a container prints, and snapd repeats requests of users.

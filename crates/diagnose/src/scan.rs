@@ -346,6 +346,15 @@ impl Engine {
         if foreign::is_record(head.message) {
             return Origin::FOREIGN;
         }
+        // A file of a workload may look like a journal.
+        let is_of_workload = chunk
+            .stream
+            .pod
+            .as_ref()
+            .is_some_and(|pod| !self.rules.origins.namespaces().contains(&pod.namespace));
+        if chunk.stream.user_objects || is_of_workload {
+            return Origin::FOREIGN;
+        }
         let origin = match chunk.entries {
             Some(_) => chunk.entry(start).map_or(Origin::FOREIGN, |entry| entry.origin),
             None => self.claimed_origin(chunk, start, line, head),
@@ -364,9 +373,6 @@ impl Engine {
         line: &'c [u8],
         head: &line::Head<'c>,
     ) -> Origin {
-        if chunk.stream.user_objects {
-            return Origin::FOREIGN;
-        }
         let section = chunk.sections.at(start);
         let pod = section.and_then(scope::pod);
         if let Some(pod) = pod.as_ref().or(chunk.stream.pod.as_ref()) {
@@ -490,6 +496,12 @@ impl Candidates {
         // Foreign lines must not push out the last ones that count.
         let line = chunk.line(place.1, place.2);
         if !engine.accepts(id, engine.origin(chunk, place.1, line, &line::head(line))) {
+            return;
+        }
+        // Nor must lines that only quote the words.
+        if let Cow::Owned(blanked) = foreign::blanked(line)
+            && !engine.pattern(id).is_some_and(|pattern| pattern.is_in(&blanked))
+        {
             return;
         }
         if self.tail.len() == TAIL_CANDIDATES {

@@ -82,8 +82,13 @@ pub(crate) fn pod(name: &str) -> Option<Pod> {
                     return pod(namespace, after.next().unwrap_or_default());
                 }
             }
+            // A directory is named as below `pods`, a file by the pod first.
             "containers" => {
-                let parts: Vec<&str> = next?.split('_').collect();
+                let name = next?;
+                let parts: Vec<&str> = name.split('_').collect();
+                if let ([namespace, _, _], Some(container)) = (&parts[..], after.next()) {
+                    return pod(namespace, container);
+                }
                 if let [_, namespace, container] = parts[..] {
                     return pod(namespace, container.rsplit_once('-').map_or(container, |(name, _)| name));
                 }
@@ -104,7 +109,10 @@ pub(crate) fn pod(name: &str) -> Option<Pod> {
 /// Whether a file of a bundle holds objects of the cluster that users of any namespace write: `resources/pods.json`,
 /// `cluster-resources/events/shop.json`, `namespaces/shop/core/configmaps.yaml`. Their text proves nothing about a machine.
 pub(crate) fn holds_user_objects(name: &str) -> bool {
-    const KINDS: [&str; 13] = [
+    const KINDS: [&str; 16] = [
+        "csr",
+        "ingresses",
+        "persistentvolumeclaims",
         "pods",
         "events",
         "configmaps",
@@ -119,7 +127,11 @@ pub(crate) fn holds_user_objects(name: &str) -> bool {
         "rolebindings",
         "leases",
     ];
-    let Some((stem, "json" | "yaml" | "yml")) = name.rsplit_once('.') else { return false };
+    // What answers on the kubelet's port while it is down may be any user's program.
+    if name.contains("kubelet-health") {
+        return true;
+    }
+    let Some((stem, "json" | "yaml" | "yml" | "txt")) = name.rsplit_once('.') else { return false };
     let is_kind = |name: Option<&str>| name.is_some_and(|name| KINDS.contains(&name));
     let mut from_file = stem.rsplit(['/', ':']);
     let (file, directory, above) = (from_file.next(), from_file.next(), from_file.next());
@@ -141,7 +153,20 @@ pub(crate) fn is_about_workload(line: &[u8], is_system: impl Fn(&[u8]) -> bool) 
             is_foreign(&rest[rest.iter().take_while(|byte| matches!(byte, b'\\' | b'"')).count()..], b'/')
         })
     });
-    let described = || memmem::find_iter(line, b"Namespace:").any(|at| is_foreign(&line[at + 10..], b','));
+    let described = || {
+        memmem::find_iter(line, b"Namespace:").any(|at| {
+            let rest = &line[at + 10..];
+            is_foreign(rest, b',') || is_foreign(rest, b' ')
+        })
+    };
+    let quoted = || {
+        memmem::find_iter(line, b"namespace:").any(|at| {
+            let rest = &line[at + 10..];
+            let quotes = rest.iter().take_while(|byte| matches!(byte, b'\\' | b'"')).count();
+            let rest = &rest[quotes..];
+            quotes > 0 && (is_foreign(rest, b'"') || is_foreign(rest, b'\\'))
+        })
+    };
     // `"web-1_shop(8a7b…)"`
     let formatted = || {
         memmem::find_iter(line, b"_").any(|at| {
@@ -150,7 +175,7 @@ pub(crate) fn is_about_workload(line: &[u8], is_system: impl Fn(&[u8]) -> bool) 
             is_foreign(rest, b'(') && uid.is_some_and(|uid| uid.iter().all(u8::is_ascii_hexdigit))
         })
     };
-    named || described() || formatted()
+    named || described() || quoted() || formatted()
 }
 
 #[cfg(test)]
@@ -163,6 +188,7 @@ mod tests {
             ("/var/log/pods/shop_web-1_8a7b/web/0.log", "shop", "web"),
             ("/var/log/pods/kube-system_coredns-1_8a7b/coredns/0.log", "kube-system", "coredns"),
             ("/var/log/containers/web-1_shop_web-0123.log", "shop", "web"),
+            ("b/bootstrap/containers/shop_kube-system_8a7b/web/1.log", "shop", "web"),
             ("must-gather/namespaces/shop/pods/web-1/web/logs/current.log", "shop", "web"),
         ] {
             let pod = pod(name).unwrap();

@@ -61,6 +61,11 @@ impl Stream {
         Self { kind, unit, pod: scope::pod(name), user_objects, trust: Trust::Claimed }
     }
 
+    /// Whether containers or users of the cluster wrote it.
+    pub fn is_of_users(&self) -> bool {
+        self.user_objects || self.pod.is_some()
+    }
+
     /// The same stream, of a file that only root can write.
     #[must_use]
     pub fn proven(self) -> Self {

@@ -79,7 +79,9 @@ pub(crate) fn weigh(
                 &format!("everything up to `{}` had succeeded before ({place})", rule.phase),
             );
         }
-        if entry.lines >= LONG_SOURCE && newest.line < entry.lines / 2 {
+        // A journal has the lines of all writers, so its length says nothing about one of them.
+        let is_shared = entry.kind == "journal-text";
+        if !is_shared && entry.lines >= LONG_SOURCE && newest.line < entry.lines / 2 {
             weight.take(OLD, "it is not seen again in the second half of a long log");
         }
         if newest.informational {

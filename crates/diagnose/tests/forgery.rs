@@ -206,6 +206,11 @@ const CARRIERS: &[Carrier] = &[
         line: |p| format!("2026-01-02T03:09:00.123456789Z stdout F {p}"),
     },
     Carrier {
+        name: "journal entries in the log of a pod",
+        file: "must-gather/namespaces/shop/pods/web-1/web/logs/current.log",
+        line: |p| format!("{{\"_TRANSPORT\":\"kernel\",\"MESSAGE\":{p:?}}}"),
+    },
+    Carrier {
         name: "status of a pod in a bundle",
         file: "log-bundle-1/resources/pods.json",
         line: |p| format!("              \"message\": {p:?},"),

@@ -36,6 +36,8 @@ const BYTES_PER_LINE: usize = 120;
 const MAX_LINES: usize = 80;
 /// Digits of the report's id: enough to tell one machine's reports apart.
 const ID_DIGITS: usize = 12;
+/// White space that a console adds before a line. Continued messages and objects of a bundle are indented further.
+const MAX_BLANK: usize = 4;
 /// A line with its head, and room for what a console adds.
 const MAX_LINE: usize = 512;
 /// Reports of one console whose lines are collected at a time; the one whose last line is longest ago goes first.
@@ -226,7 +228,9 @@ impl Finder {
 /// Whether only a time precedes the mark, which some captures add to each line. Agents begin a line with the mark: behind the name of a
 /// program it is text that the program quotes, and anyone may have chosen it.
 fn is_time(prefix: &[u8]) -> bool {
-    prefix.iter().all(|byte| !byte.is_ascii_alphabetic() || matches!(byte, b'T' | b'Z'))
+    let is_part =
+        |byte: &u8| byte.is_ascii_digit() || byte.is_ascii_control() || b"TZ-:.,+/[] ".contains(byte);
+    prefix.iter().all(is_part) && (prefix.len() < MAX_BLANK || prefix.iter().any(u8::is_ascii_digit))
 }
 
 /// What stands behind the mark, if it is whole: the id, which line of how many, and its bytes.

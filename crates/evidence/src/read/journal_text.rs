@@ -15,6 +15,8 @@ use super::lines::{CHUNK, Chunk, Chunks};
 
 /// Length of a boot id in hex.
 const BOOT_ID: usize = 32;
+/// Entries of one multi-line value that a program quotes, such as the output of a probe.
+const MAX_QUOTED: u32 = 1000;
 /// Origins remembered: a machine has some dozens of writers; a hostile journal may have any number.
 const MAX_REMEMBERED: usize = 1024;
 
@@ -31,6 +33,7 @@ pub(crate) struct Parts {
     uid: Vec<u8>,
     pid: Vec<u8>,
     transport: Vec<u8>,
+    facility: Vec<u8>,
     container: bool,
     message: Vec<u8>,
     boot: Vec<u8>,
@@ -48,6 +51,8 @@ pub struct JournalLines<'e> {
     text: Vec<u8>,
     entries: Vec<EntryOrigin>,
     remembered: HashMap<Vec<u8>, Writer>,
+    /// The writers within a multi-line value, by unit and process, and how many lines it may still have.
+    quoting: HashMap<Vec<u8>, u32>,
 }
 
 /// The origin of an entry, and the stream of the journal that citations name.
@@ -72,7 +77,13 @@ pub(super) struct JournalChunks<'e, E> {
 
 impl<'e> JournalLines<'e> {
     pub fn new(origins: &'e Origins) -> Self {
-        Self { origins, text: Vec::new(), entries: Vec::new(), remembered: HashMap::new() }
+        Self {
+            origins,
+            text: Vec::new(),
+            entries: Vec::new(),
+            remembered: HashMap::new(),
+            quoting: HashMap::new(),
+        }
     }
 
     /// Appends the lines of an entry. A damaged entry adds nothing.
@@ -99,8 +110,37 @@ impl<'e> JournalLines<'e> {
 
     fn push_parts(&mut self, parts: &Parts) {
         let Writer { origin, stream } = self.writer(parts);
-        self.entries.push(EntryOrigin { start: self.text.len(), origin, stream });
-        parts.write(&mut self.text);
+        let head = parts.head();
+        let mut last = None;
+        for line in parts.message.split(|byte| *byte == b'\n') {
+            let origin = if self.is_quoted(parts, line) { Origin::FOREIGN } else { origin };
+            if last.replace(origin) != Some(origin) {
+                self.entries.push(EntryOrigin { start: self.text.len(), origin, stream: stream.clone() });
+            }
+            self.text.extend_from_slice(&head);
+            self.text.extend_from_slice(&line[..line.len().min(CHUNK)]);
+            self.text.push(b'\n');
+        }
+    }
+
+    /// Whether a line belongs to a value that klog writes over several lines: after `output=<`, up to ` >`. A container chose it.
+    fn is_quoted(&mut self, parts: &Parts, line: &[u8]) -> bool {
+        let opens = line.trim_ascii_end().ends_with(b"=<");
+        if self.quoting.is_empty() && !opens {
+            return false;
+        }
+        let writer = [&parts.unit[..], &parts.pid[..]].join(&b'\0');
+        if let Some(left) = self.quoting.get_mut(&writer) {
+            *left -= 1;
+            if line.starts_with(b" >") || *left == 0 {
+                self.quoting.remove(&writer);
+            }
+            return true;
+        }
+        if opens && self.quoting.len() < MAX_REMEMBERED {
+            self.quoting.insert(writer, MAX_QUOTED);
+        }
+        false
     }
 
     /// A line of its own where another boot begins, as `journalctl` has it.
@@ -127,6 +167,7 @@ impl<'e> JournalLines<'e> {
             fields.exe,
             fields.uid,
             fields.identifier,
+            fields.facility,
             container,
         ];
         // Only whether it is the first process matters of the process id.
@@ -253,6 +294,7 @@ impl Parts {
             "_UID" => &mut self.uid,
             "_PID" => &mut self.pid,
             "_TRANSPORT" => &mut self.transport,
+            "SYSLOG_FACILITY" => &mut self.facility,
             "_BOOT_ID" => &mut self.boot,
             "CONTAINER_NAME" | "CONTAINER_ID" => {
                 self.container = true;
@@ -292,20 +334,19 @@ impl Parts {
             exe: &self.exe,
             uid: &self.uid,
             pid: &self.pid,
+            facility: &self.facility,
             identifier: &self.identifier,
             message: &self.message,
             container: self.container,
         }
     }
 
-    /// One line per line of the message, each with the head that `journalctl -o short-iso-precise` gives it, so that a
-    /// line in the middle of a message still says whose it is.
-    fn write(&self, out: &mut Vec<u8>) {
-        let mut head = Vec::new();
+    /// What `journalctl -o short-iso-precise` writes before each line of the message, so that a line in the middle of a message still
+    /// has its writer. Control characters in a name would begin a line of their own.
+    fn head(&self) -> Vec<u8> {
         let time = self.time.and_then(|time| Timestamp::from_microsecond(i64::try_from(time).ok()?).ok());
         // As bundles spell it, so that a line of a report is found in one.
-        head.extend_from_slice(format!("{:.6}", time.unwrap_or_default()).as_bytes());
-        head.push(b' ');
+        let mut head = format!("{:.6} ", time.unwrap_or_default()).into_bytes();
         head.extend_from_slice(if self.host.is_empty() { b"localhost" } else { &self.host });
         head.push(b' ');
         let named = [&self.identifier, &self.comm, &self.unit].into_iter().find(|name| !name.is_empty());
@@ -316,10 +357,9 @@ impl Parts {
             head.push(b']');
         }
         head.extend_from_slice(b": ");
-        for line in self.message.split(|byte| *byte == b'\n') {
-            out.extend_from_slice(&head);
-            out.extend_from_slice(&line[..line.len().min(CHUNK)]);
-            out.push(b'\n');
+        for byte in head.iter_mut().filter(|byte| byte.is_ascii_control()) {
+            *byte = b'?';
         }
+        head
     }
 }

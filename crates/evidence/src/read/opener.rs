@@ -4,7 +4,7 @@ use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
 use flate2::read::MultiGzDecoder;
-use landfall_diagnose::{Case, Engine};
+use landfall_diagnose::{Case, Engine, Stream};
 use landfall_journal::{ExportReader, JournalFile, JsonReader};
 use lzma_rust2::XzReader;
 
@@ -150,6 +150,9 @@ impl Opener<'_, '_> {
 
     /// Text may be what a serial console said, and somewhere in it an agent's report. The latest is evidence of its own.
     fn text(&mut self, name: &str, reader: &mut dyn Read) -> Result<(), OpenError> {
+        if Stream::sniff(name, b"").is_of_users() {
+            return self.lines(name, reader);
+        }
         let mut tap = Tap::new(reader);
         self.lines(name, &mut tap)?;
         match tap.finish().last() {

@@ -20,7 +20,8 @@ pub fn stream_of_file(path: &str, head: &[u8], metadata: &Metadata) -> Stream {
 /// Whether every program can write to a log through the system logger. Where a journal exists it has the same lines, with proven
 /// origins.
 pub(super) fn is_shared_log(path: &str) -> bool {
-    const SHARED: [&str; 3] = ["/var/log/syslog", "/var/log/messages", "/var/log/boot.log"];
+    const SHARED: [&str; 4] =
+        ["/var/log/syslog", "/var/log/messages", "/var/log/kern.log", "/var/log/boot.log"];
     SHARED.contains(&path)
 }
 

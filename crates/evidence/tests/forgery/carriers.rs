@@ -469,6 +469,31 @@ pub(crate) const CARRIERS: &[Carrier] = &[
         "{p}",
     ),
     said(
+        "probe of a pod, several lines",
+        KUBELET,
+        "I0102 03:09:00.123456       7 prober.go:107] \"Probe failed\" probeType=\"Liveness\" pod=\"default/web\" output=<\n\t{p}\n >",
+    ),
+    said(
+        "protocols of a TLS client, kubelet",
+        KUBELET,
+        "I0102 03:09:00.123456       7 log.go:245] http: TLS handshake error from 192.0.2.1:4: tls: client requested unsupported application protocols ([{q}])",
+    ),
+    said(
+        "audit id of a client",
+        API_SERVER,
+        "I0102 03:09:00.123456       1 httplog.go:132] \"HTTP\" verb=\"GET\" audit-ID={q} srcIP=\"192.0.2.1:4\" resp=401",
+    ),
+    said(
+        "sandbox of a pod, containerd 2",
+        CONTAINERD,
+        "time=\"2026-01-02T03:09:00Z\" level=error msg=\"RunPodSandbox for name:\\\"web\\\" uid:\\\"8a7b\\\" namespace:\\\"default\\\" failed, error\" error={q}",
+    ),
+    said(
+        "payload of a unit",
+        Writer::root("/usr/bin/kubelet", "/system.slice/web.service/libpod-payload-3f2a"),
+        "{p}",
+    ),
+    said(
         "probe of a pod",
         KUBELET,
         "I0102 03:09:00.123456       7 prober.go:107] \"Probe failed\" probeType=\"Liveness\" pod=\"default/web\" podUID=\"8a7b\" containerName=\"web\" probeResult=\"failure\" output={q}",
