@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use landfall_model::report::{Report, Source};
 
-use crate::facts::Observation;
+use crate::facts::{Fact, Observation};
 use crate::moment::Time;
 use crate::reason;
 use crate::rules::Trigger;
@@ -106,6 +106,11 @@ impl<'e> Case<'e> {
     /// Adds something the reader observed itself. Observations of one kind are added in the order of time.
     pub fn observe(&mut self, observation: &Observation) {
         const KIND: &str = "facts";
+        if let Fact::Container { namespace, .. } = &observation.kind
+            && !self.engine.rules.origins.namespaces().contains(namespace)
+        {
+            return;
+        }
         let (name, _) = observation.kind.place();
         let known = self.sources.iter().position(|entry| entry.kind == KIND && entry.name == name);
         let at = known.unwrap_or_else(|| self.add_source(name, KIND).0);

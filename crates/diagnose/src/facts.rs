@@ -52,6 +52,13 @@ pub enum Fact {
         #[serde(default)]
         error: String,
     },
+    /// The container runtime reports the end of a container.
+    Container {
+        container: String,
+        /// Of its pod. Only containers of the cluster's own namespaces count.
+        namespace: String,
+        reason: String,
+    },
     /// The cluster has a Node object of this machine.
     Node {
         node: String,
@@ -103,6 +110,9 @@ pub(crate) struct FactSpec {
     /// One of these probes failed.
     #[serde(default)]
     failed_probes: Vec<String>,
+    /// A container ended for one of these reasons.
+    #[serde(default)]
+    container_reasons: Vec<String>,
     /// The Node object is ready, or not.
     node_ready: Option<bool>,
 }
@@ -129,6 +139,7 @@ impl FactSpec {
                 self.end == Some(EndSpec::Signal) && is_one_of(&self.programs, program)
             }
             Fact::Probe { probe, error, .. } => !error.is_empty() && is_one_of(&self.failed_probes, probe),
+            Fact::Container { reason, .. } => is_one_of(&self.container_reasons, reason),
             Fact::Node { ready, .. } => self.node_ready == Some(*ready),
         }
     }
@@ -162,6 +173,7 @@ impl Fact {
             Self::Unit(state) => ("systemd", &state.unit),
             Self::Exit { program, .. } | Self::Signal { program, .. } => ("process", program),
             Self::Probe { probe, .. } => ("probe", probe),
+            Self::Container { container, .. } => ("container", container),
             Self::Node { node, .. } => ("cluster", node),
         }
     }
@@ -176,6 +188,9 @@ impl Fact {
             Self::Signal { program, pid, signal } => format!("{program}[{pid}] was ended by signal {signal}"),
             Self::Probe { probe, target, error } if error.is_empty() => format!("{probe} {target}: reached"),
             Self::Probe { probe, target, error } => format!("{probe} {target}: {error}"),
+            Self::Container { container, namespace, reason } => {
+                format!("container {container} in namespace {namespace} ended: {reason}")
+            }
             Self::Node { node, ready: true } => format!("Node {node} is ready"),
             Self::Node { node, ready: false } => format!("Node {node} is not ready"),
         }
@@ -199,6 +214,7 @@ impl Fact {
                 vec![("program", program.clone()), ("signal", signal.to_string())]
             }
             Self::Probe { target, .. } => vec![("target", target.clone())],
+            Self::Container { container, .. } => vec![("name", container.clone())],
             Self::Node { node, .. } => vec![("node", node.clone())],
         };
         pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

@@ -377,7 +377,12 @@ impl Engine {
         let pod = section.and_then(scope::pod);
         if let Some(pod) = pod.as_ref().or(chunk.stream.pod.as_ref()) {
             let known = self.rules.origins.namespaces().contains(&pod.namespace);
-            return if known { self.rules.origins.of_container(&pod.container) } else { Origin::FOREIGN };
+            if !known {
+                return Origin::FOREIGN;
+            }
+            let origin = self.rules.origins.of_container(&pod.container);
+            let is_named = origin != Origin::UNNAMED;
+            return if is_named { Origin { trust: chunk.stream.trust, ..origin } } else { origin };
         }
         // `journalctl` indents the further lines of a message.
         let above = if is_indented(line) { head_above(chunk.bytes, start) } else { None };

@@ -9,12 +9,17 @@ use landfall_diagnose::Stream;
 /// Logs of programs that the machine runs itself. The folders below hold logs of containers.
 const LOGS: &str = "/var/log";
 
+/// Logs of containers, named by namespace, pod and container.
+const CONTAINER_LOGS: [&str; 2] = ["/var/log/pods/", "/var/log/containers/"];
+
 /// Recognizes the stream of a machine's file. A log that is named after a component, and that only root can write, proves that the
 /// component wrote it. Any program writes to a log without such a name, as `/var/log/messages`.
 pub fn stream_of_file(path: &str, head: &[u8], metadata: &Metadata) -> Stream {
     let stream = Stream::sniff(path, head);
     let is_named = stream.unit.is_some() && Path::new(path).parent() == Some(Path::new(LOGS));
-    if is_named && only_root_writes(metadata) { stream.proven() } else { stream }
+    // The kubelet names these directories, and only the runtime writes there.
+    let is_of_container = CONTAINER_LOGS.iter().any(|directory| path.starts_with(directory));
+    if (is_named || is_of_container) && only_root_writes(metadata) { stream.proven() } else { stream }
 }
 
 /// Whether every program can write to a log through the system logger. Where a journal exists it has the same lines, with proven

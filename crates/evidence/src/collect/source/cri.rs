@@ -1,13 +1,15 @@
 //! Pods, containers and images as the container runtime has them, asked over its socket. The only source that tells of
 //! containers that never started.
 
+use jiff::Timestamp;
 use landfall_cri::{Connection, Container, ContainerState, CriError};
+use landfall_diagnose::{Fact, Observation};
 use landfall_model::chain;
 use serde::Serialize;
 
 use super::Source;
 use crate::collect::host::Host;
-use crate::collect::piece::Trouble;
+use crate::collect::piece::{Piece, Trouble};
 use crate::collect::sink::Sink;
 
 /// Containers that are asked for one by one, those that ended first. More on one node are no longer read by anybody.
@@ -72,12 +74,28 @@ impl Cri {
         for container in containers.iter().take(MAX_INSPECTED) {
             let path = format!("{}{}-{}.inspect", self.inspect, container.name, container.id);
             let status = open(sink)?.container(&container.id);
+            if let Ok(status) = &status {
+                observe(sink, status);
+            }
             let status = status.map(|status| Inspected {
                 status: Container { pod_sandbox_id: container.pod_sandbox_id.clone(), ..status },
             });
             tell(sink, &path, socket, status);
         }
         Ok(())
+    }
+}
+
+/// The end of a container is a fact of the runtime; its files may contain text that the container chose.
+fn observe(sink: &mut Sink, status: &Container) {
+    const NAMESPACE: &str = "io.kubernetes.pod.namespace";
+    let ended = Timestamp::from_nanosecond(status.finished_at.into());
+    if let (ContainerState::Exited, Some(namespace), Ok(time)) =
+        (status.state, status.labels.get(NAMESPACE), ended)
+    {
+        let (container, namespace) = (status.name.clone(), namespace.clone());
+        let kind = Fact::Container { container, namespace, reason: status.reason.clone() };
+        sink.pass(Piece::Observed(Observation { kind, time }));
     }
 }
 
