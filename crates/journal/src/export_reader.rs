@@ -52,7 +52,8 @@ impl<R: BufRead> ExportReader<R> {
         loop {
             match self.read_line()? {
                 Line::End => break,
-                Line::TooLong => self.resynchronize()?,
+                // The entry goes without this field: the fields after it are whole.
+                Line::TooLong => {}
                 Line::Whole if self.line.is_empty() => {
                     if !self.record.is_empty() {
                         break;
@@ -79,18 +80,22 @@ impl<R: BufRead> ExportReader<R> {
         if length > MAX_FIELD {
             return self.resynchronize();
         }
-        if length > MAX_VALUE {
-            // The value may look like further entries, so the search for the next one begins behind it.
-            io::copy(&mut self.input.by_ref().take(length as u64), &mut io::sink())?;
-            return self.resynchronize();
-        }
         let mut value = Vec::new();
-        let n = self.input.by_ref().take(length as u64).read_to_end(&mut value)?;
+        let mut input = self.input.by_ref().take(length as u64);
+        // The entry goes without a field that is too long. Its value may look like further entries, so it is passed over exactly.
+        let is_too_long = length > MAX_VALUE;
+        let n = if is_too_long {
+            io::copy(&mut input, &mut io::sink())?
+        } else {
+            input.read_to_end(&mut value)? as u64
+        };
         let mut end = [0; 1];
-        if n < length || !self.read_whole(&mut end)? || end != *b"\n" {
+        if n < length as u64 || !self.read_whole(&mut end)? || end != *b"\n" {
             return self.resynchronize();
         }
-        self.record.push(&self.line, &value);
+        if !is_too_long {
+            self.record.push(&self.line, &value);
+        }
         Ok(())
     }
 
@@ -191,6 +196,25 @@ mod tests {
         ];
         for (what, stream, entries, skipped) in cases {
             assert_eq!(read(stream), (entries.iter().map(ToString::to_string).collect(), skipped), "{what}");
+        }
+    }
+
+    /// A user chooses what a message contains, and how long it is.
+    #[test]
+    fn overlong_field_is_omitted_and_hides_no_entry() {
+        let forged = b"\n\n__REALTIME_TIMESTAMP=9\n_TRANSPORT=kernel\nMESSAGE=forged\n\n";
+        let mut value = vec![b'x'; MAX_VALUE + 1];
+        value[..forged.len()].copy_from_slice(forged);
+        let one_line = [&b"BIG="[..], &vec![b'x'; MAX_VALUE + MAX_NAME], b"\n"].concat();
+        for big in [binary("BIG", &value), one_line] {
+            let stream = [&b"A=1\n"[..], &big, &binary("MESSAGE", forged), b"B=2\n\nC=3\n\n"].concat();
+            let (entries, skipped) = read(&stream);
+            assert_eq!(entries.len(), 2, "{entries:?}");
+            assert!(
+                entries[0].starts_with("0:A=\"1\" MESSAGE=") && entries[0].ends_with("B=\"2\""),
+                "{entries:?}"
+            );
+            assert_eq!((entries[1].as_str(), skipped), ("0:C=\"3\"", 0));
         }
     }
 
