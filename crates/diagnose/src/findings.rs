@@ -77,7 +77,7 @@ fn filled<'c>(draft: &Draft<'c>, text: impl Fn(&Lines<'c>) -> Option<&'c str>) -
 }
 
 fn evidence(sources: &[SourceEntry], draft: &Draft<'_>) -> Vec<Evidence> {
-    // The newest line of each kind first (it has the last word), then the first ones of the strongest kind. Lines that do not count are
+    // The newest line of each kind first, then the first ones of the strongest kind. Lines that do not count are
     // shown only where none does.
     let counts = |lines: &&Lines<'_>| lines.weight.value > 0.0 || draft.confidence <= 0.0;
     let newest = draft.lines.iter().filter(counts).filter_map(|lines| Some((lines, lines.hits.newest()?)));

@@ -213,7 +213,7 @@ impl Context {
         if !is_private && !becomes_facts {
             return line_end;
         }
-        // In a log driver's frame, the block goes on in the frame of the next line.
+        // In a log driver's frame, the block continues in the frame of the next line.
         let (_, frame_end) = frame(&text[line_start(text, start)..line_end]);
         let frame_end = line_start(text, start) + frame_end;
         let line_end = if frame_end > start { frame_end } else { line_end };
@@ -234,7 +234,7 @@ impl Context {
         self.advance(text, next, hits)
     }
 
-    /// Expects the certificate key below the line that ends at `line_end`; returns where the search goes on.
+    /// Expects the certificate key below the line that ends at `line_end`; returns where the search continues.
     pub(crate) fn open_key(
         &mut self,
         text: &[u8],
