@@ -8,8 +8,10 @@ use memchr::memmem;
 
 use crate::Kind;
 use crate::certificate;
+use crate::frame::Frame;
 use crate::hit::{Hit, What};
 use crate::pseudonym::{Pseudonyms, Tag, Tagger};
+use crate::runs;
 
 /// A PEM body may take this much; a certificate of more is not one.
 const PEM_BODY_MAX: usize = 64 << 10;
@@ -45,6 +47,10 @@ pub(crate) enum Certificates {
 pub(crate) struct Context {
     pub(crate) certificates: Certificates,
     open: Option<Open>,
+    /// What is open in the texts of lines that have the same frame around them.
+    pub(crate) framed: Vec<(Frame, Context)>,
+    /// What is open in the text as UTF-16.
+    pub(crate) wide: Option<Box<Context>>,
 }
 
 enum Open {
@@ -105,11 +111,16 @@ enum Line {
 
 impl Context {
     pub(crate) fn new(certificates: Certificates) -> Self {
-        Self { certificates, open: None }
+        Self { certificates, open: None, framed: Vec::new(), wide: None }
     }
 
     pub(crate) fn is_open(&self) -> bool {
         self.open.is_some()
+    }
+
+    /// Whether anything is open, also in frames.
+    pub(crate) fn is_open_anywhere(&self) -> bool {
+        self.is_open() || !self.framed.is_empty() || self.wide.is_some()
     }
 
     /// Whether everything up to the end of what is open is dropped, so that nothing else need be searched there.
@@ -213,11 +224,6 @@ impl Context {
         if !is_private && !becomes_facts {
             return line_end;
         }
-        // In a log driver's frame, the block continues in the frame of the next line.
-        let (_, frame_end) = frame(&text[line_start(text, start)..line_end]);
-        let frame_end = line_start(text, start) + frame_end;
-        let line_end = if frame_end > start { frame_end } else { line_end };
-        let line = &text[start..line_end];
         let body_start = (label_end + 5).min(line.len());
         let mut pem = Pem { tagger: pseudonyms.tagger(), body: (!is_private).then(Vec::new), stray: 0 };
         // Escaped for JSON, a whole block stands on one line.
@@ -230,8 +236,7 @@ impl Context {
         pem.take(&line[body_start..]);
         hits.push(Hit { start, end: line_end, what: What::Drop });
         self.open = Some(Open::Pem(pem));
-        let next = memchr::memchr(b'\n', &text[line_end..]).map_or(text.len(), |len| line_end + len + 1);
-        self.advance(text, next, hits)
+        self.advance(text, (line_end + 1).min(text.len()), hits)
     }
 
     /// Expects the certificate key below the line that ends at `line_end`; returns where the search continues.
@@ -248,37 +253,15 @@ impl Context {
 
     /// The marker of what never ended.
     pub(crate) fn finish(&mut self) -> Option<What> {
-        match self.open.take()? {
+        let framed = self.framed.drain(..).filter_map(|(_, mut inner)| inner.finish()).last();
+        let wide = self.wide.take().and_then(|mut inner| inner.finish());
+        let open = self.open.take().and_then(|open| match open {
             Open::Pem(pem) => Some(pem.what()),
             Open::Region(region) => Some(What::Mark(region.kind, region.tag())),
             Open::Key(_) => None,
-        }
+        });
+        open.or(framed).or(wide)
     }
-}
-
-fn line_start(text: &[u8], at: usize) -> usize {
-    memchr::memrchr(b'\n', &text[..at]).map_or(0, |feed| feed + 1)
-}
-
-/// The text of a line that a log driver or a structured logger wrapped: `{"log":"TEXT\n","stream":"stderr"}`, `level=info msg="TEXT"`.
-/// The whole line if nothing wraps it.
-fn frame(line: &[u8]) -> (usize, usize) {
-    const OPENINGS: [&[u8]; 5] =
-        [b"\"log\":\"", b"\"message\":\"", b"\"MESSAGE\":\"", b"\"msg\":\"", b"msg=\""];
-    let opening = OPENINGS.iter().find_map(|opening| Some(memmem::find(line, opening)? + opening.len()));
-    let Some(start) = opening else { return (0, line.len()) };
-    let mut escaped = false;
-    let end = line[start..].iter().position(|byte| {
-        let is_end = *byte == b'"' && !escaped;
-        escaped = *byte == b'\\' && !escaped;
-        is_end
-    });
-    let mut text = &line[start..end.map_or(line.len(), |len| start + len)];
-    // Line ends that the frame escaped stay outside.
-    while let Some(rest) = text.strip_suffix(b"\\n").or_else(|| text.strip_suffix(b"\\r")) {
-        text = rest;
-    }
-    (start, start + text.len())
 }
 
 /// Where a PEM body ends in a line, and where the line goes on after its end marker.
@@ -302,13 +285,20 @@ fn is_body(word: &[u8]) -> bool {
     true
 }
 
+/// The longest run of Base64 in a line, if it can be a line of a body.
+fn body_inside(line: &[u8]) -> Option<(usize, usize)> {
+    let runs = runs::runs(line).into_iter().filter(|run| run.len() >= PEM_LINE_MIN);
+    runs.max_by_key(|run| run.len()).map(|run| {
+        let padding = line[run.end..].iter().take(2).take_while(|byte| **byte == b'=').count();
+        (run.start, run.end + padding)
+    })
+}
+
 // === impl Pem ===
 
 impl Pem {
     /// Drops what belongs to the block; says whether the block ends here.
     fn line(&mut self, line: &[u8], at: usize, hits: &mut Vec<Hit>) -> bool {
-        let (start, end) = frame(line);
-        let (at, line, is_framed) = (at + start, &line[start..end], start > 0);
         if let Some((end, after)) = pem_end(line) {
             let start = line[..end].iter().rposition(u8::is_ascii_whitespace).map_or(0, |space| space + 1);
             self.take(&line[start..end]);
@@ -321,10 +311,19 @@ impl Pem {
         let is_header =
             [&b"Proc-Type:"[..], b"DEK-Info:"].iter().any(|header| memmem::find(line, header).is_some());
         let is_body = !word.is_empty() && is_body(word);
+        if !is_body
+            && !is_header
+            && let Some((start, end)) = body_inside(content)
+        {
+            self.take(&content[start..end]);
+            hits.push(Hit { start: at + start, end: at + end, what: What::Drop });
+            self.stray = 0;
+            return false;
+        }
         if is_body || is_header {
             self.take(word);
             // A line of its own goes with its line end; behind a prefix, only the word goes.
-            let alone = !is_framed && content[..word_start].iter().all(u8::is_ascii_whitespace);
+            let alone = content[..word_start].iter().all(u8::is_ascii_whitespace);
             let (start, end) = match (is_header, alone) {
                 (true, _) => (0, content.len()),
                 (false, true) => (0, line.len()),

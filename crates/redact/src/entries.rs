@@ -6,11 +6,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::block::{Certificates, Context};
-use crate::decode::{self, BETWEEN};
+use crate::decode;
 use crate::frames::{FrameField, Frames};
 use crate::hit::{self, Counts, Hit, Length, Style, What};
 use crate::scan::{Engine, Scan};
 use crate::stream::{HOLD_MAX, Options};
+use crate::views::BETWEEN;
 
 /// Bytes and entries held back, waiting for the next entry of the same unit. The halves of one line follow each other
 /// closely, whatever other units say in between.

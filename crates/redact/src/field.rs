@@ -260,6 +260,12 @@ fn is_yaml_lead(before: &[u8]) -> bool {
     before.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'-')) && !before.ends_with(b"-")
 }
 
+/// Whether what follows a name may be the indicator of a block scalar.
+pub(crate) fn may_open_block(rest: &[u8]) -> bool {
+    let rest = rest.trim_ascii();
+    rest.strip_prefix(b":").is_some_and(|rest| is_block_indicator(rest.trim_ascii_start()))
+}
+
 fn is_block_indicator(rest: &[u8]) -> bool {
     let rest = rest.strip_prefix(b"!!binary ").unwrap_or(rest);
     matches!(rest, [b'|' | b'>', more @ ..] if more.iter().all(|byte| matches!(byte, b'-' | b'+' | b'0'..=b'9')))

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use landfall_model::Secret;
 use zeroize::Zeroize as _;
 
+use crate::frame::Prefixes;
 use crate::hit::Counts;
 use crate::identity::Identities;
 use crate::known::{KNOWN_MIN, KNOWN_TOTAL_MAX, Known};
@@ -159,6 +160,8 @@ impl Builder {
             identities: Identities::new(&self.host_names)?,
             pseudonyms,
             here_document,
+            prefixes: Prefixes::new()
+                .map_err(|source| BuildError::Regex { rule: "prefix of a line".to_owned(), source })?,
         };
         Ok(Redactor { engine: Arc::new(engine), ignored: self.ignored })
     }

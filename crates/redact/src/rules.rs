@@ -4,6 +4,7 @@ use regex::bytes::{Regex, RegexBuilder};
 use serde::Deserialize;
 
 use crate::literals::Literals;
+use crate::resolved::View;
 use crate::{BuildError, Kind};
 
 const BUILT_IN: &str = include_str!("../redact.toml");
@@ -40,10 +41,10 @@ pub(crate) struct Field {
 pub(crate) enum Trigger {
     Pattern(usize),
     Field(usize),
+    /// A notation that must be resolved before the line is understood.
+    View(View),
     /// `-----BEGIN `
     Pem,
-    /// A flag in an argument vector.
-    Arguments,
     /// kubeadm announces its certificate key.
     CertificateKey,
     /// The dump that Ignition makes of its whole configuration when it fails.
@@ -52,10 +53,6 @@ pub(crate) enum Trigger {
     CloudConfig,
     /// `<<`, which may start a here-document.
     HereDocument,
-    /// A backslash escape that may hide a character of a secret.
-    Escape,
-    /// An escape for a terminal, written out as syslog or `cat -v` does.
-    Terminal,
     /// The kind of a Secret object.
     SecretObject,
     /// A field named `value`, which belongs to the name before it.
@@ -120,25 +117,44 @@ struct FieldEntry {
     keeps: Vec<String>,
 }
 
-const MACHINES: [(&str, Trigger); 26] = [
-    (", '-", Trigger::Arguments),
-    (",'-", Trigger::Arguments),
-    (", \"-", Trigger::Arguments),
-    (",\"-", Trigger::Arguments),
-    (", \\\"-", Trigger::Arguments),
-    (",\\\"-", Trigger::Arguments),
-    (" a1=\"", Trigger::Arguments),
+const MACHINES: [(&str, Trigger); 47] = [
+    (", '-", Trigger::View(View::Arguments)),
+    (",'-", Trigger::View(View::Arguments)),
+    (", \"-", Trigger::View(View::Arguments)),
+    (",\"-", Trigger::View(View::Arguments)),
+    (", \\\"-", Trigger::View(View::Arguments)),
+    (",\\\"-", Trigger::View(View::Arguments)),
+    (" a1=\"", Trigger::View(View::Arguments)),
+    ("\\u00", Trigger::View(View::Escapes)),
+    ("\\x", Trigger::View(View::Escapes)),
+    ("\\/", Trigger::View(View::Escapes)),
+    ("#033[", Trigger::View(View::Terminal)),
+    ("\\033[", Trigger::View(View::Terminal)),
+    ("^[[", Trigger::View(View::Terminal)),
+    ("&quot;", Trigger::View(View::Entities)),
+    ("&apos;", Trigger::View(View::Entities)),
+    ("&amp;", Trigger::View(View::Entities)),
+    ("&lt;", Trigger::View(View::Entities)),
+    ("&#34;", Trigger::View(View::Entities)),
+    ("&#39;", Trigger::View(View::Entities)),
+    ("&#43;", Trigger::View(View::Entities)),
+    ("&#47;", Trigger::View(View::Entities)),
+    ("&#61;", Trigger::View(View::Entities)),
+    ("&#x2", Trigger::View(View::Entities)),
+    ("&#x3", Trigger::View(View::Entities)),
+    ("=3D", Trigger::View(View::QuotedPrintable)),
+    ("=3d", Trigger::View(View::QuotedPrintable)),
+    ("\"\":\"\"", Trigger::View(View::DoubledQuotes)),
+    ("\"\": \"\"", Trigger::View(View::DoubledQuotes)),
+    ("message\":[", Trigger::View(View::Numbers)),
+    ("message\": [", Trigger::View(View::Numbers)),
+    ("message\" : [", Trigger::View(View::Numbers)),
+    ("message\\\":[", Trigger::View(View::Numbers)),
     ("certificate key", Trigger::CertificateKey),
     ("-----BEGIN ", Trigger::Pem),
     ("Full config:", Trigger::IgnitionDump),
     ("#cloud-config", Trigger::CloudConfig),
     ("<<", Trigger::HereDocument),
-    ("\\u00", Trigger::Escape),
-    ("\\x", Trigger::Escape),
-    ("\\/", Trigger::Escape),
-    ("#033[", Trigger::Terminal),
-    ("\\033[", Trigger::Terminal),
-    ("^[[", Trigger::Terminal),
     ("value\"", Trigger::NamedValue),
     ("value\\\"", Trigger::NamedValue),
     ("value:", Trigger::NamedValue),
@@ -147,6 +163,8 @@ const MACHINES: [(&str, Trigger); 26] = [
     ("kind\": \"Secret", Trigger::SecretObject),
     ("kind\":\"Secret", Trigger::SecretObject),
     ("kind\\\":\\\"Secret", Trigger::SecretObject),
+    ("kind\\\": \\\"Secret", Trigger::SecretObject),
+    ("kind: \"Secret", Trigger::SecretObject),
 ];
 
 // === impl Trigger ===

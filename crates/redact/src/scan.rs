@@ -1,25 +1,27 @@
 //! One text, all passes: what is found here is taken out, wherever the text came from.
 
 use landfall_model::terminal;
-use memchr::{memchr, memchr_iter, memrchr};
+use memchr::{memchr, memrchr};
 use regex::bytes::Regex;
 
 use crate::Kind;
 use crate::block::{Braces, Certificates, Context, Until};
-use crate::decode::{self, Decoded, Mapped, OnTerminal};
+use crate::decode::{self, Decoded};
 use crate::entropy;
 use crate::field::{self, Value};
+use crate::frame::Prefixes;
 use crate::hit::{self, Hit, What};
 use crate::identity::Identities;
 use crate::known::Known;
 use crate::named_value;
 use crate::pseudonym::Pseudonyms;
+use crate::resolved::{Framed, View, Views};
 use crate::rules::{self, Rules, Trigger};
 use crate::runs::{self, Run};
 use crate::secret_object;
 
 /// Encodings inside encodings that are followed: a gzip in Base64 in a percent-encoded URL, and one more.
-const DEPTH_MAX: u32 = 4;
+pub(crate) const DEPTH_MAX: u32 = 4;
 
 /// Decoded bytes that are searched per scanned block; what does not fit is withheld.
 const DECODED_MAX: usize = 16 << 20;
@@ -31,6 +33,7 @@ pub(crate) struct Engine {
     pub(crate) pseudonyms: Pseudonyms,
     pub(crate) identities: Identities,
     pub(crate) here_document: Regex,
+    pub(crate) prefixes: Prefixes,
 }
 
 /// Which passes run besides those that always do.
@@ -42,7 +45,7 @@ pub(crate) enum Extent {
 
 /// How the lines of a text belong together.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Lines {
+pub(crate) enum Lines {
     OneText,
     /// Each line is a text of its own: nothing opens that would go on in the next.
     Apart,
@@ -50,18 +53,20 @@ enum Lines {
 
 /// Whether words of high entropy are looked for. Only those who have lines to count can tell where they stand.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Entropy {
+pub(crate) enum Entropy {
     Unwanted,
     Wanted,
 }
 
 /// The state of one scan, handed down into decoded texts.
 pub(crate) struct Scan {
-    extent: Extent,
-    lines: Lines,
-    depth: u32,
-    budget: usize,
-    entropy: Entropy,
+    pub(crate) extent: Extent,
+    pub(crate) lines: Lines,
+    pub(crate) depth: u32,
+    /// Frames inside frames that were taken off.
+    pub(crate) frames: u32,
+    pub(crate) budget: usize,
+    pub(crate) entropy: Entropy,
     /// Where words of high entropy stand that nothing redacts, if that is asked for.
     pub(crate) suspicious: Vec<usize>,
     /// Where something stands, in lines that are apart, that is only understood in a text of its own.
@@ -76,6 +81,7 @@ impl Scan {
             extent,
             lines: Lines::OneText,
             depth: 0,
+            frames: 0,
             budget: DECODED_MAX,
             entropy: Entropy::Unwanted,
             suspicious: Vec::new(),
@@ -100,58 +106,44 @@ impl Engine {
     /// Finds everything in `text`, which begins at the start of a line, and returns it merged. `context` is what was
     /// open before it, and afterwards what is open behind it.
     pub(crate) fn find(&self, text: &[u8], context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
-        if memchr(terminal::ESCAPE, text).is_some() {
-            return self.find_behind_escapes(text, context, scan);
-        }
-        self.find_plain(text, context, scan)
-    }
-
-    /// Searches a text as it looks on a terminal, and apart from that what is inside its escapes.
-    #[cold]
-    fn find_behind_escapes(&self, text: &[u8], context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
-        let Some(OnTerminal { shown, hidden }) = Mapped::from_terminal(text) else {
-            return self.find_plain(text, context, scan);
+        let mut hits = if memchr(terminal::ESCAPE, text).is_some() {
+            self.find_behind_escapes(text, context, scan)
+        } else {
+            self.find_plain(text, context, scan)
         };
-        let mut hits = self.find_in(&shown, context, scan);
-        if !hidden.text.is_empty() {
-            let lines = std::mem::replace(&mut scan.lines, Lines::Apart);
-            let found = self.find_in(&hidden, &mut Context::new(context.certificates), scan);
-            scan.lines = lines;
-            hits.extend(found.into_iter().filter(|hit| hit.start < hit.end));
-            hit::merge(&mut hits);
+        if context.wide.is_some() || memchr(0, text).is_some() {
+            self.find_wide(text, context, scan, &mut hits);
         }
         hits
     }
 
-    /// Searches what another text was made into, and tells where in that the places are.
-    fn find_in(&self, mapped: &Mapped, context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
-        let (suspicious, opens) = (scan.suspicious.len(), scan.opens.len());
-        let mut hits = self.find_plain(&mapped.text, context, scan);
-        for hit in &mut hits {
-            (hit.start, hit.end) = mapped.range(hit.start, hit.end);
-        }
-        for at in scan.suspicious[suspicious..].iter_mut().chain(&mut scan.opens[opens..]) {
-            *at = mapped.origin(*at);
-        }
-        hits
-    }
-
-    fn find_plain(&self, text: &[u8], context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
+    pub(crate) fn find_plain(&self, text: &[u8], context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
         let mut hits = Vec::new();
+        let mut framed = Framed::default();
         self.known.find(text, &mut hits);
         let runs = runs::runs(text);
         self.find_bootstrap_tokens(text, &runs, &mut hits);
         self.find_percent_encoded(text, context.certificates, scan, &mut hits);
-        self.find_encoded(text, &runs, context.certificates, scan, &mut hits);
-        self.find_by_literals(text, context, scan, &mut hits);
-        if scan.extent == Extent::SecretsAndIdentities && scan.depth == 0 {
+        self.find_encoded(text, &runs, context.certificates, scan, &mut framed, &mut hits);
+        self.find_by_literals(text, context, scan, &mut framed, &mut hits);
+        if !framed.starts.is_empty() || !context.framed.is_empty() {
+            self.find_in_frames(text, &framed, context, scan, &mut hits);
+        }
+        if scan.extent == Extent::SecretsAndIdentities && scan.depth == 0 && scan.frames == 0 {
             self.identities.find(text, &self.pseudonyms, &mut hits);
         }
         hit::merge(&mut hits);
         hits
     }
 
-    fn find_by_literals(&self, text: &[u8], context: &mut Context, scan: &mut Scan, hits: &mut Vec<Hit>) {
+    fn find_by_literals(
+        &self,
+        text: &[u8],
+        context: &mut Context,
+        scan: &mut Scan,
+        framed: &mut Framed,
+        hits: &mut Vec<Hit>,
+    ) {
         // What is open from before goes first; where everything is dropped, nothing else need be looked at.
         let dropped = if context.drops_all() { context.advance(text, 0, hits) } else { 0 };
         let mut dropped_until = dropped;
@@ -162,23 +154,42 @@ impl Engine {
         }
         let mut line = (0, 0);
         let mut pattern_done = vec![0; self.rules.patterns.len()];
-        let (mut escapes_done, mut terminal_done, mut arguments_done) = (0, 0, 0);
+        let mut views = Views::default();
         for found in self.rules.literals.find(text) {
             if found.start < dropped_until {
                 continue;
             }
             if found.start >= line.1 {
                 line = line_around(text, found.start);
+                if !is_apart && may_be_joined(text, line) {
+                    views.want_joined(line.0);
+                }
             }
             for trigger in &self.rules.triggers[found.word] {
                 if is_apart && trigger.opens() {
                     scan.opens.push(found.start);
                 }
-                match *trigger {
-                    Trigger::Pattern(pattern) if pattern_done[pattern] <= found.start => {
+                if let Trigger::View(view) = *trigger {
+                    views.want(view, line.0);
+                    continue;
+                }
+                if let Trigger::Pattern(pattern) = *trigger {
+                    if pattern_done[pattern] <= found.start {
                         pattern_done[pattern] = line.1.max(found.start + 1);
                         self.find_pattern(text, line, pattern, hits);
                     }
+                    continue;
+                }
+                // In an escaped text of several lines, fields and constructs begin at line ends that are escaped too.
+                if views.has_escapes(text, line) {
+                    views.want(View::Escapes, line.0);
+                }
+                // Inside a frame, only the text without the frame shows where a construct ends.
+                let opens = trigger.opens() || *trigger == Trigger::HereDocument;
+                if opens && !is_apart && framed.add(text, line, found.start, &self.prefixes) {
+                    continue;
+                }
+                match *trigger {
                     Trigger::Field(field) => {
                         let field = &self.rules.fields[field];
                         match field::value(text, line, (found.start, found.end), field) {
@@ -199,24 +210,8 @@ impl Engine {
                             }
                             _ => {}
                         }
-                    }
-                    Trigger::Escape if escapes_done <= found.start => {
-                        escapes_done = line.1.max(found.start + 1);
-                        if let Some(mapped) = Mapped::from_escapes(&text[line.0..line.1]) {
-                            self.find_mapped(&mapped, line.0, context.certificates, scan, hits);
-                        }
-                    }
-                    Trigger::Terminal if terminal_done <= found.start => {
-                        terminal_done = line.1.max(found.start + 1);
-                        // Written out, they hold no text.
-                        if let Some(OnTerminal { shown, .. }) = Mapped::from_terminal(&text[line.0..line.1]) {
-                            self.find_mapped(&shown, line.0, context.certificates, scan, hits);
-                        }
-                    }
-                    Trigger::Arguments if arguments_done <= found.start => {
-                        arguments_done = line.1.max(found.start + 1);
-                        if let Some(mapped) = Mapped::from_arguments(&text[line.0..line.1]) {
-                            self.find_mapped(&mapped, line.0, context.certificates, scan, hits);
+                        if !is_apart && field::may_open_block(&text[found.end..line.1]) {
+                            framed.add(text, line, found.start, &self.prefixes);
                         }
                     }
                     Trigger::Pem if is_apart => {
@@ -275,6 +270,7 @@ impl Engine {
                 }
             }
         }
+        self.find_in_views(text, &views, context.certificates, scan, hits);
     }
 
     fn find_pattern(&self, text: &[u8], (start, end): (usize, usize), pattern: usize, hits: &mut Vec<Hit>) {
@@ -311,50 +307,6 @@ impl Engine {
         }
     }
 
-    fn find_percent_encoded(
-        &self,
-        text: &[u8],
-        certificates: Certificates,
-        scan: &mut Scan,
-        hits: &mut Vec<Hit>,
-    ) {
-        let mut done = 0;
-        for at in memchr_iter(b'%', text) {
-            let is_escape = matches!(text[at..], [_, high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit());
-            if at < done || !is_escape {
-                continue;
-            }
-            let line = line_around(text, at);
-            done = line.1;
-            let (start, end) = around_escapes(text, line, at);
-            if let Some(mapped) = Mapped::from_percent(&text[start..end]) {
-                self.find_mapped(&mapped, start, certificates, scan, hits);
-            }
-        }
-    }
-
-    /// Searches a line with its escapes resolved; what is found there is taken out of the line as it was written.
-    fn find_mapped(
-        &self,
-        mapped: &Mapped,
-        start: usize,
-        certificates: Certificates,
-        scan: &mut Scan,
-        hits: &mut Vec<Hit>,
-    ) {
-        let len = mapped.text.len();
-        let withheld = Hit { start, end: start + mapped.origin(len), what: What::Withheld("encoded") };
-        let Some(found) = self.find_within(&mapped.text, certificates, scan) else {
-            hits.push(withheld);
-            return;
-        };
-        hits.extend(found.into_iter().filter(|hit| hit.start < hit.end).map(|hit| Hit {
-            start: start + mapped.origin(hit.start),
-            end: start + mapped.origin(hit.end),
-            what: hit.what,
-        }));
-    }
-
     /// Looks into runs of Base64 and hexadecimal. A payload with a secret in it goes whole: cutting it open would leave
     /// neither text nor encoding.
     fn find_encoded(
@@ -363,6 +315,7 @@ impl Engine {
         runs: &[Run],
         certificates: Certificates,
         scan: &mut Scan,
+        framed: &mut Framed,
         hits: &mut Vec<Hit>,
     ) {
         let mut done = 0;
@@ -372,7 +325,13 @@ impl Engine {
             }
             let (payload, end) = match decode::wrapped(text, run) {
                 Some((joined, end)) => (std::borrow::Cow::Owned(joined), end),
-                None => (std::borrow::Cow::Borrowed(&text[run.start..run.end]), run.end),
+                None => {
+                    let is_whole = scan.lines == Lines::Apart && scan.depth == 0;
+                    if !is_whole && decode::may_be_framed(text, run) {
+                        framed.add(text, line_around(text, run.start), run.start, &self.prefixes);
+                    }
+                    (std::borrow::Cow::Borrowed(&text[run.start..run.end]), run.end)
+                }
             };
             done = end;
             let what = match decode::run(&payload) {
@@ -389,6 +348,7 @@ impl Engine {
                     hits.push(Hit { start: run.start, end: end + padding, what });
                 }
                 None if scan.depth == 0
+                    && scan.frames == 0
                     && scan.entropy == Entropy::Wanted
                     && entropy::is_suspicious(text, run) =>
                 {
@@ -428,7 +388,7 @@ impl Engine {
     }
 
     /// Searches a decoded text; `None` when the limits do not allow it.
-    fn find_within(&self, text: &[u8], certificates: Certificates, scan: &mut Scan) -> Option<Vec<Hit>> {
+    pub(crate) fn find_within(&self, text: &[u8], certificates: Certificates, scan: &mut Scan) -> Option<Vec<Hit>> {
         if scan.depth >= DEPTH_MAX || text.len() > scan.budget {
             return None;
         }
@@ -469,22 +429,6 @@ impl Engine {
     }
 }
 
-/// What can belong to a secret of which a percent-encoded byte is part: the words from the one with the first such byte
-/// (at `first`) to the one with the last, and those next to them.
-fn around_escapes(text: &[u8], line: (usize, usize), first: usize) -> (usize, usize) {
-    const REACH: usize = 64;
-    let last = memrchr(b'%', &text[first..line.1]).map_or(first, |len| first + len);
-    let mut start = first.saturating_sub(REACH).max(line.0);
-    while start > line.0 && !text[start - 1].is_ascii_whitespace() {
-        start -= 1;
-    }
-    let mut end = (last + REACH).min(line.1);
-    while end < line.1 && !text[end].is_ascii_whitespace() {
-        end += 1;
-    }
-    (start, end)
-}
-
 /// The parts of a bootstrap token, `id.secret`.
 const TOKEN_ID: usize = 6;
 const TOKEN_SECRET: usize = 16;
@@ -515,7 +459,7 @@ fn is_bootstrap_token(text: &[u8], dot: usize) -> bool {
 }
 
 /// Where the line around `at` begins and ends, without its line feed.
-fn line_around(text: &[u8], at: usize) -> (usize, usize) {
+pub(crate) fn line_around(text: &[u8], at: usize) -> (usize, usize) {
     let start = memrchr(b'\n', &text[..at]).map_or(0, |feed| feed + 1);
     let end = memchr(b'\n', &text[at..]).map_or(text.len(), |len| at + len);
     (start, end)
@@ -523,4 +467,11 @@ fn line_around(text: &[u8], at: usize) -> (usize, usize) {
 
 fn content_end(text: &[u8], (start, end): (usize, usize)) -> usize {
     start + text[start..end].trim_ascii_end().len()
+}
+
+/// Whether a line may be a part of a command that is written on several lines.
+fn may_be_joined(text: &[u8], line: (usize, usize)) -> bool {
+    let ends = |end: usize| end > 0 && text[end - 1] == b'\\';
+    let start = text[line.0..line.1].iter().find(|byte| !matches!(byte, b' ' | b'\t'));
+    ends(line.1) || line.0 > 0 && ends(line.0 - 1) || matches!(start, Some(b'-' | b'"'))
 }

@@ -1,0 +1,251 @@
+//! What log drivers, loggers and readers put around each line of a text: times and names before it, line numbers, the members of a
+//! JSON object, the quotes of a list. A text of several lines is understood only without it.
+
+use memchr::{memchr, memmem};
+use regex::bytes::Regex;
+
+use crate::mapped::Mapped;
+use crate::views;
+
+/// Beginnings of lines that readers and loggers add. Several may follow each other.
+const PREFIX: &str = concat!(
+    r"^(?:",
+    // The time of syslog and of ISO 8601, perhaps with a machine and a program.
+    r"(?:[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8}(?:\.[0-9]+)?",
+    r"|[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]+)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?) +",
+    r#"(?:(?:[^\s:"'{}=]{1,128} )?[^\s:\[\]"'{}=]{1,128}(?:\[[0-9]+\])?: )?"#,
+    // klog.
+    r"|[IWEF][0-9]{4} [0-9:]{8}\.[0-9]{6} +[0-9]+ [^\]\s]{1,128}\] ",
+    // The kernel, kubectl, kubeadm.
+    r"|\[[^\]\[]{1,128}\] ",
+    // A priority of syslog.
+    r"|<[0-9]{1,3}>",
+    // Line numbers.
+    r"|[ \t]*[0-9]{1,7}(?:[:|]|[ ]?\t|[ ]{2}|[ ]\|[ ])[ ]?",
+    // Compose, Ansible, a shell's trace, quotations, comments.
+    r#"|[^\s|"'{}]{1,128} *\| "#,
+    r"|(?:>|\+{1,4}|\||#|//) ",
+    // Container runtimes, cloud-init, programs.
+    r"|std(?:out|err) [FP] ",
+    r"|- [a-z_]+\.py\[[A-Z]+\]: ",
+    r"|(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL):? +",
+    r#"|[^\s:\[\]"'{}=]{1,128}\[[0-9]+\]: "#,
+    r"){1,6}",
+);
+
+/// What stands before the text in the lines of log drivers and structured loggers.
+const MEMBERS: [&[u8]; 8] = [
+    DOCKER,
+    b"\"message\":\"",
+    b"\"message\": \"",
+    b"\"MESSAGE\":\"",
+    b"\"MESSAGE\" : \"",
+    b"\"msg\":\"",
+    b"\"msg\": \"",
+    b" msg=\"",
+];
+
+/// Docker's driver writes the line ends of the text too, and divides long lines.
+const DOCKER: &[u8] = b"\"log\":\"";
+
+/// What the lines of one text have around them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Frame {
+    /// The same beginning, except for digits and for the width of gaps.
+    Prefix(Vec<u8>),
+    /// The text is a member of a JSON object or the value of a field.
+    Member(&'static [u8]),
+    /// The text is a quoted element of a list; what stands before its quote, and the quote.
+    Element(Vec<u8>),
+}
+
+/// The beginnings of lines.
+pub(crate) struct Prefixes(Regex);
+
+// === impl Prefixes ===
+
+impl Prefixes {
+    pub(crate) fn new() -> Result<Self, regex::Error> {
+        regex::bytes::RegexBuilder::new(PREFIX).unicode(false).build().map(Self)
+    }
+
+    /// The frame of the text in which the byte at `at` of a line stands.
+    pub(crate) fn frame(&self, line: &[u8], at: usize) -> Option<Frame> {
+        let member = MEMBERS.iter().find(|opening| {
+            let found = memmem::find(line, opening);
+            found.is_some_and(|start| start + opening.len() <= at && at < end_of_string(line, start + opening.len()))
+        });
+        if let Some(opening) = member {
+            return Some(Frame::Member(opening));
+        }
+        let lead = line.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'-' | b'[')).count();
+        if lead < at && is_element(&line[lead..]) {
+            let element = line[..=lead].iter().map(|byte| if *byte == b'[' { b' ' } else { *byte });
+            return Some(Frame::Element(element.collect()));
+        }
+        let len = self.0.find(line).map_or(0, |found| found.end());
+        (1..=at).contains(&len).then(|| Frame::Prefix(line[..len].to_vec()))
+    }
+}
+
+// === impl Frame ===
+
+impl Frame {
+    /// Whether a line has this frame.
+    pub(crate) fn has(&self, line: &[u8]) -> bool {
+        self.content(line).is_some()
+    }
+
+    /// Where in a line the text stands; `None` when the line is of another frame.
+    fn content(&self, line: &[u8]) -> Option<(usize, usize)> {
+        match self {
+            Self::Prefix(prefix) => Some((behind(prefix, line)?, line.len())),
+            Self::Member(opening) => {
+                let start = memmem::find(line, opening)? + opening.len();
+                Some((start, end_of_string(line, start)))
+            }
+            Self::Element(lead) => {
+                let is_like = |(a, b): (&u8, &u8)| a == b || matches!((a, b), (b' ', b'['));
+                let is_framed = line.len() > lead.len() && lead.iter().zip(line).all(is_like);
+                let quote = *lead.last()?;
+                is_framed.then(|| {
+                    let end = memchr::memrchr(quote, &line[lead.len()..]).map_or(line.len(), |len| lead.len() + len);
+                    (lead.len(), end)
+                })
+            }
+        }
+    }
+
+    /// The texts of all lines of this frame from `start` on, which is the start of a line.
+    pub(crate) fn view(&self, text: &[u8], start: usize) -> Mapped {
+        let mut mapped = Mapped::with_capacity(text.len() - start);
+        let mut at = start;
+        while at < text.len() {
+            let end = memchr(b'\n', &text[at..]).map_or(text.len(), |len| at + len);
+            if let Some((from, to)) = self.content(&text[at..end]) {
+                mapped.begin_frame(at + from);
+                match self {
+                    Self::Prefix(_) => mapped.keep(text, at + from, at + to),
+                    Self::Member(_) | Self::Element(_) => {
+                        views::add_unescaped(&mut mapped, text, at + from, at + to);
+                    }
+                }
+                // Docker's line ends are part of the text.
+                if *self != Self::Member(DOCKER) && end < text.len() {
+                    mapped.begin_frame(end);
+                    mapped.keep(text, end, end + 1);
+                }
+            }
+            at = end + 1;
+        }
+        mapped
+    }
+}
+
+/// Whether a text is one quoted string, perhaps with a comma behind it.
+fn is_element(text: &[u8]) -> bool {
+    let end = match text.first() {
+        Some(b'"') => end_of_string(text, 1),
+        Some(b'\'') => memchr(b'\'', &text[1..]).map_or(text.len(), |len| 1 + len),
+        _ => return false,
+    };
+    end < text.len() && matches!(text[end + 1..].trim_ascii(), b"" | b",")
+}
+
+/// Whether a line is one of Docker's that its next line continues.
+pub(crate) fn is_partial(line: &[u8]) -> bool {
+    memmem::find(line, DOCKER).is_some_and(|start| {
+        let end = end_of_string(line, start + DOCKER.len());
+        end < line.len() && !line[..end].ends_with(b"\\n")
+    })
+}
+
+/// Where the string that begins at `start` is closed.
+fn end_of_string(line: &[u8], start: usize) -> usize {
+    let mut at = start;
+    while let Some(len) = memchr::memchr2(b'"', b'\\', line.get(at..).unwrap_or_default()) {
+        if line[at + len] == b'"' {
+            return at + len;
+        }
+        at += len + 2;
+    }
+    line.len()
+}
+
+/// Where a line continues behind a prefix, whose digits and gaps may differ. Where nothing follows, its last space may be missing.
+fn behind(prefix: &[u8], line: &[u8]) -> Option<usize> {
+    let run = |text: &[u8], is: fn(&u8) -> bool| text.iter().take_while(|byte| is(byte)).count();
+    let is_gap = |byte: &u8| *byte == b' ';
+    let (mut i, mut j) = (run(prefix, is_gap), run(line, is_gap));
+    if i == prefix.len() {
+        return (j >= i).then_some(i);
+    }
+    while i < prefix.len() {
+        let (left, right) = (&prefix[i..], &line[j..]);
+        let (is, required): (fn(&u8) -> bool, usize) = match left[0] {
+            b'0'..=b'9' => (u8::is_ascii_digit, 1),
+            b' ' => (is_gap, 1),
+            byte => {
+                if right.first() != Some(&byte) {
+                    return None;
+                }
+                (i, j) = (i + 1, j + 1);
+                continue;
+            }
+        };
+        let (width, found) = (run(left, is), run(right, is));
+        i += width;
+        if i == prefix.len() && left[0] == b' ' {
+            // What is wider here indents the text.
+            return (found >= width || right.is_empty()).then(|| j + found.min(width));
+        }
+        if found < required {
+            return None;
+        }
+        j += found;
+    }
+    Some(j)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str, opener: &str) -> String {
+        let first = &text[..text.find('\n').unwrap()];
+        let at = first.find(opener).unwrap();
+        let frame = Prefixes::new().unwrap().frame(first.as_bytes(), at);
+        frame.map_or_else(String::new, |frame| {
+            String::from_utf8_lossy(&frame.view(text.as_bytes(), 0).text).into_owned()
+        })
+    }
+
+    #[test]
+    fn lines_lose_what_their_readers_and_loggers_added() {
+        for (text, expected) in [
+            ("Nov 19 05:38:09 n1 p[12]: X\nNov 19 05:38:10 n1 other[3]: no\nNov 20 06:00:00 n1 p[1234]:   b\n", "X\n  b\n"),
+            ("2026-11-19T05:38:09.123Z X\n2026-11-19T05:38:10.1234Z b", "X\nb"),
+            ("2026-11-19 05:38:09,123 - util.py[DEBUG]: X\n2026-11-19 05:38:09,124 - util.py[DEBUG]: b", "X\nb"),
+            ("I1119 05:38:09.123456    1234 a.go:12] X\nI1119 05:38:09.123457       7 a.go:13]  b", "X\n b"),
+            ("[    1.234567] X\n[   11.234567] b\n", "X\nb\n"),
+            ("     9\tX\n    10\tb\n", "X\nb\n"),
+            ("9:X\n10:b\n", "X\nb\n"),
+            ("web-1  | X\nweb-1  |   b\nother | c", "X\n  b\n"),
+            ("> X\n>  b\n>\n> c\n", "X\n b\n\nc\n"),
+            ("{\"log\":\"X\\n\",\"stream\":\"a\"}\n{\"log\":\"long \",\"stream\":\"a\"}\n{\"log\":\"line\\n\"}\n", "X\nlong line\n"),
+            ("time=1 level=info msg=\"X \\\"q\\\"\" a=b\nno\ntime=2 level=info msg=\"b\"\n", "X \"q\"\nb\n"),
+            ("  \"X\",\n  \"b\"\n]\n", "X\nb\n"),
+            ("- 'X'\n- 'b'\n", "X\nb\n"),
+            ("X alone\nb\n", ""),
+        ] {
+            assert_eq!(shown(text, "X"), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn lines_that_docker_divided_are_told_apart() {
+        assert!(is_partial(br#"{"log":"a","stream":"stdout"}"#));
+        assert!(!is_partial(br#"{"log":"a\n","stream":"stdout"}"#));
+        assert!(!is_partial(br#"{"log":"a"#) && !is_partial(b"a"));
+    }
+}

@@ -1,0 +1,120 @@
+//! A text made out of another one, and where each part of it came from.
+
+/// A text with its notation resolved. It remembers where in the original each byte stood.
+#[derive(Debug, Default)]
+pub(crate) struct Mapped {
+    pub(crate) text: Vec<u8>,
+    jumps: Vec<Jump>,
+    /// Where in the original the byte after the text would stand if nothing was left out, and where it does stand.
+    expected: usize,
+    end: usize,
+}
+
+/// A place of the text at which the original continues elsewhere.
+#[derive(Clone, Copy, Debug)]
+struct Jump {
+    text: usize,
+    /// Where the original stopped, and where it continues.
+    from: usize,
+    to: usize,
+    /// The original continues in another frame: what stands between is not part of what crosses this place.
+    is_break: bool,
+}
+
+// === impl Mapped ===
+
+impl Mapped {
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        Self { text: Vec::with_capacity(capacity), ..Self::default() }
+    }
+
+    /// Takes a range of the original as it is.
+    pub(crate) fn keep(&mut self, original: &[u8], start: usize, end: usize) {
+        if start < end {
+            self.jump_to(start);
+            self.text.extend_from_slice(&original[start..end]);
+            (self.expected, self.end) = (end, end);
+        }
+    }
+
+    /// Adds a byte that the original writes with `len` bytes at `at`.
+    pub(crate) fn put(&mut self, byte: u8, at: usize, len: usize) {
+        self.jump_to(at);
+        self.text.push(byte);
+        (self.expected, self.end) = (at + 1, at + len);
+    }
+
+    /// Says that the next byte comes from another frame.
+    pub(crate) fn begin_frame(&mut self, at: usize) {
+        self.jumps.push(Jump { text: self.text.len(), from: self.end, to: at, is_break: true });
+        (self.expected, self.end) = (at, at);
+    }
+
+    fn jump_to(&mut self, at: usize) {
+        if at != self.expected || at != self.end {
+            self.jumps.push(Jump { text: self.text.len(), from: self.end, to: at, is_break: false });
+        }
+    }
+
+    /// Whether anything was resolved or left out.
+    pub(crate) fn differs(&self) -> bool {
+        !self.jumps.is_empty()
+    }
+
+    /// Where in the original a byte of the text begins.
+    pub(crate) fn origin(&self, at: usize) -> usize {
+        let before = self.jumps.partition_point(|jump| jump.text <= at);
+        let (text, original) =
+            before.checked_sub(1).map_or((0, 0), |last| (self.jumps[last].text, self.jumps[last].to));
+        original + (at - text)
+    }
+
+    /// Where in the original a range of the text stands. What was left out at either end stays outside.
+    pub(crate) fn range(&self, start: usize, end: usize) -> (usize, usize) {
+        let origin = self.origin(start);
+        (origin, if start < end { self.end_of(end) } else { origin })
+    }
+
+    /// The same, one range for each frame that it stands in.
+    pub(crate) fn parts(&self, start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
+        let first = self.jumps.partition_point(|jump| jump.text <= start);
+        let last = first + self.jumps[first..].partition_point(|jump| jump.text < end);
+        let breaks = self.jumps[first..last].iter().filter(|jump| jump.is_break).map(|jump| jump.text);
+        let mut from = start;
+        breaks.chain([end]).map(move |to| self.range(std::mem::replace(&mut from, to), to))
+    }
+
+    /// Where in the original the text before `end` stops.
+    fn end_of(&self, end: usize) -> usize {
+        if end == self.text.len() {
+            return self.end;
+        }
+        let first = self.jumps.partition_point(|jump| jump.text < end);
+        match self.jumps.get(first) {
+            Some(jump) if jump.text == end => jump.from,
+            _ => self.origin(end - 1) + 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_found_again_in_the_original() {
+        let original = b"a%20b | c";
+        let mut mapped = Mapped::default();
+        mapped.keep(original, 0, 1);
+        mapped.put(b' ', 1, 3);
+        mapped.keep(original, 4, 5);
+        mapped.begin_frame(8);
+        mapped.keep(original, 8, 9);
+        assert_eq!(mapped.text, b"a bc");
+        assert_eq!(mapped.range(0, 1), (0, 1));
+        assert_eq!(mapped.range(1, 2), (1, 4));
+        assert_eq!(mapped.range(2, 3), (4, 5));
+        assert_eq!(mapped.parts(0, 4).collect::<Vec<_>>(), [(0, 5), (8, 9)]);
+        assert_eq!(mapped.parts(3, 4).collect::<Vec<_>>(), [(8, 9)]);
+    }
+}

@@ -1,0 +1,355 @@
+//! Searches text as its readers see it: without frames around its lines, and with its notations resolved.
+
+use memchr::{memchr, memchr_iter, memmem, memrchr};
+
+use crate::block::{Certificates, Context};
+use crate::frame::{Frame, Prefixes};
+use crate::hit::{self, Hit, What};
+use crate::mapped::Mapped;
+use crate::scan::{Engine, Entropy, Lines, Scan, line_around};
+use crate::views::{self, OnTerminal};
+
+/// Frames inside frames that are taken off: a logger's inside a driver's inside a reader's.
+const FRAMES_MAX: u32 = 4;
+
+/// Texts in different frames that may be open at the same time.
+const OPEN_FRAMES_MAX: usize = 16;
+
+/// NUL bytes that are looked at to find out whether a text is UTF-16.
+const NULS_MAX: usize = 4096;
+
+/// Lines that quoted-printable may divide one line into.
+const SOFT_LINES_MAX: usize = 1024;
+
+/// A notation of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum View {
+    /// A flag in an argument vector.
+    Arguments,
+    /// Backslash escapes.
+    Escapes,
+    /// Escapes for a terminal, written out as syslog or `cat -v` does.
+    Terminal,
+    /// HTML and XML.
+    Entities,
+    QuotedPrintable,
+    /// Quotes that are written twice, as in CSV.
+    DoubledQuotes,
+    /// Bytes as an array of numbers.
+    Numbers,
+}
+
+/// Which lines of a text are searched in which notation.
+#[derive(Default)]
+pub(crate) struct Views {
+    wanted: Vec<(View, usize)>,
+    joined: Vec<usize>,
+    /// The last line that was examined for escaped line ends, and whether it has any.
+    escaped: Option<(usize, bool)>,
+}
+
+/// The frames in which something begins that is only understood without them, and the line on which it begins.
+#[derive(Default)]
+pub(crate) struct Framed {
+    pub(crate) starts: Vec<(Frame, usize)>,
+}
+
+// === impl Views ===
+
+impl Views {
+    pub(crate) fn want(&mut self, view: View, line: usize) {
+        if !self.wanted.iter().rev().take_while(|(_, start)| *start == line).any(|(wanted, _)| *wanted == view) {
+            self.wanted.push((view, line));
+        }
+    }
+
+    pub(crate) fn want_joined(&mut self, line: usize) {
+        self.joined.push(line);
+    }
+
+    /// Whether a line has line ends in it that are escaped.
+    pub(crate) fn has_escapes(&mut self, text: &[u8], line: (usize, usize)) -> bool {
+        if let Some((start, has)) = self.escaped
+            && start == line.0
+        {
+            return has;
+        }
+        let has = memmem::find(&text[line.0..line.1], b"\\n").is_some();
+        self.escaped = Some((line.0, has));
+        has
+    }
+}
+
+// === impl Framed ===
+
+impl Framed {
+    /// Takes in that something begins at `at` of a line. Returns whether the line has a frame.
+    pub(crate) fn add(&mut self, text: &[u8], line: (usize, usize), at: usize, prefixes: &Prefixes) -> bool {
+        let Some(frame) = prefixes.frame(&text[line.0..line.1], at - line.0) else { return false };
+        // What only the first line has around it is no frame.
+        let next = text.get(line.1 + 1..).filter(|rest| !rest.is_empty());
+        if next.is_some_and(|next| !frame.has(first_line(next))) {
+            return false;
+        }
+        if let Some((_, start)) = self.starts.iter_mut().find(|(known, _)| *known == frame) {
+            *start = line.0.min(*start);
+        } else if self.starts.len() < OPEN_FRAMES_MAX {
+            self.starts.push((frame, line.0));
+        }
+        true
+    }
+}
+
+// === impl Engine ===
+
+impl Engine {
+    /// Searches a text as it looks on a terminal, and apart from that what is inside its escapes.
+    #[cold]
+    pub(crate) fn find_behind_escapes(&self, text: &[u8], context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
+        let Some(OnTerminal { shown, hidden }) = views::on_terminal(text) else {
+            return self.find_plain(text, context, scan);
+        };
+        let mut hits = self.find_in(&shown, context, scan);
+        if !hidden.text.is_empty() {
+            let lines = std::mem::replace(&mut scan.lines, Lines::Apart);
+            let found = self.find_in(&hidden, &mut Context::new(context.certificates), scan);
+            scan.lines = lines;
+            hits.extend(found.into_iter().filter(|hit| hit.start < hit.end));
+            hit::merge(&mut hits);
+        }
+        hits
+    }
+
+    /// Searches a text as UTF-16, also where only a part of it is.
+    #[cold]
+    pub(crate) fn find_wide(&self, text: &[u8], context: &mut Context, scan: &mut Scan, hits: &mut Vec<Hit>) {
+        let is_wide = memchr_iter(0, text).take(NULS_MAX).any(|nul| views::is_wide(text, nul));
+        if !is_wide && context.wide.is_none() {
+            return;
+        }
+        let Some(mapped) = views::without_nul(text) else { return };
+        let mut inner =
+            context.wide.take().map_or_else(|| Context::new(context.certificates), |inner| *inner);
+        let found = self.quietly(scan, |scan| self.find_in(&mapped, &mut inner, scan));
+        hits.extend(found);
+        context.wide = inner.is_open_anywhere().then(|| Box::new(inner));
+        hit::merge(hits);
+    }
+
+    /// Searches what another text was made into, and tells where in that the places are.
+    fn find_in(&self, mapped: &Mapped, context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
+        let (suspicious, opens) = (scan.suspicious.len(), scan.opens.len());
+        let mut hits = self.find_plain(&mapped.text, context, scan);
+        for hit in &mut hits {
+            (hit.start, hit.end) = mapped.range(hit.start, hit.end);
+        }
+        for at in scan.suspicious[suspicious..].iter_mut().chain(&mut scan.opens[opens..]) {
+            *at = mapped.origin(*at);
+        }
+        hits
+    }
+
+    /// Searches the texts of lines without what all of them have around them.
+    pub(crate) fn find_in_frames(
+        &self,
+        text: &[u8],
+        framed: &Framed,
+        context: &mut Context,
+        scan: &mut Scan,
+        hits: &mut Vec<Hit>,
+    ) {
+        if scan.frames >= FRAMES_MAX {
+            return;
+        }
+        let open = std::mem::take(&mut context.framed);
+        let is_open = |frame: &Frame| open.iter().any(|(known, _)| known == frame);
+        let new = framed.starts.iter().filter(|(frame, _)| !is_open(frame));
+        let certificates = context.certificates;
+        let new: Vec<_> =
+            new.map(|(frame, start)| (frame.clone(), Context::new(certificates), *start)).collect();
+        let open = open.into_iter().map(|(frame, inner)| (frame, inner, 0));
+        for (frame, mut inner, start) in open.chain(new) {
+            let mapped = frame.view(text, start);
+            scan.frames += 1;
+            let found = self.quietly(scan, |scan| self.find(&mapped.text, &mut inner, scan));
+            scan.frames -= 1;
+            place_in_frames(text, &mapped, &found, hits);
+            if inner.is_open_anywhere() && context.framed.len() < OPEN_FRAMES_MAX {
+                context.framed.push((frame, inner));
+            }
+        }
+    }
+
+    /// Searches without taking notes for a reviewer: the same text was searched as it stands.
+    fn quietly<T>(&self, scan: &mut Scan, search: impl FnOnce(&mut Scan) -> T) -> T {
+        let entropy = std::mem::replace(&mut scan.entropy, Entropy::Unwanted);
+        let found = search(scan);
+        scan.entropy = entropy;
+        found
+    }
+
+    /// Searches lines in the notations that they use.
+    pub(crate) fn find_in_views(
+        &self,
+        text: &[u8],
+        views: &Views,
+        certificates: Certificates,
+        scan: &mut Scan,
+        hits: &mut Vec<Hit>,
+    ) {
+        let mut soft_until = 0;
+        for (view, start) in &views.wanted {
+            let mut line = line_around(text, *start);
+            if *view == View::QuotedPrintable {
+                if *start < soft_until {
+                    continue;
+                }
+                line = soft_lines(text, line);
+                soft_until = line.1;
+            }
+            let original = &text[line.0..line.1];
+            let mapped = match view {
+                View::Arguments => views::arguments(original),
+                View::Escapes => views::escapes(original),
+                // Written out, they hold no text.
+                View::Terminal => views::on_terminal(original).map(|view| view.shown),
+                View::Entities => views::entities(original),
+                View::QuotedPrintable => views::quoted_printable(original),
+                View::DoubledQuotes => views::doubled_quotes(original),
+                View::Numbers => views::numbers(original),
+            };
+            if let Some(mapped) = mapped {
+                self.find_mapped(&mapped, line.0, certificates, scan, hits);
+            }
+        }
+        let mut joined_until = 0;
+        for start in &views.joined {
+            if *start < joined_until {
+                continue;
+            }
+            if let Some((mapped, (_, end))) = views::joined(text, line_around(text, *start)) {
+                joined_until = end;
+                if let Some(found) = self.find_within(&mapped.text, certificates, scan) {
+                    place_in_frames(text, &mapped, &found, hits);
+                } else {
+                    let what = What::Withheld("encoded");
+                    hits.push(Hit { start: *start, end, what });
+                }
+            }
+        }
+    }
+
+    pub(crate) fn find_percent_encoded(
+        &self,
+        text: &[u8],
+        certificates: Certificates,
+        scan: &mut Scan,
+        hits: &mut Vec<Hit>,
+    ) {
+        let mut done = 0;
+        for at in memchr_iter(b'%', text) {
+            let is_escape = matches!(text[at..], [_, high, low, ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit());
+            if at < done || !is_escape {
+                continue;
+            }
+            let line = line_around(text, at);
+            done = line.1;
+            let (start, end) = around_escapes(text, line, at);
+            for mapped in [views::percent(&text[start..end]), views::form(&text[start..end])] {
+                if let Some(mapped) = mapped {
+                    self.find_mapped(&mapped, start, certificates, scan, hits);
+                }
+            }
+        }
+    }
+
+    /// Searches a line with its escapes resolved; what is found there is taken out of the line as it was written.
+    fn find_mapped(
+        &self,
+        mapped: &Mapped,
+        start: usize,
+        certificates: Certificates,
+        scan: &mut Scan,
+        hits: &mut Vec<Hit>,
+    ) {
+        let whole = mapped.range(0, mapped.text.len());
+        let withheld = Hit { start, end: start + whole.1, what: What::Withheld("encoded") };
+        let Some(found) = self.find_within(&mapped.text, certificates, scan) else {
+            hits.push(withheld);
+            return;
+        };
+        hits.extend(found.into_iter().filter(|hit| hit.start < hit.end).map(|hit| {
+            let (from, to) = mapped.range(hit.start, hit.end);
+            Hit { start: start + from, end: start + to, what: hit.what }
+        }));
+    }
+}
+
+/// Takes what was found in the text of frames out of the lines as they were written. What stands in several lines has its marker in
+/// the first of them, and the line ends stay.
+fn place_in_frames(text: &[u8], mapped: &Mapped, found: &[Hit], hits: &mut Vec<Hit>) {
+    for hit in found {
+        // A marker between lines has no place between frames.
+        let mut what = match hit.what.clone() {
+            What::Insert(kind, tag) => What::Mark(kind, tag),
+            other => other,
+        };
+        if hit.start == hit.end {
+            let at = mapped.origin(hit.start).min(text.len());
+            hits.push(Hit { start: at, end: at, what });
+            continue;
+        }
+        for (start, mut end) in mapped.parts(hit.start, hit.end) {
+            while let Some(rest) = without_line_end(&text[start..end]) {
+                end = start + rest.len();
+            }
+            if start < end {
+                hits.push(Hit { start, end, what: std::mem::replace(&mut what, What::Drop) });
+            }
+        }
+    }
+}
+
+/// A text without the line end behind it, which may be escaped.
+fn without_line_end(text: &[u8]) -> Option<&[u8]> {
+    [&b"\n"[..], b"\r", b"\\n", b"\\r"].iter().find_map(|end| text.strip_suffix(*end))
+}
+
+fn first_line(text: &[u8]) -> &[u8] {
+    memchr(b'\n', text).map_or(text, |feed| &text[..feed])
+}
+
+/// What can belong to a secret of which a percent-encoded byte is part: the words from the one with the first such byte
+/// (at `first`) to the one with the last, and those next to them.
+fn around_escapes(text: &[u8], line: (usize, usize), first: usize) -> (usize, usize) {
+    const REACH: usize = 64;
+    let last = memrchr(b'%', &text[first..line.1]).map_or(first, |len| first + len);
+    let mut start = first.saturating_sub(REACH).max(line.0);
+    while start > line.0 && !text[start - 1].is_ascii_whitespace() {
+        start -= 1;
+    }
+    let mut end = (last + REACH).min(line.1);
+    while end < line.1 && !text[end].is_ascii_whitespace() {
+        end += 1;
+    }
+    (start, end)
+}
+
+/// The lines that quoted-printable divided one line into.
+fn soft_lines(text: &[u8], line: (usize, usize)) -> (usize, usize) {
+    let is_soft = |end: usize| text[..end].strip_suffix(b"\r").unwrap_or(&text[..end]).ends_with(b"=");
+    let (mut start, mut end) = line;
+    for _ in 0..SOFT_LINES_MAX {
+        if start == 0 || !is_soft(start - 1) {
+            break;
+        }
+        start = memrchr(b'\n', &text[..start - 1]).map_or(0, |feed| feed + 1);
+    }
+    for _ in 0..SOFT_LINES_MAX {
+        if end >= text.len() || !is_soft(end) {
+            break;
+        }
+        end = memchr(b'\n', &text[end + 1..]).map_or(text.len(), |len| end + 1 + len);
+    }
+    (start, end)
+}

@@ -1,0 +1,446 @@
+//! Text as its readers see it: the notations that programs write text in, resolved.
+//!
+//! Each function takes a piece of a log and returns the text that it stands for, or `None` when the notation is not used.
+
+use landfall_model::terminal::{self, Holds};
+use memchr::{memchr, memchr_iter, memmem};
+
+use crate::mapped::Mapped;
+
+/// A line between texts that nothing can continue over.
+pub(crate) const BETWEEN: &[u8] = b"\n\x01\n";
+
+/// Lines that one command may be continued over.
+const JOINED_MAX: usize = 256;
+
+/// Bytes that an array of numbers must stand for, at least, to be read as text.
+const NUMBERS_MIN: usize = 16;
+
+/// Entities of HTML and XML.
+const ENTITIES: [(&[u8], u8); 8] = [
+    (b"&quot;", b'"'),
+    (b"&apos;", b'\''),
+    (b"&amp;", b'&'),
+    (b"&lt;", b'<'),
+    (b"&gt;", b'>'),
+    (b"&equals;", b'='),
+    (b"&colon;", b':'),
+    (b"&NewLine;", b'\n'),
+];
+
+/// A text as it looks on a terminal, and what is inside the escapes of it, a line each.
+#[derive(Debug)]
+pub(crate) struct OnTerminal {
+    pub(crate) shown: Mapped,
+    pub(crate) hidden: Mapped,
+}
+
+/// Leaves out what only a terminal understands.
+pub(crate) fn on_terminal(original: &[u8]) -> Option<OnTerminal> {
+    let mut shown = Mapped::with_capacity(original.len());
+    let mut hidden = Mapped::default();
+    let mut at = 0;
+    for place in terminal::places(original) {
+        if place < at {
+            continue;
+        }
+        let Some(escape) = terminal::escape(&original[place..]) else { continue };
+        shown.keep(original, at, place);
+        at = place + escape.len;
+        if let Holds::Text(inside) = escape.holds {
+            hidden.keep(original, place + inside.start, place + inside.end);
+            hidden.text.extend_from_slice(BETWEEN);
+        }
+    }
+    (at > 0).then(|| {
+        shown.keep(original, at, original.len());
+        OnTerminal { shown, hidden }
+    })
+}
+
+/// Resolves `%41`.
+pub(crate) fn percent(original: &[u8]) -> Option<Mapped> {
+    resolve(original, b'%', |rest| match rest {
+        [b'%', high, low, ..] => Some((byte_of(*high, *low)?, 3)),
+        _ => None,
+    })
+}
+
+/// Resolves `%41`, and `+` for a space, as in the body of a form.
+pub(crate) fn form(original: &[u8]) -> Option<Mapped> {
+    memchr(b'+', original)?;
+    resolve_any(original, |byte| matches!(byte, b'%' | b'+'), |rest| match rest {
+        [b'%', high, low, ..] => Some((byte_of(*high, *low)?, 3)),
+        [b'+', ..] => Some((b' ', 1)),
+        _ => None,
+    })
+}
+
+/// Resolves `\u0041`, `\x41`, `\n`, `\/`, `\"` and `\\`.
+pub(crate) fn escapes(original: &[u8]) -> Option<Mapped> {
+    resolve(original, b'\\', escape)
+}
+
+/// Adds a range of the original with its escapes resolved.
+pub(crate) fn add_unescaped(mapped: &mut Mapped, original: &[u8], start: usize, end: usize) {
+    let mut at = start;
+    for place in memchr_iter(b'\\', &original[start..end]).map(|place| start + place) {
+        if place >= at
+            && let Some((byte, len)) = escape(&original[place..end])
+        {
+            mapped.keep(original, at, place);
+            mapped.put(byte, place, len);
+            at = place + len;
+        }
+    }
+    mapped.keep(original, at, end);
+}
+
+/// The byte that the escape at the start of a text stands for, and how long the escape is.
+fn escape(text: &[u8]) -> Option<(u8, usize)> {
+    match text {
+        [b'\\', b'u', b'0', b'0', high, low, ..] => Some((byte_of(*high, *low)?, 6)),
+        [b'\\', b'x', high, low, ..] => Some((byte_of(*high, *low)?, 4)),
+        [b'\\', plain @ (b'/' | b'"' | b'\'' | b'\\'), ..] => Some((*plain, 2)),
+        [b'\\', b'n', ..] => Some((b'\n', 2)),
+        [b'\\', b'r', ..] => Some((b'\r', 2)),
+        [b'\\', b't', ..] => Some((b'\t', 2)),
+        _ => None,
+    }
+}
+
+/// Resolves `&quot;`, `&#34;` and `&#x22;`.
+pub(crate) fn entities(original: &[u8]) -> Option<Mapped> {
+    resolve(original, b'&', |rest| {
+        let named = ENTITIES.iter().find(|(entity, _)| rest.starts_with(entity));
+        if let Some((entity, byte)) = named {
+            return Some((*byte, entity.len()));
+        }
+        let number = rest.strip_prefix(b"&#")?;
+        let len = memchr(b';', number.get(..8).unwrap_or(number))?;
+        let digits = std::str::from_utf8(&number[..len]).ok()?;
+        let byte = match digits.strip_prefix(['x', 'X']) {
+            Some(digits) => u8::from_str_radix(digits, 16).ok()?,
+            None => digits.parse().ok()?,
+        };
+        byte.is_ascii().then_some((byte, 2 + len + 1))
+    })
+}
+
+/// Resolves `=3D` and the line ends that quoted-printable adds.
+pub(crate) fn quoted_printable(original: &[u8]) -> Option<Mapped> {
+    let mut mapped = Mapped::with_capacity(original.len());
+    let mut at = 0;
+    for place in memchr_iter(b'=', original) {
+        if place < at {
+            continue;
+        }
+        let (byte, len) = match &original[place..] {
+            [b'=', b'\n', ..] => (None, 2),
+            [b'=', b'\r', b'\n', ..] => (None, 3),
+            [b'=', high, low, ..] => match byte_of(*high, *low) {
+                Some(byte) => (Some(byte), 3),
+                None => continue,
+            },
+            _ => continue,
+        };
+        mapped.keep(original, at, place);
+        if let Some(byte) = byte {
+            mapped.put(byte, place, len);
+        }
+        at = place + len;
+    }
+    mapped.keep(original, at, original.len());
+    (at > 0).then_some(mapped)
+}
+
+/// Resolves `""` for a quote, as in CSV.
+pub(crate) fn doubled_quotes(original: &[u8]) -> Option<Mapped> {
+    resolve(original, b'"', |rest| rest.starts_with(b"\"\"").then_some((b'"', 2)))
+}
+
+/// Leaves out NUL bytes: what is left of ASCII in UTF-16, in either order of bytes. `None` unless much of it is.
+pub(crate) fn without_nul(original: &[u8]) -> Option<Mapped> {
+    let mut mapped = Mapped::with_capacity(original.len() / 2);
+    let mut at = 0;
+    for place in memchr_iter(0, original) {
+        mapped.keep(original, at, place);
+        at = place + 1;
+    }
+    mapped.keep(original, at, original.len());
+    mapped.differs().then_some(mapped)
+}
+
+/// Whether the text around a NUL byte is ASCII in UTF-16.
+pub(crate) fn is_wide(text: &[u8], nul: usize) -> bool {
+    let near = &text[nul..text.len().min(nul + 16)];
+    near.len() >= 8
+        && near.iter().step_by(2).all(|byte| *byte == 0)
+        && near.iter().skip(1).step_by(2).all(|byte| matches!(byte, b'\t' | b'\n' | b'\r' | 0x20..0x7f))
+}
+
+/// Reads an array of numbers as the bytes of a text, as the journal's JSON writes messages that are not UTF-8.
+pub(crate) fn numbers(original: &[u8]) -> Option<Mapped> {
+    let mut mapped = Mapped::default();
+    let mut at = 0;
+    while let Some(open) = memchr(b'[', &original[at..]).map(|len| at + len) {
+        at = open + 1;
+        let mut count = 0;
+        loop {
+            let digits = original[at..].iter().take(4).take_while(|byte| byte.is_ascii_digit()).count();
+            let number = std::str::from_utf8(&original[at..at + digits]).ok().and_then(|n| n.parse().ok());
+            let Some(byte) = number else { break };
+            if count == 0 {
+                mapped.text.extend_from_slice(BETWEEN);
+            }
+            mapped.put(byte, at, digits);
+            count += 1;
+            at += digits;
+            at += original[at..].iter().take_while(|byte| matches!(byte, b',' | b' ')).count();
+        }
+    }
+    (mapped.text.len() >= NUMBERS_MIN).then_some(mapped)
+}
+
+/// Writes the argument vectors of a line as a shell shows them, so that one set of rules for flags covers them: `['curl', '-u']` of
+/// Python, `["curl","-u"]` of JSON, `a0="curl" a1="-u"` of audit records. Quotes stay around arguments that contain white space.
+pub(crate) fn arguments(original: &[u8]) -> Option<Mapped> {
+    let mut mapped = Mapped::with_capacity(original.len());
+    let (mut copied, mut at, mut elements) = (0, 0, 0);
+    while let Some(len) = original[at..].iter().position(|byte| matches!(byte, b'"' | b'\'')) {
+        let mark = at + len;
+        let depth = original[at..mark].iter().rev().take_while(|byte| **byte == b'\\').count();
+        let open = mark - depth;
+        at = mark + 1;
+        let Some(lead) = lead_of_argument(&original[..open]) else { continue };
+        let closing = [&vec![b'\\'; depth][..], &[original[mark]]].concat();
+        let Some(inside) = memmem::find(&original[at..], &closing) else { break };
+        let close = at + inside;
+        let is_word = !original[at..close].iter().any(u8::is_ascii_whitespace);
+        mapped.keep(original, copied, open - lead);
+        copied = if is_word { at } else { open };
+        at = close + closing.len();
+        if is_word {
+            mapped.keep(original, copied, close);
+            copied = at;
+        }
+        if original.get(at) == Some(&b',') {
+            mapped.keep(original, copied, at);
+            at += 1;
+            copied = at;
+            if original.get(at) != Some(&b' ') {
+                mapped.put(b' ', at - 1, 1);
+            }
+        }
+        elements += 1;
+    }
+    mapped.keep(original, copied, original.len());
+    (elements > 1).then_some(mapped)
+}
+
+/// Bytes before the opening quote of an argument that do not belong to the vector as a shell shows it: ` a12=` without its space.
+/// `None` if no argument begins there.
+fn lead_of_argument(before: &[u8]) -> Option<usize> {
+    if let Some(named) = before.strip_suffix(b"=") {
+        let digits = named.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        let name = &named[..named.len() - digits];
+        return (digits > 0 && name.ends_with(b" a")).then_some(digits + 2);
+    }
+    match before.trim_ascii_end().last() {
+        Some(b'[' | b'(' | b',') => Some(0),
+        _ => None,
+    }
+}
+
+/// A command that is written on several lines, in one: with a backslash at the end of each line but the last, or as a list
+/// with an argument on each line. `line` is one of the lines; the result also says where the group begins and ends.
+pub(crate) fn joined(text: &[u8], line: (usize, usize)) -> Option<(Mapped, (usize, usize))> {
+    let kind = Piece::of(&text[line.0..line.1])
+        .filter(|piece| *piece != Piece::Last)
+        .or_else(|| (line.0 > 0).then(|| Piece::of(line_before(text, line.0)))?)?;
+    let is_same = |other: &[u8]| Piece::of(other) == Some(kind);
+    let (mut start, mut end) = line;
+    for _ in 0..JOINED_MAX {
+        if start == 0 || !is_same(line_before(text, start)) {
+            break;
+        }
+        start -= line_before(text, start).len() + 1;
+    }
+    let mut current = line;
+    for _ in 0..JOINED_MAX {
+        let goes_on = match kind {
+            Piece::Continued => is_same(&text[current.0..current.1]),
+            _ => true,
+        };
+        if !goes_on || current.1 >= text.len() {
+            break;
+        }
+        let next = current.1 + 1;
+        let next_end = memchr(b'\n', &text[next..]).map_or(text.len(), |len| next + len);
+        if kind != Piece::Continued && !is_same(&text[next..next_end]) {
+            break;
+        }
+        current = (next, next_end);
+        end = next_end;
+    }
+    let mut mapped = Mapped::with_capacity(end - start);
+    let mut at = start;
+    while at < end {
+        let line_end = memchr(b'\n', &text[at..end]).map_or(end, |len| at + len);
+        let (from, to) = kind.content(&text[at..line_end]);
+        mapped.begin_frame(at + from);
+        mapped.keep(text, at + from, at + to);
+        mapped.text.push(b' ');
+        at = line_end + 1;
+    }
+    (memchr(b'\n', &text[start..end]).is_some()).then_some((mapped, (start, end)))
+}
+
+/// A line that holds a piece of a command.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Piece {
+    /// A backslash at its end continues the command.
+    Continued,
+    /// An item of a list of YAML.
+    Item,
+    /// An element of an array of JSON.
+    Element,
+    Last,
+}
+
+impl Piece {
+    fn of(line: &[u8]) -> Option<Self> {
+        let content = line.trim_ascii();
+        match content {
+            [.., b'\\'] => Some(Self::Continued),
+            [b'-', b' ', item @ ..] if memmem::find(item, b": ").is_none() && !item.ends_with(b":") => {
+                Some(Self::Item)
+            }
+            [b'"', _, ..] if content.ends_with(b"\"") || content.ends_with(b"\",") => {
+                memmem::find(content, b"\":").is_none().then_some(Self::Element)
+            }
+            _ => None,
+        }
+    }
+
+    /// The part of a line that belongs to the command.
+    fn content(self, line: &[u8]) -> (usize, usize) {
+        let lead = line.len() - line.trim_ascii_start().len();
+        let end = line.trim_ascii_end().len();
+        let (lead, end) = match self {
+            Self::Continued => {
+                return (lead, if line[..end].ends_with(b"\\") { end - 1 } else { end });
+            }
+            Self::Item => (lead + 2, end),
+            Self::Element | Self::Last => (lead, end - usize::from(line[..end].ends_with(b","))),
+        };
+        let quote = line.get(lead).filter(|byte| matches!(byte, b'"' | b'\''));
+        let is_word = !line[lead..end].iter().any(u8::is_ascii_whitespace);
+        match quote {
+            Some(quote) if is_word && end > lead + 1 && line[end - 1] == *quote => (lead + 1, end - 1),
+            _ => (lead, end),
+        }
+    }
+}
+
+fn line_before(text: &[u8], start: usize) -> &[u8] {
+    let feed = start - 1;
+    let from = memchr::memrchr(b'\n', &text[..feed]).map_or(0, |feed| feed + 1);
+    &text[from..feed]
+}
+
+fn resolve(original: &[u8], mark: u8, escape: impl Fn(&[u8]) -> Option<(u8, usize)>) -> Option<Mapped> {
+    resolve_at(original, memchr_iter(mark, original), escape)
+}
+
+fn resolve_any(
+    original: &[u8],
+    is_mark: impl Fn(u8) -> bool,
+    escape: impl Fn(&[u8]) -> Option<(u8, usize)>,
+) -> Option<Mapped> {
+    let places = original.iter().enumerate().filter(|(_, byte)| is_mark(**byte)).map(|(at, _)| at);
+    resolve_at(original, places, escape)
+}
+
+fn resolve_at(
+    original: &[u8],
+    places: impl Iterator<Item = usize>,
+    escape: impl Fn(&[u8]) -> Option<(u8, usize)>,
+) -> Option<Mapped> {
+    let mut mapped = Mapped::with_capacity(original.len());
+    let mut at = 0;
+    for place in places {
+        // Part of the escape before it.
+        if place < at {
+            continue;
+        }
+        if let Some((byte, len)) = escape(&original[place..]) {
+            mapped.keep(original, at, place);
+            mapped.put(byte, place, len);
+            at = place + len;
+        }
+    }
+    mapped.keep(original, at, original.len());
+    (at > 0).then_some(mapped)
+}
+
+pub(crate) fn byte_of(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    Some(digit(high)? << 4 | digit(low)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(mapped: Option<Mapped>) -> String {
+        String::from_utf8_lossy(&mapped.unwrap().text).into_owned()
+    }
+
+    #[test]
+    fn notations_are_resolved() {
+        assert_eq!(text(percent(b"a%20b%%zz%41")), "a b%%zzA");
+        assert_eq!(text(form(b"a+b%3Dc")), "a b=c");
+        assert_eq!(text(escapes(br#"a\u0041\x42\/\"\\\nc\q"#)), "aAB/\"\\\nc\\q");
+        assert_eq!(text(entities(b"a&quot;b&#34;&#x3d;&amp; &unknown; &#999;")), "a\"b\"=& &unknown; &#999;");
+        assert_eq!(text(quoted_printable(b"pass=3Dfoo=\nbar=")), "pass=foobar=");
+        assert_eq!(text(doubled_quotes(br#""{""a"":""b""}""#)), r#""{"a":"b"}""#);
+        assert_eq!(text(without_nul(b"a\0b\0\n\0")), "ab\n");
+        assert_eq!(text(numbers(b"{\"M\":[112,97,115,115,61,49,50,51,52,53,54,55,56,57]}")), "\n\x01\npass=123456789");
+        assert!(percent(b"100% of 5%").is_none());
+    }
+
+    #[test]
+    fn argument_vectors_are_written_as_a_shell_shows_them() {
+        for (vector, shown) in [
+            ("['curl', '-u', 'a:b']", "[curl -u a:b]"),
+            (r#"{"args":["curl","-H","A: b","x"]}"#, r#"{"args":[curl -H "A: b" x]}"#),
+            (r#"args=[\"curl\", \"-u\"]"#, "args=[curl -u]"),
+            (r#"EXECVE argc=2 a0="curl" a1="-u""#, "EXECVE argc=2 curl -u"),
+        ] {
+            let mapped = arguments(vector.as_bytes()).unwrap();
+            assert_eq!(String::from_utf8_lossy(&mapped.text), shown, "{vector}");
+            let last = memmem::find(&mapped.text, b"-u").map(|at| mapped.range(at, at + 2));
+            let original = memmem::find(vector.as_bytes(), b"-u").map(|at| (at, at + 2));
+            assert_eq!(last, original, "{vector}");
+        }
+        for text in ["it's", "say \"x\"", "", "f('x')"] {
+            assert!(arguments(text.as_bytes()).is_none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn commands_on_several_lines_are_joined() {
+        for (lines, shown) in [
+            ("curl \\\n  -u a:b \\\n  https://x\nrest", "curl  -u a:b  https://x "),
+            ("- curl\n- -u\n- 'a:b'\nother: 1", "curl -u a:b "),
+            ("  \"curl\",\n  \"-H\",\n  \"A: b\"\n]", "curl -H \"A: b\" "),
+        ] {
+            let first = lines.find('\n').unwrap();
+            let (mapped, (start, end)) = joined(lines.as_bytes(), (0, first)).unwrap();
+            assert_eq!(String::from_utf8_lossy(&mapped.text), shown);
+            assert_eq!((start, &lines[end..]), (0, &lines[lines.rfind('\n').unwrap()..]));
+        }
+        assert!(joined(b"one line\nand another", (0, 8)).is_none());
+    }
+}
