@@ -436,7 +436,7 @@ impl Region {
                 }
             }
             Until::Dedent(indent) => {
-                let depth = line.iter().take_while(|byte| **byte == b' ').count();
+                let depth = line.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
                 if is_blank || depth > *indent { Line::Inside } else { Line::Outside }
             }
         };

@@ -107,7 +107,7 @@ fn parse(line: &[u8]) -> (Entry<'_>, Ending) {
     match frame(text) {
         Some(frame) => {
             let (before, text) = text.split_at(frame.len);
-            let ending = if frame.tag.starts_with(b"P") { Ending::Unknown } else { Ending::Line };
+            let ending = if frame.tag.starts_with(b"P") { Ending::Partial } else { Ending::Line };
             (Entry { unit: frame.stream, before, text, after }, ending)
         }
         // Not a line of this format: all of it is text.

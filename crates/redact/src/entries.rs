@@ -57,6 +57,8 @@ pub(crate) enum Ending {
     Unknown,
     /// With its line: the next entry does not go on where it stops.
     Line,
+    /// In the middle of its line, which the next entry continues.
+    Partial,
 }
 
 /// What is done with Base64 that goes on over entries and has not come to its end.
@@ -291,8 +293,9 @@ impl EntryStream {
                     && self.held[index(previous, self.first)].ending != Ending::Line
                 {
                     let before = self.held[index(previous, self.first)].text_in(&self.bytes);
+                    let goes_on = self.held[index(previous, self.first)].ending == Ending::Partial;
                     if !is_too_long
-                        && header_across(before, held_text).is_some()
+                        && (goes_on || header_across(before, held_text).is_some())
                         && text.last() == Some(&b'\n')
                     {
                         // A header that is cut opens what follows, as it would in one piece.
@@ -335,15 +338,19 @@ impl EntryStream {
         self.search_seams(&seams);
     }
 
-    /// Which of a unit's entries are the Base64 with which its text ends, and how many bytes they have. It may go on in the
+    /// Which of a unit's entries are the Base64 or the part of a line with which its text ends, and how many bytes they have. It may go on in the
     /// next entry, and is understood only as a whole.
     fn start_of_open(&self, numbers: &[u64]) -> (usize, usize) {
         let (mut start, mut bytes) = (numbers.len(), 0);
         for (at, number) in numbers.iter().enumerate().rev() {
             let text = self.held[index(*number, self.first)].text_in(&self.bytes);
             let last_line = memchr::memrchr(b'\n', text).map_or(text, |feed| &text[feed + 1..]);
-            if decode::may_be_wrapped(last_line) {
+            let is_partial = self.held[index(*number, self.first)].ending == Ending::Partial;
+            if is_partial || decode::may_be_wrapped(last_line) {
                 (start, bytes) = (at, bytes + text.len());
+            }
+            if is_partial {
+                continue;
             }
             // The first line of Base64 may have something before it.
             if !is_wrapped(text) {

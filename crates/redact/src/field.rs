@@ -22,6 +22,9 @@ const ABOUT_SECRETS: [&[u8]; 12] = [
     b"_HASH",
 ];
 
+/// What some editors write at the start of a file.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Words that stand where a secret would if there was one.
 const NOT_A_VALUE: [&[u8]; 16] = [
     b"null",
@@ -55,6 +58,7 @@ const FOLDERS: [&[u8]; 13] = [
 pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), field: &Field) -> Option<Value> {
     let name = whole_name(text, line, name, field.matches)?;
     let before = &text[line.0..name.start];
+    let before = before.strip_prefix(BYTE_ORDER_MARK).unwrap_or(before);
     // The kind inside a marker is no field.
     if before.ends_with(b"***<") {
         return None;
@@ -66,6 +70,7 @@ pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), fie
     }
     let gap = blank(text, at, line.1);
     let starts_line = key_quote.is_none() && is_yaml_lead(before);
+    let starts_text = key_quote.is_none() && is_yaml_lead(behind_enclosing(before));
     let separator = text.get(at + gap).copied().filter(|_| at + gap < line.1);
     at += gap;
     match separator {
@@ -79,7 +84,7 @@ pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), fie
         Some(_) if name.is_flag && gap > 0 => {}
         _ => return None,
     }
-    let is_field = key_quote.is_some() || separator == Some(b'=') || name.is_flag || starts_line;
+    let is_field = key_quote.is_some() || separator == Some(b'=') || name.is_flag || starts_text;
     if field.place == Place::Field && !is_field {
         return None;
     }
@@ -227,10 +232,12 @@ fn in_tags(text: &[u8], mut at: usize, line_end: usize, field: &Field) -> Option
 
 fn accept(text: &[u8], start: usize, end: usize, field: &Field) -> Option<Value> {
     let value = &text[start..end];
-    let fits = value.len() >= field.min
-        && (!field.mixed || rules::is_mixed(value))
-        && field.value.as_ref().is_none_or(|regex| regex.is_match(value));
-    (fits && !is_harmless(value)).then_some(Value::Inline { start, end })
+    let value = match &field.value {
+        Some(regex) => regex.captures(value)?.name("value")?.as_bytes(),
+        None => value,
+    };
+    let fits = value.len() >= field.min && (!field.mixed || rules::is_mixed(value));
+    (fits && !is_harmless(value)).then_some(Value::Inline { start, end: start + value.len() })
 }
 
 fn is_harmless(value: &[u8]) -> bool {
@@ -258,6 +265,12 @@ fn blank(text: &[u8], at: usize, line_end: usize) -> usize {
 /// Only indent and list dashes stand before a YAML field.
 fn is_yaml_lead(before: &[u8]) -> bool {
     before.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'-')) && !before.ends_with(b"-")
+}
+
+/// What precedes a field in a text that something else encloses: quotes, tags, the value of another field.
+fn behind_enclosing(before: &[u8]) -> &[u8] {
+    let is_enclosing = |byte: &u8| matches!(byte, b'"' | b'\'' | b'`' | b'>' | b'=' | b'[');
+    &before[before.iter().rposition(is_enclosing).map_or(0, |at| at + 1)..]
 }
 
 /// Whether what follows a name may be the indicator of a block scalar.

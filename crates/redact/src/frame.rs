@@ -5,6 +5,7 @@ use memchr::{memchr, memmem};
 use regex::bytes::Regex;
 
 use crate::mapped::Mapped;
+use crate::resolved::View;
 use crate::views;
 
 /// Beginnings of lines that readers and loggers add. Several may follow each other.
@@ -19,12 +20,12 @@ const PREFIX: &str = concat!(
     // The kernel, kubectl, kubeadm.
     r"|\[[^\]\[]{1,128}\] ",
     // A priority of syslog.
-    r"|<[0-9]{1,3}>",
+    r"|<[0-9]{1,3}>(?:1 )?",
     // Line numbers.
     r"|[ \t]*[0-9]{1,7}(?:[:|]|[ ]?\t|[ ]{2}|[ ]\|[ ])[ ]?",
     // Compose, Ansible, a shell's trace, quotations, comments.
     r#"|[^\s|"'{}]{1,128} *\| "#,
-    r"|(?:>|\+{1,4}|\||#|//) ",
+    r"|[>|+] ?|\+{2,4} |(?:#|//) ",
     // Container runtimes, cloud-init, programs.
     r"|std(?:out|err) [FP] ",
     r"|- [a-z_]+\.py\[[A-Z]+\]: ",
@@ -48,6 +49,9 @@ const MEMBERS: [&[u8]; 8] = [
 /// Docker's driver writes the line ends of the text too, and divides long lines.
 const DOCKER: &[u8] = b"\"log\":\"";
 
+/// Shorter beginnings that two lines share are part of their text.
+const SHARED_MIN: usize = 4;
+
 /// What the lines of one text have around them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
@@ -57,6 +61,8 @@ pub(crate) enum Frame {
     Member(&'static [u8]),
     /// The text is a quoted element of a list; what stands before its quote, and the quote.
     Element(Vec<u8>),
+    /// No frame, but a notation in which all lines are written.
+    Written(View),
 }
 
 /// The beginnings of lines.
@@ -69,8 +75,14 @@ impl Prefixes {
         regex::bytes::RegexBuilder::new(PREFIX).unicode(false).build().map(Self)
     }
 
-    /// The frame of the text in which the byte at `at` of a line stands.
-    pub(crate) fn frame(&self, line: &[u8], at: usize) -> Option<Frame> {
+    /// The frame of the text in which the byte at `at` of a line stands. `next` is the line below, if there is one: what only the
+    /// first line has around it is no frame.
+    pub(crate) fn frame(&self, line: &[u8], at: usize, next: Option<&[u8]>) -> Option<Frame> {
+        let is_shared = |frame: &Frame| next.is_none_or(|next| frame.content(next).is_some());
+        self.known_frame(line, at).filter(is_shared).or_else(|| shared_prefix(line, at, next?))
+    }
+
+    fn known_frame(&self, line: &[u8], at: usize) -> Option<Frame> {
         let member = MEMBERS.iter().find(|opening| {
             let found = memmem::find(line, opening);
             found.is_some_and(|start| start + opening.len() <= at && at < end_of_string(line, start + opening.len()))
@@ -91,15 +103,11 @@ impl Prefixes {
 // === impl Frame ===
 
 impl Frame {
-    /// Whether a line has this frame.
-    pub(crate) fn has(&self, line: &[u8]) -> bool {
-        self.content(line).is_some()
-    }
-
     /// Where in a line the text stands; `None` when the line is of another frame.
     fn content(&self, line: &[u8]) -> Option<(usize, usize)> {
         match self {
             Self::Prefix(prefix) => Some((behind(prefix, line)?, line.len())),
+            Self::Written(_) => Some((0, line.len())),
             Self::Member(opening) => {
                 let start = memmem::find(line, opening)? + opening.len();
                 Some((start, end_of_string(line, start)))
@@ -118,6 +126,9 @@ impl Frame {
 
     /// The texts of all lines of this frame from `start` on, which is the start of a line.
     pub(crate) fn view(&self, text: &[u8], start: usize) -> Mapped {
+        if let Self::Written(view) = self {
+            return view.resolve(text, start).unwrap_or_default();
+        }
         let mut mapped = Mapped::with_capacity(text.len() - start);
         let mut at = start;
         while at < text.len() {
@@ -125,7 +136,7 @@ impl Frame {
             if let Some((from, to)) = self.content(&text[at..end]) {
                 mapped.begin_frame(at + from);
                 match self {
-                    Self::Prefix(_) => mapped.keep(text, at + from, at + to),
+                    Self::Prefix(_) | Self::Written(_) => mapped.keep(text, at + from, at + to),
                     Self::Member(_) | Self::Element(_) => {
                         views::add_unescaped(&mut mapped, text, at + from, at + to);
                     }
@@ -140,6 +151,24 @@ impl Frame {
         }
         mapped
     }
+}
+
+/// What a line and the one below it begin with, if it is more than an indent.
+fn shared_prefix(line: &[u8], at: usize, next: &[u8]) -> Option<Frame> {
+    let ends = |end: &usize| matches!(line[end - 1], b' ' | b'\t' | b':' | b'|');
+    let mut end = line[..at].iter().rposition(|byte| !byte.is_ascii_whitespace())? + 1;
+    end += usize::from(end < at);
+    let end = (1..=end).rev().filter(ends).find(|end| behind(&line[..*end], next).is_some())?;
+    let prefix = &line[..end];
+    let is_counted = number(prefix).is_some_and(|number| self::number(next) == Some(number + 1));
+    (prefix.trim_ascii().len() >= SHARED_MIN || is_counted).then(|| Frame::Prefix(prefix.to_vec()))
+}
+
+/// The number that a line begins with.
+fn number(line: &[u8]) -> Option<u32> {
+    let line = line.trim_ascii_start();
+    let digits = line.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(&line[..digits]).ok()?.parse().ok()
 }
 
 /// Whether a text is one quoted string, perhaps with a comma behind it.
@@ -214,7 +243,8 @@ mod tests {
     fn shown(text: &str, opener: &str) -> String {
         let first = &text[..text.find('\n').unwrap()];
         let at = first.find(opener).unwrap();
-        let frame = Prefixes::new().unwrap().frame(first.as_bytes(), at);
+        let next = text[first.len() + 1..].lines().next().map(str::as_bytes);
+        let frame = Prefixes::new().unwrap().frame(first.as_bytes(), at, next);
         frame.map_or_else(String::new, |frame| {
             String::from_utf8_lossy(&frame.view(text.as_bytes(), 0).text).into_owned()
         })
@@ -236,6 +266,8 @@ mod tests {
             ("time=1 level=info msg=\"X \\\"q\\\"\" a=b\nno\ntime=2 level=info msg=\"b\"\n", "X \"q\"\nb\n"),
             ("  \"X\",\n  \"b\"\n]\n", "X\nb\n"),
             ("- 'X'\n- 'b'\n", "X\nb\n"),
+            ("      9 X\n     10   b\n", "X\n  b\n"),
+            ("pod container X\npod container   b\nend\n", "X\n  b\n"),
             ("X alone\nb\n", ""),
         ] {
             assert_eq!(shown(text, "X"), expected, "{text}");

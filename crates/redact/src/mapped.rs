@@ -61,6 +61,18 @@ impl Mapped {
         !self.jumps.is_empty()
     }
 
+    /// The same text, of an original before which `start` bytes more stand.
+    pub(crate) fn shifted(mut self, start: usize) -> Self {
+        for jump in &mut self.jumps {
+            (jump.from, jump.to) = (jump.from + start, jump.to + start);
+        }
+        if self.jumps.first().is_none_or(|jump| jump.text > 0) {
+            self.jumps.insert(0, Jump { text: 0, from: start, to: start, is_break: false });
+        }
+        (self.expected, self.end) = (self.expected + start, self.end + start);
+        self
+    }
+
     /// Where in the original a byte of the text begins.
     pub(crate) fn origin(&self, at: usize) -> usize {
         let before = self.jumps.partition_point(|jump| jump.text <= at);

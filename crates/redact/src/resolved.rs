@@ -85,18 +85,50 @@ impl Views {
 impl Framed {
     /// Takes in that something begins at `at` of a line. Returns whether the line has a frame.
     pub(crate) fn add(&mut self, text: &[u8], line: (usize, usize), at: usize, prefixes: &Prefixes) -> bool {
-        let Some(frame) = prefixes.frame(&text[line.0..line.1], at - line.0) else { return false };
-        // What only the first line has around it is no frame.
-        let next = text.get(line.1 + 1..).filter(|rest| !rest.is_empty());
-        if next.is_some_and(|next| !frame.has(first_line(next))) {
-            return false;
-        }
-        if let Some((_, start)) = self.starts.iter_mut().find(|(known, _)| *known == frame) {
-            *start = line.0.min(*start);
-        } else if self.starts.len() < OPEN_FRAMES_MAX {
-            self.starts.push((frame, line.0));
-        }
+        let next = text.get(line.1 + 1..).filter(|rest| !rest.is_empty()).map(first_line);
+        let Some(frame) = prefixes.frame(&text[line.0..line.1], at - line.0, next) else { return false };
+        self.begin(frame, line.0);
         true
+    }
+
+    /// Takes in that the text in a frame is searched from this line on.
+    pub(crate) fn begin(&mut self, frame: Frame, line: usize) {
+        if let Some((_, start)) = self.starts.iter_mut().find(|(known, _)| *known == frame) {
+            *start = line.min(*start);
+        } else if self.starts.len() < OPEN_FRAMES_MAX {
+            self.starts.push((frame, line));
+        }
+    }
+
+    /// Takes in that the last frame is searched from the start: what matters may precede what shows that it does.
+    pub(crate) fn widen(&mut self) {
+        if let Some((_, start)) = self.starts.last_mut() {
+            *start = 0;
+        }
+    }
+}
+
+// === impl View ===
+
+impl View {
+    /// Resolves the notation from `start` on. Places are those of the whole text.
+    pub(crate) fn resolve(self, text: &[u8], start: usize) -> Option<Mapped> {
+        let mapped = match self {
+            Self::Arguments => views::arguments(&text[start..]),
+            Self::Escapes => views::escapes(&text[start..]),
+            // Written out, they hold no text.
+            Self::Terminal => views::on_terminal(&text[start..]).map(|view| view.shown),
+            Self::Entities => views::entities(&text[start..]),
+            Self::QuotedPrintable => views::quoted_printable(&text[start..]),
+            Self::DoubledQuotes => views::doubled_quotes(&text[start..]),
+            Self::Numbers => views::numbers(&text[start..]),
+        };
+        mapped.map(|mapped| mapped.shifted(start))
+    }
+
+    /// Whether the lines of a text in this notation remain lines.
+    pub(crate) fn keeps_lines(self) -> bool {
+        matches!(self, Self::Terminal | Self::Entities | Self::DoubledQuotes)
     }
 }
 
@@ -207,19 +239,8 @@ impl Engine {
                 line = soft_lines(text, line);
                 soft_until = line.1;
             }
-            let original = &text[line.0..line.1];
-            let mapped = match view {
-                View::Arguments => views::arguments(original),
-                View::Escapes => views::escapes(original),
-                // Written out, they hold no text.
-                View::Terminal => views::on_terminal(original).map(|view| view.shown),
-                View::Entities => views::entities(original),
-                View::QuotedPrintable => views::quoted_printable(original),
-                View::DoubledQuotes => views::doubled_quotes(original),
-                View::Numbers => views::numbers(original),
-            };
-            if let Some(mapped) = mapped {
-                self.find_mapped(&mapped, line.0, certificates, scan, hits);
+            if let Some(mapped) = view.resolve(&text[..line.1], line.0) {
+                self.find_mapped(&mapped, certificates, scan, hits);
             }
         }
         let mut joined_until = 0;
@@ -257,7 +278,7 @@ impl Engine {
             let (start, end) = around_escapes(text, line, at);
             for mapped in [views::percent(&text[start..end]), views::form(&text[start..end])] {
                 if let Some(mapped) = mapped {
-                    self.find_mapped(&mapped, start, certificates, scan, hits);
+                    self.find_mapped(&mapped.shifted(start), certificates, scan, hits);
                 }
             }
         }
@@ -267,20 +288,18 @@ impl Engine {
     fn find_mapped(
         &self,
         mapped: &Mapped,
-        start: usize,
         certificates: Certificates,
         scan: &mut Scan,
         hits: &mut Vec<Hit>,
     ) {
-        let whole = mapped.range(0, mapped.text.len());
-        let withheld = Hit { start, end: start + whole.1, what: What::Withheld("encoded") };
         let Some(found) = self.find_within(&mapped.text, certificates, scan) else {
-            hits.push(withheld);
+            let (start, end) = mapped.range(0, mapped.text.len());
+            hits.push(Hit { start, end, what: What::Withheld("encoded") });
             return;
         };
         hits.extend(found.into_iter().filter(|hit| hit.start < hit.end).map(|hit| {
-            let (from, to) = mapped.range(hit.start, hit.end);
-            Hit { start: start + from, end: start + to, what: hit.what }
+            let (start, end) = mapped.range(hit.start, hit.end);
+            Hit { start, end, what: hit.what }
         }));
     }
 }

@@ -9,6 +9,9 @@ use crate::{BuildError, Kind};
 
 const BUILT_IN: &str = include_str!("../redact.toml");
 
+/// What may follow the value of a field that has a form.
+const BEHIND_VALUE: &str = r#"$|[\s"'`\\<>&,;()\[\]{}|]"#;
+
 /// A compiled pattern may take this much memory; patterns of ours need a tenth.
 const REGEX_SIZE_MAX: usize = 4 << 20;
 
@@ -43,6 +46,8 @@ pub(crate) enum Trigger {
     Field(usize),
     /// A notation that must be resolved before the line is understood.
     View(View),
+    /// The text of a line of Docker's, which its next line may continue.
+    DividedLine,
     /// `-----BEGIN `
     Pem,
     /// kubeadm announces its certificate key.
@@ -117,7 +122,7 @@ struct FieldEntry {
     keeps: Vec<String>,
 }
 
-const MACHINES: [(&str, Trigger); 47] = [
+const MACHINES: [(&str, Trigger); 44] = [
     (", '-", Trigger::View(View::Arguments)),
     (",'-", Trigger::View(View::Arguments)),
     (", \"-", Trigger::View(View::Arguments)),
@@ -128,6 +133,7 @@ const MACHINES: [(&str, Trigger); 47] = [
     ("\\u00", Trigger::View(View::Escapes)),
     ("\\x", Trigger::View(View::Escapes)),
     ("\\/", Trigger::View(View::Escapes)),
+    ("\\\\\\\"", Trigger::View(View::Escapes)),
     ("#033[", Trigger::View(View::Terminal)),
     ("\\033[", Trigger::View(View::Terminal)),
     ("^[[", Trigger::View(View::Terminal)),
@@ -135,15 +141,11 @@ const MACHINES: [(&str, Trigger); 47] = [
     ("&apos;", Trigger::View(View::Entities)),
     ("&amp;", Trigger::View(View::Entities)),
     ("&lt;", Trigger::View(View::Entities)),
-    ("&#34;", Trigger::View(View::Entities)),
-    ("&#39;", Trigger::View(View::Entities)),
-    ("&#43;", Trigger::View(View::Entities)),
-    ("&#47;", Trigger::View(View::Entities)),
-    ("&#61;", Trigger::View(View::Entities)),
-    ("&#x2", Trigger::View(View::Entities)),
-    ("&#x3", Trigger::View(View::Entities)),
+    ("&#", Trigger::View(View::Entities)),
     ("=3D", Trigger::View(View::QuotedPrintable)),
     ("=3d", Trigger::View(View::QuotedPrintable)),
+    ("=\n", Trigger::View(View::QuotedPrintable)),
+    ("\"log\":\"", Trigger::DividedLine),
     ("\"\":\"\"", Trigger::View(View::DoubledQuotes)),
     ("\"\": \"\"", Trigger::View(View::DoubledQuotes)),
     ("message\":[", Trigger::View(View::Numbers)),
@@ -207,7 +209,7 @@ impl Rules {
             let value = entry
                 .value
                 .as_ref()
-                .map(|value| regex(&entry.name, &format!("^(?:{value})$")))
+                .map(|value| regex(&entry.name, &format!("^(?P<value>{value})(?:{BEHIND_VALUE})")))
                 .transpose()?;
             fields.push(Field {
                 kind: kind(&entry.name, &entry.kind)?,

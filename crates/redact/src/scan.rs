@@ -9,7 +9,7 @@ use crate::block::{Braces, Certificates, Context, Until};
 use crate::decode::{self, Decoded};
 use crate::entropy;
 use crate::field::{self, Value};
-use crate::frame::Prefixes;
+use crate::frame::{self, Frame, Prefixes};
 use crate::hit::{self, Hit, What};
 use crate::identity::Identities;
 use crate::known::Known;
@@ -170,13 +170,23 @@ impl Engine {
                     scan.opens.push(found.start);
                 }
                 if let Trigger::View(view) = *trigger {
-                    views.want(view, line.0);
+                    if view.keeps_lines() && !is_apart {
+                        framed.begin(Frame::Written(view), line.0);
+                    } else {
+                        views.want(view, line.0);
+                    }
                     continue;
                 }
                 if let Trigger::Pattern(pattern) = *trigger {
                     if pattern_done[pattern] <= found.start {
                         pattern_done[pattern] = line.1.max(found.start + 1);
                         self.find_pattern(text, line, pattern, hits);
+                    }
+                    continue;
+                }
+                if *trigger == Trigger::DividedLine {
+                    if !is_apart && frame::is_partial(&text[line.0..line.1]) {
+                        framed.add(text, line, found.end, &self.prefixes);
                     }
                     continue;
                 }
@@ -187,7 +197,13 @@ impl Engine {
                 // Inside a frame, only the text without the frame shows where a construct ends.
                 let opens = trigger.opens() || *trigger == Trigger::HereDocument;
                 if opens && !is_apart && framed.add(text, line, found.start, &self.prefixes) {
-                    continue;
+                    if *trigger == Trigger::SecretObject {
+                        framed.widen();
+                    }
+                    // kubeadm prints its key without the frame.
+                    if *trigger != Trigger::CertificateKey {
+                        continue;
+                    }
                 }
                 match *trigger {
                     Trigger::Field(field) => {

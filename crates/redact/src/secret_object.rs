@@ -107,7 +107,7 @@ fn starts_item(line: &[u8], level: usize) -> bool {
 }
 
 fn level(line: &[u8]) -> usize {
-    line.iter().take_while(|byte| matches!(byte, b' ' | b'-')).count()
+    line.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'-')).count()
 }
 
 /// Whether a line can belong to the object whose fields stand at `level`.

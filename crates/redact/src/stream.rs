@@ -1,11 +1,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use memchr::{memchr, memchr_iter, memrchr};
+use memchr::{memchr, memchr_iter, memmem, memrchr};
 
 use crate::block::{Certificates, Context};
 use crate::cri::CriStream;
 use crate::decode;
+use crate::frame;
 use crate::hit::{self, Counts, Hit, Length, Style, What};
 use crate::journal::JournalStream;
 use crate::scan::{Engine, Extent, Scan};
@@ -70,6 +71,9 @@ enum Skipping {
     /// Base64 broken into lines.
     Wrapped,
 }
+
+/// Bytes of an object that are held back to see what follows its data.
+const OBJECT_MAX: usize = 16 << 10;
 
 enum More {
     May,
@@ -196,7 +200,7 @@ impl LineStream {
             More::No => held.len(),
             More::May => {
                 let lines = memrchr(b'\n', held).map_or(0, |feed| feed + 1);
-                start_of_wrapped(&held[..lines])
+                start_of_open(&held[..lines])
             }
         };
         if end > 0 {
@@ -260,21 +264,33 @@ impl LineStream {
     }
 }
 
-/// Where the lines of Base64 begin with which `text` ends: they must be searched together with what follows.
-fn start_of_wrapped(text: &[u8]) -> usize {
+/// Where the lines begin with which `text` ends and that must be searched together with what follows: Base64, commands and texts
+/// that continue in the next line, the start of an object, and the last line, of which nobody knows yet what stands below it.
+fn start_of_open(text: &[u8]) -> usize {
     let mut start = text.len();
     while start > 0 {
         let line_start = memrchr(b'\n', &text[..start - 1]).map_or(0, |feed| feed + 1);
-        let line = &text[line_start..start];
-        if decode::may_be_wrapped(line) {
-            start = line_start;
-        }
-        // The first line of Base64 may have something before it.
-        if !decode::is_wrapped_line(line) {
+        let line = &text[line_start..start - 1];
+        if start < text.len() && !goes_on(line) {
             break;
         }
+        start = line_start;
     }
-    start
+    start_of_object(&text[..start]).unwrap_or(start)
+}
+
+/// Whether the next line may continue this one.
+fn goes_on(line: &[u8]) -> bool {
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
+    matches!(line.last(), Some(b'\\' | b'=')) || decode::may_be_wrapped(line) || frame::is_partial(line)
+}
+
+/// Where an object begins whose data precede its kind: its values are known as secrets only when the kind is seen.
+fn start_of_object(text: &[u8]) -> Option<usize> {
+    let near = text.len().saturating_sub(OBJECT_MAX);
+    let data = [&b"data:\n"[..], b"data\": {\n", b"Data:\n", b"Data\": {\n"];
+    let first = data.iter().filter_map(|data| memmem::find(&text[near..], data)).min()?;
+    memrchr(b'\n', &text[..near + first]).map(|feed| feed + 1)
 }
 
 /// Where lines of Base64 end, if they do: at the line feed before a line that is something else.

@@ -1,0 +1,192 @@
+//! Every kind of secret in every carrier: what `kinds.toml` lists is written as each program of `carriers.rs` would write it, and
+//! nothing of it may be left. What `harmless.toml` lists must stay.
+//!
+//! `LANDFALL_MATRIX=kind×carrier` runs the cells whose names contain these words and shows their input and output.
+
+#![expect(clippy::print_stderr, reason = "a test that was asked to show its texts")]
+
+mod carriers;
+mod readings;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use landfall_redact::{Options, Redactor};
+use proptest::strategy::{Strategy, ValueTree as _};
+use proptest::string::string_regex;
+use proptest::test_runner::TestRunner;
+use serde::Deserialize;
+
+use carriers::{CARRIERS, Carrier};
+
+const KINDS_MIN: usize = 250;
+const CARRIERS_MIN: usize = 80;
+const HARMLESS_MIN: usize = 1000;
+
+/// Samples of each harmless value.
+const HARMLESS_SAMPLES: usize = 4;
+
+/// Harmless values that may be replaced, of a thousand.
+const REPLACED_MAX: usize = 5;
+
+/// Bytes in a row that give a part of a secret away.
+const LEAK: usize = 8;
+
+/// Leaks that are shown of each carrier.
+const SHOWN_MAX: usize = 6;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kinds {
+    kind: Vec<Kind>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kind {
+    name: String,
+    #[expect(dead_code, reason = "the documentation is made from it")]
+    family: String,
+    secret: String,
+    text: String,
+    #[expect(dead_code, reason = "the documentation is made from it")]
+    promise: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HarmlessTexts {
+    harmless: Vec<Harmless>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Harmless {
+    name: String,
+    value: String,
+    text: String,
+}
+
+fn kinds() -> Vec<Kind> {
+    toml::from_str::<Kinds>(include_str!("kinds.toml")).expect("kinds.toml has the form of Kind").kind
+}
+
+fn harmless() -> Vec<Harmless> {
+    toml::from_str::<HarmlessTexts>(include_str!("harmless.toml")).expect("harmless.toml has its form").harmless
+}
+
+/// The same values in every run.
+fn samples(expression: &str, count: usize) -> Vec<String> {
+    let mut runner = TestRunner::deterministic();
+    let strategy = string_regex(expression).unwrap_or_else(|error| panic!("{expression}: {error}"));
+    (0..count).map(|_| strategy.new_tree(&mut runner).expect("a value").current()).collect()
+}
+
+/// The kinds and carriers that were asked for.
+fn filter() -> Option<(String, String)> {
+    let wanted = std::env::var("LANDFALL_MATRIX").ok()?;
+    let (kind, carrier) = wanted.split_once('×').unwrap_or((&wanted, ""));
+    Some((kind.to_owned(), carrier.to_owned()))
+}
+
+/// A part of the secret that is left, if any.
+fn leak(output: &[u8], carrier: &Carrier, secret: &str) -> Option<String> {
+    let secret = secret.trim();
+    let pieces: BTreeSet<&[u8]> = secret.lines().flat_map(|line| line.trim().as_bytes().windows(LEAK)).collect();
+    let readings = readings::of(output, carrier.reading);
+    let left = readings
+        .iter()
+        .flat_map(|reading| reading.windows(LEAK))
+        .find(|window| pieces.contains(window))?;
+    Some(String::from_utf8_lossy(left).into_owned())
+}
+
+#[test]
+fn no_kind_leaks_in_any_carrier() {
+    let (kinds, wanted) = (kinds(), filter());
+    assert!(kinds.len() >= KINDS_MIN, "{} kinds", kinds.len());
+    assert!(CARRIERS.iter().filter(|carrier| !carrier.of_commands).count() >= CARRIERS_MIN);
+    let names: BTreeSet<&str> = CARRIERS.iter().map(|carrier| carrier.name).collect();
+    assert_eq!(names.len(), CARRIERS.len(), "names of carriers are unique");
+    let names: BTreeSet<&str> = kinds.iter().map(|kind| kind.name.as_str()).collect();
+    assert_eq!(names.len(), kinds.len(), "names of kinds are unique");
+    let redactor = Redactor::builder().build().unwrap();
+    let (mut cells, mut leaks) = (0, Vec::new());
+    for kind in &kinds {
+        assert!(kind.text.contains("{secret}"), "{}", kind.name);
+        let secret = samples(&kind.secret, 1).remove(0);
+        let text = kind.text.trim_matches('\n').replace("{secret}", &secret);
+        let is_command = carriers::is_command(&text);
+        for carrier in CARRIERS.iter().filter(|carrier| !carrier.of_commands || is_command) {
+            if let Some((kind_wanted, carrier_wanted)) = &wanted
+                && !(kind.name.contains(kind_wanted) && carrier.name.contains(carrier_wanted))
+            {
+                continue;
+            }
+            cells += 1;
+            let input = (carrier.write)(&text);
+            if leak(&input, carrier, &secret).is_none() {
+                leaks.push((kind.name.as_str(), carrier.name, format!("the carrier does not hold {secret:?}")));
+                continue;
+            }
+            let output = carrier.redact(&redactor, &input);
+            if wanted.is_some() {
+                eprintln!(
+                    "=== {} × {}\n{}\n---\n{}",
+                    kind.name,
+                    carrier.name,
+                    String::from_utf8_lossy(&input),
+                    String::from_utf8_lossy(&output)
+                );
+            }
+            if let Some(left) = leak(&output, carrier, &secret) {
+                leaks.push((kind.name.as_str(), carrier.name, left));
+            }
+        }
+    }
+    assert!(leaks.is_empty(), "{} of {cells} leak\n{}", leaks.len(), shown(&leaks));
+}
+
+/// The kinds that leak in plain lines, the carriers in which others leak, and some of those leaks for each carrier.
+fn shown(leaks: &[(&str, &str, String)]) -> String {
+    let plain: BTreeSet<&str> =
+        leaks.iter().filter(|leak| leak.1 == CARRIERS[0].name).map(|leak| leak.0).collect();
+    let mut of_carriers: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+    for (kind, carrier, left) in leaks.iter().filter(|leak| !plain.contains(leak.0)) {
+        of_carriers.entry(carrier).or_default().push((kind, left));
+    }
+    let mut of_carriers: Vec<_> = of_carriers.into_iter().collect();
+    of_carriers.sort_by_key(|(_, leaks)| std::cmp::Reverse(leaks.len()));
+    let mut text = format!("in plain lines: {plain:?}\n");
+    for (carrier, leaks) in of_carriers {
+        let _ = writeln!(text, "{} in {carrier}:", leaks.len());
+        for (kind, left) in leaks.iter().take(SHOWN_MAX) {
+            let _ = writeln!(text, "    {kind}: {left}");
+        }
+    }
+    text
+}
+
+#[test]
+fn harmless_values_stay() {
+    let redactor = Redactor::builder().build().unwrap();
+    let (mut values, mut replaced) = (0, Vec::new());
+    for harmless in harmless() {
+        assert!(harmless.text.contains("{value}"), "{}", harmless.name);
+        for value in samples(&harmless.value, HARMLESS_SAMPLES) {
+            values += 1;
+            let text = harmless.text.replace("{value}", &value);
+            let (output, _) = redactor.redact(text.as_bytes(), Options::default());
+            if output != text.as_bytes() {
+                replaced.push(format!("{text} -> {}", String::from_utf8_lossy(&output)));
+            }
+        }
+    }
+    assert!(values >= HARMLESS_MIN, "{values} values");
+    assert!(
+        replaced.len() * 1000 <= values * REPLACED_MAX,
+        "{} of {values} were replaced:\n{}",
+        replaced.len(),
+        replaced.join("\n")
+    );
+}
