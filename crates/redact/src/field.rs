@@ -22,8 +22,11 @@ const ABOUT_SECRETS: [&[u8]; 12] = [
     b"_HASH",
 ];
 
-/// What some editors write at the start of a file.
-const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+/// What stands before a field in a list or an object, whatever precedes it.
+const INDENT: &[u8] = b"  ";
+
+/// What some editors write at the start of a file, in UTF-8 and in UTF-16.
+const BYTE_ORDER_MARKS: [&[u8]; 3] = ["\u{feff}".as_bytes(), b"\xff\xfe", b"\xfe\xff"];
 
 /// Words that stand where a secret would if there was one.
 const NOT_A_VALUE: [&[u8]; 16] = [
@@ -58,7 +61,7 @@ const FOLDERS: [&[u8]; 13] = [
 pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), field: &Field) -> Option<Value> {
     let name = whole_name(text, line, name, field.matches)?;
     let before = &text[line.0..name.start];
-    let before = before.strip_prefix(BYTE_ORDER_MARK).unwrap_or(before);
+    let before = BYTE_ORDER_MARKS.iter().find_map(|mark| before.strip_prefix(*mark)).unwrap_or(before);
     // The kind inside a marker is no field.
     if before.ends_with(b"***<") {
         return None;
@@ -70,7 +73,8 @@ pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), fie
     }
     let gap = blank(text, at, line.1);
     let starts_line = key_quote.is_none() && is_yaml_lead(before);
-    let starts_text = key_quote.is_none() && is_yaml_lead(behind_enclosing(before));
+    let starts_text =
+        key_quote.is_none() && (is_yaml_lead(behind_enclosing(before)) || before.ends_with(INDENT));
     let separator = text.get(at + gap).copied().filter(|_| at + gap < line.1);
     at += gap;
     match separator {
@@ -90,8 +94,8 @@ pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), fie
     }
     at += blank(text, at, line.1);
     let rest = text[at..line.1].trim_ascii_end();
-    if starts_line && separator == Some(b':') && is_block_indicator(rest) {
-        let indent = before.len();
+    if starts_text && separator == Some(b':') && is_block_indicator(rest) {
+        let indent = behind_enclosing(before).len();
         return Some(Value::Block { start: at, indent });
     }
     let (start, end) = if let Some(open) = quote(text, at, line.1) {
@@ -157,7 +161,9 @@ fn whole_name(
         NameMatch::Whole => {
             let dashes = before.iter().rev().take_while(|byte| **byte == b'-').count();
             let left = before[..before.len() - dashes].last();
-            if left.is_some_and(|byte| is_word(byte) || *byte == b'.') {
+            // The letter of `\n` and the like is no part of a word.
+            let is_escape = matches!(before, [.., b'\\', b'n' | b'r' | b't']);
+            if !is_escape && left.is_some_and(|byte| is_word(byte) || *byte == b'.') {
                 return None;
             }
             Some(Name { start, end, is_flag: dashes > 0 })
@@ -275,8 +281,9 @@ fn behind_enclosing(before: &[u8]) -> &[u8] {
 
 /// Whether what follows a name may be the indicator of a block scalar.
 pub(crate) fn may_open_block(rest: &[u8]) -> bool {
-    let rest = rest.trim_ascii();
-    rest.strip_prefix(b":").is_some_and(|rest| is_block_indicator(rest.trim_ascii_start()))
+    let rest = rest.trim_ascii().strip_prefix(b":").unwrap_or_default().trim_ascii_start();
+    let len = rest.iter().position(|byte| matches!(byte, b'"' | b'\'' | b'\\')).unwrap_or(rest.len());
+    is_block_indicator(&rest[..len])
 }
 
 fn is_block_indicator(rest: &[u8]) -> bool {

@@ -13,24 +13,25 @@ const PREFIX: &str = concat!(
     r"^(?:",
     // The time of syslog and of ISO 8601, perhaps with a machine and a program.
     r"(?:[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8}(?:\.[0-9]+)?",
-    r"|[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]+)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?) +",
+    r"|(?:[A-Z][a-z]{2} )?[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]+)?",
+    r"(?:Z|[+-][0-9]{2}:?[0-9]{2}| [A-Z]{3,4})?) +",
     r#"(?:(?:[^\s:"'{}=]{1,128} )?[^\s:\[\]"'{}=]{1,128}(?:\[[0-9]+\])?: )?"#,
     // klog.
     r"|[IWEF][0-9]{4} [0-9:]{8}\.[0-9]{6} +[0-9]+ [^\]\s]{1,128}\] ",
     // The kernel, kubectl, kubeadm.
-    r"|\[[^\]\[]{1,128}\] ",
-    // A priority of syslog.
-    r"|<[0-9]{1,3}>(?:1 )?",
-    // Line numbers.
-    r"|[ \t]*[0-9]{1,7}(?:[:|]|[ ]?\t|[ ]{2}|[ ]\|[ ])[ ]?",
+    r#"|\[[^\]\["']{1,128}\] "#,
+    // What syslog adds to a time and a machine, and a program with its number.
+    r"|<[0-9]{1,3}>(?:1 )?|[^\s:]{1,128} [^\s:]{1,128} [0-9-]{1,10} - - ",
+    r#"|(?:[^\s:"'{}=]{1,128} )?[^\s:\[\]"'{}=]{1,128}\[[0-9]+\]: "#,
+    // Line numbers, perhaps with the name of the file.
+    r#"|[^\s:"'{}=]{1,256}:[0-9]{1,7}:|[ \t]*[0-9]{1,7}(?:[:|]|[ ]?\t|[ ]{2}|[ ]\|[ ])[ ]?"#,
     // Compose, Ansible, a shell's trace, quotations, comments.
     r#"|[^\s|"'{}]{1,128} *\| "#,
     r"|[>|+] ?|\+{2,4} |(?:#|//) ",
     // Container runtimes, cloud-init, programs.
     r"|std(?:out|err) [FP] ",
     r"|- [a-z_]+\.py\[[A-Z]+\]: ",
-    r"|(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL):? +",
-    r#"|[^\s:\[\]"'{}=]{1,128}\[[0-9]+\]: "#,
+    r"|(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL):? +(?:\[[^\]\s]{1,64}\] [^\s:]{1,128} - )?",
     r"){1,6}",
 );
 
@@ -48,6 +49,9 @@ const MEMBERS: [&[u8]; 8] = [
 
 /// Docker's driver writes the line ends of the text too, and divides long lines.
 const DOCKER: &[u8] = b"\"log\":\"";
+
+/// A time has at least this many digits.
+const DIGITS_OF_TIME: usize = 6;
 
 /// Shorter beginnings that two lines share are part of their text.
 const SHARED_MIN: usize = 4;
@@ -75,11 +79,17 @@ impl Prefixes {
         regex::bytes::RegexBuilder::new(PREFIX).unicode(false).build().map(Self)
     }
 
-    /// The frame of the text in which the byte at `at` of a line stands. `next` is the line below, if there is one: what only the
-    /// first line has around it is no frame.
+    /// The frame of the text in which the byte at `at` of a line stands. `next` is the line below, if there is one: without a time,
+    /// what only the first line has around it is no frame.
     pub(crate) fn frame(&self, line: &[u8], at: usize, next: Option<&[u8]>) -> Option<Frame> {
-        let is_shared = |frame: &Frame| next.is_none_or(|next| frame.content(next).is_some());
-        self.known_frame(line, at).filter(is_shared).or_else(|| shared_prefix(line, at, next?))
+        let is_frame =
+            |frame: &Frame| frame.is_certain() || next.is_none_or(|next| frame.content(next).is_some());
+        self.known_frame(line, at).filter(is_frame).or_else(|| shared_prefix(line, at, next?))
+    }
+
+    /// How long the known beginning of a line is.
+    pub(crate) fn len(&self, line: &[u8]) -> usize {
+        self.0.find(line).map_or(0, |found| found.end())
     }
 
     fn known_frame(&self, line: &[u8], at: usize) -> Option<Frame> {
@@ -95,7 +105,7 @@ impl Prefixes {
             let element = line[..=lead].iter().map(|byte| if *byte == b'[' { b' ' } else { *byte });
             return Some(Frame::Element(element.collect()));
         }
-        let len = self.0.find(line).map_or(0, |found| found.end());
+        let len = self.len(line);
         (1..=at).contains(&len).then(|| Frame::Prefix(line[..len].to_vec()))
     }
 }
@@ -103,6 +113,17 @@ impl Prefixes {
 // === impl Frame ===
 
 impl Frame {
+    /// Whether this is a frame even if the next line has another one: where lines begin with a time, those of other programs may
+    /// stand between them.
+    fn is_certain(&self) -> bool {
+        let digits = |prefix: &[u8]| prefix.iter().filter(|byte| byte.is_ascii_digit()).count();
+        match self {
+            Self::Prefix(prefix) => digits(prefix) >= DIGITS_OF_TIME,
+            Self::Member(_) => true,
+            Self::Element(_) | Self::Written(_) => false,
+        }
+    }
+
     /// Where in a line the text stands; `None` when the line is of another frame.
     fn content(&self, line: &[u8]) -> Option<(usize, usize)> {
         match self {

@@ -1,6 +1,6 @@
 //! Searches text as its readers see it: without frames around its lines, and with its notations resolved.
 
-use memchr::{memchr, memchr_iter, memmem, memrchr};
+use memchr::{memchr, memchr_iter, memrchr};
 
 use crate::block::{Certificates, Context};
 use crate::frame::{Frame, Prefixes};
@@ -74,7 +74,8 @@ impl Views {
         {
             return has;
         }
-        let has = memmem::find(&text[line.0..line.1], b"\\n").is_some();
+        let has = memchr_iter(b'\\', &text[line.0..line.1])
+            .any(|at| matches!(text.get(line.0 + at + 1), Some(b'n' | b't')));
         self.escaped = Some((line.0, has));
         has
     }

@@ -46,6 +46,8 @@ pub(crate) enum Trigger {
     Field(usize),
     /// A notation that must be resolved before the line is understood.
     View(View),
+    /// Two quotes behind a name: one that is written twice, if a value follows.
+    DoubledQuotes,
     /// The text of a line of Docker's, which its next line may continue.
     DividedLine,
     /// `-----BEGIN `
@@ -122,7 +124,7 @@ struct FieldEntry {
     keeps: Vec<String>,
 }
 
-const MACHINES: [(&str, Trigger); 44] = [
+const MACHINES: [(&str, Trigger); 47] = [
     (", '-", Trigger::View(View::Arguments)),
     (",'-", Trigger::View(View::Arguments)),
     (", \"-", Trigger::View(View::Arguments)),
@@ -130,8 +132,10 @@ const MACHINES: [(&str, Trigger); 44] = [
     (", \\\"-", Trigger::View(View::Arguments)),
     (",\\\"-", Trigger::View(View::Arguments)),
     (" a1=\"", Trigger::View(View::Arguments)),
+    (" a1=\\\"", Trigger::View(View::Arguments)),
     ("\\u00", Trigger::View(View::Escapes)),
     ("\\x", Trigger::View(View::Escapes)),
+    ("\\'", Trigger::View(View::Escapes)),
     ("\\/", Trigger::View(View::Escapes)),
     ("\\\\\\\"", Trigger::View(View::Escapes)),
     ("#033[", Trigger::View(View::Terminal)),
@@ -146,8 +150,9 @@ const MACHINES: [(&str, Trigger); 44] = [
     ("=3d", Trigger::View(View::QuotedPrintable)),
     ("=\n", Trigger::View(View::QuotedPrintable)),
     ("\"log\":\"", Trigger::DividedLine),
-    ("\"\":\"\"", Trigger::View(View::DoubledQuotes)),
-    ("\"\": \"\"", Trigger::View(View::DoubledQuotes)),
+    (":\"\"", Trigger::DoubledQuotes),
+    (": \"\"", Trigger::DoubledQuotes),
+    ("=\"\"", Trigger::DoubledQuotes),
     ("message\":[", Trigger::View(View::Numbers)),
     ("message\": [", Trigger::View(View::Numbers)),
     ("message\" : [", Trigger::View(View::Numbers)),

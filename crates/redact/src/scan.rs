@@ -16,7 +16,7 @@ use crate::known::Known;
 use crate::named_value;
 use crate::pseudonym::Pseudonyms;
 use crate::resolved::{Framed, View, Views};
-use crate::rules::{self, Rules, Trigger};
+use crate::rules::{self, Place, Rules, Trigger};
 use crate::runs::{self, Run};
 use crate::secret_object;
 
@@ -163,6 +163,9 @@ impl Engine {
                 line = line_around(text, found.start);
                 if !is_apart && may_be_joined(text, line) {
                     views.want_joined(line.0);
+                    if text[..line.1].ends_with(b"\\") {
+                        framed.add(text, line, found.start, &self.prefixes);
+                    }
                 }
             }
             for trigger in &self.rules.triggers[found.word] {
@@ -170,10 +173,13 @@ impl Engine {
                     scan.opens.push(found.start);
                 }
                 if let Trigger::View(view) = *trigger {
-                    if view.keeps_lines() && !is_apart {
-                        framed.begin(Frame::Written(view), line.0);
-                    } else {
-                        views.want(view, line.0);
+                    want(view, line.0, is_apart, framed, &mut views);
+                    continue;
+                }
+                if *trigger == Trigger::DoubledQuotes {
+                    let is_value = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/$_.-".contains(byte);
+                    if text.get(found.end).is_some_and(is_value) {
+                        want(View::DoubledQuotes, line.0, is_apart, framed, &mut views);
                     }
                     continue;
                 }
@@ -208,7 +214,17 @@ impl Engine {
                 match *trigger {
                     Trigger::Field(field) => {
                         let field = &self.rules.fields[field];
-                        match field::value(text, line, (found.start, found.end), field) {
+                        let name = (found.start, found.end);
+                        let value = field::value(text, line, name, field).or_else(|| {
+                            // Behind what a logger put before it, a field stands at the start of its line.
+                            let len = match field.place {
+                                Place::Field => self.prefixes.len(&text[line.0..name.0]),
+                                Place::Anywhere => 0,
+                            };
+                            let behind = (line.0 + len, line.1);
+                            if len > 0 { field::value(text, behind, name, field) } else { None }
+                        });
+                        match value {
                             Some(Value::Inline { start, end }) => {
                                 self.mark(text, start, end, field.kind, hits);
                             }
@@ -483,6 +499,15 @@ pub(crate) fn line_around(text: &[u8], at: usize) -> (usize, usize) {
 
 fn content_end(text: &[u8], (start, end): (usize, usize)) -> usize {
     start + text[start..end].trim_ascii_end().len()
+}
+
+/// Has a line searched in a notation, and all lines of the text if they remain lines in it.
+fn want(view: View, line: usize, is_apart: bool, framed: &mut Framed, views: &mut Views) {
+    if view.keeps_lines() && !is_apart {
+        framed.begin(Frame::Written(view), 0);
+    } else {
+        views.want(view, line);
+    }
 }
 
 /// Whether a line may be a part of a command that is written on several lines.

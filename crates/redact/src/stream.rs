@@ -288,8 +288,9 @@ fn goes_on(line: &[u8]) -> bool {
 /// Where an object begins whose data precede its kind: its values are known as secrets only when the kind is seen.
 fn start_of_object(text: &[u8]) -> Option<usize> {
     let near = text.len().saturating_sub(OBJECT_MAX);
-    let data = [&b"data:\n"[..], b"data\": {\n", b"Data:\n", b"Data\": {\n"];
-    let first = data.iter().filter_map(|data| memmem::find(&text[near..], data)).min()?;
+    let starts =
+        [&b"data:\n"[..], b"data\": {\n", b"Data:\n", b"Data\": {\n", b"kind: Secret\n", b"kind\": \"Secret\"", b"apiVersion: v1\n"];
+    let first = starts.iter().filter_map(|start| memmem::find(&text[near..], start)).min()?;
     memrchr(b'\n', &text[..near + first]).map(|feed| feed + 1)
 }
 

@@ -151,7 +151,7 @@ pub(crate) const CARRIERS: &[Carrier] = &[
         each(docker(text).trim_end(), "Nov 19 05:38:09 node-1 fluent[8]: ", "").into()
     }),
     read("Docker with divided lines", Docker, |text| docker_divided(text, 24).into()),
-    read("lines of Docker divided at 16 KiB", Escaped, |text| {
+    read("lines of Docker divided at 16 KiB", Docker, |text| {
         docker_divided(&format!("{}{text}", "a filler ".repeat(1814)), 16 << 10).into()
     }),
     read("Fluentd", Escaped, |text| {
@@ -257,7 +257,7 @@ pub(crate) const CARRIERS: &[Carrier] = &[
     read("percent-encoded twice", Percent, |text| {
         format!("GET /log?text={} HTTP/1.1\n", percent(&percent(text))).into()
     }),
-    read("form", Percent, |text| format!("text={}&level=info\n", percent(text).replace("%20", "+")).into()),
+    read("form", Percent, |text| format!("text={}%0A&level=info\n", percent(text).replace("%20", "+")).into()),
     read("quoted-printable", QuotedPrintable, |text| quoted_printable(text, usize::MAX).into()),
     read("quoted-printable in lines", QuotedPrintable, |text| quoted_printable(text, 75).into()),
     // Encodings.

@@ -180,7 +180,8 @@ fn decoded(text: &[u8]) -> Vec<Vec<u8>> {
         })
         .collect();
     let runs = text.split(|byte| !is_encoded(byte)).filter(|run| run.len() >= 12);
-    for run in runs.chain([&last_words[..]]) {
+    let docker = without(&joined(text, "{\"log\":\"", "\\n\""), b"=");
+    for run in runs.chain([&last_words[..], &docker[..]]) {
         for skip in 0..4.min(run.len()) {
             let run = &run[skip..];
             let run = &run[..run.len() - usize::from(run.len() % 4 == 1)];
