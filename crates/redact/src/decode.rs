@@ -6,10 +6,13 @@ use crate::runs::{Run, is_encoded};
 use crate::views::{byte_of, is_wide};
 
 /// Shorter runs of encoded text cannot hold a secret that its own pattern would recognise.
-pub(crate) const ENCODED_MIN: usize = 20;
+pub(crate) const ENCODED_MIN: usize = 16;
 
 /// The same for hexadecimal digits.
-const HEXADECIMAL_MIN: usize = 32;
+const HEXADECIMAL_MIN: usize = 24;
+
+/// Hexadecimal digits at the start of a run that must decode to ASCII before the rest is looked at.
+const PROBE_DIGITS: usize = 16;
 
 /// Lines of Base64 shorter than this are not taken for a piece of a longer text broken into lines.
 const WRAPPED_MIN: usize = 40;
@@ -156,7 +159,7 @@ fn base64(run: &[u8]) -> Vec<u8> {
 }
 
 fn hexadecimal_is_text(run: &[u8]) -> bool {
-    let pairs = run[..HEXADECIMAL_MIN / 2].chunks_exact(2);
+    let pairs = run[..PROBE_DIGITS].chunks_exact(2);
     pairs.into_iter().all(|pair| byte_of(pair[0], pair[1]).is_some_and(|byte| byte == 0 || is_text(&[byte])))
 }
 

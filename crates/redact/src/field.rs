@@ -94,8 +94,8 @@ pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), fie
     }
     at += blank(text, at, line.1);
     let rest = text[at..line.1].trim_ascii_end();
-    if starts_text && separator == Some(b':') && is_block_indicator(rest) {
-        let indent = behind_enclosing(before).len();
+    if key_quote.is_none() && separator == Some(b':') && is_block_indicator(rest) {
+        let indent = if starts_text { behind_enclosing(before).len() } else { 0 };
         return Some(Value::Block { start: at, indent });
     }
     let (start, end) = if let Some(open) = quote(text, at, line.1) {

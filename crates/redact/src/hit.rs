@@ -69,7 +69,9 @@ pub(crate) fn merge(hits: &mut Vec<Hit>) {
         a.start.cmp(&b.start).then_with(|| is_insert(b).cmp(&is_insert(a))).then_with(|| b.end.cmp(&a.end))
     });
     hits.dedup_by(|next, kept| {
-        let overlaps = next.start < kept.end;
+        // Two views of a text may both see the end of one construct.
+        let is_same_end = next.start == kept.start && next.end == kept.end && next.start == next.end;
+        let overlaps = next.start < kept.end || is_same_end;
         if overlaps {
             kept.end = kept.end.max(next.end);
             // A part of a construct must not swallow the marker of something that happens to start inside it.

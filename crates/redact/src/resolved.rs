@@ -18,9 +18,6 @@ const OPEN_FRAMES_MAX: usize = 16;
 /// NUL bytes that are looked at to find out whether a text is UTF-16.
 const NULS_MAX: usize = 4096;
 
-/// Lines that quoted-printable may divide one line into.
-const SOFT_LINES_MAX: usize = 1024;
-
 /// A notation of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum View {
@@ -129,7 +126,7 @@ impl View {
 
     /// Whether the lines of a text in this notation remain lines.
     pub(crate) fn keeps_lines(self) -> bool {
-        matches!(self, Self::Terminal | Self::Entities | Self::DoubledQuotes)
+        matches!(self, Self::Terminal | Self::Entities | Self::DoubledQuotes | Self::QuotedPrintable)
     }
 }
 
@@ -230,16 +227,8 @@ impl Engine {
         scan: &mut Scan,
         hits: &mut Vec<Hit>,
     ) {
-        let mut soft_until = 0;
         for (view, start) in &views.wanted {
-            let mut line = line_around(text, *start);
-            if *view == View::QuotedPrintable {
-                if *start < soft_until {
-                    continue;
-                }
-                line = soft_lines(text, line);
-                soft_until = line.1;
-            }
+            let line = line_around(text, *start);
             if let Some(mapped) = view.resolve(&text[..line.1], line.0) {
                 self.find_mapped(&mapped, certificates, scan, hits);
             }
@@ -351,25 +340,6 @@ fn around_escapes(text: &[u8], line: (usize, usize), first: usize) -> (usize, us
     let mut end = (last + REACH).min(line.1);
     while end < line.1 && !text[end].is_ascii_whitespace() {
         end += 1;
-    }
-    (start, end)
-}
-
-/// The lines that quoted-printable divided one line into.
-fn soft_lines(text: &[u8], line: (usize, usize)) -> (usize, usize) {
-    let is_soft = |end: usize| text[..end].strip_suffix(b"\r").unwrap_or(&text[..end]).ends_with(b"=");
-    let (mut start, mut end) = line;
-    for _ in 0..SOFT_LINES_MAX {
-        if start == 0 || !is_soft(start - 1) {
-            break;
-        }
-        start = memrchr(b'\n', &text[..start - 1]).map_or(0, |feed| feed + 1);
-    }
-    for _ in 0..SOFT_LINES_MAX {
-        if end >= text.len() || !is_soft(end) {
-            break;
-        }
-        end = memchr(b'\n', &text[end + 1..]).map_or(text.len(), |len| end + 1 + len);
     }
     (start, end)
 }

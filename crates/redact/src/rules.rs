@@ -151,7 +151,7 @@ const MACHINES: [(&str, Trigger); 47] = [
     ("=\n", Trigger::View(View::QuotedPrintable)),
     ("\"log\":\"", Trigger::DividedLine),
     (":\"\"", Trigger::DoubledQuotes),
-    (": \"\"", Trigger::DoubledQuotes),
+    (" \"\"", Trigger::DoubledQuotes),
     ("=\"\"", Trigger::DoubledQuotes),
     ("message\":[", Trigger::View(View::Numbers)),
     ("message\": [", Trigger::View(View::Numbers)),

@@ -177,11 +177,15 @@ impl Engine {
                     continue;
                 }
                 if *trigger == Trigger::DoubledQuotes {
-                    let is_value = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/$_.-".contains(byte);
+                    let is_value = |byte: &u8| byte.is_ascii_graphic() && !b"\",;)}]".contains(byte);
                     if text.get(found.end).is_some_and(is_value) {
                         want(View::DoubledQuotes, line.0, is_apart, framed, &mut views);
                     }
                     continue;
+                }
+                // In an escaped text of several lines, words begin behind line ends that are escaped.
+                if views.has_escapes(text, line) {
+                    views.want(View::Escapes, line.0);
                 }
                 if let Trigger::Pattern(pattern) = *trigger {
                     if pattern_done[pattern] <= found.start {
@@ -195,10 +199,6 @@ impl Engine {
                         framed.add(text, line, found.end, &self.prefixes);
                     }
                     continue;
-                }
-                // In an escaped text of several lines, fields and constructs begin at line ends that are escaped too.
-                if views.has_escapes(text, line) {
-                    views.want(View::Escapes, line.0);
                 }
                 // Inside a frame, only the text without the frame shows where a construct ends.
                 let opens = trigger.opens() || *trigger == Trigger::HereDocument;

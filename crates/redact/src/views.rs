@@ -216,6 +216,10 @@ pub(crate) fn arguments(original: &[u8]) -> Option<Mapped> {
         let closing = [&vec![b'\\'; depth][..], &[original[mark]]].concat();
         let Some(inside) = memmem::find(&original[at..], &closing) else { break };
         let close = at + inside;
+        // A quoted text that holds a vector is no argument of one.
+        if memmem::find(&original[at..close], b"['").is_some() {
+            continue;
+        }
         let is_word = !original[at..close].iter().any(u8::is_ascii_whitespace);
         mapped.keep(original, copied, open - lead);
         copied = if is_word { at } else { open };
