@@ -7,71 +7,10 @@ use std::path::{Path, PathBuf};
 
 use super::host::Host;
 use super::piece::Trouble;
+use super::secrets::places;
 
 /// Facts such as a setting of the kernel are at most this long.
 const MAX_FACT: u64 = 64 << 10;
-
-const SECRET_FOLDERS: [&str; 34] = [
-    "/etc/aws",
-    "/etc/cni/net.d/calico-kubeconfig",
-    "/etc/NetworkManager/system-connections",
-    "/etc/kubernetes/bootstrap-secrets",
-    "/etc/kubernetes/pki",
-    "/etc/kubernetes/static-pod-resources",
-    "/etc/pki/tls/private",
-    "/etc/rancher/k3s/k3s.yaml",
-    "/etc/rancher/rke2/rke2.yaml",
-    "/etc/ssl/private",
-    "/etc/wireguard",
-    "/home",
-    "/opt/openshift/auth",
-    "/opt/openshift/tls",
-    "/root",
-    "/run/containers",
-    "/run/ignition",
-    "/run/kubeadm",
-    "/run/secrets",
-    "/var/lib/cloud/instance",
-    "/var/lib/cloud/instances",
-    "/var/lib/cloud/seed",
-    "/var/lib/containerd",
-    "/var/lib/containers",
-    "/var/lib/docker",
-    "/var/lib/etcd",
-    "/var/lib/ignition",
-    "/var/lib/kubelet/pki",
-    "/var/lib/kubelet/pods",
-    "/var/lib/rancher/k3s/server",
-    "/var/lib/rancher/rke2/server",
-    "/var/lib/waagent",
-    "/var/opt/openshift/auth",
-    "/var/opt/openshift/tls",
-];
-
-const SECRET_FILES: [&str; 22] = [
-    "/etc/gshadow",
-    "/etc/gshadow-",
-    "/etc/krb5.keytab",
-    "/etc/kubeadm.yml",
-    "/etc/kubernetes/azure.json",
-    "/etc/kubernetes/cloud-config",
-    "/etc/kubernetes/cloud-provider-config",
-    "/etc/kubernetes/cloud.conf",
-    "/etc/rancher/k3s/config.yaml",
-    "/etc/rancher/rke2/config.yaml",
-    "/etc/secret-userdata.txt",
-    "/etc/shadow",
-    "/etc/shadow-",
-    "/etc/sysconfig/rhn/systemid",
-    "/etc/security/opasswd",
-    "/run/cloud-init/combined-cloud-config.json",
-    "/run/cloud-init/instance-data-sensitive.json",
-    "/run/ignition.json",
-    "/tmp/kubeadm.yml",
-    "/var/lib/kubelet/config.json",
-    "/var/lib/kubelet/kubeconfig",
-    "/var/lib/cloud/data/status.json.lock",
-];
 
 /// Names of files in the secret folders that say when, not what.
 const HARMLESS: [&str; 3] = [
@@ -86,14 +25,13 @@ pub(super) fn reason(path: &Path) -> Option<&'static str> {
         return None;
     }
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let under = |folders: &[&str]| folders.iter().any(|folder| path.starts_with(folder));
-    if under(&SECRET_FOLDERS) || under(&SECRET_FILES) {
-        return Some("it holds secrets of this machine");
-    }
     let is_kubeconfig = name.contains("kubeconfig")
         || (path.parent() == Some(Path::new("/etc/kubernetes")) && has_extension(path, "conf"));
     if is_kubeconfig {
         return Some("it holds credentials of the cluster");
+    }
+    if places::is_withheld(path) {
+        return Some("it holds secrets of this machine");
     }
     if ["key", "p12", "pfx", "jks"].iter().any(|extension| has_extension(path, extension))
         || name.starts_with("id_rsa")

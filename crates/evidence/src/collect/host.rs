@@ -326,7 +326,7 @@ fn kind(file_type: FileType) -> &'static str {
 }
 
 /// Whether a name fits a pattern with stars. A leading dot must be named.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
+pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     if name.starts_with(b".") && !pattern.starts_with(b".") {
         return false;
     }

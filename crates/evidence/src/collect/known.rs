@@ -1,18 +1,17 @@
 //! The machine's own secrets, read from where they lie so that the redactor finds them anywhere else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::io::{self, Read as _};
+use std::io;
 use std::time::{Duration, Instant};
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use flate2::read::MultiGzDecoder;
 use landfall_model::Secret;
 use landfall_redact::{BuildError, KNOWN_TOTAL_MAX, Kind, Redactor};
 
 use super::host::Host;
+use super::secrets::places::{Format, PLACES, Place};
+use super::secrets::{self, unpacked};
 
 /// Files with secrets are small; of a larger one the first part is read.
 const MAX_FILE: u64 = 1 << 20;
@@ -28,47 +27,6 @@ const MAX_TOTAL: usize = KNOWN_TOTAL_MAX / 2;
 const MAX_WATCHED: usize = 12 << 10;
 /// What private keys may take of it: those of a control plane alone would leave no room for the tokens that come later.
 const MAX_WATCHED_KEYS: usize = MAX_WATCHED / 2;
-
-/// Where private keys lie.
-const KEYS: [&str; 8] = [
-    "/etc/kubernetes/pki/**/*.key",
-    "/etc/ssh/ssh_host_*_key",
-    "/opt/openshift/tls/*.key",
-    "/var/lib/kubelet/pki/*.key",
-    "/var/lib/kubelet/pki/*.pem",
-    "/var/lib/rancher/k3s/agent/*.key",
-    "/var/lib/rancher/rke2/agent/*.key",
-    "/var/lib/etcd/pki/**/*.key",
-];
-
-/// Where configurations with secrets in fields lie.
-const FIELDS: [&str; 18] = [
-    "/etc/containerd/**/*.toml",
-    "/etc/crio/*.conf",
-    "/etc/kubeadm.yml",
-    "/etc/kubernetes/*.conf",
-    "/etc/kubernetes/azure.json",
-    "/etc/kubernetes/bootstrap-secrets/kubeconfig*",
-    "/etc/kubernetes/cloud-config",
-    "/etc/rancher/*/*.yaml",
-    "/etc/secret-userdata.txt",
-    "/opt/openshift/auth/kubeconfig*",
-    "/root/.docker/config.json",
-    "/run/cloud-init/instance-data-sensitive.json",
-    "/run/kubeadm/*.yaml",
-    "/tmp/kubeadm.yml",
-    "/var/lib/cloud/instance/user-data.txt",
-    "/var/lib/cloud/seed/**/user-data",
-    "/var/lib/kubelet/config.json",
-    "/var/lib/kubelet/kubeconfig",
-];
-
-/// Files that are one secret.
-const WHOLE: [&str; 3] = [
-    "/opt/openshift/auth/kubeadmin-password",
-    "/var/lib/rancher/*/server/token",
-    "/var/lib/rancher/*/server/agent-token",
-];
 
 /// A redactor that knows this machine's secrets, and whether all places were looked at.
 pub(super) fn redactor(host: &Host) -> Result<(Redactor, Search), BuildError> {
@@ -158,8 +116,8 @@ impl fmt::Debug for Secrets {
 fn stamp(host: &Host) -> u64 {
     let deadline = Instant::now() + PATIENCE;
     let mut hasher = DefaultHasher::new();
-    for pattern in FIELDS.iter().chain(&WHOLE).chain(&KEYS) {
-        for path in host.find(pattern, deadline).unwrap_or_default() {
+    for place in readable() {
+        for path in host.find(place.path, deadline).unwrap_or_default() {
             if let Ok(stat) = host.stat(&path) {
                 path.hash(&mut hasher);
                 (stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec).hash(&mut hasher);
@@ -167,6 +125,11 @@ fn stamp(host: &Host) -> u64 {
         }
     }
     hasher.finish()
+}
+
+/// The places whose files are read.
+fn readable() -> impl Iterator<Item = &'static Place> {
+    PLACES.iter().filter(|place| place.format != Format::Opaque)
 }
 
 // === impl Known ===
@@ -185,13 +148,56 @@ impl Known {
         }
     }
 
-    /// Tokens and passwords are short, and programs print them more often than keys: they come first while there is room.
+    /// Reads all places. Tokens and passwords are short, and programs print them more often than keys: they are added
+    /// first.
     fn read(&mut self, host: &Host) {
         self.deadline = Instant::now() + PATIENCE;
-        self.each(host, &FIELDS, Self::fields);
-        self.each(host, &WHOLE, |known, content| known.add(Kind::PASSWORD, content.trim_ascii()));
-        self.each(host, &FIELDS, Self::embedded_keys);
-        self.each(host, &KEYS, Self::keys);
+        let mut keys = Vec::new();
+        let mut key_bytes = 0;
+        let mut read_bytes = 0;
+        let mut read = HashSet::new();
+        for place in readable() {
+            let paths = match host.find(place.path, self.deadline) {
+                Ok(paths) => paths,
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    self.search = Search::CutShort;
+                    continue;
+                }
+                // An unreadable directory was not readable to the programs that write logs for us either.
+                Err(_) => continue,
+            };
+            for path in paths {
+                // Several patterns fit a file, and links lead to it.
+                let Ok(stat) = host.stat(&path) else { continue };
+                if !read.insert((stat.st_dev, stat.st_ino)) {
+                    continue;
+                }
+                let Ok(content) = host.read(&path, MAX_FILE) else { continue };
+                let content = unpacked(content);
+                read_bytes += content.len();
+                if read_bytes > MAX_READ || Instant::now() >= self.deadline {
+                    self.search = Search::CutShort;
+                    break;
+                }
+                let (values, is_complete) = secrets::search(place.format, &content).into_parts();
+                if !is_complete {
+                    self.search = Search::CutShort;
+                }
+                for (kind, value) in values {
+                    if kind != Kind::PRIVATE_KEY {
+                        self.add(kind, value.expose());
+                    } else if key_bytes < self.max_total {
+                        key_bytes += value.expose().len();
+                        keys.push(value);
+                    } else {
+                        self.search = Search::CutShort;
+                    }
+                }
+            }
+        }
+        for key in keys {
+            self.add(Kind::PRIVATE_KEY, key.expose());
+        }
     }
 
     fn redactor(&self) -> Result<Redactor, BuildError> {
@@ -217,102 +223,6 @@ impl Known {
         self.keys = keys;
         self.values.push((kind, Secret::new(value.to_vec())));
     }
-
-    /// The bodies of PEM blocks that are private keys.
-    fn keys(&mut self, text: &[u8]) {
-        let text = String::from_utf8_lossy(text);
-        let mut body: Option<String> = None;
-        for line in text.lines().map(str::trim) {
-            if line.starts_with("-----BEGIN") {
-                body = line.contains("PRIVATE KEY").then(String::new);
-            } else if line.starts_with("-----END") {
-                if let Some(body) = body.take() {
-                    self.add(Kind::PRIVATE_KEY, body.trim().as_bytes());
-                }
-            } else if let Some(body) = &mut body {
-                body.push_str(line);
-                body.push('\n');
-            }
-        }
-    }
-
-    /// Keys that stand in a configuration, as they are or as a field of a kubeconfig.
-    fn embedded_keys(&mut self, text: &[u8]) {
-        self.keys(text);
-        for (name, value) in named(&String::from_utf8_lossy(text)) {
-            if name == "client-key-data" && value.len() >= landfall_redact::KNOWN_MIN {
-                if let Ok(key) = STANDARD.decode(value) {
-                    self.keys(&key);
-                }
-                self.add(Kind::PRIVATE_KEY, value.as_bytes());
-            }
-        }
-    }
-
-    /// Values of fields that hold secrets by their name, in YAML, JSON and TOML alike.
-    fn fields(&mut self, text: &[u8]) {
-        for (name, value) in named(&String::from_utf8_lossy(text)) {
-            let kind = match name {
-                // Of a bootstrap token one half is public, of any other none.
-                "token" | "tlsBootstrapToken" | "bootstrapToken" if value.find('.') == Some(6) => {
-                    Kind::BOOTSTRAP_TOKEN
-                }
-                "certificateKey" => Kind::CERTIFICATE_KEY,
-                "token" | "agent-token" | "password" | "passwd" | "secretKey" | "hashed_passwd"
-                | "passwordHash" => Kind::PASSWORD,
-                "auth" | "identitytoken" | "registrytoken" => Kind::REGISTRY_AUTH,
-                "aadClientSecret" | "aws_secret_access_key" | "client_secret" => Kind::CLOUD_CREDENTIAL,
-                _ => continue,
-            };
-            // `token: ""`, `auth: true` and references to files are no secrets.
-            if value.len() >= landfall_redact::KNOWN_MIN && !value.starts_with('/') {
-                self.add(kind, value.as_bytes());
-            }
-        }
-    }
-
-    /// Looks at what each file that fits holds. What cannot be read cannot have been shown by others to us either.
-    fn each(&mut self, host: &Host, patterns: &[&str], mut look: impl FnMut(&mut Self, &[u8])) {
-        let mut total = 0;
-        for pattern in patterns {
-            let paths = match host.find(pattern, self.deadline) {
-                Ok(paths) => paths,
-                Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                    self.search = Search::CutShort;
-                    continue;
-                }
-                Err(_) => continue,
-            };
-            for content in paths.into_iter().filter_map(|path| host.read(path, MAX_FILE).ok()).map(unpacked) {
-                total += content.len();
-                if total > MAX_READ {
-                    self.search = Search::CutShort;
-                    return;
-                }
-                look(self, &content);
-            }
-        }
-    }
-}
-
-/// Fields and their values. JSON on one line has its fields between commas.
-fn named(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    text.split(['\n', ',', '{', '}']).filter_map(|line| {
-        let (name, value) = line.split_once([':', '='])?;
-        let name = name.trim().trim_start_matches("- ").trim_matches(['"', '\'']);
-        Some((name, value.trim().trim_matches(['"', '\''])))
-    })
-}
-
-/// User data is often packed.
-fn unpacked(bytes: Vec<u8>) -> Vec<u8> {
-    if !bytes.starts_with(b"\x1f\x8b") {
-        return bytes;
-    }
-    let mut unpacked = Vec::new();
-    // What comes before damage counts.
-    let _ = MultiGzDecoder::new(&bytes[..]).take(MAX_FILE).read_to_end(&mut unpacked);
-    unpacked
 }
 
 #[cfg(test)]
@@ -320,6 +230,8 @@ mod tests {
     use std::fs;
     use std::io::Write as _;
 
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use landfall_redact::Options;
 
     use super::*;

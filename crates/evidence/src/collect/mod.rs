@@ -12,6 +12,7 @@ mod known;
 mod piece;
 mod plan;
 mod provider;
+mod secrets;
 mod since;
 mod sink;
 mod source;

@@ -1,0 +1,283 @@
+//! JSON, YAML and TOML: parsed, and searched by the names of fields.
+
+use std::fmt;
+
+use landfall_redact::Kind;
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+
+use super::values::Values;
+use super::{encoded, lines, shell, urls};
+
+/// Limits of one YAML file. References could repeat a file a million times.
+const MAX_EVENTS: usize = 300_000;
+const MAX_REPEATED: usize = 100_000;
+const MAX_NESTING: usize = 100;
+
+/// Base64 of `-----BEGIN`.
+const PEM_IN_BASE64: &str = "LS0tLS1CRUdJT";
+
+/// Fields that hold user data, as text or Base64.
+const USER_DATA: [&str; 6] = ["userdata", "vendordata", "vendordata2", "customdata", "userdataraw", "vendordataraw"];
+
+/// A parsed value. Fields keep their order and may repeat.
+#[derive(Debug, PartialEq)]
+enum Node {
+    Nothing,
+    Number(String),
+    Text(String),
+    List(Vec<Self>),
+    Map(Vec<(String, Self)>),
+}
+
+/// Searches a document. `false` if the text is none.
+pub(super) fn search(text: &str, values: &mut Values) -> bool {
+    let documents = json(text).or_else(|| yaml(text)).or_else(|| toml(text));
+    let Some(documents) = documents else { return false };
+    for document in &documents {
+        in_node("", document, None, values);
+    }
+    // `password: 0123456789` is a number to a parser.
+    lines::digits_of_secrets(text, values);
+    true
+}
+
+fn json(text: &str) -> Option<Vec<Node>> {
+    if !text.trim_start().starts_with(['{', '[']) {
+        return None;
+    }
+    let documents = serde_json::Deserializer::from_str(text).into_iter::<Node>();
+    documents.collect::<Result<Vec<_>, _>>().ok().filter(|documents| has_fields(documents))
+}
+
+fn yaml(text: &str) -> Option<Vec<Node>> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_events: MAX_EVENTS,
+            max_nodes: MAX_EVENTS,
+            max_recorded_anchor_events: MAX_REPEATED,
+            max_depth: MAX_NESTING,
+        },
+        with_snippet: false,
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPEATED },
+    };
+    let documents: Vec<Node> = serde_saphyr::from_multiple_with_options(text, options).ok()?;
+    has_fields(&documents).then_some(documents)
+}
+
+fn toml(text: &str) -> Option<Vec<Node>> {
+    toml::from_str::<Node>(text).ok().map(|document| vec![document])
+}
+
+fn has_fields(documents: &[Node]) -> bool {
+    documents.iter().any(|document| matches!(document, Node::Map(_) | Node::List(_)))
+}
+
+fn in_node(name: &str, node: &Node, path: Option<&str>, values: &mut Values) {
+    match node {
+        Node::Nothing => {}
+        Node::Number(value) => values.field(name, value),
+        Node::Text(value) => in_text(name, value, path, values),
+        Node::List(list) => {
+            let words: Vec<&str> = list.iter().filter_map(Node::text).collect();
+            shell::arguments(&words, values);
+            list.iter().for_each(|node| in_node(name, node, path, values));
+        }
+        Node::Map(fields) => in_map(fields, path, values),
+    }
+}
+
+fn in_map(fields: &[(String, Node)], path: Option<&str>, values: &mut Values) {
+    let get = |wanted: &str| fields.iter().find(|(name, _)| name == wanted).map(|(_, node)| node);
+    let text = |wanted: &str| get(wanted).and_then(Node::text);
+    let path = text("path").filter(|path| path.starts_with('/')).or(path);
+    // `{name: …, value: …}`: variables of containers, headers of Ignition.
+    if let (Some(name), Some(value)) = (text("name"), text("value")) {
+        shell::header_field(name, value, values);
+    }
+    let is_secret_object = text("kind") == Some("Secret");
+    for (name, node) in fields {
+        match (name.as_str(), node) {
+            ("data", Node::Map(data)) if is_secret_object => secret_data(data, values),
+            ("chpasswd", Node::Map(chpasswd)) => {
+                passwords(chpasswd, values);
+                in_map(chpasswd, path, values);
+            }
+            ("content" | "contents", Node::Text(content)) => {
+                let is_private = text("permissions").is_some_and(|mode| mode.ends_with("00"));
+                written(content, text("encoding"), path, is_private, values);
+            }
+            // `local` is Butane's, and the key file of a LUKS volume is a secret by itself.
+            ("keyFile" | "key_file", Node::Map(_)) => in_node(name, node, Some("/password"), values),
+            _ => in_node(name, node, path, values),
+        }
+    }
+}
+
+/// The content of a file in user data.
+fn written(
+    content: &str,
+    encoding: Option<&str>,
+    path: Option<&str>,
+    is_private: bool,
+    values: &mut Values,
+) {
+    let encoding = encoding.unwrap_or_default().to_ascii_lowercase();
+    let bytes = match encoding.as_str() {
+        "b64" | "base64" | "gz+b64" | "gz+base64" | "gzip+b64" | "gzip+base64" => encoded::base64(content.as_bytes()),
+        _ => encoded::data_url(content),
+    };
+    let bytes = bytes.unwrap_or_else(|| content.as_bytes().to_vec());
+    // A file for root alone with one word in it.
+    if is_private && !bytes.trim_ascii().contains(&b' ') && !bytes.trim_ascii().contains(&b'\n') {
+        values.secret(Kind::PASSWORD, &String::from_utf8_lossy(&bytes));
+    }
+    super::content(path, bytes, values);
+}
+
+/// `list` of `chpasswd`: lines or items of `user:password`.
+fn passwords(chpasswd: &[(String, Node)], values: &mut Values) {
+    for (_, node) in chpasswd.iter().filter(|(name, _)| name == "list") {
+        match node {
+            Node::Text(text) => shell::logins(text, values),
+            Node::List(list) => list.iter().filter_map(Node::text).for_each(|text| shell::logins(text, values)),
+            _ => {}
+        }
+    }
+}
+
+/// The values of a Secret object are Base64.
+fn secret_data(data: &[(String, Node)], values: &mut Values) {
+    for (name, node) in data {
+        let Some(bytes) = node.text().and_then(|text| encoded::base64(text.as_bytes())) else { continue };
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        values.nested(text.len(), |values| in_text(name, &text, Some(name), values));
+    }
+}
+
+fn in_text(name: &str, value: &str, path: Option<&str>, values: &mut Values) {
+    match name {
+        "auth" => {
+            if shell::basic(value, values) {
+                values.secret(Kind::REGISTRY_AUTH, value);
+            }
+            return;
+        }
+        "client-key-data" => values.add(Kind::PRIVATE_KEY, value.trim().as_bytes()),
+        _ if name.to_ascii_lowercase().ends_with("authorization") => shell::header_field(name, value, values),
+        _ => values.field(name, value),
+    }
+    if let Some(bytes) = encoded::data_url(value) {
+        return super::content(path, bytes, values);
+    }
+    let plain: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    let is_user_data = USER_DATA.contains(&plain.to_ascii_lowercase().as_str());
+    let encoded = value.strip_prefix("ci-b64:");
+    if (encoded.is_some() || is_user_data || value.starts_with(PEM_IN_BASE64))
+        && let Some(bytes) = encoded::base64(encoded.unwrap_or(value).as_bytes())
+    {
+        return super::content(None, bytes, values);
+    }
+    if is_user_data || value.contains('\n') || value.trim_start().starts_with(['{', '[']) {
+        values.nested(value.len(), |values| super::any(value, values));
+    } else if value.contains(char::is_whitespace) || value.contains('=') {
+        shell::script(value, values);
+    } else {
+        urls::search(value, values);
+    }
+}
+
+// === impl Node ===
+
+impl Node {
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(NodeVisitor)
+    }
+}
+
+struct NodeVisitor;
+
+impl<'de> Visitor<'de> for NodeVisitor {
+    type Value = Node;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Node, E> {
+        Ok(Node::Nothing)
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Node, E> {
+        Ok(Node::Number(value.to_string()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Node, E> {
+        Ok(Node::Number(value.to_string()))
+    }
+
+    fn visit_i128<E>(self, value: i128) -> Result<Node, E> {
+        Ok(Node::Number(value.to_string()))
+    }
+
+    fn visit_u128<E>(self, value: u128) -> Result<Node, E> {
+        Ok(Node::Number(value.to_string()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Node, E> {
+        Ok(Node::Number(value.to_string()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Node, E> {
+        Ok(Node::Text(value.to_owned()))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<Node, E> {
+        Ok(Node::Text(value))
+    }
+
+    fn visit_bytes<E>(self, value: &[u8]) -> Result<Node, E> {
+        Ok(Node::Text(String::from_utf8_lossy(value).into_owned()))
+    }
+
+    fn visit_none<E>(self) -> Result<Node, E> {
+        Ok(Node::Nothing)
+    }
+
+    fn visit_unit<E>(self) -> Result<Node, E> {
+        Ok(Node::Nothing)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<Node, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<Node, A::Error> {
+        let mut list = Vec::new();
+        while let Some(node) = sequence.next_element()? {
+            list.push(node);
+        }
+        Ok(Node::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Node, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = map.next_entry()? {
+            fields.push(field);
+        }
+        Ok(Node::Map(fields))
+    }
+}

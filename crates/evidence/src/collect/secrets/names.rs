@@ -1,0 +1,208 @@
+//! Which fields hold secrets, by their names, and which of their values can be secrets.
+
+use landfall_redact::{KNOWN_MIN, Kind};
+
+/// Whole names, in lower case without separators.
+const NAMES: [(&str, Kind); 17] = [
+    ("activationkey", Kind::PASSWORD),
+    ("apikey", Kind::PASSWORD),
+    ("authkey", Kind::PASSWORD),
+    ("certificatekey", Kind::CERTIFICATE_KEY),
+    ("encryptionkey", Kind::PASSWORD),
+    ("identitytoken", Kind::REGISTRY_AUTH),
+    ("joinkey", Kind::PASSWORD),
+    ("masterkey", Kind::PASSWORD),
+    ("passphrase", Kind::PASSWORD),
+    ("presharedkey", Kind::PASSWORD),
+    ("privatekey", Kind::PRIVATE_KEY),
+    ("psk", Kind::PASSWORD),
+    ("registrytoken", Kind::REGISTRY_AUTH),
+    ("secretid", Kind::PASSWORD),
+    ("signingkey", Kind::PASSWORD),
+    ("storagekey", Kind::CLOUD_CREDENTIAL),
+    ("wepkey", Kind::PASSWORD),
+];
+
+/// Ends of names, in lower case without separators. The first that fits decides.
+const ENDINGS: [(&str, Kind); 23] = [
+    ("accountkey", Kind::CLOUD_CREDENTIAL),
+    ("aadclientsecret", Kind::CLOUD_CREDENTIAL),
+    ("accesskeysecret", Kind::CLOUD_CREDENTIAL),
+    ("apikey", Kind::PASSWORD),
+    ("applicationcredentialsecret", Kind::CLOUD_CREDENTIAL),
+    ("certificatekey", Kind::CERTIFICATE_KEY),
+    ("clientsecret", Kind::CLOUD_CREDENTIAL),
+    ("encryptionkey", Kind::PASSWORD),
+    ("passphrase", Kind::PASSWORD),
+    ("passphrase1", Kind::PASSWORD),
+    ("password", Kind::PASSWORD),
+    ("passwordhash", Kind::PASSWORD),
+    ("passwd", Kind::PASSWORD),
+    ("presharedkey", Kind::PASSWORD),
+    ("privatekey", Kind::PRIVATE_KEY),
+    ("secret", Kind::PASSWORD),
+    ("secretaccesskey", Kind::CLOUD_CREDENTIAL),
+    ("secretkey", Kind::CLOUD_CREDENTIAL),
+    ("secretkeybase", Kind::PASSWORD),
+    ("sessiontoken", Kind::CLOUD_CREDENTIAL),
+    ("sharedaccesskey", Kind::CLOUD_CREDENTIAL),
+    ("token", Kind::PASSWORD),
+    ("wpapsk", Kind::PASSWORD),
+];
+
+/// Fields whose names end like those of secrets.
+const PUBLIC: [&str; 2] = ["initialclustertoken", "nopasswd"];
+
+/// Last words of names: `DB_PASS`, but not `bypass`.
+const LAST_WORDS: [&str; 3] = ["pass", "pwd", "psk"];
+
+/// Values that stand for something else, and words that logs are full of.
+const WORDS: [&str; 24] = [
+    "changeme",
+    "containerd",
+    "default",
+    "disabled",
+    "external",
+    "immutable",
+    "internal",
+    "kubeadmin",
+    "kubernetes",
+    "localhost",
+    "mandatory",
+    "openstack",
+    "optional",
+    "password",
+    "passphrase",
+    "prohibit-password",
+    "redacted",
+    "required",
+    "sensitive",
+    "undefined",
+    "unlimited",
+    "username",
+    "vsphere-creds",
+    "without-password",
+];
+
+/// Top directories: `/etc/landfall/token` names a file, `/9j4AAQSk` may be Base64.
+const DIRECTORIES: [&str; 17] = [
+    "/bin/", "/boot/", "/data/", "/dev/", "/etc/", "/home/", "/mnt/", "/opt/", "/proc/", "/root/", "/run/",
+    "/sbin/", "/srv/", "/sys/", "/tmp/", "/usr/", "/var/",
+];
+
+/// The kind of the secrets in fields of this name.
+pub(super) fn kind(name: &str) -> Option<Kind> {
+    let name = name.rsplit(['/', '.']).find(|part| !part.is_empty()).unwrap_or(name);
+    let joined: String =
+        name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    let joined = joined.trim_end_matches(|c: char| c.is_ascii_digit());
+    if PUBLIC.contains(&joined) {
+        return None;
+    }
+    if let Some((_, kind)) = NAMES.iter().find(|(known, _)| *known == joined) {
+        return Some(*kind);
+    }
+    if let Some((_, kind)) = ENDINGS.iter().find(|(ending, _)| joined.ends_with(ending)) {
+        return Some(*kind);
+    }
+    LAST_WORDS.contains(&last_word(name).as_str()).then_some(Kind::PASSWORD)
+}
+
+/// The part of a name behind its last separator or change to a capital letter, in lower case.
+fn last_word(name: &str) -> String {
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit());
+    let mut start = 0;
+    let mut before = ' ';
+    for (place, c) in name.char_indices() {
+        if !c.is_ascii_alphanumeric() {
+            start = place + c.len_utf8();
+        } else if c.is_ascii_uppercase() && before.is_ascii_lowercase() {
+            start = place;
+        }
+        before = c;
+    }
+    name[start..].to_ascii_lowercase()
+}
+
+/// Whether the path of a file says that its content is a secret.
+pub(super) fn is_secret_file(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let stem = name.split('.').find(|part| !part.is_empty()).unwrap_or(name);
+    let named = |text: &str| kind(text).is_some() || text.to_ascii_lowercase().ends_with("credentials");
+    named(stem) || name.rsplit('.').next().is_some_and(named)
+}
+
+/// A value without space around it, unless it cannot be a secret: too short, the name of a file, a reference to a
+/// variable, an address, a common word.
+pub(super) fn plausible(value: &str) -> Option<&str> {
+    let value = value.trim();
+    let is_variable = || {
+        let name = value.strip_prefix('$').map(|name| name.trim_start_matches('{').trim_end_matches('}'));
+        name.is_some_and(|name| {
+            !name.starts_with(|c: char| c.is_ascii_digit())
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        })
+    };
+    let is_command = value.starts_with("$(") || value.starts_with('`');
+    let is_template = value.starts_with("{{") || (value.starts_with('<') && value.ends_with('>'));
+    let is_path = DIRECTORIES.iter().any(|directory| value.starts_with(directory));
+    let is_address = value.contains("://") || value.starts_with("file:") || value.starts_with("env:");
+    let lower = || value.to_ascii_lowercase();
+    let is_filler = || value.bytes().all(|byte| Some(&byte) == value.as_bytes().first());
+    let is_harmless = value.len() < KNOWN_MIN
+        || is_path
+        || is_address
+        || is_command
+        || is_template
+        || is_variable()
+        || is_filler()
+        || WORDS.contains(&lower().as_str());
+    (!is_harmless).then_some(value)
+}
+
+/// Whether a value looks like the name of an object: words of lower-case letters, joined by hyphens. Fields whose names
+/// end in `secret` often hold such names.
+pub(super) fn is_object_name(value: &str) -> bool {
+    value.contains('-') && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-' || byte == b'/')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_secrets_are_recognized() {
+        for name in [
+            "password", "token", "certificateKey", "K3S_TOKEN", "AWS_SECRET_ACCESS_KEY", "plain_text_passwd",
+            "hashed_passwd", "passwordHash", "DB_PASS", "dbPass", "ADMIN_PWD", "wep-key0", "PreSharedKey", "psk",
+            "application-credential-secret", "aadClientSecret", "node.session.auth.password", "client_secret",
+            "private-key-password", "API_KEY", "ARM_CLIENT_SECRET", "secret", "PrivateKey", "bootstrap_secret",
+        ] {
+            assert!(kind(name).is_some(), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_other_fields_are_not() {
+        for name in [
+            "mode", "user", "username", "tokenFile", "token-ttl", "discovery-token-ca-cert-hash", "secretName",
+            "secret-namespace", "initial-cluster-token", "access_key_id", "bypass", "compass", "keyring",
+            "public-key", "ca_cert", "key", "auth-url", "password_file", "passwordless",
+        ] {
+            assert_eq!(kind(name), None, "{name}");
+        }
+    }
+
+    #[test]
+    fn values_that_cannot_be_secrets_are_left() {
+        for value in [
+            "", "short", "/etc/landfall/hub.token", "$DB_PASSWORD", "${DB_PASSWORD}", "$(cat /x/y)", "********",
+            "{{ .Values.token }}", "<your token>", "https://vault.example/v1", "file:/x/yyyyyy", "Required",
+        ] {
+            assert_eq!(plausible(value), None, "{value}");
+        }
+        for value in ["$6$salt$hash", "/9j4AAQSkZJRg==", "a,b{c}d@e/f:g", "hunter22", "correct horse"] {
+            assert_eq!(plausible(value), Some(value));
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The secrets that were found in one file.
+
+use landfall_model::Secret;
+use landfall_redact::{KNOWN_MIN, Kind};
+
+use super::names;
+
+/// Secrets of one file. More are a mistake or an attack.
+const MAX_VALUES: usize = 10_000;
+
+/// The longest value: a private key of 16 kilobits in PEM, or a long token.
+const MAX_VALUE: usize = 64 << 10;
+
+/// Decoded bytes of one file: nested payloads cannot multiply without limit.
+const MAX_DECODED: usize = 8 << 20;
+
+/// Payloads inside payloads.
+const MAX_DEPTH: usize = 6;
+
+/// A bootstrap token: a public ID, a dot, a secret.
+const ID_LENGTH: usize = 6;
+const SECRET_LENGTH: usize = 16;
+
+/// Receives the secrets of one file, and limits the work.
+pub(in crate::collect) struct Values {
+    found: Vec<(Kind, Secret<Vec<u8>>)>,
+    decoded: usize,
+    depth: usize,
+    is_complete: bool,
+}
+
+// === impl Values ===
+
+impl Values {
+    pub(super) fn new() -> Self {
+        Self { found: Vec::new(), decoded: 0, depth: 0, is_complete: true }
+    }
+
+    /// The values, and whether no limit was reached.
+    pub(in crate::collect) fn into_parts(self) -> (Vec<(Kind, Secret<Vec<u8>>)>, bool) {
+        (self.found, self.is_complete)
+    }
+
+    /// The value of a field with this name, if fields of this name hold secrets. A field named `secret` may also hold the
+    /// name of an object.
+    pub(super) fn field(&mut self, name: &str, value: &str) {
+        let Some(kind) = names::kind(name) else { return };
+        let is_name = name.to_ascii_lowercase().ends_with("secret") && names::is_object_name(value);
+        // `passwd: files systemd` of nsswitch.conf.
+        let is_source = name == "passwd" && value.trim().contains(' ');
+        if !is_name && !is_source {
+            self.secret(kind, value);
+        }
+    }
+
+    /// A value that is a secret by its name or place, unless it cannot be one.
+    pub(super) fn secret(&mut self, kind: Kind, value: &str) {
+        let Some(value) = names::plausible(value) else { return };
+        // K3s: the hash of a public certificate, a user and the secret.
+        let value = match value.split_once("::") {
+            Some((hash, rest)) if hash.starts_with("K10") => rest.split_once(':').map_or(rest, |(_, password)| password),
+            _ => value,
+        };
+        let kind = if is_bootstrap_token(value) { Kind::BOOTSTRAP_TOKEN } else { kind };
+        self.add(kind, value.as_bytes());
+    }
+
+    /// A value as it is.
+    pub(super) fn add(&mut self, kind: Kind, value: &[u8]) {
+        if value.len() < KNOWN_MIN || self.found.iter().any(|(_, known)| known.expose() == value) {
+            return;
+        }
+        if self.found.len() >= MAX_VALUES || value.len() > MAX_VALUE {
+            self.is_complete = false;
+            return;
+        }
+        self.found.push((kind, Secret::new(value.to_vec())));
+    }
+
+    /// The bodies of PEM blocks that are private keys.
+    pub(super) fn private_keys(&mut self, text: &str) {
+        let mut body: Option<String> = None;
+        for line in text.lines().map(str::trim) {
+            if line.starts_with("-----BEGIN") {
+                body = line.contains("PRIVATE KEY").then(String::new);
+            } else if line.starts_with("-----END") {
+                if let Some(body) = body.take() {
+                    self.add(Kind::PRIVATE_KEY, body.trim().as_bytes());
+                }
+            } else if let Some(body) = &mut body {
+                body.push_str(line);
+                body.push('\n');
+            }
+        }
+    }
+
+    /// Searches a payload of this size one level deeper, unless that is too much.
+    pub(super) fn nested(&mut self, size: usize, search: impl FnOnce(&mut Self)) {
+        if self.depth >= MAX_DEPTH || self.decoded + size > MAX_DECODED {
+            self.is_complete = false;
+            return;
+        }
+        self.decoded += size;
+        self.depth += 1;
+        search(self);
+        self.depth -= 1;
+    }
+}
+
+fn is_bootstrap_token(value: &str) -> bool {
+    value.split_once('.').is_some_and(|(id, secret)| {
+        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        id.len() == ID_LENGTH && secret.len() == SECRET_LENGTH && is_plain(id) && is_plain(secret)
+    })
+}
