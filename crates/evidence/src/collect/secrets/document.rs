@@ -58,6 +58,7 @@ fn yaml(text: &str) -> Option<Vec<Node>> {
             max_recorded_anchor_events: MAX_REPEATED,
             max_depth: MAX_NESTING,
         },
+        ignore_binary_tag_for_string: true,
         with_snippet: false,
         alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPEATED },
     };
@@ -124,7 +125,10 @@ fn written(
 ) {
     let encoding = encoding.unwrap_or_default().to_ascii_lowercase();
     let bytes = match encoding.as_str() {
-        "b64" | "base64" | "gz+b64" | "gz+base64" | "gzip+b64" | "gzip+base64" => encoded::base64(content.as_bytes()),
+        // Compressed bytes in YAML are Base64 by their tag.
+        "b64" | "base64" | "gz" | "gzip" | "gz+b64" | "gz+base64" | "gzip+b64" | "gzip+base64" => {
+            encoded::base64(content.as_bytes())
+        }
         _ => encoded::data_url(content),
     };
     let bytes = bytes.unwrap_or_else(|| content.as_bytes().to_vec());
