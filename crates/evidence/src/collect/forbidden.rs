@@ -2,7 +2,7 @@
 //! means (certificates by their facts), and their secrets are given to the redactor.
 
 use std::fs::File;
-use std::io::Read as _;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use super::host::Host;
@@ -11,6 +11,8 @@ use super::secrets::places;
 
 /// Facts such as a setting of the kernel are at most this long.
 const MAX_FACT: u64 = 64 << 10;
+
+const SECRET: &str = "it holds secrets of this machine";
 
 /// Names of files in the secret folders that say when, not what.
 const HARMLESS: [&str; 3] = [
@@ -21,17 +23,19 @@ const HARMLESS: [&str; 3] = [
 
 /// Why a file is not collected; `None` when it may be.
 pub(super) fn reason(path: &Path) -> Option<&'static str> {
-    if HARMLESS.iter().any(|harmless| path == Path::new(harmless)) || is_end_of_instance(path) {
+    if is_harmless(path) {
         return None;
     }
+    reason_by_name(path).or_else(|| places::is_withheld(path).then_some(SECRET))
+}
+
+/// The same, without the table of places.
+pub(super) fn reason_by_name(path: &Path) -> Option<&'static str> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_kubeconfig = name.contains("kubeconfig")
         || (path.parent() == Some(Path::new("/etc/kubernetes")) && has_extension(path, "conf"));
     if is_kubeconfig {
         return Some("it holds credentials of the cluster");
-    }
-    if places::is_withheld(path) {
-        return Some("it holds secrets of this machine");
     }
     if ["key", "p12", "pfx", "jks"].iter().any(|extension| has_extension(path, extension))
         || name.starts_with("id_rsa")
@@ -50,18 +54,49 @@ pub(super) fn reason(path: &Path) -> Option<&'static str> {
     None
 }
 
-/// Opens a file that may be collected, and tells where it really lies: a link may lead to one that may not.
+/// Opens a file that may be collected, and returns its real path: a link may lead to a file that may not.
 pub(super) fn open(host: &Host, path: &Path) -> Result<(PathBuf, File), Trouble> {
-    let withheld = |reason: &str| Trouble::Withheld(reason.to_owned());
     if let Some(reason) = reason(path) {
         return Err(withheld(reason));
     }
     let file = host.open(path)?;
-    let real = host.real_path(&file)?;
-    match reason(&real) {
-        Some(reason) => Err(withheld(reason)),
-        None => Ok((real, file)),
+    let real = verify(host, &file)?;
+    Ok((real, file))
+}
+
+/// Checks an open file by its path and its identity, and returns its path. Call it again after reading: a file may get
+/// other names while it is open.
+pub(super) fn verify(host: &Host, file: &File) -> Result<PathBuf, Trouble> {
+    let real = host.real_path(file)?;
+    if let Some(reason) = reason(&real) {
+        return Err(withheld(reason));
     }
+    let stat = rustix::fs::fstat(file).map_err(io::Error::from)?;
+    let mut identities = host.identities();
+    // Another name may be that of a secret file that did not exist before.
+    if stat.st_nlink > 1 && !identities.has_file(&stat) && !identities.is_recent() {
+        identities = host.refresh();
+    }
+    let is_below_secret = || {
+        if is_harmless(&real) {
+            return false;
+        }
+        let above = real.ancestors().skip(1).filter(|path| path.parent().is_some());
+        above.filter_map(|path| host.stat(path).ok()).any(|stat| identities.has_directory(&stat))
+    };
+    if identities.has_file(&stat) || is_below_secret() {
+        return Err(withheld(SECRET));
+    }
+    // Operating systems share files below `/usr` between their versions.
+    let is_shared = || real.components().any(|part| part.as_os_str() == "usr");
+    if identities.may_lack(&stat) && !is_shared() {
+        return Err(withheld("it has several names, and one of them may be that of a file with secrets"));
+    }
+    Ok(real)
+}
+
+fn withheld(reason: &str) -> Trouble {
+    Trouble::Withheld(reason.to_owned())
 }
 
 /// The first bytes of a small file that may be collected, as text without space around it.
@@ -70,6 +105,10 @@ pub(super) fn fact(host: &Host, path: impl AsRef<Path>) -> Option<String> {
     let mut bytes = Vec::new();
     file.take(MAX_FACT).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
+}
+
+fn is_harmless(path: &Path) -> bool {
+    HARMLESS.iter().any(|harmless| path == Path::new(harmless)) || is_end_of_instance(path)
 }
 
 /// The real place of `boot-finished`: cloud-init's folder of the instance is a link.
@@ -84,6 +123,8 @@ fn has_extension(path: &Path, wanted: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -106,6 +147,71 @@ mod tests {
         ] {
             assert!(reason(Path::new(path)).is_some(), "{path}");
         }
+    }
+
+    /// A machine with a log and a private key.
+    fn machine() -> (tempfile::TempDir, Host) {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in [("var/log/a.log", "a line\n"), ("etc/kubernetes/pki/ca.key", "a key\n")] {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let host = Host::at(root.path()).unwrap();
+        (root, host)
+    }
+
+    fn is_withheld(result: Result<impl Sized, Trouble>) -> bool {
+        matches!(result, Err(Trouble::Withheld(_)))
+    }
+
+    #[test]
+    fn file_that_becomes_secret_while_open_is_withheld() {
+        let (root, host) = machine();
+        let (_, file) = open(&host, Path::new("/var/log/a.log")).unwrap();
+        assert!(verify(&host, &file).is_ok());
+        fs::rename(root.path().join("var/log/a.log"), root.path().join("etc/kubernetes/pki/ca.crt")).unwrap();
+        assert!(is_withheld(verify(&host, &file)));
+    }
+
+    #[test]
+    fn secret_file_renamed_over_log_is_withheld() {
+        let (root, host) = machine();
+        host.refresh();
+        fs::rename(root.path().join("etc/kubernetes/pki/ca.key"), root.path().join("var/log/a.log")).unwrap();
+        assert!(is_withheld(open(&host, Path::new("/var/log/a.log"))));
+    }
+
+    #[test]
+    fn link_to_secret_file_made_while_open_is_withheld() {
+        let (root, host) = machine();
+        let (_, file) = open(&host, Path::new("/var/log/a.log")).unwrap();
+        host.expire();
+        let later = root.path().join("etc/kubernetes/pki/later.crt");
+        fs::hard_link(root.path().join("var/log/a.log"), later).unwrap();
+        assert!(is_withheld(verify(&host, &file)));
+        assert!(is_withheld(open(&host, Path::new("/var/log/a.log"))));
+    }
+
+    #[test]
+    fn log_with_two_names_is_collected() {
+        let (root, host) = machine();
+        fs::hard_link(root.path().join("var/log/a.log"), root.path().join("var/log/b.log")).unwrap();
+        assert!(open(&host, Path::new("/var/log/b.log")).is_ok());
+    }
+
+    #[test]
+    fn log_with_two_names_is_withheld_beside_large_directories() {
+        let (root, host) = machine();
+        let data = root.path().join("var/lib/containerd/snapshots");
+        fs::create_dir_all(&data).unwrap();
+        for number in 0..3000 {
+            fs::write(data.join(number.to_string()), "").unwrap();
+        }
+        assert!(open(&host, Path::new("/var/log/a.log")).is_ok(), "it has one name");
+        fs::hard_link(root.path().join("var/log/a.log"), root.path().join("var/log/b.log")).unwrap();
+        assert!(is_withheld(open(&host, Path::new("/var/log/b.log"))));
+        assert!(host.identities().is_complete(), "large directories are not read to their end");
     }
 
     #[test]

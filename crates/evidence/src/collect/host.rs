@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -17,6 +18,7 @@ use landfall_model::identity::NodeIdentity;
 use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, Stat, StatVfs};
 use rustix::io::Errno;
 
+use super::identity::Identities;
 use super::{provider, walk};
 
 /// Names the cluster, where one hub hears of several whose machines have the same names.
@@ -57,6 +59,8 @@ pub struct Host {
     path: PathBuf,
     /// Where the root really is, whatever links `path` goes through.
     real: PathBuf,
+    /// The files that are never collected.
+    identities: RwLock<Option<Arc<Identities>>>,
 }
 
 /// A search for the files of one pattern.
@@ -73,7 +77,7 @@ impl Host {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(CWD, root, flags, Mode::empty())?;
         let real = std::fs::read_link(descriptor_path(&fd)).unwrap_or_else(|_| root.to_owned());
-        Ok(Self { root: fd, path: root.to_owned(), real })
+        Ok(Self { root: fd, path: root.to_owned(), real, identities: RwLock::default() })
     }
 
     pub fn root(&self) -> &Path {
@@ -119,6 +123,30 @@ impl Host {
         Ok(path.strip_prefix(&self.real).map_or_else(|_| path.clone(), |inside| Path::new("/").join(inside)))
     }
 
+    /// The identities of the files that are never collected, from the first call or the last [`Host::refresh`].
+    pub(super) fn identities(&self) -> Arc<Identities> {
+        let known = self.identities.read().unwrap_or_else(PoisonError::into_inner).clone();
+        known.unwrap_or_else(|| self.refresh())
+    }
+
+    /// Reads these identities again.
+    pub(super) fn refresh(&self) -> Arc<Identities> {
+        let identities = Arc::new(Identities::gather(self));
+        *self.identities.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&identities));
+        identities
+    }
+
+    /// Makes the next doubt read the identities again.
+    #[cfg(test)]
+    pub(super) fn expire(&self) {
+        *self.identities.write().unwrap() = Some(Arc::new(Identities::gather(self).expired()));
+    }
+
+    /// Opens a directory for reading.
+    pub(super) fn directory(&self, path: impl AsRef<Path>) -> io::Result<OwnedFd> {
+        self.resolve(path.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY)
+    }
+
     /// The first `max` bytes of a file.
     pub fn read(&self, path: impl AsRef<Path>, max: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
@@ -138,7 +166,7 @@ impl Host {
 
     /// The names in a folder, sorted.
     pub fn list(&self, folder: impl AsRef<Path>) -> io::Result<Vec<OsString>> {
-        let fd = self.resolve(folder.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let fd = self.directory(folder)?;
         let mut names = Vec::new();
         for entry in Dir::new(fd)? {
             let name = entry?.file_name().to_bytes().to_vec();

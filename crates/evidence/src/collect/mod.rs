@@ -8,6 +8,7 @@ mod direct;
 pub mod dns;
 mod forbidden;
 mod host;
+mod identity;
 mod known;
 mod piece;
 mod plan;
@@ -179,6 +180,10 @@ impl Collection {
         if search == known::Search::CutShort {
             let why = "there was too much to look at; some are recognised by their form only".to_owned();
             left_out.push(note("", "the machine's own secrets", &Trouble::Failed(why)));
+        }
+        if !host.refresh().is_complete() {
+            let why = "too many to enumerate; files with several names are withheld".to_owned();
+            left_out.push(note("", "files that hold secrets", &Trouble::Failed(why)));
         }
         for Refused { file, why } in &plan.refused {
             let name = file.file_name().unwrap_or_default().to_string_lossy();

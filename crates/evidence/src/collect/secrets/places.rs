@@ -1,7 +1,7 @@
 //! The files that hold secrets: one table for both uses. Files marked [`Use::Withheld`] are never collected; the values
 //! of all files with a format are given to the redactor.
 
-use std::path::{Component, Path};
+use std::path::{Component, Components, Path};
 
 use landfall_redact::Kind;
 
@@ -261,7 +261,6 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     tree("/etc/landfall/stores"),
     tree("/opt/openshift/auth"),
     tree("/opt/openshift/tls"),
-    tree("/run/containers"),
     tree("/run/ignition"),
     tree("/run/kubeadm"),
     tree("/run/secrets"),
@@ -280,6 +279,7 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     tree("/var/opt/openshift/tls"),
     large("/home"),
     large("/root"),
+    large("/run/containers"),
     large("/var/lib/containerd"),
     large("/var/lib/containers"),
     large("/var/lib/docker"),
@@ -300,32 +300,41 @@ pub(super) fn format(path: &Path) -> Option<Format> {
 
 /// Whether the pattern names the path or a directory above it.
 fn covers(pattern: &str, path: &Path) -> bool {
-    path.ancestors().any(|ancestor| fits(pattern, ancestor))
+    fit(parts(pattern), path.components(), |_| true)
 }
 
+/// Whether the pattern names the path.
 fn fits(pattern: &str, path: &Path) -> bool {
-    let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
-    let mut names = Vec::new();
-    for component in path.components() {
-        match component {
-            Component::Normal(name) => names.push(name.as_encoded_bytes()),
-            Component::ParentDir => {
-                names.pop();
-            }
-            _ => {}
+    fit(parts(pattern), path.components(), |rest| rest.clone().next().is_none())
+}
+
+fn parts(pattern: &str) -> std::str::Split<'_, char> {
+    pattern.trim_start_matches('/').split('/')
+}
+
+/// Matches the parts of a pattern; `is_end` decides about the rest of the path.
+fn fit(
+    mut parts: std::str::Split<'_, char>,
+    mut names: Components<'_>,
+    is_end: fn(&Components<'_>) -> bool,
+) -> bool {
+    loop {
+        let Some(part) = parts.next() else { return is_end(&names) };
+        if part == "**" {
+            break;
+        }
+        let Some(Component::Normal(name)) = names.find(|name| *name != Component::RootDir) else { return false };
+        if !host::matches(part.as_bytes(), name.as_encoded_bytes()) {
+            return false;
         }
     }
-    fit(&parts, &names)
-}
-
-fn fit(parts: &[&str], names: &[&[u8]]) -> bool {
-    match (parts.split_first(), names.split_first()) {
-        (None, None) => true,
-        (Some((&"**", rest)), _) => (0..=names.len()).any(|skipped| fit(rest, &names[skipped..])),
-        (Some((part, parts)), Some((name, names))) => {
-            host::matches(part.as_bytes(), name) && fit(parts, names)
+    loop {
+        if fit(parts.clone(), names.clone(), is_end) {
+            return true;
         }
-        _ => false,
+        if names.next().is_none() {
+            return false;
+        }
     }
 }
 
@@ -342,7 +351,8 @@ mod tests {
             ("/etc/kubernetes/pki/**/*.key", "/etc/kubernetes/pki/a/b/ca.key", true),
             ("/etc/kubernetes/pki/**/*.key", "/etc/kubernetes/pki/a/b/ca.crt", false),
             ("/etc/rancher/*/config.yaml", "/etc/rancher/k3s/config.yaml", true),
-            ("/etc/shadow", "/etc/kubernetes/../shadow", true),
+            ("/etc/shadow", "/etc/shadow/x", true),
+            ("/etc/shadow", "/etc/kubernetes/../shadow", false),
             ("/etc/shadow", "/etc", false),
         ] {
             assert_eq!(covers(pattern, Path::new(path)), expected, "{pattern} {path}");

@@ -99,7 +99,11 @@ impl Files {
             Lines::Plain => Framing::Lines,
             Lines::Cri => Framing::Cri,
         };
-        sink.file(to, &source, framing, |sink| fill(file, sink));
+        let read = file.try_clone()?;
+        sink.file(to, &source, framing, |sink| {
+            fill(file, sink)?;
+            forbidden::verify(host, &read).map(|_| ())
+        });
         Ok(())
     }
 }
