@@ -1,5 +1,4 @@
 //! Secret files under other names: links, mounts and renamed files are withheld, and logs are not.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "machine/mod.rs"]
 mod machine;
@@ -43,7 +42,9 @@ fn assert_withheld(machine: &Machine, paths: &[&str]) {
 fn hard_links_to_secret_files_are_withheld() {
     let machine = machine();
     let root = machine.root.path();
-    for (from, to) in [("etc/shadow", "var/log/x.log"), ("etc/kubernetes/pki/etcd/notes.txt", "var/log/y.log")] {
+    for (from, to) in
+        [("etc/shadow", "var/log/x.log"), ("etc/kubernetes/pki/etcd/notes.txt", "var/log/y.log")]
+    {
         fs::hard_link(root.join(from), root.join(to)).unwrap();
     }
     assert_withheld(&machine, &["/var/log/x.log", "/var/log/y.log"]);
@@ -96,6 +97,8 @@ fn bind_mounts_of_secret_files_are_withheld() {
             &["/var/log/x.log", "/var/log/pki/etcd/notes.txt", "/var/log/etcd/notes.txt"],
         );
         assert!(machine.collect().text("all/app/app.log").contains("a line"));
-        shell(&format!("umount {root}/var/log/x.log {root}/var/log/pki {root}/var/log/etcd {root}/var/lib/kubelet/pods/uid/volume-subpaths/logs/app/0"));
+        shell(&format!(
+            "umount {root}/var/log/x.log {root}/var/log/pki {root}/var/log/etcd {root}/var/lib/kubelet/pods/uid/volume-subpaths/logs/app/0"
+        ));
     });
 }

@@ -85,11 +85,17 @@ fn plant() -> Planter {
 }
 
 fn user_data(p: &Planter) {
-    p.config("chpasswd-list", |s| format!("chpasswd:\n  expire: false\n  list: |\n    root:{s}\n    core:R\n"));
+    p.config("chpasswd-list", |s| {
+        format!("chpasswd:\n  expire: false\n  list: |\n    root:{s}\n    core:R\n")
+    });
     p.config("chpasswd-items", |s| format!("chpasswd:\n  list:\n  - root:{s}\n"));
-    p.config("chpasswd-users", |s| format!("chpasswd:\n  users:\n  - {{name: root, password: {s}, type: text}}\n"));
+    p.config("chpasswd-users", |s| {
+        format!("chpasswd:\n  users:\n  - {{name: root, password: {s}, type: text}}\n")
+    });
     p.config("password", |s| format!("password: {s}\nssh_pwauth: true\n"));
-    p.config("plain", |s| format!("users:\n- name: core\n  lock_passwd: false\n  plain_text_passwd: '{s}'\n"));
+    p.config("plain", |s| {
+        format!("users:\n- name: core\n  lock_passwd: false\n  plain_text_passwd: '{s}'\n")
+    });
     p.plant_as("var/lib/cloud/seed/special/user-data", "x,{@}/y:z#", |s| {
         format!("#cloud-config\nusers:\n- name: core\n  plain_text_passwd: \"{s}\"\n").into_bytes()
     });
@@ -115,6 +121,9 @@ fn user_data(p: &Planter) {
     p.config("file-private", |s| {
         format!("write_files:\n- path: /etc/app/unlock\n  permissions: '0600'\n  content: {s}\n")
     });
+    p.plant_as("var/lib/cloud/seed/file-random/user-data", "Qa7", |s| {
+        format!("#cloud-config\nwrite_files:\n- path: /etc/app/unlock\n  content: {s}\n").into_bytes()
+    });
     p.config("file-known", |s| {
         format!("write_files:\n- path: /etc/landfall/nats\n  content: |\n    agent\n    {s}\n")
     });
@@ -122,7 +131,9 @@ fn user_data(p: &Planter) {
         format!("write_files:\n- path: /etc/default/app\n  content: |\n    HTTPS_PROXY=http://app:{s}@proxy.example:3128\n")
     });
     p.config("file-yaml", |s| {
-        format!("write_files:\n- path: /etc/app.yaml\n  content: |\n    auth:\n      client_secret: \"{s}\"\n")
+        format!(
+            "write_files:\n- path: /etc/app.yaml\n  content: |\n    auth:\n      client_secret: \"{s}\"\n"
+        )
     });
     p.config("runcmd-flag", |s| format!("runcmd:\n- kubeadm join --token {s} api.example:6443\n"));
     p.config("runcmd-list", |s| format!("runcmd:\n- [kubeadm, join, --certificate-key, {s}]\n"));
@@ -178,8 +189,12 @@ fn ignition(p: &Planter) {
             "{{\"ignition\":{{\"version\":\"3.4.0\"}},\"storage\":{{\"files\":[{{\"path\":\"{path}\",\"mode\":384,\"contents\":{{{source}}}}}]}}}}"
         )
     };
-    let base64 = |bytes: &[u8]| format!("\"source\":\"data:text/plain;charset=utf-8;base64,{}\"", STANDARD.encode(bytes));
-    p.plant("run/ignition.json", |s| file("/etc/app.ini", &base64(format!("[a]\npassword={s}\n").as_bytes())));
+    let base64 = |bytes: &[u8]| {
+        format!("\"source\":\"data:text/plain;charset=utf-8;base64,{}\"", STANDARD.encode(bytes))
+    };
+    p.plant("run/ignition.json", |s| {
+        file("/etc/app.ini", &base64(format!("[a]\npassword={s}\n").as_bytes()))
+    });
     p.plant("usr/lib/ignition/user.ign", |s| {
         file("/etc/app.env", &format!("\"source\":\"data:,{}\"", percent(&format!("APP_SECRET={s}\n"))))
     });
@@ -202,10 +217,15 @@ fn ignition(p: &Planter) {
         format!("{{\"passwd\":{{\"users\":[{{\"name\":\"core\",\"passwordHash\":\"{s}\"}}]}}}}").into_bytes()
     });
     p.plant("var/lib/landfall/in-place/e/ignition.json", |s| {
-        format!("{{\"storage\":{{\"luks\":[{{\"name\":\"root\",\"keyFile\":{{\"source\":\"data:,{s}\"}}}}]}}}}")
+        format!(
+            "{{\"storage\":{{\"luks\":[{{\"name\":\"root\",\"keyFile\":{{\"source\":\"data:,{s}\"}}}}]}}}}"
+        )
     });
     p.plant("etc/ignition-machine-config-encapsulated.json", |s| {
-        format!("{{\"spec\":{{\"config\":{}}}}}", file("/etc/app/password", &format!("\"source\":\"data:,{s}%0A\"")))
+        format!(
+            "{{\"spec\":{{\"config\":{}}}}}",
+            file("/etc/app/password", &format!("\"source\":\"data:,{s}%0A\""))
+        )
     });
 }
 
@@ -214,12 +234,16 @@ fn cluster(p: &Planter) {
         format!("kind: JoinConfiguration\ndiscovery:\n  bootstrapToken:\n    token: {s}\n---\ncertificateKey: none\n")
     });
     p.plant("run/kubeadm/init.yaml", |s| format!("kind: InitConfiguration\ncertificateKey: {s}\n"));
-    let pull = |auth: String| format!("{{\"auths\":{{\"r.example\":{{\"auth\":\"{auth}\",\"email\":\"me@example.com\"}}}}}}");
+    let pull = |auth: String| {
+        format!("{{\"auths\":{{\"r.example\":{{\"auth\":\"{auth}\",\"email\":\"me@example.com\"}}}}}}")
+    };
     p.plant("var/lib/kubelet/config.json", |s| pull(STANDARD.encode(format!("puller:{s}"))));
     p.plant_as("root/.docker/config.json", "a:", |s| {
         pull(STANDARD_NO_PAD.encode(format!("puller:{s}"))).into_bytes()
     });
-    p.plant("run/containers/0/auth.json", |s| format!("{{\"auths\":{{\"r.example\":{{\"identitytoken\":\"{s}\"}}}}}}"));
+    p.plant("run/containers/0/auth.json", |s| {
+        format!("{{\"auths\":{{\"r.example\":{{\"identitytoken\":\"{s}\"}}}}}}")
+    });
     p.plant("etc/containerd/config.toml", |s| {
         format!("version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".registry.configs.\"r\".auth]\nusername = \"me\"\npassword = \"{s}\"\n")
     });
@@ -229,32 +253,45 @@ fn cluster(p: &Planter) {
     p.plant("etc/kubernetes/exec.conf", |s| {
         format!("kind: Config\nusers:\n- user:\n    exec:\n      env:\n      - name: OIDC_CLIENT_SECRET\n        value: {s}\n")
     });
-    p.plant("var/lib/rancher/k3s/server/token", |s| format!("K10{}::server:{s}\n", "0123456789abcdef".repeat(4)));
+    p.plant("var/lib/rancher/k3s/server/token", |s| {
+        format!("K10{}::server:{s}\n", "0123456789abcdef".repeat(4))
+    });
     p.plant("var/lib/rancher/k3s/server/node-token", |s| format!("{s}\n"));
-    p.plant("var/lib/rancher/rke2/server/agent-token", |s| format!("K10{}::node:{s}\n", "fedcba9876543210".repeat(4)));
+    p.plant("var/lib/rancher/rke2/server/agent-token", |s| {
+        format!("K10{}::node:{s}\n", "fedcba9876543210".repeat(4))
+    });
     p.plant("var/lib/rancher/k3s/server/cred/passwd", |s| format!("{s},server,server,k3s:server\n"));
     p.plant("var/lib/rancher/k3s/server/cred/encryption-config.json", |s| encryption("aescbc", s));
     p.plant("etc/kubernetes/encryption-config.yaml", |s| encryption("secretbox", s));
     p.plant("etc/kubernetes/enc/enc.yaml", |s| encryption("aesgcm", s));
-    p.plant("etc/rancher/node/password", |s| s.to_owned());
+    p.plant("etc/rancher/node/password", str::to_owned);
     p.plant("etc/rancher/k3s/config.yaml", |s| format!("server: https://api.example:6443\ntoken: \"{s}\"\n"));
     p.plant("etc/rancher/rke2/config.yaml.d/10.yaml", |s| format!("agent-token: {s}\n"));
     p.plant("etc/rancher/rke2/registries.yaml", |s| {
         format!("configs:\n  r.example:\n    auth: {{username: me, password: {s}}}\n")
     });
     p.plant_as("etc/kubernetes/cloud.conf", "a,{b}@c/d:e;f", |s| {
-        format!("[Global]\nauth-url = https://keystone.example:5000/v3\nusername = kube\npassword = \"{s}\"\n").into_bytes()
+        format!(
+            "[Global]\nauth-url = https://keystone.example:5000/v3\nusername = kube\npassword = \"{s}\"\n"
+        )
+        .into_bytes()
     });
     p.plant("etc/kubernetes/cloud-config", |s| {
         format!("[VirtualCenter \"vc.example\"]\nuser = kube\npassword = {s}\n")
     });
-    p.plant("etc/kubernetes/cloud-provider-config", |s| format!("global:\n  user: kube\n  password: {s}\nvcenter: {{}}\n"));
-    p.plant("etc/kubernetes/azure.json", |s| format!("{{\"tenantId\":\"t\",\"aadClientId\":\"c\",\"aadClientSecret\":\"{s}\"}}"));
-    p.plant("etc/aws/credentials", |s| format!("[default]\naws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = {s}\n"));
+    p.plant("etc/kubernetes/cloud-provider-config", |s| {
+        format!("global:\n  user: kube\n  password: {s}\nvcenter: {{}}\n")
+    });
+    p.plant("etc/kubernetes/azure.json", |s| {
+        format!("{{\"tenantId\":\"t\",\"aadClientId\":\"c\",\"aadClientSecret\":\"{s}\"}}")
+    });
+    p.plant("etc/aws/credentials", |s| {
+        format!("[default]\naws_access_key_id = AKIDEXAMPLE\naws_secret_access_key = {s}\n")
+    });
     p.plant("etc/openstack/clouds.yaml", |s| {
         format!("clouds:\n  c:\n    auth:\n      application_credential_id: abcd\n      application_credential_secret: {s}\n")
     });
-    p.plant("opt/openshift/auth/kubeadmin-password", |s| s.to_owned());
+    p.plant("opt/openshift/auth/kubeadmin-password", str::to_owned);
 }
 
 fn encryption(provider: &str, secret: &str) -> String {
@@ -265,7 +302,9 @@ fn encryption(provider: &str, secret: &str) -> String {
 
 fn accounts(p: &Planter) {
     for (path, prefix) in [("etc/shadow", "$y$j9T$salt$"), ("etc/shadow-", "$6$salt$")] {
-        p.plant_as(path, prefix, |s| format!("root:{s}:19000:0:99999:7:::\nbin:*:19000::::::\n").into_bytes());
+        p.plant_as(path, prefix, |s| {
+            format!("root:{s}:19000:0:99999:7:::\nbin:*:19000::::::\n").into_bytes()
+        });
     }
     p.plant_as("etc/gshadow", "$6$salt$", |s| format!("wheel:!{s}::core\nadm:!::\n").into_bytes());
     p.plant_as("etc/security/opasswd", "$6$salt$", |s| format!("core:1000:2:$1$old,{s}\n").into_bytes());
@@ -276,7 +315,9 @@ fn accounts(p: &Planter) {
 
 fn networks(p: &Planter) {
     p.plant("etc/wireguard/wg0.conf", |s| format!("[Interface]\nAddress = 10.0.0.1/24\nPrivateKey = {s}\n"));
-    p.plant("etc/wireguard/wg1.conf", |s| format!("[Peer]\nPublicKey = cHVibGljLWtleQ==\nPresharedKey = {s}\n"));
+    p.plant("etc/wireguard/wg1.conf", |s| {
+        format!("[Peer]\nPublicKey = cHVibGljLWtleQ==\nPresharedKey = {s}\n")
+    });
     p.plant("etc/systemd/network/wg.netdev", |s| format!("[WireGuard]\nPrivateKey={s}\n"));
     let connection = |section: &str, field: &str, s: &str| {
         format!("[connection]\nid=uplink-connection\n\n[{section}]\n{field}={s}\n")
@@ -292,8 +333,12 @@ fn networks(p: &Planter) {
     });
     p.plant("etc/wpa_supplicant/wpa.conf", |s| format!("network={{\n  ssid=\"home\"\n  psk=\"{s}\"\n}}\n"));
     p.plant("etc/ppp/chap-secrets", |s| format!("# client server secret\n\"me\" * \"{s}\" *\n"));
-    p.plant("etc/iscsi/iscsid.conf", |s| format!("node.session.auth.username = me\nnode.session.auth.password = {s}\n"));
-    p.plant("etc/ceph/ceph.client.admin.keyring", |s| format!("[client.admin]\n\tkey = {s}\n\tcaps mon = \"allow *\"\n"));
+    p.plant("etc/iscsi/iscsid.conf", |s| {
+        format!("node.session.auth.username = me\nnode.session.auth.password = {s}\n")
+    });
+    p.plant("etc/ceph/ceph.client.admin.keyring", |s| {
+        format!("[client.admin]\n\tkey = {s}\n\tcaps mon = \"allow *\"\n")
+    });
     let proxy = |s: &str| format!("http://me:{s}@proxy.example:3128");
     p.plant("etc/systemd/system/kubelet.service.d/proxy.conf", |s| {
         format!("[Service]\nEnvironment=\"HTTPS_PROXY={}\" \"NO_PROXY=10.0.0.0/8\"\n", proxy(s))
@@ -301,13 +346,17 @@ fn networks(p: &Planter) {
     p.plant("etc/systemd/system/crio.service.d/proxy.conf", |s| {
         format!("[Service]\nEnvironment=HTTP_PROXY=http://me:{}@proxy:3128\n", percent(s))
     });
-    p.plant("etc/systemd/system/app.service", |s| format!("[Service]\nExecStart=/usr/bin/app --api-token={s}\n"));
+    p.plant("etc/systemd/system/app.service", |s| {
+        format!("[Service]\nExecStart=/usr/bin/app --api-token={s}\n")
+    });
     p.plant("etc/systemd/system/k3s.service.env", |s| format!("K3S_TOKEN='{s}'\n"));
     p.plant("etc/environment", |s| format!("https_proxy={}\n", proxy(s)));
     p.plant("etc/default/app", |s| format!("APP_PROXY=me:{s}@proxy.example:3128\n"));
     p.plant("etc/sysconfig/app", |s| format!("OPTIONS=\"--user=app --password={s}\"\n"));
     p.plant("etc/profile.d/proxy.sh", |s| format!("export all_proxy={}\n", proxy(s)));
-    p.plant("etc/yum.repos.d/a.repo", |s| format!("[a]\nbaseurl=https://repo.example/a\nusername=me\npassword={s}\n"));
+    p.plant("etc/yum.repos.d/a.repo", |s| {
+        format!("[a]\nbaseurl=https://repo.example/a\nusername=me\npassword={s}\n")
+    });
     p.plant("etc/apt/auth.conf.d/a.conf", |s| format!("machine repo.example login me password {s}\n"));
 }
 
@@ -323,9 +372,15 @@ fn landfall(p: &Planter) {
     p.plant("etc/landfall/hub/token.key", |s| format!("{s}\n"));
     p.plant("etc/landfall/agent.env", |s| format!("HTTPS_PROXY=http://me:{s}@proxy.example:3128\n"));
     let in_place = "var/lib/landfall/in-place";
-    p.plant(&format!("{in_place}/f/secret.json"), |s| format!("{{\"ignition_url\":\"https://x/\",\"ignition_token\":\"{s}\"}}"));
-    p.plant(&format!("{in_place}/g/secret.json"), |s| format!("{{\"bootstrap_url\":\"https://x/\",\"bootstrap_secret\":\"{s}\"}}"));
-    p.plant(&format!("{in_place}/h/secret.json"), |s| format!("{{\"hub_url\":\"https://x/\",\"hub_token\":\"{s}\"}}"));
+    p.plant(&format!("{in_place}/f/secret.json"), |s| {
+        format!("{{\"ignition_url\":\"https://x/\",\"ignition_token\":\"{s}\"}}")
+    });
+    p.plant(&format!("{in_place}/g/secret.json"), |s| {
+        format!("{{\"bootstrap_url\":\"https://x/\",\"bootstrap_secret\":\"{s}\"}}")
+    });
+    p.plant(&format!("{in_place}/h/secret.json"), |s| {
+        format!("{{\"hub_url\":\"https://x/\",\"hub_token\":\"{s}\"}}")
+    });
     p.plant(&format!("{in_place}/i/secret.json"), |s| {
         let auth = STANDARD.encode(format!("me:{s}"));
         format!("{{\"registry_auth\":\"{{\\\"auths\\\":{{\\\"r\\\":{{\\\"auth\\\":\\\"{auth}\\\"}}}}}}\"}}")
@@ -334,14 +389,45 @@ fn landfall(p: &Planter) {
 
 /// Words of the same files that are no secrets.
 const HARMLESS: [&str; 40] = [
-    "https://keystone.example:5000/v3", "application_credential_id", "/etc/app/settings.ini", "JoinConfiguration",
-    "EncryptionConfiguration", "io.containerd.grpc.v1.cri", "multipart/mixed", "text/cloud-config", "AKIDEXAMPLE",
-    "me@example.com", "proxy.example:3128", "proxy.example", "registry.example", "10.0.0.0/8", "api.example:6443",
-    "https://api.example:6443", "core.windows.net", "DefaultEndpointsProtocol", "REGISTRY_PASSWORD", "K3S_TOKEN",
-    "uplink-connection", "wifi-security", "cHVibGljLWtleQ==", "kubelet.service.d", "/etc/rancher/node/password",
-    "files.example", "https://files.example/x", "plain_text_passwd", "hashed_passwd", "rh_subscription",
-    "instance-id", "default_user", "k3s:server", "repo.example", "https://repo.example/a", "db.example:5432",
-    "certificateKey", "PresharedKey", "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+    "https://keystone.example:5000/v3",
+    "application_credential_id",
+    "/etc/app/settings.ini",
+    "JoinConfiguration",
+    "EncryptionConfiguration",
+    "io.containerd.grpc.v1.cri",
+    "multipart/mixed",
+    "text/cloud-config",
+    "AKIDEXAMPLE",
+    "me@example.com",
+    "proxy.example:3128",
+    "proxy.example",
+    "registry.example",
+    "10.0.0.0/8",
+    "api.example:6443",
+    "https://api.example:6443",
+    "core.windows.net",
+    "DefaultEndpointsProtocol",
+    "REGISTRY_PASSWORD",
+    "K3S_TOKEN",
+    "uplink-connection",
+    "wifi-security",
+    "cHVibGljLWtleQ==",
+    "kubelet.service.d",
+    "/etc/rancher/node/password",
+    "files.example",
+    "https://files.example/x",
+    "plain_text_passwd",
+    "hashed_passwd",
+    "rh_subscription",
+    "instance-id",
+    "default_user",
+    "k3s:server",
+    "repo.example",
+    "https://repo.example/a",
+    "db.example:5432",
+    "certificateKey",
+    "PresharedKey",
+    "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
     "git.example",
 ];
 
@@ -350,7 +436,8 @@ fn bare_values_of_secret_files_do_not_leak() {
     let planter = plant();
     let planted = planter.planted.borrow().clone();
     assert!(planted.len() >= 60, "{}", planted.len());
-    let mut log: String = planted.iter().map(|(_, value)| format!("step wrote >{value}< and ended\n")).collect();
+    let mut log: String =
+        planted.iter().map(|(_, value)| format!("step wrote >{value}< and ended\n")).collect();
     for word in HARMLESS {
         log += &format!("step named {word} and ended\n");
     }
@@ -359,6 +446,7 @@ fn bare_values_of_secret_files_do_not_leak() {
     let text = bundle.text(LOG.0);
     let leaks: Vec<_> = planted.iter().filter(|(_, value)| bundle.contains(value).is_some()).collect();
     assert!(leaks.is_empty(), "{} of {} leak: {leaks:#?}", leaks.len(), planted.len());
-    let lost: Vec<_> = HARMLESS.iter().filter(|word| !text.contains(&format!("step named {word} and"))).collect();
+    let lost: Vec<_> =
+        HARMLESS.iter().filter(|word| !text.contains(&format!("step named {word} and"))).collect();
     assert!(lost.is_empty(), "{lost:#?}");
 }

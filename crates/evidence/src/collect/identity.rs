@@ -92,7 +92,8 @@ impl Identities {
                 }
                 Scope::Large => {
                     let left = MAX_LARGE;
-                    let walk = Walk { identities: &mut identities, left, same_mount: true, is_secret: |_| true };
+                    let walk =
+                        Walk { identities: &mut identities, left, same_mount: true, is_secret: |_| true };
                     walk.run(host, place.path);
                 }
             }
@@ -158,7 +159,7 @@ impl Walk<'_> {
         if (self.is_secret)(Path::new(path)) {
             self.identities.directories.insert(entry.identity);
         }
-        let is_whole = self.directory(directory, Path::new(path), entry.mount, 0);
+        let is_whole = self.directory(&directory, Path::new(path), entry.mount, 0);
         if !is_whole {
             self.identities.partial.insert(entry.identity.0);
         }
@@ -166,11 +167,11 @@ impl Walk<'_> {
     }
 
     /// `false` if a limit was reached.
-    fn directory(&mut self, directory: OwnedFd, path: &Path, mount: Option<u64>, depth: usize) -> bool {
+    fn directory(&mut self, directory: &OwnedFd, path: &Path, mount: Option<u64>, depth: usize) -> bool {
         if depth == MAX_DEPTH {
             return false;
         }
-        let Ok(entries) = Dir::read_from(&directory) else { return true };
+        let Ok(entries) = Dir::read_from(directory) else { return true };
         for entry in entries {
             let Ok(entry) = entry else { return false };
             let name = entry.file_name();
@@ -196,8 +197,8 @@ impl Walk<'_> {
                         self.identities.directories.insert(entry.identity);
                     }
                     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                    let inner = rustix::fs::openat(&directory, name, flags, Mode::empty());
-                    if inner.is_ok_and(|inner| !self.directory(inner, &path, entry.mount, depth + 1)) {
+                    let inner = rustix::fs::openat(directory, name, flags, Mode::empty());
+                    if inner.is_ok_and(|inner| !self.directory(&inner, &path, entry.mount, depth + 1)) {
                         return false;
                     }
                 }

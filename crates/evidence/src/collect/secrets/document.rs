@@ -18,7 +18,8 @@ const MAX_NESTING: usize = 100;
 const PEM_IN_BASE64: &str = "LS0tLS1CRUdJT";
 
 /// Fields that hold user data, as text or Base64.
-const USER_DATA: [&str; 6] = ["userdata", "vendordata", "vendordata2", "customdata", "userdataraw", "vendordataraw"];
+const USER_DATA: [&str; 6] =
+    ["userdata", "vendordata", "vendordata2", "customdata", "userdataraw", "vendordataraw"];
 
 /// A parsed value. Fields keep their order and may repeat.
 #[derive(Debug, PartialEq)]
@@ -82,7 +83,9 @@ fn in_node(name: &str, node: &Node, path: Option<&str>, values: &mut Values) {
         Node::List(list) => {
             let words: Vec<&str> = list.iter().filter_map(Node::text).collect();
             shell::arguments(&words, values);
-            list.iter().for_each(|node| in_node(name, node, path, values));
+            for node in list {
+                in_node(name, node, path, values);
+            }
         }
         Node::Map(fields) => in_map(fields, path, values),
     }
@@ -116,13 +119,7 @@ fn in_map(fields: &[(String, Node)], path: Option<&str>, values: &mut Values) {
 }
 
 /// The content of a file in user data.
-fn written(
-    content: &str,
-    encoding: Option<&str>,
-    path: Option<&str>,
-    is_private: bool,
-    values: &mut Values,
-) {
+fn written(content: &str, encoding: Option<&str>, path: Option<&str>, is_private: bool, values: &mut Values) {
     let encoding = encoding.unwrap_or_default().to_ascii_lowercase();
     let bytes = match encoding.as_str() {
         // Compressed bytes in YAML are Base64 by their tag.
@@ -144,7 +141,9 @@ fn passwords(chpasswd: &[(String, Node)], values: &mut Values) {
     for (_, node) in chpasswd.iter().filter(|(name, _)| name == "list") {
         match node {
             Node::Text(text) => shell::logins(text, values),
-            Node::List(list) => list.iter().filter_map(Node::text).for_each(|text| shell::logins(text, values)),
+            Node::List(list) => {
+                list.iter().filter_map(Node::text).for_each(|text| shell::logins(text, values));
+            }
             _ => {}
         }
     }

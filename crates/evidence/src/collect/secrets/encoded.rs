@@ -36,18 +36,13 @@ pub(super) fn percent(text: &str) -> Vec<u8> {
     while let Some((first, after)) = rest.split_first() {
         let number = after.get(..2).filter(|_| *first == b'%').and_then(|digits| {
             let digits = std::str::from_utf8(digits).ok()?;
-            digits.bytes().all(|digit| digit.is_ascii_hexdigit()).then(|| u8::from_str_radix(digits, 16).ok())?
+            digits
+                .bytes()
+                .all(|digit| digit.is_ascii_hexdigit())
+                .then(|| u8::from_str_radix(digits, 16).ok())?
         });
-        match number {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
+        bytes.push(number.unwrap_or(*first));
+        rest = if number.is_some() { &after[2..] } else { after };
     }
     bytes
 }

@@ -92,12 +92,10 @@ fn parameter(headers: &[(String, String)], header: &str, name: &str) -> Option<S
 fn quoted_printable(text: &str) -> Vec<u8> {
     let mut joined = String::with_capacity(text.len());
     for line in text.lines() {
-        match line.trim_end().strip_suffix('=') {
-            Some(line) => joined.push_str(line),
-            None => {
-                joined.push_str(line);
-                joined.push('\n');
-            }
+        let continued = line.trim_end().strip_suffix('=');
+        joined.push_str(continued.unwrap_or(line));
+        if continued.is_none() {
+            joined.push('\n');
         }
     }
     // The same as percent encoding with another sign.

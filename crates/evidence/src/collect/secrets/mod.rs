@@ -16,8 +16,8 @@ use std::path::Path;
 
 use landfall_redact::Kind;
 
-use self::places::Format;
 pub(super) use self::encoded::unpacked;
+use self::places::Format;
 pub(super) use self::values::Values;
 
 /// The secrets in a file of this format.
@@ -60,7 +60,8 @@ fn content(path: Option<&str>, bytes: Vec<u8>, values: &mut Values) {
         let text = String::from_utf8_lossy(&bytes);
         // One word: a file with a token and nothing else.
         let word = text.trim();
-        if path.is_some_and(names::is_secret_file) && !word.is_empty() && !word.contains(char::is_whitespace) {
+        let is_secret = || path.is_some_and(names::is_secret_file) || names::is_random(word);
+        if path.is_some() && !word.contains(char::is_whitespace) && is_secret() {
             let is_assignment = word.split_once('=').is_some_and(|(name, _)| names::kind(name).is_some());
             if !is_assignment && !word.starts_with(['{', '[']) {
                 values.secret(Kind::PASSWORD, word);
@@ -76,7 +77,8 @@ fn any(text: &str, values: &mut Values) {
     values.private_keys(text);
     if mime::is_message(text) {
         mime::search(text, values);
-    } else if text.starts_with("#!") || text.starts_with("#cloud-boothook") || !document::search(text, values) {
+    } else if text.starts_with("#!") || text.starts_with("#cloud-boothook") || !document::search(text, values)
+    {
         shell::script(text, values);
     }
 }

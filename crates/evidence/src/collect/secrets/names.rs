@@ -90,6 +90,10 @@ const DIRECTORIES: [&str; 17] = [
     "/sbin/", "/srv/", "/sys/", "/tmp/", "/usr/", "/var/",
 ];
 
+/// Lengths of words that are taken for generated passwords.
+const MIN_RANDOM: usize = 12;
+const MAX_RANDOM: usize = 128;
+
 /// The kind of the secrets in fields of this name.
 pub(super) fn kind(name: &str) -> Option<Kind> {
     let name = name.rsplit(['/', '.']).find(|part| !part.is_empty()).unwrap_or(name);
@@ -128,8 +132,26 @@ fn last_word(name: &str) -> String {
 pub(super) fn is_secret_file(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let stem = name.split('.').find(|part| !part.is_empty()).unwrap_or(name);
-    let named = |text: &str| kind(text).is_some() || text.to_ascii_lowercase().ends_with("credentials");
+    let ends =
+        |text: &str| ["creds", "credentials"].iter().any(|end| text.to_ascii_lowercase().ends_with(end));
+    let named = |text: &str| kind(text).is_some() || ends(text);
     named(stem) || name.rsplit('.').next().is_some_and(named)
+}
+
+/// Whether a word was made by a generator of passwords: letters of both cases and digits, or with signs of a password.
+/// Digests, identifiers, versions and names of hosts are not.
+pub(super) fn is_random(word: &str) -> bool {
+    let has = |is: fn(&u8) -> bool| word.as_bytes().iter().any(is);
+    let classes = [
+        has(u8::is_ascii_lowercase),
+        has(u8::is_ascii_uppercase),
+        has(u8::is_ascii_digit),
+        word.contains(|c: char| "!#$%&*+@^~".contains(c)),
+    ];
+    let is_plain = |c: char| c.is_ascii_graphic() && !".:\\<>(){}".contains(c);
+    (MIN_RANDOM..=MAX_RANDOM).contains(&word.len())
+        && classes.iter().filter(|has| **has).count() >= 3
+        && word.chars().all(is_plain)
 }
 
 /// A value without space around it, unless it cannot be a secret: too short, the name of a file, a reference to a
@@ -173,10 +195,30 @@ mod tests {
     #[test]
     fn names_of_secrets_are_recognized() {
         for name in [
-            "password", "token", "certificateKey", "K3S_TOKEN", "AWS_SECRET_ACCESS_KEY", "plain_text_passwd",
-            "hashed_passwd", "passwordHash", "DB_PASS", "dbPass", "ADMIN_PWD", "wep-key0", "PreSharedKey", "psk",
-            "application-credential-secret", "aadClientSecret", "node.session.auth.password", "client_secret",
-            "private-key-password", "API_KEY", "ARM_CLIENT_SECRET", "secret", "PrivateKey", "bootstrap_secret",
+            "password",
+            "token",
+            "certificateKey",
+            "K3S_TOKEN",
+            "AWS_SECRET_ACCESS_KEY",
+            "plain_text_passwd",
+            "hashed_passwd",
+            "passwordHash",
+            "DB_PASS",
+            "dbPass",
+            "ADMIN_PWD",
+            "wep-key0",
+            "PreSharedKey",
+            "psk",
+            "application-credential-secret",
+            "aadClientSecret",
+            "node.session.auth.password",
+            "client_secret",
+            "private-key-password",
+            "API_KEY",
+            "ARM_CLIENT_SECRET",
+            "secret",
+            "PrivateKey",
+            "bootstrap_secret",
         ] {
             assert!(kind(name).is_some(), "{name}");
         }
@@ -185,19 +227,59 @@ mod tests {
     #[test]
     fn names_of_other_fields_are_not() {
         for name in [
-            "mode", "user", "username", "tokenFile", "token-ttl", "discovery-token-ca-cert-hash", "secretName",
-            "secret-namespace", "initial-cluster-token", "access_key_id", "bypass", "compass", "keyring",
-            "public-key", "ca_cert", "key", "auth-url", "password_file", "passwordless",
+            "mode",
+            "user",
+            "username",
+            "tokenFile",
+            "token-ttl",
+            "discovery-token-ca-cert-hash",
+            "secretName",
+            "secret-namespace",
+            "initial-cluster-token",
+            "access_key_id",
+            "bypass",
+            "compass",
+            "keyring",
+            "public-key",
+            "ca_cert",
+            "key",
+            "auth-url",
+            "password_file",
+            "passwordless",
         ] {
             assert_eq!(kind(name), None, "{name}");
         }
     }
 
     #[test]
+    fn generated_words_are_recognized() {
+        for (word, expected) in [
+            ("Zq8tR2mVx9Lw", true),
+            ("ab3$def8ghi!", true),
+            ("4f9a1c7e2b8d4f9a1c7e2b8d", false),
+            ("v1.30.2-Rc5xyz", false),
+            ("node-1a2b3c4d", false),
+            ("Short1Aa", false),
+        ] {
+            assert_eq!(is_random(word), expected, "{word}");
+        }
+    }
+
+    #[test]
     fn values_that_cannot_be_secrets_are_left() {
         for value in [
-            "", "short", "/etc/landfall/hub.token", "$DB_PASSWORD", "${DB_PASSWORD}", "$(cat /x/y)", "********",
-            "{{ .Values.token }}", "<your token>", "https://vault.example/v1", "file:/x/yyyyyy", "Required",
+            "",
+            "short",
+            "/etc/landfall/hub.token",
+            "$DB_PASSWORD",
+            "${DB_PASSWORD}",
+            "$(cat /x/y)",
+            "********",
+            "{{ .Values.token }}",
+            "<your token>",
+            "https://vault.example/v1",
+            "file:/x/yyyyyy",
+            "Required",
         ] {
             assert_eq!(plausible(value), None, "{value}");
         }

@@ -323,7 +323,9 @@ fn fit(
         if part == "**" {
             break;
         }
-        let Some(Component::Normal(name)) = names.find(|name| *name != Component::RootDir) else { return false };
+        let Some(Component::Normal(name)) = names.find(|name| *name != Component::RootDir) else {
+            return false;
+        };
         if !host::matches(part.as_bytes(), name.as_encoded_bytes()) {
             return false;
         }

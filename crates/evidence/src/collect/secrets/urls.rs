@@ -35,16 +35,15 @@ fn add(password: &str, values: &mut Values) {
 /// The password of a URL without its scheme.
 fn password(url: &str) -> Option<&str> {
     let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
-    let user = match authority.rsplit_once('@') {
-        Some((user, _)) => user,
+    let user = if let Some((user, _)) = authority.rsplit_once('@') {
+        user
+    } else {
         // A password with a slash: a port would be a number.
-        None => {
-            let (_, port) = authority.split_once(':')?;
-            if port.bytes().all(|byte| byte.is_ascii_digit()) {
-                return None;
-            }
-            url.rsplit_once('@')?.0
+        let (_, port) = authority.split_once(':')?;
+        if port.bytes().all(|byte| byte.is_ascii_digit()) {
+            return None;
         }
+        url.rsplit_once('@')?.0
     };
     user.split_once(':').map(|(_, password)| password)
 }

@@ -21,9 +21,12 @@ const MAX_DEPTH: usize = 6;
 const ID_LENGTH: usize = 6;
 const SECRET_LENGTH: usize = 16;
 
+/// A secret and its kind.
+pub(in crate::collect) type Value = (Kind, Secret<Vec<u8>>);
+
 /// Receives the secrets of one file, and limits the work.
 pub(in crate::collect) struct Values {
-    found: Vec<(Kind, Secret<Vec<u8>>)>,
+    found: Vec<Value>,
     decoded: usize,
     depth: usize,
     is_complete: bool,
@@ -37,7 +40,7 @@ impl Values {
     }
 
     /// The values, and whether no limit was reached.
-    pub(in crate::collect) fn into_parts(self) -> (Vec<(Kind, Secret<Vec<u8>>)>, bool) {
+    pub(in crate::collect) fn into_parts(self) -> (Vec<Value>, bool) {
         (self.found, self.is_complete)
     }
 
@@ -58,7 +61,9 @@ impl Values {
         let Some(value) = names::plausible(value) else { return };
         // K3s: the hash of a public certificate, a user and the secret.
         let value = match value.split_once("::") {
-            Some((hash, rest)) if hash.starts_with("K10") => rest.split_once(':').map_or(rest, |(_, password)| password),
+            Some((hash, rest)) if hash.starts_with("K10") => {
+                rest.split_once(':').map_or(rest, |(_, password)| password)
+            }
             _ => value,
         };
         let kind = if is_bootstrap_token(value) { Kind::BOOTSTRAP_TOKEN } else { kind };
@@ -109,7 +114,8 @@ impl Values {
 
 fn is_bootstrap_token(value: &str) -> bool {
     value.split_once('.').is_some_and(|(id, secret)| {
-        let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+        let is_plain =
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
         id.len() == ID_LENGTH && secret.len() == SECRET_LENGTH && is_plain(id) && is_plain(secret)
     })
 }
