@@ -124,6 +124,18 @@ fn user_data(p: &Planter) {
     p.plant_as("var/lib/cloud/seed/file-random/user-data", "Qa7", |s| {
         format!("#cloud-config\nwrite_files:\n- path: /etc/app/unlock\n  content: {s}\n").into_bytes()
     });
+    p.seed("jinja-b64", |s| {
+        let content = STANDARD.encode(format!("db_pass={s}\n"));
+        format!(
+            "## template: jinja\n#cloud-config\nhostname: {{{{ v1.name }}}}\n{{% if v1.x %}}\nwrite_files:\n- path: /etc/a\n  encoding: b64\n  \
+             content: {content}\n{{% endif %}}\n"
+        )
+    });
+    p.config("repeated", |s| format!("password: {s}\nusers: []\npassword: other\n"));
+    p.seed("truncated", |s| {
+        let content = STANDARD.encode(format!("db_pass={s}\n"));
+        format!("{{\"write_files\":[{{\"path\":\"/etc/a\",\"encoding\":\"b64\",\"content\":\"{content}\"}},{{\"path\":\"/etc")
+    });
     p.config("file-known", |s| {
         format!("write_files:\n- path: /etc/landfall/nats\n  content: |\n    agent\n    {s}\n")
     });
@@ -174,6 +186,10 @@ fn user_data(p: &Planter) {
     p.script("curl", |s| format!("curl -fsS --user me:{s} https://files.example/x -o /opt/x"));
     p.script("header", |s| format!("curl -H \"Authorization: Bearer {s}\" https://files.example/x"));
     p.script("continued", |s| format!("kubeadm join api.example:6443 \\\n  --discovery-token-ca-cert-hash sha256:00 \\\n  --token \\\n  {s}"));
+    p.plant("var/lib/waagent/CustomData", |s| STANDARD.encode(format!("#cloud-config\npassword: {s}\n")));
+    p.plant("var/lib/waagent/ovf-env.xml", |s| {
+        format!("<ns0:Environment xmlns:ns0=\"x\"><ns1:UserName>core</ns1:UserName><ns1:UserPassword>{s}</ns1:UserPassword></ns0:Environment>")
+    });
     p.plant("run/cloud-init/instance-data-sensitive.json", |s| {
         let data = STANDARD.encode(format!("#cloud-config\npassword: {s}\n"));
         format!("{{\"ds\":{{\"meta_data\":{{\"instance-id\":\"i-0123\"}},\"user_data\":\"{data}\"}}}}")
@@ -234,6 +250,15 @@ fn cluster(p: &Planter) {
         format!("kind: JoinConfiguration\ndiscovery:\n  bootstrapToken:\n    token: {s}\n---\ncertificateKey: none\n")
     });
     p.plant("run/kubeadm/init.yaml", |s| format!("kind: InitConfiguration\ncertificateKey: {s}\n"));
+    p.plant("etc/kubernetes/manifests/app.yaml", |s| {
+        format!("spec:\n  containers:\n  - name: app\n    command: [app, --db-password={s}]\n")
+    });
+    p.plant("var/lib/rancher/k3s/server/manifests/a.yaml", |s| {
+        format!(
+            "kind: Secret\nmetadata: {{name: cloud-credentials}}\ndata:\n  password: {}\n",
+            STANDARD.encode(s)
+        )
+    });
     let pull = |auth: String| {
         format!("{{\"auths\":{{\"r.example\":{{\"auth\":\"{auth}\",\"email\":\"me@example.com\"}}}}}}")
     };
@@ -333,6 +358,11 @@ fn networks(p: &Planter) {
     });
     p.plant("etc/wpa_supplicant/wpa.conf", |s| format!("network={{\n  ssid=\"home\"\n  psk=\"{s}\"\n}}\n"));
     p.plant("etc/ppp/chap-secrets", |s| format!("# client server secret\n\"me\" * \"{s}\" *\n"));
+    p.plant("etc/ipsec.secrets", |s| format!("%any : PSK \"{s}\"\n"));
+    p.plant("etc/keepalived/keepalived.conf", |s| {
+        format!("authentication {{\n  auth_type PASS\n  auth_pass {s}\n}}\n")
+    });
+    p.plant("etc/fstab", |s| format!("//files/x /mnt cifs username=me,password={s},uid=0 0 0\n"));
     p.plant("etc/iscsi/iscsid.conf", |s| {
         format!("node.session.auth.username = me\nnode.session.auth.password = {s}\n")
     });

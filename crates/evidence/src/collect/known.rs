@@ -173,6 +173,7 @@ impl Known {
                     continue;
                 }
                 let Ok(content) = host.read(&path, MAX_FILE) else { continue };
+                let is_truncated = content.len() as u64 == MAX_FILE;
                 let content = unpacked(content);
                 read_bytes += content.len();
                 if read_bytes > MAX_READ || Instant::now() >= self.deadline {
@@ -180,7 +181,7 @@ impl Known {
                     break;
                 }
                 let (values, is_complete) = secrets::search(place.format, &content).into_parts();
-                if !is_complete {
+                if !is_complete || is_truncated {
                     self.search = Search::CutShort;
                 }
                 for (kind, value) in values {

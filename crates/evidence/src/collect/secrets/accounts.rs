@@ -58,6 +58,26 @@ pub(super) fn chap_secrets(text: &str, values: &mut Values) {
     }
 }
 
+/// `selectors : PSK secret`; the secrets of RSA keys are files.
+pub(super) fn ipsec_secrets(text: &str, values: &mut Values) {
+    for line in text.lines() {
+        let words = super::shell::words(line);
+        let is_kind = |word: &str| ["PSK", "EAP", "XAUTH", "NTLM"].contains(&word.trim_start_matches(':'));
+        for pair in words.windows(2).filter(|pair| is_kind(&pair[0])) {
+            values.secret(Kind::PASSWORD, &pair[1]);
+        }
+    }
+}
+
+/// `name value` on lines.
+pub(super) fn directives(text: &str, values: &mut Values) {
+    for words in text.lines().map(super::shell::words) {
+        if let [name, value, ..] = &words[..] {
+            values.field(name, value);
+        }
+    }
+}
+
 /// `key = …` in sections.
 pub(super) fn keyring(text: &str, values: &mut Values) {
     for (name, value) in text.lines().filter_map(|line| line.split_once('=')) {

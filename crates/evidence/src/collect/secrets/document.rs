@@ -5,6 +5,7 @@ use std::fmt;
 use landfall_redact::Kind;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::DuplicateKeyPolicy;
 
 use super::values::Values;
 use super::{encoded, lines, shell, urls};
@@ -13,6 +14,12 @@ use super::{encoded, lines, shell, urls};
 const MAX_EVENTS: usize = 300_000;
 const MAX_REPEATED: usize = 100_000;
 const MAX_NESTING: usize = 100;
+
+/// The shortest `auth` of a registry that is not a user name and a password; shorter ones are words.
+const MIN_AUTH: usize = 16;
+
+/// Cloud-init's templates begin with this line.
+const TEMPLATE: &str = "## template: jinja";
 
 /// Base64 of `-----BEGIN`.
 const PEM_IN_BASE64: &str = "LS0tLS1CRUdJT";
@@ -33,14 +40,64 @@ enum Node {
 
 /// Searches a document. `false` if the text is none.
 pub(super) fn search(text: &str, values: &mut Values) -> bool {
-    let documents = json(text).or_else(|| yaml(text)).or_else(|| toml(text));
-    let Some(documents) = documents else { return false };
-    for document in &documents {
+    let rendered = text.starts_with(TEMPLATE).then(|| without_expressions(text));
+    let text = rendered.as_deref().unwrap_or(text);
+    let exact = json(text).or_else(|| yaml(text, DuplicateKeyPolicy::Error)).or_else(|| toml(text));
+    let is_exact = exact.is_some();
+    // The first part of a truncated file; and of fields that repeat, the last.
+    let documents =
+        exact.or_else(|| json(&closed(text)?)).or_else(|| yaml(text, DuplicateKeyPolicy::LastWins));
+    for document in documents.iter().flatten() {
         in_node("", document, None, values);
     }
     // `password: 0123456789` is a number to a parser.
     lines::digits_of_secrets(text, values);
-    true
+    is_exact
+}
+
+/// A template with a word for each expression, and without statements.
+fn without_expressions(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("{{").into_iter().chain(rest.find("{%")).min() {
+        let end = if rest[start..].starts_with("{{") { "}}" } else { "%}" };
+        let Some(length) = rest[start..].find(end) else { break };
+        plain.push_str(&rest[..start]);
+        if end == "}}" {
+            plain.push_str("expression");
+        }
+        rest = &rest[start + length + end.len()..];
+    }
+    plain + rest
+}
+
+/// JSON that ends too early, without its last element and with an end to each list and object.
+fn closed(text: &str) -> Option<String> {
+    if !text.trim_start().starts_with(['{', '[']) {
+        return None;
+    }
+    let mut open = Vec::new();
+    let mut complete = None;
+    let (mut is_string, mut is_escaped) = (false, false);
+    for (place, byte) in text.bytes().enumerate() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' if is_string => is_escaped = true,
+            b'"' => is_string = !is_string,
+            _ if is_string => {}
+            b'{' => open.push('}'),
+            b'[' => open.push(']'),
+            b'}' | b']' => {
+                open.pop();
+                complete = Some((place + 1, open.len()));
+            }
+            b',' => complete = Some((place, open.len())),
+            _ => {}
+        }
+    }
+    let (place, depth) = complete?;
+    let ends = open.get(..depth)?.iter().rev();
+    Some(text[..place].chars().chain(ends.copied()).collect())
 }
 
 fn json(text: &str) -> Option<Vec<Node>> {
@@ -51,8 +108,9 @@ fn json(text: &str) -> Option<Vec<Node>> {
     documents.collect::<Result<Vec<_>, _>>().ok().filter(|documents| has_fields(documents))
 }
 
-fn yaml(text: &str) -> Option<Vec<Node>> {
+fn yaml(text: &str, duplicate_keys: DuplicateKeyPolicy) -> Option<Vec<Node>> {
     let options = serde_saphyr::options! {
+        duplicate_keys: duplicate_keys,
         budget: serde_saphyr::budget! {
             max_events: MAX_EVENTS,
             max_nodes: MAX_EVENTS,
@@ -161,7 +219,8 @@ fn secret_data(data: &[(String, Node)], values: &mut Values) {
 fn in_text(name: &str, value: &str, path: Option<&str>, values: &mut Values) {
     match name {
         "auth" => {
-            if shell::basic(value, values) {
+            let is_opaque = || value.len() >= MIN_AUTH && encoded::base64(value.as_bytes()).is_some();
+            if shell::basic(value, values) || is_opaque() {
                 values.secret(Kind::REGISTRY_AUTH, value);
             }
             return;
@@ -282,5 +341,37 @@ impl<'de> Visitor<'de> for NodeVisitor {
             fields.push(field);
         }
         Ok(Node::Map(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn truncated_json_is_closed() {
+        for (text, expected) in [
+            (r#"{"a": [1, {"b": "c, ]", "d": "e"#, Some(r#"{"a": [1, {"b": "c, ]"}]}"#)),
+            (r#"{"a": [1, 2], "b": [3"#, Some(r#"{"a": [1, 2]}"#)),
+            (r#"{"a": 1, "b": [2, 3]"#, Some(r#"{"a": 1, "b": [2, 3]}"#)),
+            (r#"{"a""#, None),
+            ("text", None),
+        ] {
+            assert_eq!(closed(text).as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn templates_become_documents() {
+        let text = "## template: jinja\na: {{ x }}\n{% if y %}\nb: c\n{% endif %}\nd: {{ e";
+        assert_eq!(without_expressions(text), "## template: jinja\na: expression\n\nb: c\n\nd: {{ e");
+    }
+
+    #[test]
+    fn fields_that_repeat_are_all_found() {
+        let mut values = Values::new();
+        search("password: first-secret\npassword: other-secret\n", &mut values);
+        crate::collect::secrets::shell::script("password: first-secret\n", &mut values);
+        assert_eq!(values.into_parts().0.len(), 2);
     }
 }

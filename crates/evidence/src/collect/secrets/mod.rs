@@ -11,6 +11,7 @@ pub(super) mod places;
 mod shell;
 mod urls;
 mod values;
+mod xml;
 
 use std::path::Path;
 
@@ -32,6 +33,9 @@ fn in_format(format: Format, bytes: &[u8], values: &mut Values) {
     match format {
         Format::Opaque => {}
         Format::Any => any(&text, values),
+        Format::Encoded => content(None, encoded::base64(bytes).unwrap_or_else(|| bytes.to_vec()), values),
+        Format::Xml => xml::search(&text, values),
+        Format::Directives => accounts::directives(&text, values),
         Format::Lines(kind) => text.lines().for_each(|line| values.secret(kind, line)),
         Format::LastLine => {
             let last = text.lines().rev().find(|line| !line.trim().is_empty());
@@ -45,6 +49,7 @@ fn in_format(format: Format, bytes: &[u8], values: &mut Values) {
         Format::Netrc => accounts::netrc(&text, values),
         Format::Pgpass => accounts::pgpass(&text, values),
         Format::ChapSecrets => accounts::chap_secrets(&text, values),
+        Format::IpsecSecrets => accounts::ipsec_secrets(&text, values),
         Format::Keyring => accounts::keyring(&text, values),
     }
 }

@@ -24,12 +24,13 @@ const NAMES: [(&str, Kind); 17] = [
 ];
 
 /// Ends of names, in lower case without separators. The first that fits decides.
-const ENDINGS: [(&str, Kind); 23] = [
+const ENDINGS: [(&str, Kind); 24] = [
     ("accountkey", Kind::CLOUD_CREDENTIAL),
     ("aadclientsecret", Kind::CLOUD_CREDENTIAL),
     ("accesskeysecret", Kind::CLOUD_CREDENTIAL),
     ("apikey", Kind::PASSWORD),
     ("applicationcredentialsecret", Kind::CLOUD_CREDENTIAL),
+    ("authtok", Kind::PASSWORD),
     ("certificatekey", Kind::CERTIFICATE_KEY),
     ("clientsecret", Kind::CLOUD_CREDENTIAL),
     ("encryptionkey", Kind::PASSWORD),

@@ -14,6 +14,12 @@ pub(in crate::collect) enum Format {
     Opaque,
     /// JSON, YAML, TOML, INI, environment, script or user data: the content decides.
     Any,
+    /// The same in Base64.
+    Encoded,
+    /// `<name>value</name>`.
+    Xml,
+    /// `name value` on lines.
+    Directives,
     /// Each line is a secret.
     Lines(Kind),
     /// The last line is a secret: a token, or a user name and a password on lines of their own.
@@ -32,6 +38,8 @@ pub(in crate::collect) enum Format {
     Pgpass,
     /// `client server secret addresses`, as pppd reads them.
     ChapSecrets,
+    /// `selectors : PSK secret`, as strongSwan reads them.
+    IpsecSecrets,
     /// Ceph: `key = …` in sections.
     Keyring,
 }
@@ -83,11 +91,12 @@ const fn large(path: &'static str) -> Place {
 }
 
 use Format::{
-    Any, ChapSecrets, Keyring, LastLine, Lines, Netrc, Opaque, PasswordTable, Pem, Pgpass, PreviousPasswords,
-    Shadow,
+    Any, ChapSecrets, Directives, Encoded, IpsecSecrets, Keyring, LastLine, Lines, Netrc, Opaque,
+    PasswordTable, Pem, Pgpass, PreviousPasswords, Shadow, Xml,
 };
 
-/// Bootstrap credentials come first: they are the values that logs repeat, and the space for values is limited.
+/// Bootstrap credentials come first: they are the values that logs repeat, and the space for values is limited. Files that
+/// users other than root can write are not read: their values would be removed from the evidence.
 pub(in crate::collect) const PLACES: &[Place] = &[
     // kubeadm and its providers.
     withheld("/run/kubeadm/*.yaml", Any),
@@ -95,9 +104,14 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     withheld("/tmp/kubeadm.yml", Any),
     withheld("/etc/kubernetes/*.conf", Any),
     withheld("/etc/kubernetes/bootstrap-secrets/kubeconfig*", Any),
-    withheld("/var/lib/kubelet/kubeconfig", Any),
+    withheld("/etc/kubernetes/*kubeconfig*", Any),
+    withheld("/etc/kubernetes/kubelet/*kubeconfig*", Any),
+    withheld("/var/lib/kubelet/*kubeconfig*", Any),
+    withheld("/root/.kube/config", Any),
+    redacted("/etc/kubernetes/manifests/*", Any),
+    redacted("/etc/kubernetes/*.env", Any),
+    redacted("/var/lib/kubelet/*.env", Any),
     withheld("/var/lib/kubelet/config.json", Any),
-    withheld("/etc/cni/net.d/calico-kubeconfig", Any),
     withheld("/etc/cni/net.d/*kubeconfig*", Any),
     // K3s and RKE2.
     withheld("/var/lib/rancher/*/server/token", Lines(Kind::PASSWORD)),
@@ -115,6 +129,7 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     withheld("/etc/rancher/k3s/k3s.yaml", Any),
     withheld("/etc/rancher/rke2/rke2.yaml", Any),
     withheld("/var/lib/rancher/*/agent/*.kubeconfig", Any),
+    withheld("/var/lib/rancher/*/server/manifests/*.yaml", Any),
     // Landfall's own tokens, passwords and keys.
     withheld("/etc/landfall/*.token", Lines(Kind::PASSWORD)),
     withheld("/etc/landfall/*-token", Lines(Kind::PASSWORD)),
@@ -134,21 +149,23 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     withheld("/var/lib/landfall/in-place/*/secret.json", Any),
     withheld("/var/lib/landfall/in-place/*/ignition.json", Any),
     withheld("/var/lib/landfall/in-place/*/machine-config.json", Any),
+    withheld("/root/.landfall-token", Lines(Kind::PASSWORD)),
     redacted("/etc/landfall/*.env", Any),
     redacted("/etc/landfall/gateway.toml", Any),
     redacted("/etc/landfall/gateway.toml.d/*.toml", Any),
     // User data.
-    withheld("/var/lib/cloud/instance/user-data.txt", Any),
-    withheld("/var/lib/cloud/instances/*/user-data.txt", Any),
-    withheld("/var/lib/cloud/instances/*/vendor-data.txt", Any),
-    withheld("/var/lib/cloud/instances/*/vendor-data2.txt", Any),
-    withheld("/var/lib/cloud/instances/*/cloud-config.txt", Any),
+    withheld("/var/lib/cloud/instance/*.txt*", Any),
+    withheld("/var/lib/cloud/instance/scripts/*", Any),
+    withheld("/var/lib/cloud/instances/*/*.txt*", Any),
     withheld("/var/lib/cloud/instances/*/scripts/*", Any),
+    withheld("/var/lib/waagent/CustomData", Encoded),
+    withheld("/var/lib/waagent/ovf-env.xml", Xml),
     withheld("/var/lib/cloud/seed/**/user-data", Any),
     withheld("/var/lib/cloud/seed/**/vendor-data", Any),
     withheld("/etc/secret-userdata.txt", Any),
     withheld("/run/cloud-init/combined-cloud-config.json", Any),
     withheld("/run/cloud-init/instance-data-sensitive.json", Any),
+    redacted("/etc/cloud/cloud.cfg", Any),
     redacted("/etc/cloud/cloud.cfg.d/*.cfg", Any),
     // Ignition and machine configurations.
     withheld("/run/ignition.json", Any),
@@ -163,6 +180,9 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     // Registries.
     withheld("/root/.docker/config.json", Any),
     withheld("/etc/containers/auth.json", Any),
+    withheld("/etc/ostree/auth.json", Any),
+    withheld("/root/.config/containers/auth.json", Any),
+    withheld("/run/user/*/containers/auth.json", Any),
     withheld("/run/containers/*/auth.json", Any),
     redacted("/etc/containerd/**/*.toml", Any),
     redacted("/var/lib/rancher/*/agent/etc/containerd/**/*.toml", Any),
@@ -198,6 +218,9 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     withheld("/root/.netrc", Netrc),
     withheld("/root/.pgpass", Pgpass),
     withheld("/root/.git-credentials", Any),
+    withheld("/etc/sssd/sssd.conf", Any),
+    withheld("/etc/sssd/conf.d/*.conf", Any),
+    redacted("/etc/fstab", Any),
     // Networks.
     withheld("/etc/wireguard/*.conf", Any),
     withheld("/etc/wireguard/*key", Lines(Kind::PRIVATE_KEY)),
@@ -209,6 +232,9 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     withheld("/etc/wpa_supplicant.conf", Any),
     withheld("/etc/sysconfig/network-scripts/keys-*", Any),
     withheld("/etc/ppp/*-secrets", ChapSecrets),
+    withheld("/etc/ipsec.secrets", IpsecSecrets),
+    withheld("/etc/ipsec.d/*.secrets", IpsecSecrets),
+    withheld("/etc/keepalived/keepalived.conf", Directives),
     withheld("/etc/iscsi/iscsid.conf", Any),
     withheld("/etc/ceph/*.keyring", Keyring),
     // Packages and subscriptions.
@@ -223,6 +249,9 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     // Environments, with the passwords of proxies.
     withheld("/etc/systemd/system/*.service.env", Any),
     redacted("/etc/environment", Any),
+    redacted("/etc/environment.d/*.conf", Any),
+    redacted("/etc/mco/proxy.env", Any),
+    redacted("/etc/pip.conf", Any),
     redacted("/etc/default/*", Any),
     redacted("/etc/sysconfig/*", Any),
     redacted("/etc/profile.d/*.sh", Any),

@@ -145,6 +145,12 @@ fn assignment(word: &str, values: &mut Values) {
         values.field(name, value);
         rest = value;
     }
+    // Options of mounts: `username=me,password=…`.
+    if word.contains(',') {
+        for (name, value) in word.split(',').filter_map(|part| part.split_once('=')) {
+            values.field(name, value);
+        }
+    }
     if let Some((name, value)) = word.split_once(':').filter(|(name, _)| !name.contains('/')) {
         if name.eq_ignore_ascii_case("authorization") {
             header(word, values);
