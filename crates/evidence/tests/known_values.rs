@@ -176,6 +176,10 @@ fn user_data(p: &Planter) {
     p.seed("archive", |s| {
         format!("#cloud-config-archive\n- type: text/cloud-config\n  content: |\n    password: {s}\n")
     });
+    p.seed("encoded", |s| STANDARD.encode(format!("#cloud-config\npassword: {s}\n")));
+    p.plant_as("var/lib/cloud/seed/encoded-packed/user-data", "", |s| {
+        STANDARD.encode(gzip(format!("#!/bin/sh\nexport A_TOKEN={s}\n").as_bytes())).into_bytes()
+    });
     p.seed("include", |s| format!("#include\nhttps://reader:{s}@config.example/base\n"));
     p.script("export", |s| format!("export VAULT_TOKEN=\"{s}\""));
     p.script("here-document", |s| format!("cat > /etc/app/env <<'EOF'\nDB_PASSWORD={s}\nEOF"));
@@ -288,6 +292,7 @@ fn cluster(p: &Planter) {
     p.plant("var/lib/rancher/k3s/server/cred/passwd", |s| format!("{s},server,server,k3s:server\n"));
     p.plant("var/lib/rancher/k3s/server/cred/encryption-config.json", |s| encryption("aescbc", s));
     p.plant("etc/kubernetes/encryption-config.yaml", |s| encryption("secretbox", s));
+    p.plant("etc/kubernetes/pki/tokens.csv", |s| format!("{s},admin,1,\"system:masters\"\n"));
     p.plant("etc/kubernetes/enc/enc.yaml", |s| encryption("aesgcm", s));
     p.plant("etc/rancher/node/password", str::to_owned);
     p.plant("etc/rancher/k3s/config.yaml", |s| format!("server: https://api.example:6443\ntoken: \"{s}\"\n"));
@@ -417,7 +422,7 @@ fn landfall(p: &Planter) {
     });
 }
 
-/// Words of the same files that are no secrets.
+/// Harmless words of the same files.
 const HARMLESS: [&str; 40] = [
     "https://keystone.example:5000/v3",
     "application_credential_id",

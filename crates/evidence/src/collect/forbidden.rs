@@ -101,9 +101,10 @@ fn withheld(reason: &str) -> Trouble {
 
 /// The first bytes of a small file that may be collected, as text without space around it.
 pub(super) fn fact(host: &Host, path: impl AsRef<Path>) -> Option<String> {
-    let (_, file) = open(host, path.as_ref()).ok()?;
+    let (_, mut file) = open(host, path.as_ref()).ok()?;
     let mut bytes = Vec::new();
-    file.take(MAX_FACT).read_to_end(&mut bytes).ok()?;
+    file.by_ref().take(MAX_FACT).read_to_end(&mut bytes).ok()?;
+    verify(host, &file).ok()?;
     Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 

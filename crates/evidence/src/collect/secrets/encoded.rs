@@ -10,6 +10,9 @@ use flate2::read::MultiGzDecoder;
 /// The largest payload after decompression.
 const MAX_UNPACKED: u64 = 1 << 20;
 
+/// The shortest user data in Base64.
+const MIN_ENCODED: usize = 24;
+
 /// Accepts Base64 with and without padding.
 const CONFIG: GeneralPurposeConfig =
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
@@ -27,6 +30,17 @@ pub(super) fn data_url(text: &str) -> Option<Vec<u8>> {
 pub(super) fn base64(text: &[u8]) -> Option<Vec<u8>> {
     let text: Vec<u8> = text.iter().copied().filter(|byte| !byte.is_ascii_whitespace()).collect();
     STANDARD.decode(&text).or_else(|_| URL_SAFE.decode(&text)).ok()
+}
+
+/// Text that is Base64 of user data as a whole.
+pub(super) fn user_data(text: &str) -> Option<Vec<u8>> {
+    let is_base64 = |c: char| c.is_ascii_alphanumeric() || "+/-_=\r\n".contains(c);
+    let text = text.trim();
+    if text.len() < MIN_ENCODED || !text.chars().all(is_base64) {
+        return None;
+    }
+    let starts = [&b"#"[..], b"\x1f\x8b", b"{", b"Content-Type:", b"MIME-Version:"];
+    base64(text.as_bytes()).filter(|bytes| starts.iter().any(|start| bytes.starts_with(start)))
 }
 
 /// Percent encoding, undone. Invalid sequences stay.

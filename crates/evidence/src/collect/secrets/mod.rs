@@ -80,7 +80,9 @@ fn content(path: Option<&str>, bytes: Vec<u8>, values: &mut Values) {
 fn any(text: &str, values: &mut Values) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     values.private_keys(text);
-    if mime::is_message(text) {
+    if let Some(bytes) = encoded::user_data(text) {
+        content(None, bytes, values);
+    } else if mime::is_message(text) {
         mime::search(text, values);
     } else if text.starts_with("#!") || text.starts_with("#cloud-boothook") || !document::search(text, values)
     {

@@ -54,7 +54,7 @@ const ENDINGS: [(&str, Kind); 24] = [
 /// Fields whose names end like those of secrets.
 const PUBLIC: [&str; 2] = ["initialclustertoken", "nopasswd"];
 
-/// Last words of names: `DB_PASS`, but not `bypass`.
+/// Parts of names behind the last separator: `DB_PASS`, but not `bypass`.
 const LAST_WORDS: [&str; 3] = ["pass", "pwd", "psk"];
 
 /// Values that stand for something else, and words that logs are full of.
@@ -91,7 +91,7 @@ const DIRECTORIES: [&str; 17] = [
     "/sbin/", "/srv/", "/sys/", "/tmp/", "/usr/", "/var/",
 ];
 
-/// Lengths of words that are taken for generated passwords.
+/// Lengths of generated passwords.
 const MIN_RANDOM: usize = 12;
 const MAX_RANDOM: usize = 128;
 
@@ -150,9 +150,12 @@ pub(super) fn is_random(word: &str) -> bool {
         word.contains(|c: char| "!#$%&*+@^~".contains(c)),
     ];
     let is_plain = |c: char| c.is_ascii_graphic() && !".:\\<>(){}".contains(c);
+    let is_assignment = || word.trim_end_matches('=').contains('=');
     (MIN_RANDOM..=MAX_RANDOM).contains(&word.len())
         && classes.iter().filter(|has| **has).count() >= 3
         && word.chars().all(is_plain)
+        && !word.starts_with('-')
+        && !is_assignment()
 }
 
 /// A value without space around it, unless it cannot be a secret: too short, the name of a file, a reference to a
@@ -261,6 +264,7 @@ mod tests {
             ("v1.30.2-Rc5xyz", false),
             ("node-1a2b3c4d", false),
             ("Short1Aa", false),
+            ("KUBELET_EXTRA_ARGS=--max-pods=110", false),
         ] {
             assert_eq!(is_random(word), expected, "{word}");
         }

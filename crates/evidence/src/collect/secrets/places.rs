@@ -113,6 +113,8 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     redacted("/var/lib/kubelet/*.env", Any),
     withheld("/var/lib/kubelet/config.json", Any),
     withheld("/etc/cni/net.d/*kubeconfig*", Any),
+    withheld("/etc/kubernetes/**/*token*.csv", PasswordTable),
+    withheld("/etc/kubernetes/**/*auth*.csv", PasswordTable),
     // K3s and RKE2.
     withheld("/var/lib/rancher/*/server/token", Lines(Kind::PASSWORD)),
     withheld("/var/lib/rancher/*/server/node-token", Lines(Kind::PASSWORD)),

@@ -58,6 +58,9 @@ impl Values {
 
     /// A value that is a secret by its name or place, unless it cannot be one.
     pub(super) fn secret(&mut self, kind: Kind, value: &str) {
+        if value.contains("-----BEGIN") {
+            return self.private_keys(value);
+        }
         let Some(value) = names::plausible(value) else { return };
         // K3s: the hash of a public certificate, a user and the secret.
         let value = match value.split_once("::") {
