@@ -44,6 +44,9 @@ fn field(line: &str) -> Option<(&str, &str)> {
 /// A value as different readers see it: with and without quotes, escapes and a comment behind it.
 fn variants(value: &str) -> Vec<Cow<'_, str>> {
     let bare = unquoted(value);
+    if bare.starts_with("# ") {
+        return Vec::new();
+    }
     let mut variants = vec![Cow::Borrowed(bare)];
     if bare.len() == value.len() {
         for comment in [" #", " ;", "\t#"] {

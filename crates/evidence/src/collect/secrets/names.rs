@@ -169,16 +169,21 @@ pub(super) fn plausible(value: &str) -> Option<&str> {
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         })
     };
-    let is_command = value.starts_with("$(") || value.starts_with('`');
+    let is_expression = || {
+        let name = value.strip_prefix('$').unwrap_or_default();
+        let end = name.find(|c: char| !c.is_ascii_uppercase() && c != '_').unwrap_or(name.len());
+        let is_joined = name[end..].starts_with(|c: char| !c.is_ascii_alphanumeric() && c != '$');
+        name.starts_with(['{', '(']) || value.starts_with('`') || (end > 2 && is_joined)
+    };
     let is_template = value.starts_with("{{") || (value.starts_with('<') && value.ends_with('>'));
-    let is_path = DIRECTORIES.iter().any(|directory| value.starts_with(directory));
+    let is_path = ["./", "../"].iter().chain(&DIRECTORIES).any(|directory| value.starts_with(directory));
     let is_address = value.contains("://") || value.starts_with("file:") || value.starts_with("env:");
     let lower = || value.to_ascii_lowercase();
     let is_filler = || value.bytes().all(|byte| Some(&byte) == value.as_bytes().first());
     let is_harmless = value.len() < KNOWN_MIN
         || is_path
         || is_address
-        || is_command
+        || is_expression()
         || is_template
         || is_variable()
         || is_filler()

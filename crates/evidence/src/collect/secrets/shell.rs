@@ -8,9 +8,9 @@ use super::{encoded, lines, names, urls};
 /// Words of one command line; more are data.
 const MAX_WORDS: usize = 4096;
 
-/// Programs whose `-p` is a password.
+/// Programs whose `-p` is a password. Those of containers have ports there, unless they log in.
 const LOGINS: [&str; 9] =
-    ["buildah", "crictl", "docker", "helm", "nerdctl", "oras", "podman", "skopeo", "sshpass"];
+    ["buildah", "docker", "helm", "nerdctl", "oc", "oras", "podman", "skopeo", "sshpass"];
 
 /// Programs whose `-p` has the password in the same word.
 const DATABASES: [&str; 4] = ["mariadb", "mysql", "mysqladmin", "mysqldump"];
@@ -98,7 +98,8 @@ pub(super) fn arguments<S: AsRef<str>>(words: &[S], values: &mut Values) {
     let runs = |programs: &[&str]| {
         words.iter().any(|word| programs.contains(&word.rsplit('/').next().unwrap_or(word)))
     };
-    let (is_login, is_database) = (runs(&LOGINS), runs(&DATABASES));
+    let is_login = runs(&LOGINS) && (words.contains(&"login") || runs(&["sshpass"]));
+    let is_database = runs(&DATABASES);
     for (place, word) in words.iter().enumerate() {
         let next = words.get(place + 1).copied().unwrap_or_default();
         match word.strip_prefix('-') {

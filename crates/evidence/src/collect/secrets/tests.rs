@@ -126,6 +126,9 @@ fn harmless_values_are_not_learned() {
         "volumes:\n- secret: {secretName: cloud-credentials}\n- secret: cloud-credentials\n",
         "#!/bin/sh\nkubeadm join --discovery-token-ca-cert-hash sha256:0123456789abcdef api.example:6443\n",
         "ssh_authorized_keys:\n- ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ user@host.example\n",
+        "#!/bin/sh\ndocker run -d -p 127.0.0.1:5000:5000 -p 8080:8080 registry.example/app\nmkdir -p /a/b\n",
+        "password = # none is needed\nkey_password=./keys/server.key\n",
+        "A_TOKEN=${lines[2]}\nB_TOKEN=${OTHER:-${TMP_DIR}/x.key}\nC_TOKEN=$TMP_DIR/other\n",
         "DB_PASSWORD=$OTHER_PASSWORD\nX_TOKEN=${OTHER_TOKEN}\nY_TOKEN=$(cat /etc/token)\n",
     ] {
         assert_eq!(found(Format::Any, text), Vec::<String>::new(), "{text}");
