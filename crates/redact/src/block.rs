@@ -10,7 +10,8 @@ use crate::Kind;
 use crate::certificate;
 use crate::frame::Frame;
 use crate::hit::{Hit, What};
-use crate::pseudonym::{Pseudonyms, Tag, Tagger};
+use crate::pseudonym::{Pseudonyms, Tagger};
+use crate::region::{Line, Region, Until};
 use crate::runs;
 
 /// A PEM body may take this much; a certificate of more is not one.
@@ -21,12 +22,6 @@ const PEM_STRAY_MAX: u32 = 4;
 
 /// A line of a PEM body is at least this long, except the last.
 const PEM_LINE_MIN: usize = 40;
-
-/// Lines that do not look like JSON before a dump of JSON is taken to have been cut off.
-const JSON_STRAY_MAX: u32 = 8;
-
-/// Lines of a here-document whose end never comes.
-const HERE_DOCUMENT_LINES_MAX: u32 = 4096;
 
 /// Lines below an announcement in which the certificate key is expected: the next one, unless other output precedes it.
 const KEY_LINES_MAX: u32 = 3;
@@ -70,41 +65,6 @@ struct Pem {
     /// Collected only for certificates.
     body: Option<Vec<u8>>,
     stray: u32,
-}
-
-struct Region {
-    kind: Kind,
-    tagger: Tagger,
-    until: Until,
-    stray: u32,
-}
-
-/// What ends a region that is dropped whole.
-#[derive(Clone, Debug)]
-pub(crate) enum Until {
-    /// The brace that closes the first one.
-    Braces(Braces),
-    /// A line that is not YAML.
-    NotYaml,
-    /// The line that consists of this word.
-    Word(Vec<u8>),
-    /// A line indented no deeper than this.
-    Dedent(usize),
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Braces {
-    depth: u32,
-    in_string: bool,
-    escaped: bool,
-}
-
-enum Line {
-    Inside,
-    /// The construct ends at this offset of the line.
-    Last(usize),
-    /// The construct ended before this line.
-    Outside,
 }
 
 // === impl Context ===
@@ -178,7 +138,7 @@ impl Context {
         pseudonyms: &Pseudonyms,
         hits: &mut Vec<Hit>,
     ) -> usize {
-        let mut region = Region { kind, tagger: pseudonyms.tagger(), until, stray: 0 };
+        let mut region = Region::new(kind, until, pseudonyms);
         let next = (line_end + 1).min(text.len());
         if let Until::Braces(braces) = &mut region.until
             && let Some(len) = braces.close(&text[start..line_end])
@@ -203,7 +163,7 @@ impl Context {
         pseudonyms: &Pseudonyms,
         hits: &mut Vec<Hit>,
     ) -> usize {
-        self.open = Some(Open::Region(Region { kind, tagger: pseudonyms.tagger(), until, stray: 0 }));
+        self.open = Some(Open::Region(Region::new(kind, until, pseudonyms)));
         self.advance(text, at, hits)
     }
 
@@ -394,96 +354,5 @@ impl Key {
         }
         self.lines_left -= 1;
         self.lines_left == 0
-    }
-}
-
-// === impl Region ===
-
-impl Region {
-    fn tag(&self) -> Tag {
-        self.tagger.clone().finish()
-    }
-
-    fn line(&mut self, line: &[u8]) -> Line {
-        let content = line.trim_ascii_end();
-        let is_blank = content.is_empty();
-        let verdict = match &mut self.until {
-            Until::Braces(braces) => {
-                if let Some(len) = braces.close(line) {
-                    Line::Last(len)
-                } else {
-                    let is_json = is_blank
-                        || matches!(content.last(), Some(b'{' | b'}' | b'[' | b']' | b',' | b'"' | b':'));
-                    self.stray = if is_json { 0 } else { self.stray + 1 };
-                    if self.stray > JSON_STRAY_MAX { Line::Outside } else { Line::Inside }
-                }
-            }
-            Until::NotYaml => {
-                if is_blank || is_yaml(content) {
-                    Line::Inside
-                } else {
-                    Line::Outside
-                }
-            }
-            Until::Word(word) => {
-                self.stray += 1;
-                if content.ends_with(word) && content.trim_ascii_start().len() == word.len() {
-                    Line::Last(content.len())
-                } else if self.stray > HERE_DOCUMENT_LINES_MAX {
-                    Line::Outside
-                } else {
-                    Line::Inside
-                }
-            }
-            Until::Dedent(indent) => {
-                let depth = line.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
-                if is_blank || depth > *indent { Line::Inside } else { Line::Outside }
-            }
-        };
-        match verdict {
-            Line::Inside => self.tagger.push(line),
-            Line::Last(len) => self.tagger.push(&line[..len]),
-            Line::Outside => {}
-        }
-        verdict
-    }
-}
-
-/// A line that can belong to a cloud-config document: indented, a list item, a comment or a lower-case key.
-fn is_yaml(line: &[u8]) -> bool {
-    let key = line.iter().take_while(|byte| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'-')).count();
-    matches!(line, [b' ' | b'\t' | b'#', ..] | [b'-', b' ', ..] | b"-" | b"---")
-        || key > 0 && matches!(&line[key..], [b':'] | [b':', b' ', ..])
-}
-
-// === impl Braces ===
-
-impl Braces {
-    /// The offset just behind the brace that closes the first one, when it is in this piece.
-    fn close(&mut self, piece: &[u8]) -> Option<usize> {
-        for (i, &byte) in piece.iter().enumerate() {
-            if self.in_string {
-                match byte {
-                    _ if self.escaped => self.escaped = false,
-                    b'\\' => self.escaped = true,
-                    // A string does not span lines: a quote went missing.
-                    b'"' | b'\n' => self.in_string = false,
-                    _ => {}
-                }
-                continue;
-            }
-            match byte {
-                b'"' if self.depth > 0 => self.in_string = true,
-                b'{' => self.depth += 1,
-                b'}' if self.depth > 0 => {
-                    self.depth -= 1;
-                    if self.depth == 0 {
-                        return Some(i + 1);
-                    }
-                }
-                _ => {}
-            }
-        }
-        None
     }
 }

@@ -62,6 +62,13 @@ impl CriStream {
         }
     }
 
+    pub(crate) fn pass_over(&mut self, out: &mut Vec<u8>) {
+        self.end_line(out);
+        self.entries.pass_over(out);
+        // What comes next may be the rest of a line.
+        self.skipping = true;
+    }
+
     pub(crate) fn finish(mut self, out: &mut Vec<u8>) -> Counts {
         self.end_line(out);
         self.entries.finish(out)

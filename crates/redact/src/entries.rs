@@ -8,6 +8,7 @@ use std::sync::Arc;
 use crate::block::{Certificates, Context};
 use crate::decode;
 use crate::frames::{FrameField, Frames};
+use crate::gap::{self, Gap};
 use crate::hit::{self, Counts, Hit, Length, Style, What};
 use crate::scan::{Engine, Scan};
 use crate::stream::{HOLD_MAX, Options};
@@ -91,6 +92,8 @@ pub struct EntryStream {
     waiting: Vec<usize>,
     waiting_bytes: usize,
     frames: Frames,
+    /// Entries were left out, those of units that have not come yet too.
+    has_gap: bool,
     counts: Counts,
 }
 
@@ -102,6 +105,8 @@ struct Unit {
     waiting: Vec<u64>,
     /// Base64 over entries goes on that is too long to be searched in one piece.
     withholding: bool,
+    /// Entries were left out before those that come.
+    gap: Option<Gap>,
 }
 
 struct Held {
@@ -136,6 +141,7 @@ impl EntryStream {
             waiting: Vec::new(),
             waiting_bytes: 0,
             frames: Frames::default(),
+            has_gap: false,
             counts: Counts::default(),
         }
     }
@@ -230,6 +236,7 @@ impl EntryStream {
                 last: None,
                 waiting: Vec::new(),
                 withholding: false,
+                gap: self.has_gap.then(|| Gap::new(&self.engine.prefixes)),
             });
             self.numbers.insert(key.to_vec(), self.units.len() - 1);
             self.units.len() - 1
@@ -239,6 +246,20 @@ impl EntryStream {
         }
         self.recent.push((name.to_vec(), number));
         number
+    }
+
+    /// Says that entries were left out here unseen. Those that come next may belong to a secret that began there, so the text of each unit is
+    /// withheld up to an entry of which that can be excluded.
+    pub fn pass_over(&mut self, out: &mut Vec<u8>) {
+        self.flush(out);
+        for unit in &mut self.units {
+            if let Some(what) = unit.context.finish() {
+                self.counts.note(&what);
+            }
+            unit.withholding = false;
+            unit.gap = Some(Gap::new(&self.engine.prefixes));
+        }
+        self.has_gap = true;
     }
 
     /// Appends all entries that are held, decided or not.
@@ -287,8 +308,17 @@ impl EntryStream {
                 let held_text = self.held[index(number, self.first)].text_in(&self.bytes);
                 let is_too_long = held_text.len() > HOLD_MAX;
                 unit.withholding = unit.withholding && is_wrapped(held_text);
-                let withheld =
-                    if is_too_long { Some("entry") } else { unit.withholding.then_some("encoded") };
+                let is_behind_gap = unit.gap.as_mut().is_some_and(|gap| !gap.admits_entry(held_text));
+                if !is_behind_gap {
+                    unit.gap = None;
+                }
+                let withheld = if is_too_long {
+                    Some("entry")
+                } else if is_behind_gap {
+                    Some(gap::MARKER)
+                } else {
+                    unit.withholding.then_some("encoded")
+                };
                 if let Some(previous) = previous
                     && self.held[index(previous, self.first)].ending != Ending::Line
                 {

@@ -70,6 +70,7 @@ pub(crate) enum Frame {
 }
 
 /// The beginnings of lines.
+#[derive(Clone)]
 pub(crate) struct Prefixes(Regex);
 
 // === impl Prefixes ===

@@ -111,7 +111,25 @@ impl JournalStream {
         }
     }
 
+    /// What was left out ends between two entries.
+    pub(crate) fn pass_over(&mut self, out: &mut Vec<u8>) {
+        self.release_rest(out);
+        self.skipping = None;
+        self.entries.pass_over(out);
+    }
+
     pub(crate) fn finish(mut self, out: &mut Vec<u8>) -> Counts {
+        self.release_rest(out);
+        let messages = self.entries.finish(out);
+        for (kind, count) in messages.redacted {
+            *self.counts.redacted.entry(kind).or_default() += count;
+        }
+        self.counts.withheld += messages.withheld;
+        self.counts
+    }
+
+    /// Hands on what is held of the last entry.
+    fn release_rest(&mut self, out: &mut Vec<u8>) {
         let rest = self.entry.len() - self.whole;
         if rest > 0 {
             // The stream was cut inside a field. A line can still be searched; bytes without their length cannot.
@@ -130,12 +148,6 @@ impl JournalStream {
         } else {
             self.release(out);
         }
-        let messages = self.entries.finish(out);
-        for (kind, count) in messages.redacted {
-            *self.counts.redacted.entry(kind).or_default() += count;
-        }
-        self.counts.withheld += messages.withheld;
-        self.counts
     }
 
     fn work(&mut self, out: &mut Vec<u8>) {

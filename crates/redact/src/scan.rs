@@ -5,7 +5,7 @@ use memchr::{memchr, memrchr};
 use regex::bytes::Regex;
 
 use crate::Kind;
-use crate::block::{Braces, Certificates, Context, Until};
+use crate::block::{Certificates, Context};
 use crate::decode::{self, Decoded};
 use crate::entropy;
 use crate::field::{self, Value};
@@ -15,6 +15,7 @@ use crate::identity::Identities;
 use crate::known::Known;
 use crate::named_value;
 use crate::pseudonym::Pseudonyms;
+use crate::region::{Braces, Until};
 use crate::resolved::{Framed, View, Views};
 use crate::rules::{self, Place, Rules, Trigger};
 use crate::runs::{self, Run};

@@ -7,6 +7,7 @@ use crate::block::{Certificates, Context};
 use crate::cri::CriStream;
 use crate::decode;
 use crate::frame;
+use crate::gap::{self, Gap};
 use crate::hit::{self, Counts, Hit, Length, Style, What};
 use crate::journal::JournalStream;
 use crate::scan::{Engine, Extent, Scan};
@@ -60,8 +61,20 @@ pub(crate) struct LineStream {
     held: Vec<u8>,
     context: Context,
     skipping: Option<Skipping>,
+    /// What was left out before, and the line behind it that has not come whole.
+    gap: Option<Behind>,
     lines: u64,
     counts: Counts,
+}
+
+/// The state behind a gap.
+struct Behind {
+    gap: Gap,
+    line: Vec<u8>,
+    /// The line lacks its beginning, which is before the gap.
+    is_cut: bool,
+    /// The last line was withheld, and has its marker.
+    is_marked: bool,
 }
 
 /// What is being left out because it is too long.
@@ -113,6 +126,27 @@ impl Stream {
         counts.bytes_out += (out.len() - before) as u64;
     }
 
+    /// Says that text follows here that was left out unseen. What comes next may belong to a secret that began there, so it is withheld up
+    /// to a line of which that can be excluded.
+    pub fn pass_over(&mut self, out: &mut Vec<u8>) {
+        let before = out.len();
+        let counts = match &mut self.inner {
+            Inner::Lines(stream) => {
+                stream.pass_over(out);
+                &mut stream.counts
+            }
+            Inner::Cri(stream) => {
+                stream.pass_over(out);
+                stream.counts()
+            }
+            Inner::Journal(stream) => {
+                stream.pass_over(out);
+                stream.counts()
+            }
+        };
+        counts.bytes_out += (out.len() - before) as u64;
+    }
+
     /// Appends what is still held.
     pub fn finish(self, out: &mut Vec<u8>) -> Counts {
         let before = out.len();
@@ -160,12 +194,59 @@ impl LineStream {
             held: Vec::with_capacity(HOLD_MAX),
             context: Context::new(options.certificates()),
             skipping: None,
+            gap: None,
             lines: 0,
             counts: Counts::default(),
         }
     }
 
-    fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
+    fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        let Some(mut behind) = self.gap.take() else { return self.take(bytes, out) };
+        let mut rest = bytes;
+        while !rest.is_empty() && !behind.gap.is_over() {
+            let feed = memchr(b'\n', rest);
+            let (now, later) = rest.split_at(feed.map_or(rest.len(), |feed| feed + 1));
+            rest = later;
+            behind.line.extend_from_slice(now);
+            if feed.is_some() || behind.line.len() > HOLD_MAX {
+                self.admit(&mut behind, out);
+            }
+        }
+        if behind.gap.is_over() {
+            self.take(rest, out);
+        } else {
+            self.gap = Some(behind);
+        }
+    }
+
+    /// Lets a line behind a gap through, or puts a marker in its place.
+    fn admit(&mut self, behind: &mut Behind, out: &mut Vec<u8>) {
+        let line = std::mem::take(&mut behind.line);
+        let is_cut = std::mem::replace(&mut behind.is_cut, !line.ends_with(b"\n"));
+        if !is_cut && behind.gap.admits(line.strip_suffix(b"\n").unwrap_or(&line)) {
+            behind.is_marked = false;
+            self.take(&line, out);
+        } else if self.options.length == Length::Same {
+            let stars: Vec<u8> = line.iter().map(|byte| if *byte == b'\n' { b'\n' } else { b'*' }).collect();
+            self.take(&stars, out);
+            self.counts.note(&What::Withheld(gap::MARKER));
+        } else if !std::mem::replace(&mut behind.is_marked, true) {
+            let mut marker = Vec::new();
+            hit::write_withheld(gap::MARKER, &mut marker);
+            marker.push(b'\n');
+            self.take(&marker, out);
+            self.counts.note(&What::Withheld(gap::MARKER));
+        }
+    }
+
+    fn pass_over(&mut self, out: &mut Vec<u8>) {
+        self.end(out);
+        self.context = Context::new(self.options.certificates());
+        let gap = Gap::new(&self.engine.prefixes);
+        self.gap = Some(Behind { gap, line: Vec::new(), is_cut: true, is_marked: false });
+    }
+
+    fn take(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
         // Work happens only when exactly `HOLD_MAX` bytes are held, so that it does not depend on how they came.
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(HOLD_MAX - self.held.len()));
@@ -178,12 +259,23 @@ impl LineStream {
     }
 
     fn finish(mut self, out: &mut Vec<u8>) -> Counts {
+        self.end(out);
+        self.counts
+    }
+
+    /// Decides all that is held.
+    fn end(&mut self, out: &mut Vec<u8>) {
+        if let Some(mut behind) = self.gap.take()
+            && !behind.line.is_empty()
+        {
+            self.admit(&mut behind, out);
+        }
         self.work(&More::No, out);
+        self.skipping = None;
         if let Some(what) = self.context.finish() {
             let end = [Hit { start: 0, end: 0, what }];
             hit::write_without(b"", &end, self.style(), &mut self.counts, out);
         }
-        self.counts
     }
 
     fn style(&self) -> Style {

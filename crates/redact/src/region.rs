@@ -1,0 +1,141 @@
+//! What is dropped whole: dumps of JSON, documents of YAML, here-documents, block scalars.
+
+use crate::Kind;
+use crate::pseudonym::{Pseudonyms, Tag, Tagger};
+
+/// Lines that do not look like JSON before a dump of JSON is taken to have been cut off.
+const JSON_STRAY_MAX: u32 = 8;
+
+/// Lines of a here-document whose end never comes.
+const HERE_DOCUMENT_LINES_MAX: u32 = 4096;
+
+pub(crate) struct Region {
+    pub(crate) kind: Kind,
+    tagger: Tagger,
+    pub(crate) until: Until,
+    stray: u32,
+}
+
+/// What ends a region that is dropped whole.
+#[derive(Clone, Debug)]
+pub(crate) enum Until {
+    /// The brace that closes the first one.
+    Braces(Braces),
+    /// A line that is not YAML.
+    NotYaml,
+    /// The line that consists of this word.
+    Word(Vec<u8>),
+    /// A line indented no deeper than this.
+    Dedent(usize),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Braces {
+    depth: u32,
+    in_string: bool,
+    escaped: bool,
+}
+
+pub(crate) enum Line {
+    Inside,
+    /// The construct ends at this offset of the line.
+    Last(usize),
+    /// The construct ended before this line.
+    Outside,
+}
+
+// === impl Region ===
+
+impl Region {
+    pub(crate) fn new(kind: Kind, until: Until, pseudonyms: &Pseudonyms) -> Self {
+        Self { kind, tagger: pseudonyms.tagger(), until, stray: 0 }
+    }
+
+    pub(crate) fn tag(&self) -> Tag {
+        self.tagger.clone().finish()
+    }
+
+    /// Takes in the next line, and says whether it belongs to the region.
+    pub(crate) fn line(&mut self, line: &[u8]) -> Line {
+        let content = line.trim_ascii_end();
+        let is_blank = content.is_empty();
+        let verdict = match &mut self.until {
+            Until::Braces(braces) => {
+                if let Some(len) = braces.close(line) {
+                    Line::Last(len)
+                } else {
+                    let is_json = is_blank
+                        || matches!(content.last(), Some(b'{' | b'}' | b'[' | b']' | b',' | b'"' | b':'));
+                    self.stray = if is_json { 0 } else { self.stray + 1 };
+                    if self.stray > JSON_STRAY_MAX { Line::Outside } else { Line::Inside }
+                }
+            }
+            Until::NotYaml => {
+                if is_blank || is_yaml(content) {
+                    Line::Inside
+                } else {
+                    Line::Outside
+                }
+            }
+            Until::Word(word) => {
+                self.stray += 1;
+                if content.ends_with(word) && content.trim_ascii_start().len() == word.len() {
+                    Line::Last(content.len())
+                } else if self.stray > HERE_DOCUMENT_LINES_MAX {
+                    Line::Outside
+                } else {
+                    Line::Inside
+                }
+            }
+            Until::Dedent(indent) => {
+                let depth = line.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+                if is_blank || depth > *indent { Line::Inside } else { Line::Outside }
+            }
+        };
+        match verdict {
+            Line::Inside => self.tagger.push(line),
+            Line::Last(len) => self.tagger.push(&line[..len]),
+            Line::Outside => {}
+        }
+        verdict
+    }
+}
+
+/// A line that can belong to a cloud-config document: indented, a list item, a comment or a lower-case key.
+pub(crate) fn is_yaml(line: &[u8]) -> bool {
+    let key = line.iter().take_while(|byte| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'-')).count();
+    matches!(line, [b' ' | b'\t' | b'#', ..] | [b'-', b' ', ..] | b"-" | b"---")
+        || key > 0 && matches!(&line[key..], [b':'] | [b':', b' ', ..])
+}
+
+// === impl Braces ===
+
+impl Braces {
+    /// The offset just behind the brace that closes the first one, when it is in this piece.
+    pub(crate) fn close(&mut self, piece: &[u8]) -> Option<usize> {
+        for (i, &byte) in piece.iter().enumerate() {
+            if self.in_string {
+                match byte {
+                    _ if self.escaped => self.escaped = false,
+                    b'\\' => self.escaped = true,
+                    // A string does not span lines: a quote went missing.
+                    b'"' | b'\n' => self.in_string = false,
+                    _ => {}
+                }
+                continue;
+            }
+            match byte {
+                b'"' if self.depth > 0 => self.in_string = true,
+                b'{' => self.depth += 1,
+                b'}' if self.depth > 0 => {
+                    self.depth -= 1;
+                    if self.depth == 0 {
+                        return Some(i + 1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+}
