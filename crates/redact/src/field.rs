@@ -22,14 +22,11 @@ const ABOUT_SECRETS: [&[u8]; 12] = [
     b"_HASH",
 ];
 
-/// What stands before a field in a list or an object, whatever precedes it.
-const INDENT: &[u8] = b"  ";
-
-/// What some editors write at the start of a file, in UTF-8 and in UTF-16.
-const BYTE_ORDER_MARKS: [&[u8]; 3] = ["\u{feff}".as_bytes(), b"\xff\xfe", b"\xfe\xff"];
+/// Names that end like a field's, in lower case and without hyphens and underscores, but whose values are public.
+const PUBLIC_NAMES: [&[u8]; 1] = [b"initialclustertoken"];
 
 /// Words that stand where a secret would if there was one.
-const NOT_A_VALUE: [&[u8]; 16] = [
+const NOT_A_VALUE: [&[u8]; 17] = [
     b"null",
     b"nil",
     b"none",
@@ -46,6 +43,7 @@ const NOT_A_VALUE: [&[u8]; 16] = [
     b"unset",
     b"empty",
     b"required",
+    b"YES)",
 ];
 
 /// Programs whose names end like a field's: what stands behind their colon is what they say.
@@ -61,7 +59,9 @@ const FOLDERS: [&[u8]; 13] = [
 pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), field: &Field) -> Option<Value> {
     let name = whole_name(text, line, name, field.matches)?;
     let before = &text[line.0..name.start];
-    let before = BYTE_ORDER_MARKS.iter().find_map(|mark| before.strip_prefix(*mark)).unwrap_or(before);
+    if is_public(before, &text[name.start..name.end]) {
+        return None;
+    }
     // The kind inside a marker is no field.
     if before.ends_with(b"***<") {
         return None;
@@ -208,6 +208,13 @@ fn quote(text: &[u8], at: usize, line_end: usize) -> Option<Quote> {
     matches!(mark, b'"' | b'\'').then_some(Quote { mark, depth, end: at + depth + 1 })
 }
 
+/// Whether a name is of no secret although it ends like one: a name of a cluster, or the checksum of a Secret.
+fn is_public(before: &[u8], name: &[u8]) -> bool {
+    let letters: Vec<u8> =
+        name.iter().filter(|byte| !matches!(byte, b'-' | b'_')).map(u8::to_ascii_lowercase).collect();
+    before.ends_with(b"checksum/") || PUBLIC_NAMES.iter().any(|public| letters.ends_with(public))
+}
+
 /// Where the quoted text ends; at the end of the line when nothing closes it.
 fn closing_quote(text: &[u8], open: &Quote, line_end: usize) -> usize {
     let mut backslashes = 0;
@@ -233,6 +240,10 @@ fn in_tags(text: &[u8], mut at: usize, line_end: usize, field: &Field) -> Option
         at += memchr::memchr(b'>', &text[at..line_end])? + 1;
     }
     let len = memchr::memchr(b'<', &text[at..line_end]).unwrap_or(line_end - at);
+    // Behind a placeholder such as `<PASSWORD>` is no value.
+    if at + len < line_end && !text[at + len..line_end].starts_with(b"</") {
+        return None;
+    }
     accept(text, at, at + len, field)
 }
 

@@ -6,7 +6,10 @@ use landfall_redact::{Options, Redactor};
 use toml::Value;
 
 /// Examples that contain a secret, each with the reason.
-const WITH_SECRETS: &[(&str, &str)] = &[];
+const WITH_SECRETS: &[(&str, &str)] = &[
+    ("+ kubeadm join 10.0.0.1:6443 --token abcdef.0123456789abcdef", "has the form of a bootstrap token"),
+    ("kubeadm join 10.0.0.1:6443 --token abcdef.0123456789abcdef \\", "has the form of a bootstrap token"),
+];
 
 /// All strings below a key `examples`.
 fn examples<'v>(value: &'v Value, inside: bool, found: &mut Vec<&'v str>) {
