@@ -25,6 +25,12 @@ const ABOUT_SECRETS: [&[u8]; 12] = [
 /// Names that end like a field's, in lower case and without hyphens and underscores, but whose values are public.
 const PUBLIC_NAMES: [&[u8]; 1] = [b"initialclustertoken"];
 
+/// What stands before a field in a list or an object, whatever precedes it.
+const INDENT: &[u8] = b"  ";
+
+/// What some editors write at the start of a file, in UTF-8 and in UTF-16.
+const BYTE_ORDER_MARKS: [&[u8]; 3] = ["\u{feff}".as_bytes(), b"\xff\xfe", b"\xfe\xff"];
+
 /// Words that stand where a secret would if there was one.
 const NOT_A_VALUE: [&[u8]; 17] = [
     b"null",
@@ -210,9 +216,9 @@ fn quote(text: &[u8], at: usize, line_end: usize) -> Option<Quote> {
 
 /// Whether a name is of no secret although it ends like one: a name of a cluster, or the checksum of a Secret.
 fn is_public(before: &[u8], name: &[u8]) -> bool {
-    let letters: Vec<u8> =
-        name.iter().filter(|byte| !matches!(byte, b'-' | b'_')).map(u8::to_ascii_lowercase).collect();
-    before.ends_with(b"checksum/") || PUBLIC_NAMES.iter().any(|public| letters.ends_with(public))
+    let letters = || name.iter().rev().filter(|byte| !matches!(byte, b'-' | b'_')).map(u8::to_ascii_lowercase);
+    let is_end = |public: &&[u8]| letters().take(public.len()).eq(public.iter().rev().copied());
+    before.ends_with(b"checksum/") || PUBLIC_NAMES.iter().any(is_end)
 }
 
 /// Where the quoted text ends; at the end of the line when nothing closes it.
