@@ -153,11 +153,10 @@ impl Engine {
     /// Searches a text as UTF-16, also where only a part of it is.
     #[cold]
     pub(crate) fn find_wide(&self, text: &[u8], context: &mut Context, scan: &mut Scan, hits: &mut Vec<Hit>) {
-        let is_wide = memchr_iter(0, text).take(NULS_MAX).any(|nul| views::is_wide(text, nul));
-        if !is_wide && context.wide.is_none() {
-            return;
-        }
-        let Some(mapped) = views::without_nul(text) else { return };
+        let first = memchr_iter(0, text).take(NULS_MAX).find(|nul| views::is_wide(text, *nul));
+        let is_open = context.wide.is_some();
+        let Some(first) = first.or_else(|| memchr(0, text).filter(|_| is_open)) else { return };
+        let mapped = views::wide(text, first);
         let mut inner =
             context.wide.take().map_or_else(|| Context::new(context.certificates), |inner| *inner);
         let found = self.quietly(scan, |scan| self.find_in(&mapped, &mut inner, scan));

@@ -46,6 +46,8 @@ pub(crate) enum Trigger {
     Field(usize),
     /// A notation that must be resolved before the line is understood.
     View(View),
+    /// A backslash that continues a command in the next line.
+    ContinuedLine,
     /// Two quotes behind a name: one that is written twice, if a value follows.
     DoubledQuotes,
     /// The text of a line of Docker's, which its next line may continue.
@@ -124,7 +126,7 @@ struct FieldEntry {
     keeps: Vec<String>,
 }
 
-const MACHINES: [(&str, Trigger); 47] = [
+const MACHINES: [(&str, Trigger); 57] = [
     (", '-", Trigger::View(View::Arguments)),
     (",'-", Trigger::View(View::Arguments)),
     (", \"-", Trigger::View(View::Arguments)),
@@ -138,6 +140,8 @@ const MACHINES: [(&str, Trigger); 47] = [
     ("\\'", Trigger::View(View::Escapes)),
     ("\\/", Trigger::View(View::Escapes)),
     ("\\\\\\\"", Trigger::View(View::Escapes)),
+    ("\\\\n", Trigger::View(View::Escapes)),
+    ("\\\\t", Trigger::View(View::Escapes)),
     ("#033[", Trigger::View(View::Terminal)),
     ("\\033[", Trigger::View(View::Terminal)),
     ("^[[", Trigger::View(View::Terminal)),
@@ -149,10 +153,18 @@ const MACHINES: [(&str, Trigger); 47] = [
     ("=3D", Trigger::View(View::QuotedPrintable)),
     ("=3d", Trigger::View(View::QuotedPrintable)),
     ("=\n", Trigger::View(View::QuotedPrintable)),
+    ("=20", Trigger::View(View::QuotedPrintable)),
+    ("=C3", Trigger::View(View::QuotedPrintable)),
+    ("=E2", Trigger::View(View::QuotedPrintable)),
+    ("=F0", Trigger::View(View::QuotedPrintable)),
     ("\"log\":\"", Trigger::DividedLine),
     (":\"\"", Trigger::DoubledQuotes),
     (" \"\"", Trigger::DoubledQuotes),
     ("=\"\"", Trigger::DoubledQuotes),
+    (",\"\"", Trigger::DoubledQuotes),
+    ("[\"\"", Trigger::DoubledQuotes),
+    ("{\"\"", Trigger::DoubledQuotes),
+    ("\\\n", Trigger::ContinuedLine),
     ("message\":[", Trigger::View(View::Numbers)),
     ("message\": [", Trigger::View(View::Numbers)),
     ("message\" : [", Trigger::View(View::Numbers)),

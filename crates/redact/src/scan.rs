@@ -164,9 +164,6 @@ impl Engine {
                 line = line_around(text, found.start);
                 if !is_apart && may_be_joined(text, line) {
                     views.want_joined(line.0);
-                    if text[..line.1].ends_with(b"\\") {
-                        framed.add(text, line, found.start, &self.prefixes);
-                    }
                 }
             }
             for trigger in &self.rules.triggers[found.word] {
@@ -175,6 +172,13 @@ impl Engine {
                 }
                 if let Trigger::View(view) = *trigger {
                     want(view, line.0, is_apart, framed, &mut views);
+                    continue;
+                }
+                if *trigger == Trigger::ContinuedLine {
+                    // The line was taken in with the other views.
+                    if !is_apart {
+                        framed.add(text, line, found.start, &self.prefixes);
+                    }
                     continue;
                 }
                 if *trigger == Trigger::DoubledQuotes {

@@ -159,16 +159,36 @@ pub(crate) fn doubled_quotes(original: &[u8]) -> Option<Mapped> {
     resolve(original, b'"', |rest| rest.starts_with(b"\"\"").then_some((b'"', 2)))
 }
 
-/// Leaves out NUL bytes: what is left of ASCII in UTF-16, in either order of bytes. `None` unless much of it is.
-pub(crate) fn without_nul(original: &[u8]) -> Option<Mapped> {
+/// Reads UTF-16, in the order of bytes of the character at `nul`, the first NUL byte of such text. What precedes it, and what is plain
+/// ASCII behind it, stays as it is.
+pub(crate) fn wide(original: &[u8], nul: usize) -> Mapped {
+    // A NUL byte before a character is its most significant byte, unless the character before the NUL byte is whole with it.
+    let is_little = nul > 0 && original[nul - 1].is_ascii() && original[nul - 1] != b'\n';
+    let start = if is_little { nul - 1 } else { nul };
     let mut mapped = Mapped::with_capacity(original.len() / 2);
-    let mut at = 0;
-    for place in memchr_iter(0, original) {
-        mapped.keep(original, at, place);
-        at = place + 1;
+    mapped.keep(original, 0, start);
+    let mut at = start;
+    while let Some(&[first, second]) = original[at..].first_chunk() {
+        let unit = if is_little { u16::from_le_bytes([first, second]) } else { u16::from_be_bytes([first, second]) };
+        if first.is_ascii_graphic() && second.is_ascii_graphic() {
+            mapped.keep(original, at, at + 2);
+            at += 2;
+            continue;
+        }
+        let low = original.get(at + 2..at + 4).map(|low| {
+            if is_little { u16::from_le_bytes([low[0], low[1]]) } else { u16::from_be_bytes([low[0], low[1]]) }
+        });
+        let (decoded, len) = match char::decode_utf16([unit].into_iter().chain(low)).next() {
+            Some(Ok(decoded)) => (decoded, 2 * decoded.len_utf16()),
+            _ => (char::REPLACEMENT_CHARACTER, 2),
+        };
+        for byte in decoded.encode_utf8(&mut [0; 4]).bytes() {
+            mapped.put(byte, at, len);
+        }
+        at += len;
     }
     mapped.keep(original, at, original.len());
-    mapped.differs().then_some(mapped)
+    mapped
 }
 
 /// Whether the text around a NUL byte is ASCII in UTF-16.
@@ -333,7 +353,8 @@ impl Piece {
         let end = line.trim_ascii_end().len();
         let (lead, end) = match self {
             Self::Continued => {
-                return (lead, if line[..end].ends_with(b"\\") { end - 1 } else { end });
+                let command = line[..end].strip_suffix(b"\\").unwrap_or(&line[..end]);
+                return (lead, command.trim_ascii_end().len().max(lead));
             }
             Self::Item => (lead + 2, end),
             Self::Element | Self::Last => (lead, end - usize::from(line[..end].ends_with(b","))),
@@ -409,7 +430,8 @@ mod tests {
         assert_eq!(text(entities(b"a&quot;b&#34;&#x3d;&amp; &unknown; &#999;")), "a\"b\"=& &unknown; &#999;");
         assert_eq!(text(quoted_printable(b"pass=3Dfoo=\nbar=")), "pass=foobar=");
         assert_eq!(text(doubled_quotes(br#""{""a"":""b""}""#)), r#""{"a":"b"}""#);
-        assert_eq!(text(without_nul(b"a\0b\0\n\0")), "ab\n");
+        assert_eq!(text(Some(wide(b"x\na\0b\0\n\0\x3d\xd8\x10\xdd", 3))), "x\nab\n\u{1f510}");
+        assert_eq!(text(Some(wide(b"\0a\0b\0\n", 0))), "ab\n");
         assert_eq!(text(numbers(b"{\"M\":[112,97,115,115,61,49,50,51,52,53,54,55,56,57]}")), "\n\x01\npass=123456789");
         assert!(percent(b"100% of 5%").is_none());
     }
@@ -436,7 +458,7 @@ mod tests {
     #[test]
     fn commands_on_several_lines_are_joined() {
         for (lines, shown) in [
-            ("curl \\\n  -u a:b \\\n  https://x\nrest", "curl  -u a:b  https://x "),
+            ("curl \\\n  -u a:b \\\n  https://x\nrest", "curl -u a:b https://x "),
             ("- curl\n- -u\n- 'a:b'\nother: 1", "curl -u a:b "),
             ("  \"curl\",\n  \"-H\",\n  \"A: b\"\n]", "curl -H \"A: b\" "),
         ] {

@@ -474,7 +474,7 @@ fn quoted_printable(text: &str, width: usize) -> String {
                 column = 0;
                 continue;
             }
-            b'=' => String::from("=3D"),
+            b'=' | 0x80.. => format!("={byte:02X}"),
             _ => char::from(byte).to_string(),
         };
         if column + piece.len() > width {
