@@ -153,13 +153,15 @@ fn speed(command: &mut Command, input: &Path) -> Result<f64> {
 fn peer_patterns(rules: &str) -> String {
     let mut patterns =
         String::from("\\b[a-z0-9]{6}\\.[a-z0-9]{16}\\b\n-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----\n");
-    for line in rules.lines() {
+    let mut lines = rules.lines();
+    while let Some(line) = lines.next() {
         if let Some(regex) = line.strip_prefix("regex = ") {
+            let regex = joined(regex, &mut lines, "'''");
             let regex = regex.trim_matches('\'').replace("?P<s>", "?:").replace("?P<t>", "?:");
-            patterns.push_str(&regex);
-            patterns.push('\n');
+            // In a group of its own, since ripgrep joins the lines and flags last to the end of a group.
+            let _ = writeln!(patterns, "(?:{regex})");
         } else if let Some(names) = line.strip_prefix("names = [") {
-            for name in names.split('"').skip(1).step_by(2) {
+            for name in joined(names, &mut lines, "]").split('"').skip(1).step_by(2) {
                 let _ = writeln!(
                     patterns,
                     "(?i){}[\"']?\\s*[:=]\\s*[\"']?[^\\s\"',;]{{6,}}",
@@ -169,6 +171,20 @@ fn peer_patterns(rules: &str) -> String {
         }
     }
     patterns
+}
+
+/// A value of the rules in one line: the rest of its first line, and the lines below it up to `end` without their
+/// comments. Expressions of several lines ignore blanks.
+fn joined<'r>(first: &'r str, below: &mut impl Iterator<Item = &'r str>, end: &str) -> String {
+    let mut value = first.to_owned();
+    let is_open = first.is_empty() || first.starts_with(end) && !first[end.len()..].ends_with(end);
+    while is_open && let Some(line) = below.next() {
+        value.push_str(line.split("  # ").next().unwrap_or(line).trim());
+        if line.ends_with(end) {
+            break;
+        }
+    }
+    value
 }
 
 /// Logs of a node that joins: kubelet, containerd, systemd, etcd, kernel, cloud-init, and a token in one of two thousand
