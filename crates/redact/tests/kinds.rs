@@ -51,7 +51,9 @@ struct Harmless {
 fn samples(name: &str, expression: &str, count: usize) -> Vec<String> {
     let mut runner = TestRunner::deterministic();
     let strategy = string_regex(expression).unwrap_or_else(|error| panic!("{name}: {error}"));
-    (0..count).map(|_| strategy.new_tree(&mut runner).unwrap().current()).collect()
+    let sample =
+        |_| strategy.new_tree(&mut runner).unwrap_or_else(|error| panic!("{name}: {error}")).current();
+    (0..count).map(sample).collect()
 }
 
 fn redact(redactor: &Redactor, text: &str) -> String {
