@@ -214,7 +214,7 @@ fn quote(text: &[u8], at: usize, line_end: usize) -> Option<Quote> {
     matches!(mark, b'"' | b'\'').then_some(Quote { mark, depth, end: at + depth + 1 })
 }
 
-/// Whether a name is of no secret although it ends like one: a name of a cluster, or the checksum of a Secret.
+/// Whether the value of a name is public although the name ends like a secret's: a cluster token, or the checksum of a Secret.
 fn is_public(before: &[u8], name: &[u8]) -> bool {
     let letters = || name.iter().rev().filter(|byte| !matches!(byte, b'-' | b'_')).map(u8::to_ascii_lowercase);
     let is_end = |public: &&[u8]| letters().take(public.len()).eq(public.iter().rev().copied());
@@ -246,7 +246,7 @@ fn in_tags(text: &[u8], mut at: usize, line_end: usize, field: &Field) -> Option
         at += memchr::memchr(b'>', &text[at..line_end])? + 1;
     }
     let len = memchr::memchr(b'<', &text[at..line_end]).unwrap_or(line_end - at);
-    // Behind a placeholder such as `<PASSWORD>` is no value.
+    // A placeholder such as `<PASSWORD>` is not an opening tag.
     if at + len < line_end && !text[at + len..line_end].starts_with(b"</") {
         return None;
     }

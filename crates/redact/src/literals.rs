@@ -171,7 +171,7 @@ fn gram(bytes: &[u8]) -> u32 {
 /// comparison that follows tells them apart.
 #[inline]
 fn slot(gram: u32) -> usize {
-    // Of four hundred numbers the one with which the fewest grams of logs get into a slot where they have no business.
+    // Of twenty thousand numbers the one with which the fewest grams of logs get into a slot where they have no business.
     const SPREAD: u32 = 0xf412_b935;
     ((gram & 0x00df_dfdf).wrapping_mul(SPREAD) >> (32 - SLOT_BITS)) as usize
 }
