@@ -262,6 +262,11 @@ impl EntryStream {
         self.has_gap = true;
     }
 
+    /// Says that the entries since the gap go back far enough: a unit of which none came has nothing open.
+    pub fn end_gap(&mut self) {
+        self.has_gap = false;
+    }
+
     /// Appends all entries that are held, decided or not.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         self.search(Open::Ends);

@@ -65,6 +65,7 @@ const FOLDERS: [&[u8]; 13] = [
 pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), field: &Field) -> Option<Value> {
     let name = whole_name(text, line, name, field.matches)?;
     let before = &text[line.0..name.start];
+    let before = BYTE_ORDER_MARKS.iter().find_map(|mark| before.strip_prefix(*mark)).unwrap_or(before);
     if is_public(before, &text[name.start..name.end]) {
         return None;
     }

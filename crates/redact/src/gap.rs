@@ -6,9 +6,6 @@ use std::collections::HashSet;
 use crate::frame::Prefixes;
 use crate::region::is_yaml;
 
-/// Lines behind a gap that are examined. Constructs are shorter.
-const LINES_MAX: u32 = 8192;
-
 /// Beginnings of lines that are told apart.
 const PREFIXES_MAX: usize = 1024;
 
@@ -23,31 +20,24 @@ pub(crate) struct Gap {
     prefixes: Prefixes,
     /// The beginnings of lines of which one was no part of a construct.
     clear: HashSet<Vec<u8>>,
-    lines: u32,
 }
 
 // === impl Gap ===
 
 impl Gap {
     pub(crate) fn new(prefixes: &Prefixes) -> Self {
-        Self { prefixes: prefixes.clone(), clear: HashSet::new(), lines: 0 }
-    }
-
-    /// Whether all lines that follow may be let through.
-    pub(crate) fn is_over(&self) -> bool {
-        self.lines >= LINES_MAX || self.clear.len() >= PREFIXES_MAX
+        Self { prefixes: prefixes.clone(), clear: HashSet::new() }
     }
 
     /// Whether a line may be let through.
     pub(crate) fn admits(&mut self, line: &[u8]) -> bool {
-        self.lines += 1;
         let len = self.prefixes.len(line);
         let prefix = general(&line[..len]);
         if self.clear.contains(&prefix) {
             return true;
         }
         let is_clear = !is_data(&line[len..]);
-        if is_clear {
+        if is_clear && self.clear.len() < PREFIXES_MAX {
             self.clear.insert(prefix);
         }
         is_clear
@@ -56,7 +46,7 @@ impl Gap {
     /// The same for an entry of one program.
     pub(crate) fn admits_entry(&mut self, text: &[u8]) -> bool {
         let mut lines = text.split(|byte| *byte == b'\n');
-        self.is_over() || lines.next().is_some_and(|first| self.admits(first))
+        lines.next().is_some_and(|first| self.admits(first))
     }
 }
 

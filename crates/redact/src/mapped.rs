@@ -56,11 +56,6 @@ impl Mapped {
         }
     }
 
-    /// Whether anything was resolved or left out.
-    pub(crate) fn differs(&self) -> bool {
-        !self.jumps.is_empty()
-    }
-
     /// The same text, of an original before which `start` bytes more stand.
     pub(crate) fn shifted(mut self, start: usize) -> Self {
         for jump in &mut self.jumps {

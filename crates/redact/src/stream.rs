@@ -203,7 +203,7 @@ impl LineStream {
     fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         let Some(mut behind) = self.gap.take() else { return self.take(bytes, out) };
         let mut rest = bytes;
-        while !rest.is_empty() && !behind.gap.is_over() {
+        while !rest.is_empty() {
             let feed = memchr(b'\n', rest);
             let (now, later) = rest.split_at(feed.map_or(rest.len(), |feed| feed + 1));
             rest = later;
@@ -212,11 +212,7 @@ impl LineStream {
                 self.admit(&mut behind, out);
             }
         }
-        if behind.gap.is_over() {
-            self.take(rest, out);
-        } else {
-            self.gap = Some(behind);
-        }
+        self.gap = Some(behind);
     }
 
     /// Lets a line behind a gap through, or puts a marker in its place.

@@ -294,15 +294,37 @@ impl FileSink<'_> {
         self.sink.clean(text)
     }
 
-    /// Says that `bytes` of the file are passed over. `run_up` is what stands before the place where it goes on: it is
-    /// searched, so that a secret that reaches over the place is recognised, but not kept.
-    pub(super) fn skip(&mut self, bytes: u64, run_up: &[u8]) {
-        self.finish_redaction();
+    /// Says that `bytes` of the file are left out unseen. What comes next is withheld where it may belong to a secret that began there.
+    pub(super) fn pass_over(&mut self, bytes: u64) {
+        if let Redaction::Bytes(stream) = &mut self.redaction {
+            stream.pass_over(&mut self.redacted);
+        }
         self.pass_on();
         self.shape.head_left = 0;
         self.shape.left_out += bytes;
-        if let Redaction::Bytes(stream) = &mut self.redaction {
-            stream.push(run_up, &mut self.redacted);
+    }
+
+    /// The same for entries, of which those before the first one are left out.
+    pub(super) fn pass_over_entries(&mut self) {
+        if let Redaction::Entries(stream) = &mut self.redaction {
+            stream.pass_over(&mut self.redacted);
+        }
+        self.redacted.clear();
+    }
+
+    /// Has an entry searched that is not kept, so that a secret that it begins is recognized in those behind it.
+    pub(super) fn search_entry(&mut self, unit: &[u8], text: &[u8]) {
+        if let Redaction::Entries(stream) = &mut self.redaction {
+            stream.push(&Entry { unit, before: b"", text, after: b"\n" }, &mut self.redacted);
+        }
+        self.redacted.clear();
+    }
+
+    /// Ends the search of entries that are not kept. A unit of which none came has begun nothing.
+    pub(super) fn end_search(&mut self) {
+        if let Redaction::Entries(stream) = &mut self.redaction {
+            stream.flush(&mut self.redacted);
+            stream.end_gap();
         }
         self.redacted.clear();
     }

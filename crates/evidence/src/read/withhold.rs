@@ -4,22 +4,29 @@
 use landfall_model::report::{Evidence, Report};
 use landfall_redact::{Options, Redactor};
 
+/// What takes the place of a line that may belong to a secret.
+const WITHHELD: &str = "***WITHHELD:context***";
+
+/// Lines of encoded text are at least this long.
+const ENCODED_MIN: usize = 40;
+
 /// Cleans every text of a report that comes from what was read. A redactor that knows a machine's own secrets removes them by
 /// their value, any other by the form that secrets have.
 pub fn clean_with(report: &mut Report, redactor: &Redactor) {
-    let clean = |text: &mut String| {
+    let redact = |text: &str| {
         let (redacted, _) = redactor.redact(text.as_bytes(), Options::default());
-        *text = String::from_utf8_lossy(&redacted).chars().map(visible).collect();
+        String::from_utf8_lossy(&redacted).into_owned()
     };
+    let clean = |text: &mut String| *text = shown(&redact(text));
     clean(&mut report.verdict.title);
     for finding in &mut report.findings {
         clean(&mut finding.title);
         clean(&mut finding.fix);
         finding.ruled_out.iter_mut().for_each(clean);
         finding.nodes.iter_mut().for_each(clean);
-        finding.evidence.iter_mut().for_each(|evidence| clean_evidence(evidence, &clean));
+        finding.evidence.iter_mut().for_each(|evidence| clean_evidence(evidence, &redact));
     }
-    report.last_seen.iter_mut().for_each(|evidence| clean_evidence(evidence, &clean));
+    report.last_seen.iter_mut().for_each(|evidence| clean_evidence(evidence, &redact));
     if let Some(reasoning) = &mut report.reasoning {
         reasoning.verdict.iter_mut().chain(&mut reasoning.versions).for_each(clean);
         for finding in &mut reasoning.findings {
@@ -39,11 +46,36 @@ pub fn clean_with(report: &mut Report, redactor: &Redactor) {
     }
 }
 
-fn clean_evidence(evidence: &mut Evidence, clean: &dyn Fn(&mut String)) {
-    clean(&mut evidence.source);
-    clean(&mut evidence.text);
-    clean(&mut evidence.focus);
-    evidence.before.iter_mut().chain(&mut evidence.after).for_each(clean);
+fn clean_evidence(evidence: &mut Evidence, redact: &dyn Fn(&str) -> String) {
+    for text in [&mut evidence.source, &mut evidence.focus] {
+        *text = shown(&redact(text));
+    }
+    // Alone, a line does not show what it is a part of.
+    let mut lines: Vec<&mut String> =
+        evidence.before.iter_mut().chain([&mut evidence.text]).chain(&mut evidence.after).collect();
+    let joined = lines.iter().map(|line| line.replace('\n', " ")).collect::<Vec<_>>().join("\n");
+    let redacted = redact(&joined);
+    if redacted.split('\n').count() == lines.len() {
+        for (line, redacted) in lines.iter_mut().zip(redacted.split('\n')) {
+            **line = shown(redacted);
+        }
+    } else {
+        evidence.text = shown(&redact(&evidence.text));
+        evidence.before.iter_mut().chain(&mut evidence.after).for_each(|line| *line = WITHHELD.to_owned());
+    }
+    let is_part = |line: &&mut String| is_encoded(line);
+    evidence.before.iter_mut().chain(&mut evidence.after).filter(is_part).for_each(|line| *line = WITHHELD.to_owned());
+}
+
+/// Whether a line is nothing but a long word of Base64: a part of something that began before the quoted lines.
+fn is_encoded(line: &str) -> bool {
+    let word = line.trim();
+    word.len() >= ENCODED_MIN && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte))
+}
+
+/// A text in which nothing is hidden.
+fn shown(text: &str) -> String {
+    text.chars().map(visible).collect()
 }
 
 /// Characters that move the cursor, turn the direction of text or cannot be seen become a mark that can.
@@ -51,4 +83,28 @@ fn visible(c: char) -> char {
     let hidden =
         matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
     if hidden || c.is_control() { '\u{fffd}' } else { c }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_beside_a_quoted_line_are_cleaned_with_it() {
+        let key = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7";
+        let redactor = Redactor::builder().build().unwrap();
+        let redact = |text: &str| {
+            String::from_utf8(redactor.redact(text.as_bytes(), Options::default()).0).unwrap()
+        };
+        for before in [vec!["-----BEGIN PRIVATE KEY-----", key], vec![key]] {
+            let mut evidence: Evidence = serde_json::from_value(serde_json::json!({
+                "source": "a.log", "line": 7, "time": null, "text": "ValueError: not a key",
+                "before": before, "after": ["  File \"a.py\", line 7"],
+            }))
+            .unwrap();
+            clean_evidence(&mut evidence, &redact);
+            assert!(!format!("{evidence:?}").contains(&key[..8]), "{evidence:?}");
+            assert_eq!(evidence.text, "ValueError: not a key");
+        }
+    }
 }

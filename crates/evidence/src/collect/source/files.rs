@@ -16,9 +16,9 @@ use crate::collect::piece::Trouble;
 use crate::collect::plan::Lines;
 use crate::collect::sink::{FileSink, Framing, Sink};
 
-/// What is read before the end of a file that is too long, so that a key or a dump that reaches into the end is
-/// recognised. Twice what the redactor holds back.
-const RUN_UP: u64 = 2 * landfall_redact::HOLD_MAX as u64;
+/// The part of a file before its end that is searched but not kept, so that a secret that reaches into the end is recognized. Before it,
+/// the file is left out unseen.
+const SEARCHED_MAX: u64 = 64 << 20;
 
 pub(super) struct Files {
     pub(super) to: String,
@@ -128,19 +128,16 @@ fn fill(mut file: File, sink: &mut FileSink<'_>) -> Result<(), Trouble> {
     let limits = sink.limits();
     let size = file.metadata()?.len();
     sink.write(&head)?;
-    if size <= limits.bytes + RUN_UP {
+    if size <= limits.bytes + SEARCHED_MAX {
         // Also files whose size is not known beforehand, as in `/proc`. A file being written may have grown meanwhile.
         return copy(&mut file, sink, u64::MAX);
     }
     let start = head.len() as u64;
     let wanted = limits.head().saturating_sub(start);
     copy(&mut file, sink, wanted)?;
-    let tail = size - limits.tail() - RUN_UP;
-    let here = start + wanted;
-    file.seek(SeekFrom::Start(tail))?;
-    let mut run_up = Vec::new();
-    file.by_ref().take(RUN_UP).read_to_end(&mut run_up)?;
-    sink.skip((tail + run_up.len() as u64).saturating_sub(here), &run_up);
+    let behind = size - limits.tail() - SEARCHED_MAX;
+    file.seek(SeekFrom::Start(behind))?;
+    sink.pass_over(behind.saturating_sub(start + wanted));
     copy(&mut file, sink, u64::MAX)
 }
 

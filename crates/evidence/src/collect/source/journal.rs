@@ -20,6 +20,12 @@ use crate::collect::sink::{FileSink, Framing, Sink};
 /// Files opened at once: a process may open 1024, and several items read the journal at the same time.
 const MAX_FILES: usize = 150;
 
+/// How long before the time that was asked for entries are searched: constructs of several lines are printed at once.
+const SEARCHED_MICROSECONDS: u64 = 15 * 60 * 1_000_000;
+
+/// The share of the item's time that may be spent on them.
+const SEARCH_SHARE: u32 = 4;
+
 /// Names of programs that are remembered in their cleaned form.
 const MAX_NAMES: usize = 4096;
 
@@ -124,12 +130,14 @@ fn last_boot(host: &Host, journal: &mut Files) -> Option<Boot> {
 
 fn write(mut journal: Files, filter: Filter, to: &str, source: &str, sink: &mut Sink) {
     journal.set_filter(filter);
-    if let Some(since) = sink.since() {
-        journal.seek(Seek::Time(u64::try_from(since.as_microsecond()).unwrap_or_default()));
-    }
+    let since = sink.since().map(|since| u64::try_from(since.as_microsecond()).unwrap_or_default());
     sink.file(to, source, Framing::Entries, |sink| {
         let mut names = HashMap::new();
         let mut any = false;
+        if let Some(since) = since {
+            search_before(&mut journal, since, sink);
+            journal.seek(Seek::Time(since));
+        }
         while let Some(entry) = journal.next() {
             any = true;
             let time = entry.cursor().realtime;
@@ -142,6 +150,29 @@ fn write(mut journal: Files, filter: Filter, to: &str, source: &str, sink: &mut 
             _ => Ok(()),
         }
     });
+}
+
+/// Has the entries shortly before a time searched: a secret of several lines may have begun there. What precedes them is left out unseen.
+fn search_before(journal: &mut Files, since: u64, sink: &mut FileSink<'_>) {
+    sink.pass_over_entries();
+    let Ok(left) = sink.time_left() else { return };
+    let until = Instant::now() + left / SEARCH_SHARE;
+    journal.seek(Seek::Time(since.saturating_sub(SEARCHED_MICROSECONDS)));
+    while let Some(entry) = journal.next() {
+        if entry.cursor().realtime >= since {
+            break;
+        }
+        if Instant::now() >= until {
+            // Too many: what follows is treated as if none had been searched.
+            sink.pass_over_entries();
+            return;
+        }
+        let Ok(parts) = Parts::of(entry) else { continue };
+        for line in parts.message.split(|byte| *byte == b'\n') {
+            sink.search_entry(parts.owner(), line);
+        }
+    }
+    sink.end_search();
 }
 
 // === impl Parts ===
@@ -166,6 +197,11 @@ impl Parts {
         Ok(parts)
     }
 
+    /// Whose messages continue each other.
+    fn owner(&self) -> &[u8] {
+        if self.unit.is_empty() { &self.process } else { &self.unit }
+    }
+
     fn write(
         &self,
         time: u64,
@@ -183,9 +219,8 @@ impl Parts {
             String::new()
         };
         let head = format!("{:.6} {host} {name}{pid}: ", time.unwrap_or_default());
-        let unit = if self.unit.is_empty() { &self.process } else { &self.unit };
         for line in self.message.split(|byte| *byte == b'\n') {
-            sink.entry(unit, head.as_bytes(), line)?;
+            sink.entry(self.owner(), head.as_bytes(), line)?;
         }
         Ok(())
     }
