@@ -8,8 +8,29 @@ use std::sync::LazyLock;
 use memchr::memmem::{self, Finder};
 
 /// Fields whose value a client, a container or a user chose.
-const QUOTING_KEYS: [&[u8]; 19] = [
+const QUOTING_KEYS: [&[u8]; 37] = [
     b"audit-ID=",
+    b"auditID=",
+    b"\"auditID\":",
+    // What a pod requires of the runtime.
+    b"cannot load seccomp profile ",
+    b"no runtime for ",
+    b"custom device ",
+    // Headers that clients of etcd send, and names of objects.
+    b"\"remote-peer-cluster-id\":",
+    b"\"remote-peer-server-name\":",
+    b"\"remote-peer-server-version\":",
+    b"\"remote-peer-id\":",
+    b"\"remote-peer-id-from\":",
+    b"\"remote-peer-urls\":",
+    b"\"user-name\":",
+    b"\"request\":",
+    b"\"detail\":",
+    // DHCP options and metadata, as Python prints them.
+    b"'host-name': ",
+    b"'domain-name': ",
+    b"'hostname': ",
+    b"-hostname': ",
     b"\"dns-names\":",
     b"DNSNames ",
     b"output=",
@@ -36,7 +57,43 @@ const CONTAINER_WORDS: [&[u8]; 2] = [b"exec: ", b"chdir to cwd ("];
 const MOUNT_WORDS: [&[u8]; 1] = [b"to rootfs at "];
 
 /// Words followed only by text that a remote party, a user or a container chose. The programs do not quote it reliably.
-const NAMING_WORDS: [&[u8]; 35] = [
+const NAMING_WORDS: [&[u8]; 65] = [
+    // Requests that the API server traces, with the headers of the client.
+    b" accept:",
+    b"audit-id:",
+    b"user-agent:",
+    b"issued by a different provider, ",
+    b"expected audience ",
+    b", Body: ",
+    b"bogus greeting from client: ",
+    // Admission webhooks, events and volumes of workloads.
+    b"denied the request: ",
+    b"failed to call webhook: an error on the server (",
+    b"SELinux is preventing ",
+    b"event '&",
+    b"event=\"&",
+    b"Mounting command: ",
+    b"non-existent config key: ",
+    b"search line is: ",
+    // Answers of registries, and what images and pods ask of the runtime.
+    b"looking for beginning of value: ",
+    b"after top-level value: ",
+    b"apparmor profile not found ",
+    b"unresolvable CDI devices ",
+    b"Network Attachment Selection Annotation",
+    // Names of wireless networks and of connections.
+    b"access point '",
+    b"WiFi access point: ",
+    b"added 'ssid' value '",
+    b" connection '",
+    b"wireless network \"",
+    b"> audit: op=",
+    b" offered hostname ",
+    b"ith fqdn ",
+    // Directories in which users mount file systems, and control groups that they name.
+    b".mount - ",
+    b"/user.slice/",
+    b"Direct-Access ",
     // TLS clients of a server choose these.
     b"candidate authority certificate ",
     b"unsupported application protocols (",
@@ -63,7 +120,6 @@ const NAMING_WORDS: [&[u8]; 35] = [
     b"'set-hostname', ",
     // NetworkManager writes DHCP options this way.
     b"  => '",
-    b"(wifi) connection '",
     b"failed for question ",
     b"subject with cn=",
     // Commands and settings of containers.
@@ -189,6 +245,7 @@ pub(crate) fn is_record(message: &[u8]) -> bool {
         || is_crash(text)
         || is_access(text)
         || is_of_client(text)
+        || is_request(text)
 }
 
 /// The line with quoted text blanked; what is left stands where it stood.
@@ -387,6 +444,22 @@ fn is_of_client(text: &[u8]) -> bool {
     const OWN: &[u8] = b"no serving certificate available";
     let is_report = REPORTS.iter().any(|report| memmem::find(text, report).is_some());
     is_report && memmem::find(text, OWN).is_none()
+}
+
+/// What the API server or the kubelet reports about one request, in the words of the client.
+fn is_request(text: &[u8]) -> bool {
+    const REPORTS: [&[u8]; 9] = [
+        b"\"audit.k8s.io/",
+        b"Timeout or abort while handling",
+        b"ost-timeout activity",
+        b"RBAC DENY",
+        b"RBAC: ",
+        b"\"Forbidden\" URI=",
+        b"Forbidden (user=",
+        b"logging error output: ",
+        b"\"Impersonating\" user=",
+    ];
+    REPORTS.iter().any(|report| memmem::find(text, report).is_some())
 }
 
 /// `root  1234  0.0  0.1 …` of `ps aux`, `root  1234  1  0 10:00 ?  00:00:00 …` of `ps -ef`, `1234 ?  Ss  0:00 …` of `ps ax`.

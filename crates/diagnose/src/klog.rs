@@ -26,6 +26,39 @@ fn is_fatal(text: &[u8], at: usize) -> bool {
         })
 }
 
+/// Lines and bytes of a value that are searched for its beginning. Of a longer one, no line counts.
+const MAX_VALUE_LINES: usize = 256;
+const MAX_VALUE: usize = 32 * 1024;
+
+/// Whether a line of text belongs to a value that klog writes over several lines, each after a tab: from `output=<` to ` >`. A
+/// container chose it.
+pub(crate) fn is_in_value(chunk: &[u8], start: usize, message: &[u8]) -> bool {
+    let is_part = |message: &[u8]| {
+        message.starts_with(b"\t") || message.starts_with(b"#011") || message.starts_with(b"        ")
+    };
+    if !is_part(message) {
+        return false;
+    }
+    let mut end = start;
+    for _ in 0..MAX_VALUE_LINES {
+        let Some(above) = end.checked_sub(1) else { return false };
+        if start - above > MAX_VALUE {
+            return true;
+        }
+        let from = memchr::memrchr(b'\n', &chunk[..above]).map_or(0, |at| at + 1);
+        let line = &chunk[from..above];
+        if line.trim_ascii_end().ends_with(b"=<") {
+            return true;
+        }
+        let message = crate::line::head(line).message;
+        if !is_part(message) {
+            return false;
+        }
+        end = from;
+    }
+    true
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

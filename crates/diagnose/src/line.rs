@@ -9,6 +9,13 @@ const MAX_HEADS: usize = 5;
 /// How far into a line a key such as `time=` or `"ts":` may stand and still be the line's own time.
 const KEY_WINDOW: usize = 256;
 
+/// How far into a line a time of day belongs to its head.
+const CLOCK_WINDOW: usize = 48;
+
+/// The levels of syslog.
+const LEVELS: [&[u8]; 9] =
+    [b"emerg", b"alert", b"crit", b"err", b"error", b"warning", b"notice", b"info", b"debug"];
+
 /// What the head of a line tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head<'a> {
@@ -21,6 +28,8 @@ pub(crate) struct Head<'a> {
     pub(crate) pid: Option<&'a str>,
     /// The name stands where syslog and the journal put a program's, so it is not part of the message.
     pub(crate) is_program: bool,
+    /// A program wrote the line, and its name cannot be read.
+    pub(crate) is_unreadable: bool,
     /// The writer says that this is not an error.
     pub(crate) informational: bool,
     /// The program began a message of its own here, whatever the journal or a runtime wrapped around it.
@@ -37,6 +46,15 @@ struct Cursor<'a> {
 pub(crate) fn head(line: &[u8]) -> Head<'_> {
     let mut head = Head::default();
     let mut cursor = Cursor { rest: line };
+    if let Some((time, program)) = cursor.other_head() {
+        if let Some(time) = time {
+            head.see(time);
+        }
+        head.see_process(Some(program), true);
+        cursor.skip_one_space();
+    } else if cursor.is_verbose() {
+        head.is_unreadable = true;
+    }
     for _ in 0..MAX_HEADS {
         let before = cursor.rest;
         let wrapped = cursor.skip_ornaments();
@@ -61,6 +79,8 @@ pub(crate) fn head(line: &[u8]) -> Head<'_> {
             // Without a host before it, the name may be a word of the message.
             let named = process.is_some_and(|(name, _)| !before.starts_with(name.as_bytes()));
             head.see_process(process, named);
+            let is_syslog = !matches!(time, Time::Full(_));
+            head.is_unreadable |= is_syslog && head.process.is_none() && !head.begins;
             cursor.skip_one_space();
         } else if let Some((time, informational)) = cursor.klog() {
             head.see(time);
@@ -68,7 +88,8 @@ pub(crate) fn head(line: &[u8]) -> Head<'_> {
             head.begins = true;
         } else if let Some(time) = cursor.uptime() {
             head.see(time);
-            head.see_process(cursor.process(), false);
+            let process = cursor.process().or_else(|| cursor.host_and_numbered_process());
+            head.see_process(process, false);
             cursor.skip_one_space();
         } else if let Some((time, informational)) = cursor.keyed() {
             if let Some(time) = time {
@@ -381,7 +402,11 @@ impl<'a> Cursor<'a> {
         let kept = fraction.min(6);
         let micros = i64::from(Self::number(&inner[dot + 1..dot + 1 + kept])?)
             * 10i64.pow(u32::try_from(6 - kept).unwrap_or(0));
-        let end = dot + 1 + fraction;
+        let mut end = dot + 1 + fraction;
+        // The time since the previous entry: `<    0.100000 >`.
+        if inner[end..].starts_with(b" <") {
+            end += inner[end..].iter().take(24).position(|byte| *byte == b'>')? + 1;
+        }
         if inner.get(end) != Some(&b']') {
             return None;
         }
@@ -400,13 +425,149 @@ impl<'a> Cursor<'a> {
         false
     }
 
+    /// Formats of `journalctl` and syslog that do not begin with a time: a priority, a Unix time, a month in another language.
+    fn other_head(&mut self) -> Option<(Option<Time>, (&'a str, Option<&'a str>))> {
+        let before = self.rest;
+        self.skip_priority();
+        let program = self.structured_head().or_else(|| self.unix_head()).or_else(|| self.local_head());
+        let is_time = matches!(self.rest.first(), Some(byte) if byte.is_ascii_uppercase() || byte.is_ascii_digit());
+        // What follows a priority is read as any other line.
+        if program.is_none() && !is_time {
+            self.rest = before;
+        }
+        program
+    }
+
+    /// `<30>`
+    fn skip_priority(&mut self) {
+        let Some(rest) = self.rest.strip_prefix(b"<") else { return };
+        let digits = rest.iter().take(4).take_while(|byte| byte.is_ascii_digit()).count();
+        if let (1..=3, Some(rest)) = (digits, rest[digits..].strip_prefix(b">")) {
+            self.rest = rest;
+        }
+    }
+
+    /// `1 2026-01-02T03:04:05Z host program 12 - - `, as RFC 5424 has it, also without the version.
+    fn structured_head(&mut self) -> Option<(Option<Time>, (&'a str, Option<&'a str>))> {
+        let rest = self.rest.strip_prefix(b"1 ").unwrap_or(self.rest);
+        let (time, used) = Self::iso(rest)?;
+        let mut words = rest.get(used..)?.strip_prefix(b" ")?.splitn(5, |byte| *byte == b' ');
+        let (_host, name, pid, _id, data) =
+            (words.next()?, words.next()?, words.next()?, words.next()?, words.next()?);
+        let is_number = !pid.is_empty() && pid.iter().all(u8::is_ascii_digit);
+        if !(is_number || pid == b"-") || !matches!(data.first(), Some(b'-' | b'[')) {
+            return None;
+        }
+        let program = (std::str::from_utf8(name).ok()?, std::str::from_utf8(pid).ok());
+        // Structured data may contain spaces, so it is left to the message.
+        self.rest = data;
+        Some((Some(time), program))
+    }
+
+    /// `1767323340.123456 host program[12]: `
+    fn unix_head(&mut self) -> Option<(Option<Time>, (&'a str, Option<&'a str>))> {
+        let before = self.rest;
+        let digits = before.iter().take(12).take_while(|byte| byte.is_ascii_digit()).count();
+        let fraction = before.get(digits + 1..)?.iter().take(7).take_while(|byte| byte.is_ascii_digit()).count();
+        if !(9..=11).contains(&digits) || before[digits] != b'.' || fraction != 6 {
+            return None;
+        }
+        self.rest = &before[digits + 1 + fraction..];
+        let program = self.host_and_process();
+        if program.is_none() {
+            self.rest = before;
+        }
+        Some((None, program?))
+    }
+
+    /// `janv. 02 03:04:05 host program[12]: `, `Fri 2026-01-02 03:04:05 UTC host program[12]: `
+    fn local_head(&mut self) -> Option<(Option<Time>, (&'a str, Option<&'a str>))> {
+        let before = self.rest;
+        let mut known = Self { rest: before };
+        known.skip_ornaments();
+        let is_known = known.syslog_time().is_some() || known.klog().is_some();
+        let time = known.iso_time();
+        self.rest = Self::after_clock(before)?;
+        let has_zone = self.skip_zone();
+        let is_word = before[0].is_ascii_alphabetic() || !before[0].is_ascii();
+        let program = match time {
+            Some(_) if has_zone => self.host_and_process(),
+            None if !is_known && is_word => self.host_and_numbered_process(),
+            _ => None,
+        };
+        if program.is_none() {
+            self.rest = before;
+        }
+        Some((time, program?))
+    }
+
+    /// `Fri 2026-01-02 03:04:05.123456 UTC [s=…]`, before the fields of an entry.
+    fn is_verbose(&self) -> bool {
+        let mut cursor = Self { rest: Self::after_clock(self.rest).unwrap_or_default() };
+        cursor.skip_zone();
+        cursor.rest.starts_with(b" [s=")
+    }
+
+    /// What follows the first time of day near the beginning of a line.
+    fn after_clock(line: &[u8]) -> Option<&[u8]> {
+        let window = &line[..line.len().min(CLOCK_WINDOW)];
+        let is_clock = |at: &usize| {
+            let digits = |from: usize| window[from..from + 2].iter().all(u8::is_ascii_digit);
+            window[*at] == b':' && window[at + 3] == b':' && digits(at - 2) && digits(at + 1) && digits(at + 4)
+        };
+        let at = (3..window.len().saturating_sub(5)).find(is_clock)?;
+        let is_quoted = line[..at].iter().any(|byte| matches!(byte, b'"' | b'{' | b'=' | b']'));
+        let rest = &line[at + 6..];
+        let fraction = rest.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
+        (!is_quoted).then(|| &rest[fraction..])
+    }
+
+    /// ` UTC`, ` CEST`, ` +01`
+    fn skip_zone(&mut self) -> bool {
+        const LEVELS: [&[u8]; 6] = [b"INFO", b"WARN", b"ERROR", b"DEBUG", b"TRACE", b"FATAL"];
+        let Some(rest) = self.rest.strip_prefix(b" ") else { return false };
+        let length = rest.iter().take_while(|byte| !byte.is_ascii_whitespace()).count();
+        let word = &rest[..length];
+        let is_name = (2..=5).contains(&length) && word.iter().all(u8::is_ascii_uppercase);
+        let is_offset = length > 2 && matches!(word[0], b'+' | b'-') && word[1..].iter().all(u8::is_ascii_digit);
+        let is_zone = is_name && !LEVELS.contains(&word) || is_offset;
+        if is_zone {
+            self.rest = &rest[length..];
+        }
+        is_zone
+    }
+
+    /// `host program[12]: `, where words of a message could be taken for a host and a name without the number.
+    fn host_and_numbered_process(&mut self) -> Option<(&'a str, Option<&'a str>)> {
+        let before = self.rest;
+        let process = self.host_and_process().filter(|(_, pid)| pid.is_some());
+        if process.is_none() {
+            self.rest = before;
+        }
+        process
+    }
+
+    /// The `daemon.info ` or `<daemon.info> ` that busybox and BSD write before the name.
+    fn skip_level(&mut self) {
+        let length = self.rest.iter().take_while(|byte| !byte.is_ascii_whitespace()).count();
+        let word = &self.rest[..length];
+        let level = word.iter().rposition(|byte| *byte == b'.').map(|at| &word[at + 1..]);
+        let level = level.map(|level| level.strip_suffix(b">").unwrap_or(level));
+        let is_level = level.is_some_and(|level| LEVELS.contains(&level));
+        if is_level && self.rest.len() > length {
+            self.rest = &self.rest[length + 1..];
+        }
+    }
+
     /// `host program[12]: `; the host is skipped.
     fn host_and_process(&mut self) -> Option<(&'a str, Option<&'a str>)> {
         self.skip_spaces();
+        self.skip_level();
         let before = self.rest;
         let host = self.rest.iter().take_while(|byte| !byte.is_ascii_whitespace()).count();
         let next = self.rest.get(host + 1..)?;
         self.rest = next;
+        self.skip_level();
         let process = self.process();
         if process.is_none() {
             self.rest = before;

@@ -160,7 +160,7 @@ impl Origins {
     /// The origin of a container of one of the cluster's own namespaces.
     pub(crate) fn of_container(&self, name: &str) -> Origin {
         let claimed = self.set(|component| matches(&component.containers, name));
-        if claimed.is_empty() { Origin::UNNAMED } else { Origin::claimed(claimed) }
+        Origin::claimed(claimed)
     }
 
     /// The origin that journald's own fields prove.

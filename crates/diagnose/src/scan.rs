@@ -343,7 +343,7 @@ impl Engine {
 
     /// Where a line comes from, by journald's fields or by what the text claims.
     fn origin<'c>(&self, chunk: &Chunk<'c>, start: usize, line: &'c [u8], head: &line::Head<'c>) -> Origin {
-        if foreign::is_record(head.message) {
+        if foreign::is_record(head.message) || chunk.entries.is_none() && klog::is_in_value(chunk.bytes, start, head.message) {
             return Origin::FOREIGN;
         }
         // A file of a workload may look like a journal.
@@ -381,11 +381,17 @@ impl Engine {
                 return Origin::FOREIGN;
             }
             let origin = self.rules.origins.of_container(&pod.container);
-            let is_named = origin != Origin::UNNAMED;
+            let is_named = !origin.components.is_empty();
             return if is_named { Origin { trust: chunk.stream.trust, ..origin } } else { origin };
         }
         // `journalctl` indents the further lines of a message.
-        let above = if is_indented(line) { head_above(chunk.bytes, start) } else { None };
+        let above = if is_indented(line) { first_above(chunk.bytes, start) } else { Some(None) };
+        let is_cut = above.is_none() && start > 0 && chunk.stream.kind == StreamKind::JournalText;
+        if is_cut && head.process.is_none() {
+            // The entry begins too far above to be found.
+            return Origin::FOREIGN;
+        }
+        let above = above.flatten();
         let prefix = self.origin_of_prefix(chunk, above.as_ref().unwrap_or(head));
         prefix.unwrap_or_else(|| {
             let unit = chunk.stream.unit.as_deref();
@@ -397,7 +403,9 @@ impl Engine {
 
     /// The origin that the name in a line's prefix claims.
     fn origin_of_prefix<'c>(&self, chunk: &Chunk<'c>, head: &line::Head<'c>) -> Option<Origin> {
-        let process = head.process?;
+        let Some(process) = head.process else {
+            return head.is_unreadable.then_some(Origin::FOREIGN);
+        };
         // Another process id is a unit's that could not be started, or a user's own service manager, which describes its
         // units in that user's words.
         if process == "systemd" && head.pid.is_some_and(|pid| pid != "1") && !names_unit(head.message) {
@@ -409,13 +417,16 @@ impl Engine {
     }
 }
 
-/// The head of the message that an indented line continues, if it names a program.
-fn head_above(chunk: &[u8], start: usize) -> Option<line::Head<'_>> {
+/// The head of the message that an indented line continues, if it names a program. `None` if no message begins near.
+fn first_above(chunk: &[u8], start: usize) -> Option<Option<line::Head<'_>>> {
     // The bytes bound the work on lines of any length.
     let from = start.saturating_sub(TIME_LINES * MAX_NEIGHBOUR);
-    let above = chunk[from..start].rsplit(|byte| *byte == b'\n').take(TIME_LINES + 1);
-    let first = above.filter(|line| !line.is_empty() && !is_indented(line)).map(line::head).next();
-    first.filter(|head| head.is_program)
+    // The first piece may be the end of a line.
+    let is_whole = |line: &[u8]| from == 0 || line.as_ptr() != chunk[from..].as_ptr();
+    let mut above = chunk[from..start].rsplit(|byte| *byte == b'\n').take(TIME_LINES + 1);
+    let first = above.find(|line| !line.is_empty() && !is_indented(line)).filter(|line| is_whole(line))?;
+    let head = line::head(first);
+    Some((head.is_program || head.is_unreadable).then_some(head))
 }
 
 /// As far as the head of a line of the journal is wide, at the least.

@@ -53,6 +53,12 @@ const PROGRAMS: [&str; 47] = [
     "dmesg",
 ];
 
+/// The namespace of the control plane.
+const SYSTEM: &str = "kube-system";
+
+/// Logs of containers of unknown namespaces in a report of `sos`.
+const UNNAMED_LOGS: [&str; 3] = ["crictl_logs", "docker_logs", "podman_logs"];
+
 /// A pod's container, as the path of its log names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
@@ -68,6 +74,18 @@ pub(crate) fn is_foreign(process: &str) -> bool {
 /// The pod a path belongs to: `pods/NAMESPACE_POD_UID/CONTAINER/…`, `containers/POD_NAMESPACE_CONTAINER-ID.log`,
 /// `namespaces/NAMESPACE/pods/POD/CONTAINER/…`.
 pub(crate) fn pod(name: &str) -> Option<Pod> {
+    let from_file: Vec<&str> = name.rsplit(['/', ':']).take(3).collect();
+    match from_file[..] {
+        // `kubectl cluster-info dump`
+        ["logs.txt", name, namespace] => {
+            return Some(Pod { namespace: namespace.to_owned(), container: name.to_owned() });
+        }
+        // The name is a container's id.
+        [file, ..] if file.ends_with("-json.log") || UNNAMED_LOGS.iter().any(|logs| file.starts_with(logs)) => {
+            return Some(Pod { namespace: String::new(), container: file.to_owned() });
+        }
+        _ => {}
+    }
     let mut segments = name.split(['/', ':']).peekable();
     while let Some(segment) = segments.next() {
         let mut after = segments.clone();
@@ -76,6 +94,19 @@ pub(crate) fn pod(name: &str) -> Option<Pod> {
             Some(Pod { namespace: namespace.to_owned(), container: container.to_owned() })
         };
         match segment {
+            // As troubleshoot.sh collects them.
+            "pods" if next == Some("logs") => {
+                let namespace = after.next()?;
+                let _ = after.next();
+                let container = after.next().unwrap_or_default();
+                return pod(namespace, container.strip_suffix(".log").unwrap_or(container));
+            }
+            // RKE2 and k3s name a file after the namespace and the pod.
+            "podlogs" => {
+                let name = next?;
+                let system = name.strip_prefix(SYSTEM).and_then(|name| name.strip_prefix('-'));
+                return system.map_or_else(|| pod(name, ""), |name| pod(SYSTEM, name));
+            }
             "pods" => {
                 let parts: Vec<&str> = next?.split('_').collect();
                 if let [namespace, _, _] = parts[..] {
@@ -109,8 +140,14 @@ pub(crate) fn pod(name: &str) -> Option<Pod> {
 /// Whether a file of a bundle holds objects of the cluster that users of any namespace write: `resources/pods.json`,
 /// `cluster-resources/events/shop.json`, `namespaces/shop/core/configmaps.yaml`. Their text proves nothing about a machine.
 pub(crate) fn holds_user_objects(name: &str) -> bool {
-    const KINDS: [&str; 16] = [
+    const KINDS: [&str; 22] = [
         "csr",
+        "cronjobs",
+        "networkpolicies",
+        "roles",
+        "routes",
+        "secrets",
+        "serviceaccounts",
         "ingresses",
         "persistentvolumeclaims",
         "pods",
@@ -131,7 +168,23 @@ pub(crate) fn holds_user_objects(name: &str) -> bool {
     if name.contains("kubelet-health") {
         return true;
     }
-    let Some((stem, "json" | "yaml" | "yml" | "txt")) = name.rsplit_once('.') else { return false };
+    let Some((stem, end @ ("json" | "yaml" | "yml" | "txt" | "html" | "log"))) = name.rsplit_once('.') else {
+        return false;
+    };
+    let file = stem.rsplit(['/', ':']).next().unwrap_or_default();
+    let mut words = file.split(['-', '_', '.']);
+    let lists = |word: &str| matches!(word, "event" | "events") || end != "log" && word == "pods";
+    if words.any(lists) {
+        return true;
+    }
+    if matches!(end, "html" | "log") {
+        return false;
+    }
+    let has_folder = |folder: &str| stem.split(['/', ':']).any(|segment| segment == folder);
+    let is_of_nodes = file == "nodes" || has_folder("nodes");
+    if !is_of_nodes && (has_folder("cluster-resources") || has_folder("namespaces")) {
+        return true;
+    }
     let is_kind = |name: Option<&str>| name.is_some_and(|name| KINDS.contains(&name));
     let mut from_file = stem.rsplit(['/', ':']);
     let (file, directory, above) = (from_file.next(), from_file.next(), from_file.next());
@@ -156,12 +209,15 @@ pub(crate) fn is_about_workload(line: &[u8], is_system: impl Fn(&[u8]) -> bool) 
     let described = || {
         memmem::find_iter(line, b"Namespace:").any(|at| {
             let rest = &line[at + 10..];
-            is_foreign(rest, b',') || is_foreign(rest, b' ')
+            let quoted = rest.strip_prefix(b"\"").is_some_and(|rest| is_foreign(rest, b'"'));
+            quoted || is_foreign(rest, b',') || is_foreign(rest, b' ')
         })
     };
     let quoted = || {
-        memmem::find_iter(line, b"namespace:").any(|at| {
-            let rest = &line[at + 10..];
+        let keys = [&b"namespace:"[..], b"namespace_name\":"];
+        let ends = keys.into_iter().flat_map(|key| memmem::find_iter(line, key).map(|at| at + key.len()));
+        ends.into_iter().any(|at| {
+            let rest = &line[at..];
             let quotes = rest.iter().take_while(|byte| matches!(byte, b'\\' | b'"')).count();
             let rest = &rest[quotes..];
             quotes > 0 && (is_foreign(rest, b'"') || is_foreign(rest, b'\\'))

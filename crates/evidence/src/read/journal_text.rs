@@ -1,7 +1,7 @@
 //! Journal entries for the engine: the text that `journalctl` would print, and beside it the origin that journald's own fields
 //! prove. The origin never passes through the text, so no message can claim another one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -15,8 +15,6 @@ use super::lines::{CHUNK, Chunk, Chunks};
 
 /// Length of a boot id in hex.
 const BOOT_ID: usize = 32;
-/// Entries of one multi-line value that a program quotes, such as the output of a probe.
-const MAX_QUOTED: u32 = 1000;
 /// Origins remembered: a machine has some dozens of writers; a hostile journal may have any number.
 const MAX_REMEMBERED: usize = 1024;
 
@@ -51,8 +49,8 @@ pub struct JournalLines<'e> {
     text: Vec<u8>,
     entries: Vec<EntryOrigin>,
     remembered: HashMap<Vec<u8>, Writer>,
-    /// The writers within a multi-line value, by unit and process, and how many lines it may still have.
-    quoting: HashMap<Vec<u8>, u32>,
+    /// The writers within a multi-line value, by unit and process.
+    quoting: HashSet<Vec<u8>>,
 }
 
 /// The origin of an entry, and the stream of the journal that citations name.
@@ -82,7 +80,7 @@ impl<'e> JournalLines<'e> {
             text: Vec::new(),
             entries: Vec::new(),
             remembered: HashMap::new(),
-            quoting: HashMap::new(),
+            quoting: HashSet::new(),
         }
     }
 
@@ -123,22 +121,24 @@ impl<'e> JournalLines<'e> {
         }
     }
 
-    /// Whether a line belongs to a value that klog writes over several lines: after `output=<`, up to ` >`. A container chose it.
+    /// Whether a line belongs to a value that klog writes over several lines: after `output=<`, up to ` >`. A container chose it, and
+    /// how many lines it has. klog writes a tab before each; lines of other threads may be between them.
     fn is_quoted(&mut self, parts: &Parts, line: &[u8]) -> bool {
         let opens = line.trim_ascii_end().ends_with(b"=<");
         if self.quoting.is_empty() && !opens {
             return false;
         }
         let writer = [&parts.unit[..], &parts.pid[..]].join(&b'\0');
-        if let Some(left) = self.quoting.get_mut(&writer) {
-            *left -= 1;
-            if line.starts_with(b" >") || *left == 0 {
-                self.quoting.remove(&writer);
-            }
+        let is_within = self.quoting.contains(&writer);
+        if is_within && line.starts_with(b" >") {
+            self.quoting.remove(&writer);
+            return true;
+        }
+        if is_within && line.starts_with(b"\t") {
             return true;
         }
         if opens && self.quoting.len() < MAX_REMEMBERED {
-            self.quoting.insert(writer, MAX_QUOTED);
+            self.quoting.insert(writer);
         }
         false
     }
