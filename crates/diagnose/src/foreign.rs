@@ -57,7 +57,7 @@ const CONTAINER_WORDS: [&[u8]; 2] = [b"exec: ", b"chdir to cwd ("];
 const MOUNT_WORDS: [&[u8]; 1] = [b"to rootfs at "];
 
 /// Words followed only by text that a remote party, a user or a container chose. The programs do not quote it reliably.
-const NAMING_WORDS: [&[u8]; 65] = [
+const NAMING_WORDS: [&[u8]; 68] = [
     // Requests that the API server traces, with the headers of the client.
     b" accept:",
     b"audit-id:",
@@ -76,6 +76,9 @@ const NAMING_WORDS: [&[u8]; 65] = [
     b"non-existent config key: ",
     b"search line is: ",
     // Answers of registries, and what images and pods ask of the runtime.
+    b"manifest unknown: ",
+    b"name unknown: ",
+    b"toomanyrequests: ",
     b"looking for beginning of value: ",
     b"after top-level value: ",
     b"apparmor profile not found ",
@@ -179,7 +182,8 @@ const USUAL_PROGRAMS: [&str; 26] = [
 ];
 
 /// Fields of the kernel's denials that contain names of files.
-const DENIAL_KEYS: [&[u8]; 3] = [b" name=", b" path=", b" srcname="];
+const DENIAL_KEYS: [&[u8]; 6] =
+    [b" name=", b" path=", b" srcname=", b" target=", b" info=", b" exe="];
 
 /// Where users create files and mount file systems.
 const USER_FOLDERS: [&str; 7] =
@@ -444,6 +448,12 @@ fn is_of_client(text: &[u8]) -> bool {
     const OWN: &[u8] = b"no serving certificate available";
     let is_report = REPORTS.iter().any(|report| memmem::find(text, report).is_some());
     is_report && memmem::find(text, OWN).is_none()
+}
+
+/// Whether a server reports a client that it rejected. The client may be another member of the cluster, or any machine that can connect.
+pub(crate) fn names_client(text: &[u8]) -> bool {
+    const REPORTS: [&[u8]; 2] = [b"rejected connection", b"Unable to authenticate the request"];
+    REPORTS.iter().any(|report| memmem::find(text, report).is_some())
 }
 
 /// What the API server or the kubelet reports about one request, in the words of the client.

@@ -11,6 +11,7 @@ use landfall_model::{Cause, Confidence, Phase};
 
 use crate::case::{Clock, SourceEntry};
 use crate::findings::{self, duration};
+use crate::foreign;
 use crate::moment::Moment;
 use crate::next;
 use crate::rules::Rule;
@@ -151,6 +152,12 @@ fn drafts<'c>(engine: &'c Engine, sources: &'c [SourceEntry], stages: &Stages<'_
             });
         }
         (draft.confidence, draft.arithmetic) = combined(&draft.lines);
+        if draft.confidence > UNCORROBORATED && draft.rests_on_clients(stages) {
+            draft.confidence = UNCORROBORATED;
+            draft.arithmetic += &format!(
+                "; {UNCORROBORATED} because a server only reports clients that it rejected, and any client can cause that"
+            );
+        }
         let destructive = engine.rules.catalogue().get(cause).is_some_and(|entry| entry.destructive);
         if destructive && draft.confidence > UNCORROBORATED && !draft.is_corroborated(stages) {
             draft.confidence = UNCORROBORATED;
@@ -455,6 +462,17 @@ impl Draft<'_> {
             || components.len() > 1
             || sources.len() > 1 && texts.len() > 1
             || counted().any(|lines| stages.shows_trouble(lines.source, &own))
+    }
+
+    /// Whether only servers that rejected a client report it, on a machine whose stages are known and show no failure.
+    fn rests_on_clients(&self, stages: &Stages<'_>) -> bool {
+        let counted = || self.lines.iter().filter(|lines| lines.weight.value > 0.0);
+        let own: BTreeSet<_> =
+            counted().flat_map(|lines| lines.hits.iter().map(|hit| (lines.source, hit.line))).collect();
+        let mut hits = counted().flat_map(|lines| lines.hits.iter());
+        hits.all(|hit| foreign::names_client(hit.text.as_bytes()))
+            && stages.are_known()
+            && !counted().any(|lines| stages.shows_failure(lines.source, &own))
     }
 
     /// Whether its strongest lines are items of a list in which kubeadm names all that is wrong.

@@ -46,6 +46,10 @@ const MAX_FOCUS: usize = 200;
 /// is written below it.
 pub(crate) const TIME_LINES: usize = 32;
 
+/// Commands that print the output of containers, and how their own messages begin.
+const RELAYS: [&str; 5] = ["conmon", "docker", "env", "nerdctl", "podman"];
+const RELAY_STARTS: [&[u8]; 4] = [b"Error", b"docker: ", b"level=", b"time="];
+
 /// What kubeadm writes before each item of a list of errors.
 const ITEM_MARK: &[u8] = b"[ERROR ";
 
@@ -409,6 +413,9 @@ impl Engine {
         // Another process id is a unit's that could not be started, or a user's own service manager, which describes its
         // units in that user's words.
         if process == "systemd" && head.pid.is_some_and(|pid| pid != "1") && !names_unit(head.message) {
+            return Some(Origin::FOREIGN);
+        }
+        if RELAYS.contains(&process) && !RELAY_STARTS.iter().any(|start| head.message.starts_with(start)) {
             return Some(Origin::FOREIGN);
         }
         let mut names = chunk.names.borrow_mut();

@@ -333,12 +333,26 @@ impl<'c> Stages<'c> {
 
     /// Whether a line other than the given ones shows, on the machine of a source, a crash or a stage that is open or failed.
     pub(crate) fn shows_trouble(&self, source: usize, except: &BTreeSet<(usize, u64)>) -> bool {
+        self.shows(source, except, &[PhaseOutcome::Open, PhaseOutcome::Failed])
+    }
+
+    /// Whether a line other than the given ones shows, on the machine of a source, a crash or a stage that failed.
+    pub(crate) fn shows_failure(&self, source: usize, except: &BTreeSet<(usize, u64)>) -> bool {
+        self.shows(source, except, &[PhaseOutcome::Failed])
+    }
+
+    /// Whether any stage began or ended.
+    pub(crate) fn are_known(&self) -> bool {
+        self.events.iter().any(|event| event.milestone.event != StageEvent::Seen)
+    }
+
+    fn shows(&self, source: usize, except: &BTreeSet<(usize, u64)>, outcomes: &[PhaseOutcome]) -> bool {
         let at = Moment { source, line: 0, time: None };
         let last = self.last_of_each_stage();
         let unfinished = last
             .iter()
             .map(|last| &last.event)
-            .filter(|event| matches!(self.outcome(event), PhaseOutcome::Open | PhaseOutcome::Failed));
+            .filter(|event| outcomes.contains(&self.outcome(event)));
         let crashes = self.events.iter().filter(|event| event.milestone.crash);
         unfinished.chain(crashes).any(|event| {
             self.node(event.moment) == self.node(at)

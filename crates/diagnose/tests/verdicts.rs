@@ -97,7 +97,7 @@ fn what_an_application_says_is_no_failure_of_the_bootstrap() {
     let report = diagnose(&[("/var/log/pods/shop_web-1_8a7b/web/0.log", line)]);
     assert_eq!((cause(&report), report.verdict.state), (None, State::Unknown));
     assert!(report.findings[0].confidence.value() < 0.5, "a lead at most");
-    let report = diagnose(&[("/var/log/pods/kube-system_cilium-1_8a7b/agent/0.log", line)]);
+    let report = diagnose(&[("/var/log/pods/kube-system_cilium-1_8a7b/cilium-agent/0.log", line)]);
     assert_eq!(cause(&report), Some("dns-resolution-failure"));
     let journal =
         "Jan 02 03:04:05 n1 shopd[12]: dial tcp: lookup db.shop.example on 10.0.0.2:53: no such host\n";
