@@ -452,8 +452,8 @@ fn is_of_client(text: &[u8]) -> bool {
 
 /// Whether a server reports a client that it rejected. The client may be another member of the cluster, or any machine that can connect.
 pub(crate) fn names_client(text: &[u8]) -> bool {
-    const REPORTS: [&[u8]; 2] = [b"rejected connection", b"Unable to authenticate the request"];
-    REPORTS.iter().any(|report| memmem::find(text, report).is_some())
+    let has = |words: &[u8]| memmem::find(text, words).is_some();
+    has(b"rejected connection") || has(b"Unable to authenticate the request") && has(b"x509: ")
 }
 
 /// What the API server or the kubelet reports about one request, in the words of the client.

@@ -152,12 +152,6 @@ fn drafts<'c>(engine: &'c Engine, sources: &'c [SourceEntry], stages: &Stages<'_
             });
         }
         (draft.confidence, draft.arithmetic) = combined(&draft.lines);
-        if draft.confidence > UNCORROBORATED && draft.rests_on_clients(stages) {
-            draft.confidence = UNCORROBORATED;
-            draft.arithmetic += &format!(
-                "; {UNCORROBORATED} because a server only reports clients that it rejected, and any client can cause that"
-            );
-        }
         let destructive = engine.rules.catalogue().get(cause).is_some_and(|entry| entry.destructive);
         if destructive && draft.confidence > UNCORROBORATED && !draft.is_corroborated(stages) {
             draft.confidence = UNCORROBORATED;
@@ -166,7 +160,34 @@ fn drafts<'c>(engine: &'c Engine, sources: &'c [SourceEntry], stages: &Stages<'_
             );
         }
     }
+    doubt_rejections(&mut drafts, stages);
     drafts
+}
+
+/// Makes a lead of what rests on rejected clients alone. A finding that it explains is a sign of this machine.
+fn doubt_rejections(drafts: &mut Drafts<'_>, stages: &Stages<'_>) {
+    let rests: BTreeSet<Cause> = drafts
+        .iter()
+        .filter(|(_, draft)| draft.rests_on_clients(stages))
+        .map(|(cause, _)| cause.clone())
+        .collect();
+    for cause in &rests {
+        let Some(draft) = drafts.get(cause) else { continue };
+        let explained = draft.lines.iter().flat_map(|lines| &lines.rule.explains);
+        let is_sign = |other: &Cause| {
+            !rests.contains(other)
+                && drafts.get(other).is_some_and(|other| other.confidence >= EXPLAINS_FLOOR)
+        };
+        if draft.confidence <= UNCORROBORATED || explained.into_iter().any(is_sign) {
+            continue;
+        }
+        if let Some(draft) = drafts.get_mut(cause) {
+            draft.confidence = UNCORROBORATED;
+            draft.arithmetic += &format!(
+                "; {UNCORROBORATED} because servers only report clients that they rejected, and any client can cause that"
+            );
+        }
+    }
 }
 
 /// The strongest kind of line counts in full, further kinds as support, if they are other lines: two rules that match

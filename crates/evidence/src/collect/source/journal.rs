@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::path::Path;
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -101,7 +102,7 @@ fn open(host: &Host, deadline: Instant) -> Result<Files, Trouble> {
     let mut trouble = Trouble::Absent;
     // Files being written have no `@` in their names and matter most.
     let found = PLACES.iter().flat_map(|place| host.find(place, deadline).unwrap_or_default());
-    let mut paths: Vec<_> = found.collect();
+    let mut paths: Vec<_> = found.filter(|path| !is_of_others(path)).collect();
     paths.sort_by_key(|path| path.to_string_lossy().contains('@'));
     for path in paths.into_iter().take(MAX_FILES) {
         match host.open(&path) {
@@ -118,6 +119,13 @@ fn open(host: &Host, deadline: Instant) -> Result<Files, Trouble> {
         Some(problem) if journal.files() == 0 => Err(Trouble::Failed(chain(&problem.error).to_string())),
         _ => Ok(journal),
     }
+}
+
+/// Whether `systemd-journal-remote` wrote a file: its entries are those of other machines.
+fn is_of_others(path: &Path) -> bool {
+    let has_folder = path.parent().and_then(Path::file_name).is_some_and(|folder| folder == "remote");
+    let has_prefix = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"remote-"));
+    has_folder || has_prefix
 }
 
 /// The boot that runs; on a disk that is looked at from outside, the last one.
