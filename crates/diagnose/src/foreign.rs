@@ -57,7 +57,7 @@ const CONTAINER_WORDS: [&[u8]; 2] = [b"exec: ", b"chdir to cwd ("];
 const MOUNT_WORDS: [&[u8]; 1] = [b"to rootfs at "];
 
 /// Words followed only by text that a remote party, a user or a container chose. The programs do not quote it reliably.
-const NAMING_WORDS: [&[u8]; 68] = [
+const NAMING_WORDS: [&[u8]; 71] = [
     // Requests that the API server traces, with the headers of the client.
     b" accept:",
     b"audit-id:",
@@ -65,6 +65,8 @@ const NAMING_WORDS: [&[u8]; 68] = [
     b"issued by a different provider, ",
     b"expected audience ",
     b", Body: ",
+    b", hostname=",
+    b"unexpected HTTP status: ",
     b"bogus greeting from client: ",
     // Admission webhooks, events and volumes of workloads.
     b"denied the request: ",
@@ -74,6 +76,7 @@ const NAMING_WORDS: [&[u8]; 68] = [
     b"event=\"&",
     b"Mounting command: ",
     b"non-existent config key: ",
+    b"server line is: ",
     b"search line is: ",
     // Answers of registries, and what images and pods ask of the runtime.
     b"manifest unknown: ",
@@ -90,7 +93,7 @@ const NAMING_WORDS: [&[u8]; 68] = [
     b"added 'ssid' value '",
     b" connection '",
     b"wireless network \"",
-    b"> audit: op=",
+    b" audit: op=",
     b" offered hostname ",
     b"ith fqdn ",
     // Directories in which users mount file systems, and control groups that they name.

@@ -30,13 +30,13 @@ fn is_fatal(text: &[u8], at: usize) -> bool {
 const MAX_VALUE_LINES: usize = 256;
 const MAX_VALUE: usize = 32 * 1024;
 
+/// Bytes in which the head of a line ends.
+const MAX_HEAD: usize = 160;
+
 /// Whether a line of text belongs to a value that klog writes over several lines, each after a tab: from `output=<` to ` >`. A
 /// container chose it.
-pub(crate) fn is_in_value(chunk: &[u8], start: usize, message: &[u8]) -> bool {
-    let is_part = |message: &[u8]| {
-        message.starts_with(b"\t") || message.starts_with(b"#011") || message.starts_with(b"        ")
-    };
-    if !is_part(message) {
+pub(crate) fn is_in_value(chunk: &[u8], start: usize, line: &[u8]) -> bool {
+    if !is_part(line) {
         return false;
     }
     let mut end = start;
@@ -50,8 +50,7 @@ pub(crate) fn is_in_value(chunk: &[u8], start: usize, message: &[u8]) -> bool {
         if line.trim_ascii_end().ends_with(b"=<") {
             return true;
         }
-        let message = crate::line::head(line).message;
-        if !is_part(message) {
+        if !is_part(line) {
             return false;
         }
         end = from;
@@ -59,16 +58,11 @@ pub(crate) fn is_in_value(chunk: &[u8], start: usize, message: &[u8]) -> bool {
     true
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_heads_of_fatal_lines_count() {
-        let text = b"F0102 03:04:05.6 1 a.go:1] x\nn1 kubelet[7]: F1231 23:59:59.1 1 a.go:1] y\nstderr F F0102 03:04:05.6 z";
-        assert_eq!(fatal(text), [0, 44, 82]);
-        for text in ["F0102", "0F0102 03:04:05", "F010 203:04", "F0102 0304:05", "AF0102 03:04:05"] {
-            assert_eq!(fatal(text.as_bytes()), Vec::<usize>::new(), "{text}");
-        }
-    }
+/// Whether the text of a line begins with a tab, also after the head that the journal or syslog writes.
+fn is_part(line: &[u8]) -> bool {
+    const AFTER_HEAD: [&[u8]; 3] = [b"]: \t", b"]: #011", b"]:         "];
+    let head = &line[..line.len().min(MAX_HEAD)];
+    line.starts_with(b"\t")
+        || line.starts_with(b"        ")
+        || AFTER_HEAD.iter().any(|after| memmem::find(head, after).is_some())
 }

@@ -47,11 +47,14 @@ pub(crate) fn head(line: &[u8]) -> Head<'_> {
     let mut head = Head::default();
     let mut cursor = Cursor { rest: line };
     if let Some((time, program)) = cursor.other_head() {
-        if let Some(time) = time {
-            head.see(time);
-        }
         head.see_process(Some(program), true);
         cursor.skip_one_space();
+        let Some(time) = time else {
+            // A time in the message is not the log's.
+            head.message = cursor.rest;
+            return head;
+        };
+        head.see(time);
     } else if cursor.is_verbose() {
         head.is_unreadable = true;
     }

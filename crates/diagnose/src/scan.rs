@@ -261,7 +261,10 @@ impl Engine {
             }
         }
         // Only what the log itself writes before a line: a message may tell any time.
-        let time = |line: &[u8]| line::head(line).outer_time.filter(|time| !matches!(time, Time::Uptime(_)));
+        let is_of_users = self.is_of_users(stream);
+        let time = |line: &[u8]| {
+            line::head(line).outer_time.filter(|time| !is_of_users && !matches!(time, Time::Uptime(_)))
+        };
         scan.first = chunk.split(|byte| *byte == b'\n').take(TIME_LINES).find_map(time);
         scan.year = chunk
             .split(|byte| *byte == b'\n')
@@ -345,18 +348,19 @@ impl Engine {
         })
     }
 
+    /// Whether workloads or users of the cluster wrote all lines.
+    fn is_of_users(&self, stream: &Stream) -> bool {
+        let is_workload = |pod: &scope::Pod| !self.rules.origins.namespaces().contains(&pod.namespace);
+        stream.user_objects || stream.pod.as_ref().is_some_and(is_workload)
+    }
+
     /// Where a line comes from, by journald's fields or by what the text claims.
     fn origin<'c>(&self, chunk: &Chunk<'c>, start: usize, line: &'c [u8], head: &line::Head<'c>) -> Origin {
-        if foreign::is_record(head.message) || chunk.entries.is_none() && klog::is_in_value(chunk.bytes, start, head.message) {
+        if foreign::is_record(head.message) || chunk.entries.is_none() && klog::is_in_value(chunk.bytes, start, line) {
             return Origin::FOREIGN;
         }
         // A file of a workload may look like a journal.
-        let is_of_workload = chunk
-            .stream
-            .pod
-            .as_ref()
-            .is_some_and(|pod| !self.rules.origins.namespaces().contains(&pod.namespace));
-        if chunk.stream.user_objects || is_of_workload {
+        if self.is_of_users(chunk.stream) {
             return Origin::FOREIGN;
         }
         let origin = match chunk.entries {
@@ -391,7 +395,7 @@ impl Engine {
         // `journalctl` indents the further lines of a message.
         let above = if is_indented(line) { first_above(chunk.bytes, start) } else { Some(None) };
         let is_cut = above.is_none() && start > 0 && chunk.stream.kind == StreamKind::JournalText;
-        if is_cut && head.process.is_none() {
+        if is_cut && (head.process.is_none() || !is_indented(chunk.bytes)) {
             // The entry begins too far above to be found.
             return Origin::FOREIGN;
         }

@@ -3,8 +3,9 @@
 //! Unlike the short format it tells the year, which a bundle that is read years later needs.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use jiff::Timestamp;
@@ -103,6 +104,12 @@ fn open(host: &Host, deadline: Instant) -> Result<Files, Trouble> {
     // Files being written have no `@` in their names and matter most.
     let found = PLACES.iter().flat_map(|place| host.find(place, deadline).unwrap_or_default());
     let mut paths: Vec<_> = found.filter(|path| !is_of_others(path)).collect();
+    // A container may link its journal to the machine's, in a directory of its own.
+    let own = host.fact("/etc/machine-id");
+    let is_own = |path: &PathBuf| own.as_ref().is_some_and(|own| folder_of(path) == Some(OsStr::new(own.trim())));
+    if paths.iter().any(is_own) {
+        paths.retain(|path| is_own(path) || folder_of(path) == Some(OsStr::new("journal")));
+    }
     paths.sort_by_key(|path| path.to_string_lossy().contains('@'));
     for path in paths.into_iter().take(MAX_FILES) {
         match host.open(&path) {
@@ -121,9 +128,13 @@ fn open(host: &Host, deadline: Instant) -> Result<Files, Trouble> {
     }
 }
 
+fn folder_of(path: &Path) -> Option<&OsStr> {
+    path.parent()?.file_name()
+}
+
 /// Whether `systemd-journal-remote` wrote a file: its entries are those of other machines.
 fn is_of_others(path: &Path) -> bool {
-    let has_folder = path.parent().and_then(Path::file_name).is_some_and(|folder| folder == "remote");
+    let has_folder = folder_of(path).is_some_and(|folder| folder == "remote");
     let has_prefix = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"remote-"));
     has_folder || has_prefix
 }
