@@ -402,3 +402,9 @@ fn attack() {
     }
     println!("TOTAL {ncar} carriers, {nflip} flips");
 }
+
+#[test]
+fn dump() {
+    let text: String = carriers().iter().map(|(n,f,t)| format!("{}\n", serde_json::to_string(&(n,f,t)).unwrap())).collect();
+    std::fs::write("/tmp/carriers.jsonl", text).unwrap();
+}

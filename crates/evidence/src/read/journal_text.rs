@@ -363,3 +363,36 @@ impl Parts {
         head
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use landfall_diagnose::RuleSet;
+
+    use super::*;
+
+    /// A probe may print thousands of lines, and lines of other threads may be between them.
+    #[test]
+    fn quoted_value_ends_at_its_mark_only() {
+        let rules = RuleSet::embedded().unwrap();
+        let mut lines = JournalLines::new(rules.origins());
+        let mut push = |message: &str| {
+            lines.push_parts(&Parts {
+                unit: b"kubelet.service".to_vec(),
+                uid: b"0".to_vec(),
+                pid: b"812".to_vec(),
+                transport: b"stdout".to_vec(),
+                message: message.as_bytes().to_vec(),
+                ..Parts::default()
+            });
+            lines.entries.last().map(|entry| entry.origin) == Some(Origin::FOREIGN)
+        };
+        assert!(!push("\"Probe failed\" output=<"));
+        for _ in 0..5000 {
+            assert!(push("\tx"));
+        }
+        assert!(!push("I0102 03:04:05.678901 7 a.go:1] \"Started kubelet\""));
+        assert!(push("\tx"));
+        assert!(push(" >"));
+        assert!(!push("\tx"));
+    }
+}

@@ -262,3 +262,21 @@ fn clean(name: &[u8], otherwise: &str, names: &mut HashMap<Vec<u8>, String>, sin
     }
     clean
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journals_of_other_machines_are_recognized() {
+        for (path, expected) in [
+            ("/var/log/journal/remote/remote-192.0.2.1.journal", true),
+            ("/var/log/journal/remote/x.journal", true),
+            ("/var/log/journal/remote-192.0.2.1.journal", true),
+            ("/var/log/journal/0123456789abcdef0123456789abcdef/system.journal", false),
+            ("/run/log/journal/system.journal", false),
+        ] {
+            assert_eq!(is_of_others(Path::new(path)), expected, "{path}");
+        }
+    }
+}
