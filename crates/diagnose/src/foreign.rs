@@ -185,8 +185,7 @@ const USUAL_PROGRAMS: [&str; 26] = [
 ];
 
 /// Fields of the kernel's denials that contain names of files.
-const DENIAL_KEYS: [&[u8]; 6] =
-    [b" name=", b" path=", b" srcname=", b" target=", b" info=", b" exe="];
+const DENIAL_KEYS: [&[u8]; 6] = [b" name=", b" path=", b" srcname=", b" target=", b" info=", b" exe="];
 
 /// Where users create files and mount file systems.
 const USER_FOLDERS: [&str; 7] =
@@ -456,7 +455,9 @@ fn is_of_client(text: &[u8]) -> bool {
 /// Whether a server reports a client that it rejected. The client may be another member of the cluster, or any machine that can connect.
 pub(crate) fn names_client(text: &[u8]) -> bool {
     let has = |words: &[u8]| memmem::find(text, words).is_some();
-    has(b"rejected connection") || has(b"Unable to authenticate the request") && has(b"x509: ")
+    has(b"rejected connection")
+        || has(b"request cluster ID mismatch")
+        || has(b"Unable to authenticate the request") && has(b"x509: ")
 }
 
 /// What the API server or the kubelet reports about one request, in the words of the client.

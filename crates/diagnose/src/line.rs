@@ -17,6 +17,7 @@ const LEVELS: [&[u8]; 9] =
     [b"emerg", b"alert", b"crit", b"err", b"error", b"warning", b"notice", b"info", b"debug"];
 
 /// What the head of a line tells.
+#[expect(clippy::struct_excessive_bools, reason = "independent properties of a line")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head<'a> {
     pub(crate) time: Option<Time>,
@@ -37,6 +38,9 @@ pub(crate) struct Head<'a> {
     /// What follows the head.
     pub(crate) message: &'a [u8],
 }
+
+/// A program's name, and its process id where the line has one.
+type Program<'a> = (&'a str, Option<&'a str>);
 
 struct Cursor<'a> {
     rest: &'a [u8],
@@ -204,7 +208,7 @@ impl<'a> Head<'a> {
     }
 
     /// `syslog` marks a syslog head, where the name is always a program's.
-    fn see_process(&mut self, process: Option<(&'a str, Option<&'a str>)>, syslog: bool) {
+    fn see_process(&mut self, process: Option<Program<'a>>, syslog: bool) {
         if let (None, Some((name, pid))) = (self.process, process) {
             (self.process, self.pid) = (Some(name), pid);
             self.is_program = syslog || pid.is_some();
@@ -429,11 +433,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// Formats of `journalctl` and syslog that do not begin with a time: a priority, a Unix time, a month in another language.
-    fn other_head(&mut self) -> Option<(Option<Time>, (&'a str, Option<&'a str>))> {
+    fn other_head(&mut self) -> Option<(Option<Time>, Program<'a>)> {
         let before = self.rest;
         self.skip_priority();
         let program = self.structured_head().or_else(|| self.unix_head()).or_else(|| self.local_head());
-        let is_time = matches!(self.rest.first(), Some(byte) if byte.is_ascii_uppercase() || byte.is_ascii_digit());
+        let is_time =
+            matches!(self.rest.first(), Some(byte) if byte.is_ascii_uppercase() || byte.is_ascii_digit());
         // What follows a priority is read as any other line.
         if program.is_none() && !is_time {
             self.rest = before;
@@ -451,7 +456,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// `1 2026-01-02T03:04:05Z host program 12 - - `, as RFC 5424 has it, also without the version.
-    fn structured_head(&mut self) -> Option<(Option<Time>, (&'a str, Option<&'a str>))> {
+    fn structured_head(&mut self) -> Option<(Option<Time>, Program<'a>)> {
         let rest = self.rest.strip_prefix(b"1 ").unwrap_or(self.rest);
         let (time, used) = Self::iso(rest)?;
         let mut words = rest.get(used..)?.strip_prefix(b" ")?.splitn(5, |byte| *byte == b' ');
@@ -468,10 +473,11 @@ impl<'a> Cursor<'a> {
     }
 
     /// `1767323340.123456 host program[12]: `
-    fn unix_head(&mut self) -> Option<(Option<Time>, (&'a str, Option<&'a str>))> {
+    fn unix_head(&mut self) -> Option<(Option<Time>, Program<'a>)> {
         let before = self.rest;
         let digits = before.iter().take(12).take_while(|byte| byte.is_ascii_digit()).count();
-        let fraction = before.get(digits + 1..)?.iter().take(7).take_while(|byte| byte.is_ascii_digit()).count();
+        let fraction =
+            before.get(digits + 1..)?.iter().take(7).take_while(|byte| byte.is_ascii_digit()).count();
         if !(9..=11).contains(&digits) || before[digits] != b'.' || fraction != 6 {
             return None;
         }
@@ -484,7 +490,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// `janv. 02 03:04:05 host program[12]: `, `Fri 2026-01-02 03:04:05 UTC host program[12]: `
-    fn local_head(&mut self) -> Option<(Option<Time>, (&'a str, Option<&'a str>))> {
+    fn local_head(&mut self) -> Option<(Option<Time>, Program<'a>)> {
         let before = self.rest;
         let mut known = Self { rest: before };
         known.skip_ornaments();
@@ -516,7 +522,11 @@ impl<'a> Cursor<'a> {
         let window = &line[..line.len().min(CLOCK_WINDOW)];
         let is_clock = |at: &usize| {
             let digits = |from: usize| window[from..from + 2].iter().all(u8::is_ascii_digit);
-            window[*at] == b':' && window[at + 3] == b':' && digits(at - 2) && digits(at + 1) && digits(at + 4)
+            window[*at] == b':'
+                && window[at + 3] == b':'
+                && digits(at - 2)
+                && digits(at + 1)
+                && digits(at + 4)
         };
         let at = (3..window.len().saturating_sub(5)).find(is_clock)?;
         let is_quoted = line[..at].iter().any(|byte| matches!(byte, b'"' | b'{' | b'=' | b']'));
@@ -532,7 +542,8 @@ impl<'a> Cursor<'a> {
         let length = rest.iter().take_while(|byte| !byte.is_ascii_whitespace()).count();
         let word = &rest[..length];
         let is_name = (2..=5).contains(&length) && word.iter().all(u8::is_ascii_uppercase);
-        let is_offset = length > 2 && matches!(word[0], b'+' | b'-') && word[1..].iter().all(u8::is_ascii_digit);
+        let is_offset =
+            length > 2 && matches!(word[0], b'+' | b'-') && word[1..].iter().all(u8::is_ascii_digit);
         let is_zone = is_name && !LEVELS.contains(&word) || is_offset;
         if is_zone {
             self.rest = &rest[length..];
@@ -541,7 +552,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// `host program[12]: `, where words of a message could be taken for a host and a name without the number.
-    fn host_and_numbered_process(&mut self) -> Option<(&'a str, Option<&'a str>)> {
+    fn host_and_numbered_process(&mut self) -> Option<Program<'a>> {
         let before = self.rest;
         let process = self.host_and_process().filter(|(_, pid)| pid.is_some());
         if process.is_none() {
@@ -563,7 +574,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// `host program[12]: `; the host is skipped.
-    fn host_and_process(&mut self) -> Option<(&'a str, Option<&'a str>)> {
+    fn host_and_process(&mut self) -> Option<Program<'a>> {
         self.skip_spaces();
         self.skip_level();
         let before = self.rest;
@@ -580,7 +591,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// `program[12]: ` or `program: `
-    fn process(&mut self) -> Option<(&'a str, Option<&'a str>)> {
+    fn process(&mut self) -> Option<Program<'a>> {
         self.skip_spaces();
         let name = self
             .rest

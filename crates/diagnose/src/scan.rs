@@ -356,7 +356,9 @@ impl Engine {
 
     /// Where a line comes from, by journald's fields or by what the text claims.
     fn origin<'c>(&self, chunk: &Chunk<'c>, start: usize, line: &'c [u8], head: &line::Head<'c>) -> Origin {
-        if foreign::is_record(head.message) || chunk.entries.is_none() && klog::is_in_value(chunk.bytes, start, line) {
+        if foreign::is_record(head.message)
+            || chunk.entries.is_none() && klog::is_in_value(chunk.bytes, start, line)
+        {
             return Origin::FOREIGN;
         }
         // A file of a workload may look like a journal.
@@ -393,13 +395,14 @@ impl Engine {
             return if is_named { Origin { trust: chunk.stream.trust, ..origin } } else { origin };
         }
         // `journalctl` indents the further lines of a message.
-        let above = if is_indented(line) { first_above(chunk.bytes, start) } else { Some(None) };
-        let is_cut = above.is_none() && start > 0 && chunk.stream.kind == StreamKind::JournalText;
+        let above = if is_indented(line) { first_above(chunk.bytes, start) } else { Above::Other };
+        let is_cut =
+            matches!(above, Above::Missing) && start > 0 && chunk.stream.kind == StreamKind::JournalText;
         if is_cut && (head.process.is_none() || !is_indented(chunk.bytes)) {
             // The entry begins too far above to be found.
             return Origin::FOREIGN;
         }
-        let above = above.flatten();
+        let above = if let Above::Program(head) = above { Some(head) } else { None };
         let prefix = self.origin_of_prefix(chunk, above.as_ref().unwrap_or(head));
         prefix.unwrap_or_else(|| {
             let unit = chunk.stream.unit.as_deref();
@@ -428,16 +431,26 @@ impl Engine {
     }
 }
 
-/// The head of the message that an indented line continues, if it names a program. `None` if no message begins near.
-fn first_above(chunk: &[u8], start: usize) -> Option<Option<line::Head<'_>>> {
+/// What an indented line continues.
+enum Above<'c> {
+    Program(line::Head<'c>),
+    /// A line that names no program.
+    Other,
+    /// No message begins near.
+    Missing,
+}
+
+/// Finds the message that an indented line continues.
+fn first_above(chunk: &[u8], start: usize) -> Above<'_> {
     // The bytes bound the work on lines of any length.
     let from = start.saturating_sub(TIME_LINES * MAX_NEIGHBOUR);
     // The first piece may be the end of a line.
     let is_whole = |line: &[u8]| from == 0 || line.as_ptr() != chunk[from..].as_ptr();
     let mut above = chunk[from..start].rsplit(|byte| *byte == b'\n').take(TIME_LINES + 1);
-    let first = above.find(|line| !line.is_empty() && !is_indented(line)).filter(|line| is_whole(line))?;
+    let first = above.find(|line| !line.is_empty() && !is_indented(line)).filter(|line| is_whole(line));
+    let Some(first) = first else { return Above::Missing };
     let head = line::head(first);
-    Some((head.is_program || head.is_unreadable).then_some(head))
+    if head.is_program || head.is_unreadable { Above::Program(head) } else { Above::Other }
 }
 
 /// As far as the head of a line of the journal is wide, at the least.

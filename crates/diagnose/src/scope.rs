@@ -81,7 +81,9 @@ pub(crate) fn pod(name: &str) -> Option<Pod> {
             return Some(Pod { namespace: namespace.to_owned(), container: name.to_owned() });
         }
         // The name is a container's id.
-        [file, ..] if file.ends_with("-json.log") || UNNAMED_LOGS.iter().any(|logs| file.starts_with(logs)) => {
+        [file, ..]
+            if file.ends_with("-json.log") || UNNAMED_LOGS.iter().any(|logs| file.starts_with(logs)) =>
+        {
             return Some(Pod { namespace: String::new(), container: file.to_owned() });
         }
         _ => {}

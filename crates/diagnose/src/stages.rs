@@ -349,10 +349,8 @@ impl<'c> Stages<'c> {
     fn shows(&self, source: usize, except: &BTreeSet<(usize, u64)>, outcomes: &[PhaseOutcome]) -> bool {
         let at = Moment { source, line: 0, time: None };
         let last = self.last_of_each_stage();
-        let unfinished = last
-            .iter()
-            .map(|last| &last.event)
-            .filter(|event| outcomes.contains(&self.outcome(event)));
+        let unfinished =
+            last.iter().map(|last| &last.event).filter(|event| outcomes.contains(&self.outcome(event)));
         let crashes = self.events.iter().filter(|event| event.milestone.crash);
         unfinished.chain(crashes).any(|event| {
             self.node(event.moment) == self.node(at)

@@ -5,9 +5,14 @@
 
 mod phrases;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::{fs, iter};
+
 use landfall_diagnose::{Engine, RuleSet, Stream};
 use landfall_model::Cause;
 use landfall_model::report::State;
+use serde::Deserialize;
 
 use crate::phrases::phrases;
 
@@ -227,6 +232,20 @@ const CARRIERS: &[Carrier] = &[
     },
 ];
 
+/// The carriers of a file, in its words.
+#[derive(Debug, Deserialize)]
+struct Templates {
+    carrier: Vec<Template>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Template {
+    name: String,
+    #[serde(default)]
+    file: String,
+    line: String,
+}
+
 struct Base {
     name: &'static str,
     log: &'static str,
@@ -257,48 +276,104 @@ const BASES: [Base; 3] = [
 fn diagnose<'p>(
     engine: &Engine,
     base: &Base,
-    carrier: &Carrier,
+    file: &str,
+    line: impl Fn(&str) -> String,
     phrases: impl IntoIterator<Item = &'p String>,
 ) -> (State, Option<Cause>) {
-    let lines: String = phrases.into_iter().map(|phrase| (carrier.line)(phrase) + "\n").collect();
+    let lines: String = phrases.into_iter().map(|phrase| line(phrase) + "\n").collect();
     let mut case = engine.open();
     let mut add = |name: &str, text: &str| {
         let stream = Stream::sniff(name, text.as_bytes());
         let source = case.add_source(name, stream.kind.name());
         case.add(source, engine.scan(&stream, 1, text.as_bytes()));
     };
-    if carrier.file.is_empty() {
+    if file.is_empty() {
         add("journal.log", &format!("{}{lines}", base.log));
     } else {
         add("journal.log", base.log);
-        add(carrier.file, &lines);
+        add(file, &lines);
     }
     let verdict = case.finish().verdict;
     (verdict.state, verdict.cause)
+}
+
+/// The verdicts that a carrier changes.
+fn flips(
+    engine: &Engine,
+    phrases: &BTreeMap<String, BTreeSet<String>>,
+    name: &str,
+    file: &str,
+    line: impl Fn(&str) -> String,
+) -> Vec<String> {
+    let mut flips = Vec::new();
+    for base in &BASES {
+        let expected = diagnose(engine, base, file, &line, [&"hello".to_owned()]);
+        assert_eq!(expected.0, base.state, "{}, {name}", base.name);
+        for phrases in phrases.values() {
+            if diagnose(engine, base, file, &line, phrases) == expected {
+                continue;
+            }
+            // Which ones it was.
+            flips.extend(phrases.iter().filter_map(|phrase| {
+                let got = diagnose(engine, base, file, &line, [phrase]);
+                (got != expected).then(|| format!("{}, {name}: {phrase:?} gives {got:?}", base.name))
+            }));
+            flips.push(format!("{}, {name}: together", base.name));
+        }
+    }
+    flips
 }
 
 #[test]
 fn chosen_text_changes_no_verdict() {
     let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
     let phrases = phrases();
-    let mut flips = Vec::new();
-    for base in &BASES {
-        for carrier in CARRIERS {
-            let expected = diagnose(&engine, base, carrier, [&"hello".to_owned()]);
-            assert_eq!(expected.0, base.state, "{}, {}", base.name, carrier.name);
-            for phrases in phrases.values() {
-                if diagnose(&engine, base, carrier, phrases) == expected {
-                    continue;
-                }
-                // Which ones it was.
-                flips.extend(phrases.iter().filter_map(|phrase| {
-                    let got = diagnose(&engine, base, carrier, [phrase]);
-                    (got != expected)
-                        .then(|| format!("{}, {}: {phrase:?} gives {got:?}", base.name, carrier.name))
-                }));
-                flips.push(format!("{}, {}: together", base.name, carrier.name));
-            }
-        }
-    }
+    let flips: Vec<String> = CARRIERS
+        .iter()
+        .flat_map(|carrier| flips(&engine, &phrases, carrier.name, carrier.file, carrier.line))
+        .collect();
     assert!(flips.is_empty(), "{} flips:\n{}", flips.len(), flips.join("\n"));
+}
+
+#[test]
+fn chosen_text_in_other_formats_changes_no_verdict() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/carriers.toml");
+    let templates: Templates = toml::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
+    let phrases = phrases();
+    let of = |template: &Template| {
+        flips(&engine, &phrases, &template.name, &template.file, |phrase| fill(&template.line, phrase))
+    };
+    let flips: Vec<String> = templates.carrier.iter().flat_map(of).collect();
+    assert!(flips.is_empty(), "{} flips:\n{}", flips.len(), flips.join("\n"));
+}
+
+/// A line with the phrase in place of its tokens.
+fn fill(line: &str, phrase: &str) -> String {
+    let quoted = format!("{phrase:?}");
+    let inner = |text: &str| text[1..text.len() - 1].to_owned();
+    let escaped = |kept: &str, escape: fn(u8) -> String| -> String {
+        let one = |byte: u8| {
+            let is_kept = byte.is_ascii_alphanumeric() || kept.contains(char::from(byte));
+            if is_kept { char::from(byte).to_string() } else { escape(byte) }
+        };
+        phrase.bytes().map(one).collect()
+    };
+    let tokens = [
+        ("{p}", phrase.to_owned()),
+        ("{e}", inner(&quoted)),
+        ("{qq}", inner(&format!("{quoted:?}"))),
+        ("{q}", quoted),
+        ("{comm}", phrase.chars().take(15).collect()),
+        ("{p8}", phrase.chars().take(8).collect()),
+        ("{p16}", phrase.chars().take(16).collect()),
+        ("{path}", escaped(":_.", |byte| format!("\\x{byte:02x}"))),
+        ("{dns}", escaped("-_.", |byte| format!("\\{byte:03}"))),
+    ];
+    // The phrase itself must not be searched for tokens: each is replaced by a mark first.
+    let marks = || iter::successors(Some('\u{e000}'), |mark| char::from_u32(u32::from(*mark) + 1));
+    let marked = marks()
+        .zip(&tokens)
+        .fold(line.to_owned(), |line, (mark, (token, _))| line.replace(token, &mark.to_string()));
+    marks().zip(&tokens).fold(marked, |line, (mark, (_, value))| line.replace(mark, value))
 }

@@ -106,7 +106,8 @@ fn open(host: &Host, deadline: Instant) -> Result<Files, Trouble> {
     let mut paths: Vec<_> = found.filter(|path| !is_of_others(path)).collect();
     // A container may link its journal to the machine's, in a directory of its own.
     let own = host.fact("/etc/machine-id");
-    let is_own = |path: &PathBuf| own.as_ref().is_some_and(|own| folder_of(path) == Some(OsStr::new(own.trim())));
+    let is_own =
+        |path: &PathBuf| own.as_ref().is_some_and(|own| folder_of(path) == Some(OsStr::new(own.trim())));
     if paths.iter().any(is_own) {
         paths.retain(|path| is_own(path) || folder_of(path) == Some(OsStr::new("journal")));
     }
