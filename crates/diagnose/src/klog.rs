@@ -66,3 +66,17 @@ fn is_part(line: &[u8]) -> bool {
         || line.starts_with(b"        ")
         || AFTER_HEAD.iter().any(|after| memmem::find(head, after).is_some())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_heads_of_fatal_lines_count() {
+        let text = b"F0102 03:04:05.6 1 a.go:1] x\nn1 kubelet[7]: F1231 23:59:59.1 1 a.go:1] y\nstderr F F0102 03:04:05.6 z";
+        assert_eq!(fatal(text), [0, 44, 82]);
+        for text in ["F0102", "0F0102 03:04:05", "F010 203:04", "F0102 0304:05", "AF0102 03:04:05"] {
+            assert_eq!(fatal(text.as_bytes()), Vec::<usize>::new(), "{text}");
+        }
+    }
+}

@@ -439,7 +439,7 @@ impl<'a> Cursor<'a> {
         let program = self.structured_head().or_else(|| self.unix_head()).or_else(|| self.local_head());
         let is_time =
             matches!(self.rest.first(), Some(byte) if byte.is_ascii_uppercase() || byte.is_ascii_digit());
-        // What follows a priority is read as any other line.
+        // The text after a priority is read as any other line.
         if program.is_none() && !is_time {
             self.rest = before;
         }
@@ -551,7 +551,7 @@ impl<'a> Cursor<'a> {
         is_zone
     }
 
-    /// `host program[12]: `, where words of a message could be taken for a host and a name without the number.
+    /// `host program[12]: `, because words of a message would be mistaken for a host and a name without the number.
     fn host_and_numbered_process(&mut self) -> Option<Program<'a>> {
         let before = self.rest;
         let process = self.host_and_process().filter(|(_, pid)| pid.is_some());

@@ -434,7 +434,7 @@ impl Engine {
 /// What an indented line continues.
 enum Above<'c> {
     Program(line::Head<'c>),
-    /// A line that names no program.
+    /// A line without the name of a program.
     Other,
     /// No message begins near.
     Missing,
