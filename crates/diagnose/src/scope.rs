@@ -59,6 +59,9 @@ const SYSTEM: &str = "kube-system";
 /// Logs of containers of unknown namespaces in a report of `sos`.
 const UNNAMED_LOGS: [&str; 3] = ["crictl_logs", "docker_logs", "podman_logs"];
 
+/// Usual names of folders for `kubectl cluster-info dump`.
+const DUMPS: [&str; 3] = ["cluster-info", "cluster-state", "dump"];
+
 /// A pod's container, as the path of its log names it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
@@ -74,10 +77,11 @@ pub(crate) fn is_foreign(process: &str) -> bool {
 /// The pod a path belongs to: `pods/NAMESPACE_POD_UID/CONTAINER/…`, `containers/POD_NAMESPACE_CONTAINER-ID.log`,
 /// `namespaces/NAMESPACE/pods/POD/CONTAINER/…`.
 pub(crate) fn pod(name: &str) -> Option<Pod> {
+    let path = name;
     let from_file: Vec<&str> = name.rsplit(['/', ':']).take(3).collect();
     match from_file[..] {
-        // `kubectl cluster-info dump`
-        ["logs.txt", name, namespace] => {
+        // `kubectl cluster-info dump`. minikube calls its logs so, too.
+        ["logs.txt", name, namespace] if DUMPS.iter().any(|folder| path.contains(folder)) => {
             return Some(Pod { namespace: namespace.to_owned(), container: name.to_owned() });
         }
         // The name is a container's id.
