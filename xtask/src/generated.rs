@@ -3,6 +3,7 @@
 
 mod commands;
 mod exit_codes;
+mod kinds;
 mod metrics;
 mod settings;
 
@@ -69,6 +70,8 @@ fn all() -> Result<Vec<Generated>> {
         Generated { path: "docs/reference/report.schema.json".to_owned(), content: report_schema()? },
         Generated { path: "docs/reference/configuration.md".to_owned(), content: settings::page()? },
         Generated { path: "docs/reference/metrics.md".to_owned(), content: metrics::page()? },
+        Generated { path: "docs/reference/redacted-kinds.md".to_owned(), content: kinds::page()? },
+        Generated { path: "docs/concepts/redaction.md".to_owned(), content: kinds::concept()? },
         Generated { path: "docs/reference/hub.openapi.json".to_owned(), content: hub_document()? },
     ];
     let commands = commands::all()?;

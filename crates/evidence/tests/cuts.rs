@@ -1,5 +1,6 @@
 //! Secrets of several lines that begin in a part of the evidence that is left out: the middle of a long file, and what was written before
 //! the time that was asked for.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "machine/mod.rs"]
 mod machine;
@@ -81,7 +82,10 @@ fn documents_in_the_middle_of_long_files_do_not_leak() {
         let bundle = machine_with(&text);
         assert_eq!(left(&bundle, values), Vec::<usize>::new(), "{kind}");
         let kept = bundle.text("all/boot.log");
-        assert!(kept.contains("bytes left out here") && kept.ends_with("the end of the file is here\n"), "{kind}");
+        assert!(
+            kept.contains("bytes left out here") && kept.ends_with("the end of the file is here\n"),
+            "{kind}"
+        );
     }
 }
 

@@ -213,7 +213,7 @@ impl Context {
 
     /// The marker of what never ended.
     pub(crate) fn finish(&mut self) -> Option<What> {
-        let framed = self.framed.drain(..).filter_map(|(_, mut inner)| inner.finish()).last();
+        let framed = self.framed.drain(..).rev().find_map(|(_, mut inner)| inner.finish());
         let wide = self.wide.take().and_then(|mut inner| inner.finish());
         let open = self.open.take().and_then(|open| match open {
             Open::Pem(pem) => Some(pem.what()),

@@ -217,7 +217,8 @@ fn quote(text: &[u8], at: usize, line_end: usize) -> Option<Quote> {
 
 /// Whether the value of a name is public although the name ends like a secret's: a cluster token, or the checksum of a Secret.
 fn is_public(before: &[u8], name: &[u8]) -> bool {
-    let letters = || name.iter().rev().filter(|byte| !matches!(byte, b'-' | b'_')).map(u8::to_ascii_lowercase);
+    let letters =
+        || name.iter().rev().filter(|byte| !matches!(byte, b'-' | b'_')).map(u8::to_ascii_lowercase);
     let is_end = |public: &&[u8]| letters().take(public.len()).eq(public.iter().rev().copied());
     before.ends_with(b"checksum/") || PUBLIC_NAMES.iter().any(is_end)
 }

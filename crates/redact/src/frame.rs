@@ -80,12 +80,15 @@ impl Prefixes {
         regex::bytes::RegexBuilder::new(PREFIX).unicode(false).build().map(Self)
     }
 
-    /// The frame of the text in which the byte at `at` of a line stands. `next` is the line below, if there is one: without a time,
-    /// what only the first line has around it is no frame.
-    pub(crate) fn frame(&self, line: &[u8], at: usize, next: Option<&[u8]>) -> Option<Frame> {
-        let is_frame =
-            |frame: &Frame| frame.is_certain() || next.is_none_or(|next| frame.content(next).is_some());
-        self.known_frame(line, at).filter(is_frame).or_else(|| shared_prefix(line, at, next?))
+    /// The frame of the text in which the byte at `at` of a line stands, and whether the line below, if there is one, has it too: without a
+    /// time, what only the first line has around it is no frame.
+    pub(crate) fn frame(&self, line: &[u8], at: usize, next: Option<&[u8]>) -> Option<(Frame, bool)> {
+        let is_shared = |frame: &Frame| next.is_none_or(|next| frame.content(next).is_some());
+        let known = self.known_frame(line, at).map(|frame| (is_shared(&frame), frame));
+        match known {
+            Some((is_shared, frame)) if is_shared || frame.is_certain() => Some((frame, is_shared)),
+            _ => shared_prefix(line, at, next?).map(|frame| (frame, true)),
+        }
     }
 
     /// How long the known beginning of a line is.
@@ -96,7 +99,9 @@ impl Prefixes {
     fn known_frame(&self, line: &[u8], at: usize) -> Option<Frame> {
         let member = MEMBERS.iter().find(|opening| {
             let found = memmem::find(line, opening);
-            found.is_some_and(|start| start + opening.len() <= at && at < end_of_string(line, start + opening.len()))
+            found.is_some_and(|start| {
+                start + opening.len() <= at && at < end_of_string(line, start + opening.len())
+            })
         });
         if let Some(opening) = member {
             return Some(Frame::Member(opening));
@@ -139,7 +144,8 @@ impl Frame {
                 let is_framed = line.len() > lead.len() && lead.iter().zip(line).all(is_like);
                 let quote = *lead.last()?;
                 is_framed.then(|| {
-                    let end = memchr::memrchr(quote, &line[lead.len()..]).map_or(line.len(), |len| lead.len() + len);
+                    let end = memchr::memrchr(quote, &line[lead.len()..])
+                        .map_or(line.len(), |len| lead.len() + len);
                     (lead.len(), end)
                 })
             }
@@ -267,7 +273,7 @@ mod tests {
         let at = first.find(opener).unwrap();
         let next = text[first.len() + 1..].lines().next().map(str::as_bytes);
         let frame = Prefixes::new().unwrap().frame(first.as_bytes(), at, next);
-        frame.map_or_else(String::new, |frame| {
+        frame.map_or_else(String::new, |(frame, _)| {
             String::from_utf8_lossy(&frame.view(text.as_bytes(), 0).text).into_owned()
         })
     }
@@ -275,16 +281,25 @@ mod tests {
     #[test]
     fn lines_lose_what_their_readers_and_loggers_added() {
         for (text, expected) in [
-            ("Nov 19 05:38:09 n1 p[12]: X\nNov 19 05:38:10 n1 other[3]: no\nNov 20 06:00:00 n1 p[1234]:   b\n", "X\n  b\n"),
+            (
+                "Nov 19 05:38:09 n1 p[12]: X\nNov 19 05:38:10 n1 other[3]: no\nNov 20 06:00:00 n1 p[1234]:   b\n",
+                "X\n  b\n",
+            ),
             ("2026-11-19T05:38:09.123Z X\n2026-11-19T05:38:10.1234Z b", "X\nb"),
-            ("2026-11-19 05:38:09,123 - util.py[DEBUG]: X\n2026-11-19 05:38:09,124 - util.py[DEBUG]: b", "X\nb"),
+            (
+                "2026-11-19 05:38:09,123 - util.py[DEBUG]: X\n2026-11-19 05:38:09,124 - util.py[DEBUG]: b",
+                "X\nb",
+            ),
             ("I1119 05:38:09.123456    1234 a.go:12] X\nI1119 05:38:09.123457       7 a.go:13]  b", "X\n b"),
             ("[    1.234567] X\n[   11.234567] b\n", "X\nb\n"),
             ("     9\tX\n    10\tb\n", "X\nb\n"),
             ("9:X\n10:b\n", "X\nb\n"),
             ("web-1  | X\nweb-1  |   b\nother | c", "X\n  b\n"),
             ("> X\n>  b\n>\n> c\n", "X\n b\n\nc\n"),
-            ("{\"log\":\"X\\n\",\"stream\":\"a\"}\n{\"log\":\"long \",\"stream\":\"a\"}\n{\"log\":\"line\\n\"}\n", "X\nlong line\n"),
+            (
+                "{\"log\":\"X\\n\",\"stream\":\"a\"}\n{\"log\":\"long \",\"stream\":\"a\"}\n{\"log\":\"line\\n\"}\n",
+                "X\nlong line\n",
+            ),
             ("time=1 level=info msg=\"X \\\"q\\\"\" a=b\nno\ntime=2 level=info msg=\"b\"\n", "X \"q\"\nb\n"),
             ("  \"X\",\n  \"b\"\n]\n", "X\nb\n"),
             ("- 'X'\n- 'b'\n", "X\nb\n"),

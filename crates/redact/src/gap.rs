@@ -69,7 +69,8 @@ fn is_data(line: &[u8]) -> bool {
     let is_word = |word: &&[u8]| {
         word.len() > 1 && word.iter().all(|byte| byte.is_ascii_alphabetic() || b"\"',.()-".contains(byte))
     };
-    let begins = matches!(line.first(), Some(b'"' | b'[')) || line.first().is_some_and(u8::is_ascii_alphanumeric);
+    let begins =
+        matches!(line.first(), Some(b'"' | b'[')) || line.first().is_some_and(u8::is_ascii_alphanumeric);
     let words = content.split(u8::is_ascii_whitespace).filter(is_word).count();
     let is_sentence = begins && !is_yaml(content) && words >= WORDS_OF_SENTENCE;
     !is_object && !is_sentence

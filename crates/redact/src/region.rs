@@ -27,6 +27,8 @@ pub(crate) enum Until {
     Word(Vec<u8>),
     /// A line indented no deeper than this.
     Dedent(usize),
+    /// A line that is not `user:password`.
+    NotUser,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -91,6 +93,13 @@ impl Region {
                 let depth = line.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
                 if is_blank || depth > *indent { Line::Inside } else { Line::Outside }
             }
+            Until::NotUser => {
+                if is_user(content.trim_ascii_start()) {
+                    Line::Inside
+                } else {
+                    Line::Outside
+                }
+            }
         };
         match verdict {
             Line::Inside => self.tagger.push(line),
@@ -106,6 +115,16 @@ pub(crate) fn is_yaml(line: &[u8]) -> bool {
     let key = line.iter().take_while(|byte| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'-')).count();
     matches!(line, [b' ' | b'\t' | b'#', ..] | [b'-', b' ', ..] | b"-" | b"---")
         || key > 0 && matches!(&line[key..], [b':'] | [b':', b' ', ..])
+}
+
+/// `user:password`
+fn is_user(line: &[u8]) -> bool {
+    let name = line.iter().position(|byte| *byte == b':').unwrap_or(0);
+    let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
+    name > 0
+        && name + 1 < line.len()
+        && line[..name].iter().all(is_name)
+        && !line.iter().any(u8::is_ascii_whitespace)
 }
 
 // === impl Braces ===

@@ -55,7 +55,13 @@ pub(crate) struct Framed {
 
 impl Views {
     pub(crate) fn want(&mut self, view: View, line: usize) {
-        if !self.wanted.iter().rev().take_while(|(_, start)| *start == line).any(|(wanted, _)| *wanted == view) {
+        if !self
+            .wanted
+            .iter()
+            .rev()
+            .take_while(|(_, start)| *start == line)
+            .any(|(wanted, _)| *wanted == view)
+        {
             self.wanted.push((view, line));
         }
     }
@@ -81,12 +87,14 @@ impl Views {
 // === impl Framed ===
 
 impl Framed {
-    /// Takes in that something begins at `at` of a line. Returns whether the line has a frame.
+    /// Takes in that something begins at `at` of a line. Returns whether the line has a frame, and the next one too.
     pub(crate) fn add(&mut self, text: &[u8], line: (usize, usize), at: usize, prefixes: &Prefixes) -> bool {
         let next = text.get(line.1 + 1..).filter(|rest| !rest.is_empty()).map(first_line);
-        let Some(frame) = prefixes.frame(&text[line.0..line.1], at - line.0, next) else { return false };
+        let Some((frame, is_shared)) = prefixes.frame(&text[line.0..line.1], at - line.0, next) else {
+            return false;
+        };
         self.begin(frame, line.0);
-        true
+        is_shared
     }
 
     /// Takes in that the text in a frame is searched from this line on.
@@ -98,11 +106,9 @@ impl Framed {
         }
     }
 
-    /// Takes in that the last frame is searched from the start: what matters may precede what shows that it does.
+    /// Takes in that all frames are searched from the start: what matters may precede what shows that it does.
     pub(crate) fn widen(&mut self) {
-        if let Some((_, start)) = self.starts.last_mut() {
-            *start = 0;
-        }
+        self.starts.iter_mut().for_each(|(_, start)| *start = 0);
     }
 }
 
@@ -135,7 +141,12 @@ impl View {
 impl Engine {
     /// Searches a text as it looks on a terminal, and apart from that what is inside its escapes.
     #[cold]
-    pub(crate) fn find_behind_escapes(&self, text: &[u8], context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
+    pub(crate) fn find_behind_escapes(
+        &self,
+        text: &[u8],
+        context: &mut Context,
+        scan: &mut Scan,
+    ) -> Vec<Hit> {
         let Some(OnTerminal { shown, hidden }) = views::on_terminal(text) else {
             return self.find_plain(text, context, scan);
         };
@@ -159,7 +170,7 @@ impl Engine {
         let mapped = views::wide(text, first);
         let mut inner =
             context.wide.take().map_or_else(|| Context::new(context.certificates), |inner| *inner);
-        let found = self.quietly(scan, |scan| self.find_in(&mapped, &mut inner, scan));
+        let found = quietly(scan, |scan| self.find_in(&mapped, &mut inner, scan));
         hits.extend(found);
         context.wide = inner.is_open_anywhere().then(|| Box::new(inner));
         hit::merge(hits);
@@ -200,21 +211,13 @@ impl Engine {
         for (frame, mut inner, start) in open.chain(new) {
             let mapped = frame.view(text, start);
             scan.frames += 1;
-            let found = self.quietly(scan, |scan| self.find(&mapped.text, &mut inner, scan));
+            let found = quietly(scan, |scan| self.find(&mapped.text, &mut inner, scan));
             scan.frames -= 1;
             place_in_frames(text, &mapped, &found, hits);
             if inner.is_open_anywhere() && context.framed.len() < OPEN_FRAMES_MAX {
                 context.framed.push((frame, inner));
             }
         }
-    }
-
-    /// Searches without taking notes for a reviewer: the same text was searched as it stands.
-    fn quietly<T>(&self, scan: &mut Scan, search: impl FnOnce(&mut Scan) -> T) -> T {
-        let entropy = std::mem::replace(&mut scan.entropy, Entropy::Unwanted);
-        let found = search(scan);
-        scan.entropy = entropy;
-        found
     }
 
     /// Searches lines in the notations that they use.
@@ -265,22 +268,15 @@ impl Engine {
             let line = line_around(text, at);
             done = line.1;
             let (start, end) = around_escapes(text, line, at);
-            for mapped in [views::percent(&text[start..end]), views::form(&text[start..end])] {
-                if let Some(mapped) = mapped {
-                    self.find_mapped(&mapped.shifted(start), certificates, scan, hits);
-                }
+            let word = &text[start..end];
+            for mapped in [views::percent(word), views::form(word)].into_iter().flatten() {
+                self.find_mapped(&mapped.shifted(start), certificates, scan, hits);
             }
         }
     }
 
     /// Searches a line with its escapes resolved; what is found there is taken out of the line as it was written.
-    fn find_mapped(
-        &self,
-        mapped: &Mapped,
-        certificates: Certificates,
-        scan: &mut Scan,
-        hits: &mut Vec<Hit>,
-    ) {
+    fn find_mapped(&self, mapped: &Mapped, certificates: Certificates, scan: &mut Scan, hits: &mut Vec<Hit>) {
         let Some(found) = self.find_within(&mapped.text, certificates, scan) else {
             let (start, end) = mapped.range(0, mapped.text.len());
             hits.push(Hit { start, end, what: What::Withheld("encoded") });
@@ -291,6 +287,14 @@ impl Engine {
             Hit { start, end, what: hit.what }
         }));
     }
+}
+
+/// Searches without taking notes for a reviewer: the same text was searched as it stands.
+fn quietly<T>(scan: &mut Scan, search: impl FnOnce(&mut Scan) -> T) -> T {
+    let entropy = std::mem::replace(&mut scan.entropy, Entropy::Unwanted);
+    let found = search(scan);
+    scan.entropy = entropy;
+    found
 }
 
 /// Takes what was found in the text of frames out of the lines as they were written. What stands in several lines has its marker in

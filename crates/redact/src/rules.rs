@@ -46,6 +46,8 @@ pub(crate) enum Trigger {
     Field(usize),
     /// A notation that must be resolved before the line is understood.
     View(View),
+    /// An equals sign at the end of a line: of quoted-printable, or of Base64.
+    SoftLineEnd,
     /// A backslash that continues a command in the next line.
     ContinuedLine,
     /// Two quotes behind a name: one that is written twice, if a value follows.
@@ -58,6 +60,8 @@ pub(crate) enum Trigger {
     CertificateKey,
     /// The dump that Ignition makes of its whole configuration when it fails.
     IgnitionDump,
+    /// cloud-init announces the passwords that it made.
+    RandomPasswords,
     /// The first line of a cloud-config document.
     CloudConfig,
     /// `<<`, which may start a here-document.
@@ -126,7 +130,7 @@ struct FieldEntry {
     keeps: Vec<String>,
 }
 
-const MACHINES: [(&str, Trigger); 57] = [
+const MACHINES: [(&str, Trigger); 59] = [
     (", '-", Trigger::View(View::Arguments)),
     (",'-", Trigger::View(View::Arguments)),
     (", \"-", Trigger::View(View::Arguments)),
@@ -142,6 +146,7 @@ const MACHINES: [(&str, Trigger); 57] = [
     ("\\\\\\\"", Trigger::View(View::Escapes)),
     ("\\\\n", Trigger::View(View::Escapes)),
     ("\\\\t", Trigger::View(View::Escapes)),
+    ("=\\t", Trigger::View(View::Escapes)),
     ("#033[", Trigger::View(View::Terminal)),
     ("\\033[", Trigger::View(View::Terminal)),
     ("^[[", Trigger::View(View::Terminal)),
@@ -152,7 +157,7 @@ const MACHINES: [(&str, Trigger); 57] = [
     ("&#", Trigger::View(View::Entities)),
     ("=3D", Trigger::View(View::QuotedPrintable)),
     ("=3d", Trigger::View(View::QuotedPrintable)),
-    ("=\n", Trigger::View(View::QuotedPrintable)),
+    ("=\n", Trigger::SoftLineEnd),
     ("=20", Trigger::View(View::QuotedPrintable)),
     ("=C3", Trigger::View(View::QuotedPrintable)),
     ("=E2", Trigger::View(View::QuotedPrintable)),
@@ -172,6 +177,7 @@ const MACHINES: [(&str, Trigger); 57] = [
     ("certificate key", Trigger::CertificateKey),
     ("-----BEGIN ", Trigger::Pem),
     ("Full config:", Trigger::IgnitionDump),
+    ("'random' passwords", Trigger::RandomPasswords),
     ("#cloud-config", Trigger::CloudConfig),
     ("<<", Trigger::HereDocument),
     ("value\"", Trigger::NamedValue),
@@ -193,7 +199,12 @@ impl Trigger {
     pub(crate) fn opens(self) -> bool {
         matches!(
             self,
-            Self::Pem | Self::IgnitionDump | Self::CloudConfig | Self::SecretObject | Self::CertificateKey
+            Self::Pem
+                | Self::IgnitionDump
+                | Self::RandomPasswords
+                | Self::CloudConfig
+                | Self::SecretObject
+                | Self::CertificateKey
         )
     }
 }

@@ -1,5 +1,7 @@
 //! One text, all passes: what is found here is taken out, wherever the text came from.
 
+use std::borrow::Cow;
+
 use landfall_model::terminal;
 use memchr::{memchr, memrchr};
 use regex::bytes::Regex;
@@ -20,6 +22,7 @@ use crate::resolved::{Framed, View, Views};
 use crate::rules::{self, Place, Rules, Trigger};
 use crate::runs::{self, Run};
 use crate::secret_object;
+use crate::views;
 
 /// Encodings inside encodings that are followed: a gzip in Base64 in a percent-encoded URL, and one more.
 pub(crate) const DEPTH_MAX: u32 = 4;
@@ -181,6 +184,12 @@ impl Engine {
                     }
                     continue;
                 }
+                if *trigger == Trigger::SoftLineEnd {
+                    if views::ends_softly(text, line) {
+                        want(View::QuotedPrintable, line.0, is_apart, framed, &mut views);
+                    }
+                    continue;
+                }
                 if *trigger == Trigger::DoubledQuotes {
                     let is_value = |byte: &u8| byte.is_ascii_graphic() && !b"\",;)}]".contains(byte);
                     if text.get(found.end).is_some_and(is_value) {
@@ -277,6 +286,12 @@ impl Engine {
                         );
                         opened_until = dropped_until;
                     }
+                    Trigger::RandomPasswords if opened_until <= found.start => {
+                        let below = (line.1 + 1).min(text.len());
+                        let (kind, until) = (Kind::PASSWORD, Until::NotUser);
+                        dropped_until = context.open_below(text, below, kind, until, &self.pseudonyms, hits);
+                        opened_until = dropped_until;
+                    }
                     Trigger::CloudConfig
                         if opened_until <= found.start && found.end == content_end(text, line) =>
                     {
@@ -360,15 +375,14 @@ impl Engine {
             if run.start < done {
                 continue;
             }
-            let (payload, end) = match decode::wrapped(text, run) {
-                Some((joined, end)) => (std::borrow::Cow::Owned(joined), end),
-                None => {
-                    let is_whole = scan.lines == Lines::Apart && scan.depth == 0;
-                    if !is_whole && decode::may_be_framed(text, run) {
-                        framed.add(text, line_around(text, run.start), run.start, &self.prefixes);
-                    }
-                    (std::borrow::Cow::Borrowed(&text[run.start..run.end]), run.end)
+            let (payload, end) = if let Some((joined, end)) = decode::wrapped(text, run) {
+                (Cow::Owned(joined), end)
+            } else {
+                let is_apart = scan.lines == Lines::Apart && scan.depth == 0;
+                if !is_apart && decode::may_be_framed(text, run) {
+                    framed.add(text, line_around(text, run.start), run.start, &self.prefixes);
                 }
+                (Cow::Borrowed(&text[run.start..run.end]), run.end)
             };
             done = end;
             let what = match decode::run(&payload) {
@@ -425,7 +439,12 @@ impl Engine {
     }
 
     /// Searches a decoded text; `None` when the limits do not allow it.
-    pub(crate) fn find_within(&self, text: &[u8], certificates: Certificates, scan: &mut Scan) -> Option<Vec<Hit>> {
+    pub(crate) fn find_within(
+        &self,
+        text: &[u8],
+        certificates: Certificates,
+        scan: &mut Scan,
+    ) -> Option<Vec<Hit>> {
         if scan.depth >= DEPTH_MAX || text.len() > scan.budget {
             return None;
         }

@@ -288,7 +288,10 @@ impl LineStream {
             More::No => held.len(),
             More::May => {
                 let lines = memrchr(b'\n', held).map_or(0, |feed| feed + 1);
-                start_of_open(&held[..lines])
+                match start_of_open(&held[..lines]) {
+                    0 => start_of_continued(&held[..lines]),
+                    start => start,
+                }
             }
         };
         if end > 0 {
@@ -352,19 +355,26 @@ impl LineStream {
     }
 }
 
-/// Where the lines begin with which `text` ends and that must be searched together with what follows: Base64, commands and texts
-/// that continue in the next line, the start of an object, and the last line, of which nobody knows yet what stands below it.
+/// Where the lines begin with which `text` ends and that are better searched together with what follows: the start of an object, and the
+/// last line, of which nobody knows yet what stands below it.
 fn start_of_open(text: &[u8]) -> usize {
+    let last = memrchr(b'\n', text).and_then(|end| memrchr(b'\n', &text[..end])).map_or(0, |feed| feed + 1);
+    let start = start_of_continued(&text[..last]);
+    start_of_object(&text[..start]).unwrap_or(start)
+}
+
+/// Where the lines begin with which `text` ends and that must be searched together with what follows: Base64, commands and texts that
+/// continue in the next line.
+fn start_of_continued(text: &[u8]) -> usize {
     let mut start = text.len();
     while start > 0 {
         let line_start = memrchr(b'\n', &text[..start - 1]).map_or(0, |feed| feed + 1);
-        let line = &text[line_start..start - 1];
-        if start < text.len() && !goes_on(line) {
+        if !goes_on(&text[line_start..start - 1]) {
             break;
         }
         start = line_start;
     }
-    start_of_object(&text[..start]).unwrap_or(start)
+    start
 }
 
 /// Whether the next line may continue this one.
@@ -376,8 +386,15 @@ fn goes_on(line: &[u8]) -> bool {
 /// Where an object begins whose data precede its kind: its values are known as secrets only when the kind is seen.
 fn start_of_object(text: &[u8]) -> Option<usize> {
     let near = text.len().saturating_sub(OBJECT_MAX);
-    let starts =
-        [&b"data:\n"[..], b"data\": {\n", b"Data:\n", b"Data\": {\n", b"kind: Secret\n", b"kind\": \"Secret\"", b"apiVersion: v1\n"];
+    let starts = [
+        &b"data:\n"[..],
+        b"data\": {\n",
+        b"Data:\n",
+        b"Data\": {\n",
+        b"kind: Secret\n",
+        b"kind\": \"Secret\"",
+        b"apiVersion: v1\n",
+    ];
     let first = starts.iter().filter_map(|start| memmem::find(&text[near..], start)).min()?;
     memrchr(b'\n', &text[..near + first]).map(|feed| feed + 1)
 }

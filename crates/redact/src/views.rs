@@ -2,6 +2,8 @@
 //!
 //! Each function takes a piece of a log and returns the text that it stands for, or `None` when the notation is not used.
 
+use std::ops::RangeInclusive;
+
 use landfall_model::terminal::{self, Holds};
 use memchr::{memchr, memchr_iter, memmem};
 
@@ -15,6 +17,9 @@ const JOINED_MAX: usize = 256;
 
 /// Bytes that an array of numbers must stand for, at least, to be read as text.
 const NUMBERS_MIN: usize = 16;
+
+/// How long lines of quoted-printable are that continue in the next one, with the equals sign.
+const SOFT_WIDTHS: RangeInclusive<usize> = 70..=76;
 
 /// Entities of HTML and XML.
 const ENTITIES: [(&[u8], u8); 8] = [
@@ -69,11 +74,15 @@ pub(crate) fn percent(original: &[u8]) -> Option<Mapped> {
 /// Resolves `%41`, and `+` for a space, as in the body of a form.
 pub(crate) fn form(original: &[u8]) -> Option<Mapped> {
     memchr(b'+', original)?;
-    resolve_any(original, |byte| matches!(byte, b'%' | b'+'), |rest| match rest {
-        [b'%', high, low, ..] => Some((byte_of(*high, *low)?, 3)),
-        [b'+', ..] => Some((b' ', 1)),
-        _ => None,
-    })
+    resolve_any(
+        original,
+        |byte| matches!(byte, b'%' | b'+'),
+        |rest| match rest {
+            [b'%', high, low, ..] => Some((byte_of(*high, *low)?, 3)),
+            [b'+', ..] => Some((b' ', 1)),
+            _ => None,
+        },
+    )
 }
 
 /// Resolves `\u0041`, `\x41`, `\n`, `\/`, `\"` and `\\`.
@@ -154,6 +163,14 @@ pub(crate) fn quoted_printable(original: &[u8]) -> Option<Mapped> {
     (at > 0).then_some(mapped)
 }
 
+/// Whether the equals sign at the end of a line is one that quoted-printable adds: it fills lines up to a width. That of a private key
+/// pads its Base64.
+pub(crate) fn ends_softly(text: &[u8], line: (usize, usize)) -> bool {
+    let next = text.get(line.1 + 1..).unwrap_or_default();
+    let next = &next[..memchr(b'\n', next).unwrap_or(next.len())];
+    SOFT_WIDTHS.contains(&(line.1 - line.0)) && memmem::find(next, b"-----END").is_none()
+}
+
 /// Resolves `""` for a quote, as in CSV.
 pub(crate) fn doubled_quotes(original: &[u8]) -> Option<Mapped> {
     resolve(original, b'"', |rest| rest.starts_with(b"\"\"").then_some((b'"', 2)))
@@ -169,14 +186,19 @@ pub(crate) fn wide(original: &[u8], nul: usize) -> Mapped {
     mapped.keep(original, 0, start);
     let mut at = start;
     while let Some(&[first, second]) = original[at..].first_chunk() {
-        let unit = if is_little { u16::from_le_bytes([first, second]) } else { u16::from_be_bytes([first, second]) };
+        let unit =
+            if is_little { u16::from_le_bytes([first, second]) } else { u16::from_be_bytes([first, second]) };
         if first.is_ascii_graphic() && second.is_ascii_graphic() {
             mapped.keep(original, at, at + 2);
             at += 2;
             continue;
         }
         let low = original.get(at + 2..at + 4).map(|low| {
-            if is_little { u16::from_le_bytes([low[0], low[1]]) } else { u16::from_be_bytes([low[0], low[1]]) }
+            if is_little {
+                u16::from_le_bytes([low[0], low[1]])
+            } else {
+                u16::from_be_bytes([low[0], low[1]])
+            }
         });
         let (decoded, len) = match char::decode_utf16([unit].into_iter().chain(low)).next() {
             Some(Ok(decoded)) => (decoded, 2 * decoded.len_utf16()),
@@ -432,7 +454,10 @@ mod tests {
         assert_eq!(text(doubled_quotes(br#""{""a"":""b""}""#)), r#""{"a":"b"}""#);
         assert_eq!(text(Some(wide(b"x\na\0b\0\n\0\x3d\xd8\x10\xdd", 3))), "x\nab\n\u{1f510}");
         assert_eq!(text(Some(wide(b"\0a\0b\0\n", 0))), "ab\n");
-        assert_eq!(text(numbers(b"{\"M\":[112,97,115,115,61,49,50,51,52,53,54,55,56,57]}")), "\n\x01\npass=123456789");
+        assert_eq!(
+            text(numbers(b"{\"M\":[112,97,115,115,61,49,50,51,52,53,54,55,56,57]}")),
+            "\n\x01\npass=123456789"
+        );
         assert!(percent(b"100% of 5%").is_none());
     }
 

@@ -61,16 +61,22 @@ fn clean_evidence(evidence: &mut Evidence, redact: &dyn Fn(&str) -> String) {
         }
     } else {
         evidence.text = shown(&redact(&evidence.text));
-        evidence.before.iter_mut().chain(&mut evidence.after).for_each(|line| *line = WITHHELD.to_owned());
+        evidence.before.iter_mut().chain(&mut evidence.after).for_each(|line| WITHHELD.clone_into(line));
     }
     let is_part = |line: &&mut String| is_encoded(line);
-    evidence.before.iter_mut().chain(&mut evidence.after).filter(is_part).for_each(|line| *line = WITHHELD.to_owned());
+    evidence
+        .before
+        .iter_mut()
+        .chain(&mut evidence.after)
+        .filter(is_part)
+        .for_each(|line| WITHHELD.clone_into(line));
 }
 
 /// Whether a line is nothing but a long word of Base64: a part of something that began before the quoted lines.
 fn is_encoded(line: &str) -> bool {
     let word = line.trim();
-    word.len() >= ENCODED_MIN && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte))
+    word.len() >= ENCODED_MIN
+        && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte))
 }
 
 /// A text in which nothing is hidden.
@@ -93,9 +99,8 @@ mod tests {
     fn lines_beside_a_quoted_line_are_cleaned_with_it() {
         let key = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQC7";
         let redactor = Redactor::builder().build().unwrap();
-        let redact = |text: &str| {
-            String::from_utf8(redactor.redact(text.as_bytes(), Options::default()).0).unwrap()
-        };
+        let redact =
+            |text: &str| String::from_utf8(redactor.redact(text.as_bytes(), Options::default()).0).unwrap();
         for before in [vec!["-----BEGIN PRIVATE KEY-----", key], vec![key]] {
             let mut evidence: Evidence = serde_json::from_value(serde_json::json!({
                 "source": "a.log", "line": 7, "time": null, "text": "ValueError: not a key",

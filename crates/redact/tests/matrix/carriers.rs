@@ -31,13 +31,7 @@ pub(crate) enum Input {
 }
 
 const fn carrier(name: &'static str, write: fn(&str) -> Vec<u8>) -> Carrier {
-    Carrier {
-        name,
-        write,
-        reading: Reading::Plain,
-        input: Input::Stream(Format::Lines),
-        of_commands: false,
-    }
+    Carrier { name, write, reading: Reading::Plain, input: Input::Stream(Format::Lines), of_commands: false }
 }
 
 const fn read(name: &'static str, reading: Reading, write: fn(&str) -> Vec<u8>) -> Carrier {
@@ -89,9 +83,7 @@ pub(crate) const CARRIERS: &[Carrier] = &[
     carrier("numbered syslog", |text| {
         numbered(text, |n| format!("Nov 19 05:38:{:02} node-1 sh[{}]: ", n % 60, 812 + n)).into()
     }),
-    carrier("klog", |text| {
-        numbered(text, |n| format!("I1119 05:38:09.{n:06}    1234 main.go:12] ")).into()
-    }),
+    carrier("klog", |text| numbered(text, |n| format!("I1119 05:38:09.{n:06}    1234 main.go:12] ")).into()),
     carrier("kernel", |text| numbered(text, |n| format!("[ {:4}.{n:06}] ", n / 2)).into()),
     carrier("kernel with a date", |text| each(text, "[Thu Nov 19 05:38:09 2026] ", "").into()),
     carrier("console of Ignition", |text| each(text, "[   12.345678] ignition[700]: ", "").into()),
@@ -127,9 +119,16 @@ pub(crate) const CARRIERS: &[Carrier] = &[
         numbered(text, |n| format!("{n:6}\tNov 19 05:38:09 node-1 sh[812]: ")).into()
     }),
     // Structured loggers and log drivers.
-    read("logfmt", Escaped, |text| framed(text, "time=\"2026-11-19T05:38:09Z\" level=info msg=", " id=7").into()),
+    read("logfmt", Escaped, |text| {
+        framed(text, "time=\"2026-11-19T05:38:09Z\" level=info msg=", " id=7").into()
+    }),
     read("logfmt behind syslog", Escaped, |text| {
-        framed(text, "Nov 19 05:38:09 node-1 containerd[9]: time=\"2026-11-19T05:38:09Z\" level=info msg=", "").into()
+        framed(
+            text,
+            "Nov 19 05:38:09 node-1 containerd[9]: time=\"2026-11-19T05:38:09Z\" level=info msg=",
+            "",
+        )
+        .into()
     }),
     read("zap", Escaped, |text| {
         framed(text, "{\"level\":\"info\",\"ts\":1763530689.1,\"caller\":\"a/b.go:7\",\"msg\":", "}").into()
@@ -155,7 +154,9 @@ pub(crate) const CARRIERS: &[Carrier] = &[
         docker_divided(&format!("{}{text}", "a filler ".repeat(1814)), 16 << 10).into()
     }),
     read("Fluentd", Escaped, |text| {
-        let lines = text.lines().map(|line| format!("2026-11-19 05:38:09 +0000 kube: {{\"log\":{}}}\n", json(&format!("{line}\n"))));
+        let lines = text.lines().map(|line| {
+            format!("2026-11-19 05:38:09 +0000 kube: {{\"log\":{}}}\n", json(&format!("{line}\n")))
+        });
         lines.collect::<String>().into()
     }),
     given("containerd", Input::Stream(Format::Cri), |text| {
@@ -163,7 +164,9 @@ pub(crate) const CARRIERS: &[Carrier] = &[
     }),
     Carrier {
         reading: Containerd,
-        ..given("containerd with divided lines", Input::Stream(Format::Cri), |text| cri_divided(text, 24).into())
+        ..given("containerd with divided lines", Input::Stream(Format::Cri), |text| {
+            cri_divided(text, 24).into()
+        })
     },
     carrier("containerd read as lines", |text| {
         each(text, "2026-11-19T05:38:09.123456789Z stdout F ", "").into()
@@ -177,19 +180,27 @@ pub(crate) const CARRIERS: &[Carrier] = &[
     Carrier {
         input: Input::Stream(Format::Cri),
         ..read("containerd with logfmt inside", Escaped, |text| {
-            each(framed(text, "level=info msg=", "").trim_end(), "2026-11-19T05:38:09.123456789Z stderr F ", "").into()
+            each(
+                framed(text, "level=info msg=", "").trim_end(),
+                "2026-11-19T05:38:09.123456789Z stderr F ",
+                "",
+            )
+            .into()
         })
     },
     given("containerd with klog inside", Input::Stream(Format::Cri), |text| {
-        numbered(text, |n| format!("2026-11-19T05:38:09.{n:09}Z stderr F I1119 05:38:09.{n:06}       1 a.go:1] ")).into()
+        numbered(text, |n| {
+            format!("2026-11-19T05:38:09.{n:09}Z stderr F I1119 05:38:09.{n:06}       1 a.go:1] ")
+        })
+        .into()
     }),
     given("journal export, an entry for each line", Input::Stream(Format::JournalExport), |text| {
-        text.lines().flat_map(|line| journal_entry(line)).collect()
+        text.lines().flat_map(journal_entry).collect()
     }),
     given("journal export, one entry", Input::Stream(Format::JournalExport), journal_entry),
     given("journal export with klog inside", Input::Stream(Format::JournalExport), |text| {
         let text = numbered(text, |n| format!("I1119 05:38:09.{n:06}    1234 main.go:12] "));
-        text.lines().flat_map(|line| journal_entry(line)).collect()
+        text.lines().flat_map(journal_entry).collect()
     }),
     given("entries", Input::Entries, |text| text.into()),
     given("entries with a prefix inside", Input::Entries, |text| {
@@ -216,7 +227,11 @@ pub(crate) const CARRIERS: &[Carrier] = &[
         format!("{{\"out\":{}}}\n", text.replace('=', "\\u003d")).into()
     }),
     read("quoted by Go in an error", Escaped, |text| {
-        format!("E1119 05:38:09.123456    1234 a.go:7] \"Failed\" err=\"exit status 1, output: {}\"\n", quoted(text)).into()
+        format!(
+            "E1119 05:38:09.123456    1234 a.go:7] \"Failed\" err=\"exit status 1, output: {}\"\n",
+            quoted(text)
+        )
+        .into()
     }),
     read("quoted by Python", Escaped, |text| {
         let text = text.replace('\\', "\\\\").replace('\'', "\\'").replace('\n', "\\n");
@@ -235,7 +250,8 @@ pub(crate) const CARRIERS: &[Carrier] = &[
     }),
     carrier("block of YAML", |text| format!("stdout: |\n{}rc: 0\n", each(text, "  ", "")).into()),
     read("HTML", Entities, |text| {
-        let text = text.replace('&', "&amp;").replace('"', "&quot;").replace('\'', "&#39;").replace('<', "&lt;");
+        let text =
+            text.replace('&', "&amp;").replace('"', "&quot;").replace('\'', "&#39;").replace('<', "&lt;");
         format!("<pre>\n{}\n</pre>\n", text.replace('>', "&gt;")).into()
     }),
     read("XML with numbers", Entities, |text| {
@@ -250,14 +266,14 @@ pub(crate) const CARRIERS: &[Carrier] = &[
         (out + "</out>\n").into()
     }),
     carrier("CDATA", |text| format!("<out><![CDATA[{text}]]></out>\n").into()),
-    read("CSV", Escaped, |text| {
-        format!("1,\"{}\",ok\n", text.replace('"', "\"\"")).into()
-    }),
+    read("CSV", Escaped, |text| format!("1,\"{}\",ok\n", text.replace('"', "\"\"")).into()),
     read("percent-encoded", Percent, |text| format!("GET /log?text={} HTTP/1.1\n", percent(text)).into()),
     read("percent-encoded twice", Percent, |text| {
         format!("GET /log?text={} HTTP/1.1\n", percent(&percent(text))).into()
     }),
-    read("form", Percent, |text| format!("text={}%0A&level=info\n", percent(text).replace("%20", "+")).into()),
+    read("form", Percent, |text| {
+        format!("text={}%0A&level=info\n", percent(text).replace("%20", "+")).into()
+    }),
     read("quoted-printable", QuotedPrintable, |text| quoted_printable(text, usize::MAX).into()),
     read("quoted-printable in lines", QuotedPrintable, |text| quoted_printable(text, 75).into()),
     // Encodings.
@@ -269,7 +285,9 @@ pub(crate) const CARRIERS: &[Carrier] = &[
     read("Base64 in lines behind syslog", Encoded, |text| {
         wrapped(&STANDARD.encode(text), 76, "Nov 19 05:38:09 node-1 sh[812]: ").into()
     }),
-    read("Base64 in lines in Docker", Encoded, |text| docker(&wrapped(&STANDARD.encode(text), 76, "")).into()),
+    read("Base64 in lines in Docker", Encoded, |text| {
+        docker(&wrapped(&STANDARD.encode(text), 76, "")).into()
+    }),
     read("Base64 of Base64", Encoded, |text| {
         format!("content: {}\n", STANDARD.encode(STANDARD.encode(text))).into()
     }),
@@ -282,7 +300,9 @@ pub(crate) const CARRIERS: &[Carrier] = &[
         format!("content: {}\n", STANDARD.encode(gzip(&gzip(text.as_bytes())))).into()
     }),
     read("gzip in lines", Encoded, |text| wrapped(&STANDARD.encode(gzip(text.as_bytes())), 76, "").into()),
-    read("gzip in hexadecimal", Encoded, |text| format!("data={}\n", hexadecimal(&gzip(text.as_bytes()))).into()),
+    read("gzip in hexadecimal", Encoded, |text| {
+        format!("data={}\n", hexadecimal(&gzip(text.as_bytes()))).into()
+    }),
     carrier("UTF-16", |text| wide(text, u16::to_le_bytes)),
     carrier("UTF-16, most significant byte first", |text| wide(text, u16::to_be_bytes)),
     carrier("UTF-16 with a byte order mark", |text| wide(&format!("\u{feff}{text}"), u16::to_le_bytes)),
@@ -298,7 +318,11 @@ pub(crate) const CARRIERS: &[Carrier] = &[
     // Commands.
     command("arguments of Python", Escaped, |text| {
         let words: Vec<String> = text.split_whitespace().map(|word| format!("'{word}'")).collect();
-        format!("2026-11-19 05:38:09,123 - subp.py[DEBUG]: Running command [{}] with allowed return codes [0]\n", words.join(", ")).into()
+        format!(
+            "2026-11-19 05:38:09,123 - subp.py[DEBUG]: Running command [{}] with allowed return codes [0]\n",
+            words.join(", ")
+        )
+        .into()
     }),
     command("arguments of JSON", Escaped, |text| {
         let words: Vec<String> = text.split_whitespace().map(json).collect();
@@ -315,7 +339,11 @@ pub(crate) const CARRIERS: &[Carrier] = &[
     }),
     command("process title", Encoded, |text| {
         let words = text.split_whitespace().collect::<Vec<_>>().join("\0");
-        format!("type=PROCTITLE msg=audit(1763530689.123:7): proctitle={}\n", hexadecimal(words.as_bytes()).to_uppercase()).into()
+        format!(
+            "type=PROCTITLE msg=audit(1763530689.123:7): proctitle={}\n",
+            hexadecimal(words.as_bytes()).to_uppercase()
+        )
+        .into()
     }),
     command("list of YAML, a word each", Escaped, |text| {
         text.split_whitespace().map(|word| format!("    - {word}\n")).collect::<String>().into()
@@ -367,7 +395,8 @@ impl Carrier {
                     let mut stream = redactor.stream(Options::default());
                     let filler = landfall_redact::HOLD_MAX - start - 3;
                     let line = b"a line like any other, one of very many of them\n";
-                    let filler: Vec<u8> = line.iter().cycle().copied().take(filler - 1).chain(*b"\n").collect();
+                    let filler: Vec<u8> =
+                        line.iter().cycle().copied().take(filler - 1).chain(*b"\n").collect();
                     stream.push(&filler, &mut out);
                     stream.push(input, &mut out);
                     stream.finish(&mut out);
@@ -381,7 +410,9 @@ impl Carrier {
 /// Whether a text is a command whose words may become arguments of their own.
 pub(crate) fn is_command(text: &str) -> bool {
     let first = text.split_whitespace().next().unwrap_or_default();
-    let is_program = first.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"/._-".contains(&byte));
+    let is_program = first
+        .bytes()
+        .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"/._-".contains(&byte));
     is_program && text.contains(" -") && !text.contains(['\n', '"', '\'', '|', '<', '>', '\\', '$'])
 }
 
