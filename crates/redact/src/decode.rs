@@ -135,9 +135,15 @@ pub(crate) fn base64_is_text(run: &[u8]) -> bool {
 /// Whether a run decodes to ASCII in UTF-16.
 fn base64_is_wide(run: &[u8]) -> bool {
     // Each second byte is zero, so each group has a zero byte in its middle or at both ends.
+    let mut start = [0; 3 * PROBE_GROUPS];
+    let (decoded, _) = start.as_chunks_mut::<3>();
     let groups = run.chunks_exact(4).take(PROBE_GROUPS);
-    let start: Vec<u8> = groups.flat_map(sextets).collect();
-    let start = start.strip_prefix(b"\xff\xfe").or(start.strip_prefix(b"\xfe\xff")).unwrap_or(&start);
+    let len = 3 * groups.len();
+    for (decoded, group) in decoded.iter_mut().zip(groups) {
+        *decoded = sextets(group);
+    }
+    let start = &start[..len];
+    let start = start.strip_prefix(b"\xff\xfe").or(start.strip_prefix(b"\xfe\xff")).unwrap_or(start);
     memchr::memchr(0, start).is_some_and(|nul| nul < 2 && is_wide(start, nul))
 }
 

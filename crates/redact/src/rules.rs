@@ -130,7 +130,7 @@ struct FieldEntry {
     keeps: Vec<String>,
 }
 
-const MACHINES: [(&str, Trigger); 59] = [
+const MACHINES: [(&str, Trigger); 54] = [
     (", '-", Trigger::View(View::Arguments)),
     (",'-", Trigger::View(View::Arguments)),
     (", \"-", Trigger::View(View::Arguments)),
@@ -163,12 +163,7 @@ const MACHINES: [(&str, Trigger); 59] = [
     ("=E2", Trigger::View(View::QuotedPrintable)),
     ("=F0", Trigger::View(View::QuotedPrintable)),
     ("\"log\":\"", Trigger::DividedLine),
-    (":\"\"", Trigger::DoubledQuotes),
-    (" \"\"", Trigger::DoubledQuotes),
-    ("=\"\"", Trigger::DoubledQuotes),
-    (",\"\"", Trigger::DoubledQuotes),
-    ("[\"\"", Trigger::DoubledQuotes),
-    ("{\"\"", Trigger::DoubledQuotes),
+    ("\"\"", Trigger::DoubledQuotes),
     ("\\\n", Trigger::ContinuedLine),
     ("message\":[", Trigger::View(View::Numbers)),
     ("message\": [", Trigger::View(View::Numbers)),

@@ -192,7 +192,9 @@ impl Engine {
                 }
                 if *trigger == Trigger::DoubledQuotes {
                     let is_value = |byte: &u8| byte.is_ascii_graphic() && !b"\",;)}]".contains(byte);
-                    if text.get(found.end).is_some_and(is_value) {
+                    let opens =
+                        matches!(text[..found.start].last(), Some(b':' | b' ' | b'=' | b',' | b'[' | b'{'));
+                    if opens && text.get(found.end).is_some_and(is_value) {
                         want(View::DoubledQuotes, line.0, is_apart, framed, &mut views);
                     }
                     continue;
