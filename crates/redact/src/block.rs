@@ -42,9 +42,9 @@ pub(crate) enum Certificates {
 pub(crate) struct Context {
     pub(crate) certificates: Certificates,
     open: Option<Open>,
-    /// What is open in the texts of lines that have the same frame around them.
+    /// Open constructs in the texts of each frame.
     pub(crate) framed: Vec<(Frame, Context)>,
-    /// What is open in the text as UTF-16.
+    /// Open constructs in the text as UTF-16.
     pub(crate) wide: Option<Box<Context>>,
 }
 

@@ -65,7 +65,7 @@ impl CriStream {
     pub(crate) fn pass_over(&mut self, out: &mut Vec<u8>) {
         self.end_line(out);
         self.entries.pass_over(out);
-        // What comes next may be the rest of a line.
+        // The next bytes may be the rest of a line.
         self.skipping = true;
     }
 

@@ -11,7 +11,7 @@ pub(crate) const ENCODED_MIN: usize = 16;
 /// The same for hexadecimal digits.
 const HEXADECIMAL_MIN: usize = 24;
 
-/// Hexadecimal digits at the start of a run that must decode to ASCII before the rest is looked at.
+/// Number of hexadecimal digits at the start of a run that must decode to ASCII before the rest is decoded.
 const PROBE_DIGITS: usize = 16;
 
 /// Lines of Base64 shorter than this are not taken for a piece of a longer text broken into lines.

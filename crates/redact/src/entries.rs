@@ -373,8 +373,8 @@ impl EntryStream {
         self.search_seams(&seams);
     }
 
-    /// Which of a unit's entries are the Base64 or the part of a line with which its text ends, and how many bytes they have. It may go on in the
-    /// next entry, and is understood only as a whole.
+    /// The final entries of a unit that are Base64 or an incomplete line, and their size in bytes. The text may continue in the next entry
+    /// and can be decoded only when it is complete.
     fn start_of_open(&self, numbers: &[u64]) -> (usize, usize) {
         let (mut start, mut bytes) = (numbers.len(), 0);
         for (at, number) in numbers.iter().enumerate().rev() {

@@ -25,7 +25,7 @@ const ABOUT_SECRETS: [&[u8]; 12] = [
 /// Names that end like a field's, in lower case and without hyphens and underscores, but whose values are public.
 const PUBLIC_NAMES: [&[u8]; 1] = [b"initialclustertoken"];
 
-/// What stands before a field in a list or an object, whatever precedes it.
+/// The indent before a field in a list or an object.
 const INDENT: &[u8] = b"  ";
 
 /// What some editors write at the start of a file, in UTF-8 and in UTF-16.
@@ -168,7 +168,7 @@ fn whole_name(
         NameMatch::Whole => {
             let dashes = before.iter().rev().take_while(|byte| **byte == b'-').count();
             let left = before[..before.len() - dashes].last();
-            // The letter of `\n` and the like is no part of a word.
+            // The letter of an escape such as `\n` is not part of a word.
             let is_escape = matches!(before, [.., b'\\', b'n' | b'r' | b't']);
             if !is_escape && left.is_some_and(|byte| is_word(byte) || *byte == b'.') {
                 return None;

@@ -35,7 +35,7 @@ const PREFIX: &str = concat!(
     r"){1,6}",
 );
 
-/// What stands before the text in the lines of log drivers and structured loggers.
+/// The names of the text field in the lines of log drivers and structured loggers.
 const MEMBERS: [&[u8]; 8] = [
     DOCKER,
     b"\"message\":\"",
@@ -56,14 +56,14 @@ const DIGITS_OF_TIME: usize = 6;
 /// Shorter beginnings that two lines share are part of their text.
 const SHARED_MIN: usize = 4;
 
-/// What the lines of one text have around them.
+/// The common frame around the lines of one text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
     /// The same beginning, except for digits and for the width of gaps.
     Prefix(Vec<u8>),
     /// The text is a member of a JSON object or the value of a field.
     Member(&'static [u8]),
-    /// The text is a quoted element of a list; what stands before its quote, and the quote.
+    /// The text is a quoted element of a list: the characters before its quote, and the quote.
     Element(Vec<u8>),
     /// No frame, but a notation in which all lines are written.
     Written(View),
@@ -80,8 +80,8 @@ impl Prefixes {
         regex::bytes::RegexBuilder::new(PREFIX).unicode(false).build().map(Self)
     }
 
-    /// The frame of the text in which the byte at `at` of a line stands, and whether the line below, if there is one, has it too: without a
-    /// time, what only the first line has around it is no frame.
+    /// The frame of the text that contains the byte at `at` of a line, and whether the next line, if any, has the same frame. Without a time,
+    /// a prefix of only one line is not a frame.
     pub(crate) fn frame(&self, line: &[u8], at: usize, next: Option<&[u8]>) -> Option<(Frame, bool)> {
         let is_shared = |frame: &Frame| next.is_none_or(|next| frame.content(next).is_some());
         let known = self.known_frame(line, at).map(|frame| (is_shared(&frame), frame));
@@ -91,7 +91,7 @@ impl Prefixes {
         }
     }
 
-    /// How long the known beginning of a line is.
+    /// The length of a known line prefix.
     pub(crate) fn len(&self, line: &[u8]) -> usize {
         self.0.find(line).map_or(0, |found| found.end())
     }
@@ -119,8 +119,8 @@ impl Prefixes {
 // === impl Frame ===
 
 impl Frame {
-    /// Whether this is a frame even if the next line has another one: where lines begin with a time, those of other programs may
-    /// stand between them.
+    /// Whether this is a frame even if the next line has a different one: lines that begin with a time may be interleaved with lines of
+    /// other programs.
     fn is_certain(&self) -> bool {
         let digits = |prefix: &[u8]| prefix.iter().filter(|byte| byte.is_ascii_digit()).count();
         match self {
@@ -130,7 +130,7 @@ impl Frame {
         }
     }
 
-    /// Where in a line the text stands; `None` when the line is of another frame.
+    /// The range of the text in a line; `None` when the line has another frame.
     fn content(&self, line: &[u8]) -> Option<(usize, usize)> {
         match self {
             Self::Prefix(prefix) => Some((behind(prefix, line)?, line.len())),
@@ -181,7 +181,7 @@ impl Frame {
     }
 }
 
-/// What a line and the one below it begin with, if it is more than an indent.
+/// The common prefix of a line and the next one, if it is more than an indent.
 fn shared_prefix(line: &[u8], at: usize, next: &[u8]) -> Option<Frame> {
     let ends = |end: &usize| matches!(line[end - 1], b' ' | b'\t' | b':' | b'|');
     let mut end = line[..at].iter().rposition(|byte| !byte.is_ascii_whitespace())? + 1;
@@ -199,7 +199,7 @@ fn number(line: &[u8]) -> Option<u32> {
     std::str::from_utf8(&line[..digits]).ok()?.parse().ok()
 }
 
-/// Whether a text is one quoted string, perhaps with a comma behind it.
+/// Whether a text is one quoted string, optionally followed by a comma.
 fn is_element(text: &[u8]) -> bool {
     let end = match text.first() {
         Some(b'"') => end_of_string(text, 1),
@@ -209,7 +209,7 @@ fn is_element(text: &[u8]) -> bool {
     end < text.len() && matches!(text[end + 1..].trim_ascii(), b"" | b",")
 }
 
-/// Whether a line is one of Docker's that its next line continues.
+/// Whether a line is a Docker record that the next record continues.
 pub(crate) fn is_partial(line: &[u8]) -> bool {
     memmem::find(line, DOCKER).is_some_and(|start| {
         let end = end_of_string(line, start + DOCKER.len());
@@ -229,7 +229,7 @@ fn end_of_string(line: &[u8], start: usize) -> usize {
     line.len()
 }
 
-/// Where a line continues behind a prefix, whose digits and gaps may differ. Where nothing follows, its last space may be missing.
+/// The offset after a prefix, whose digits and gaps may differ. The last space may be missing if nothing follows.
 fn behind(prefix: &[u8], line: &[u8]) -> Option<usize> {
     let run = |text: &[u8], is: fn(&u8) -> bool| text.iter().take_while(|byte| is(byte)).count();
     let is_gap = |byte: &u8| *byte == b' ';
@@ -253,7 +253,7 @@ fn behind(prefix: &[u8], line: &[u8]) -> Option<usize> {
         let (width, found) = (run(left, is), run(right, is));
         i += width;
         if i == prefix.len() && left[0] == b' ' {
-            // What is wider here indents the text.
+            // A wider gap is an indent of the text.
             return (found >= width || right.is_empty()).then(|| j + found.min(width));
         }
         if found < required {

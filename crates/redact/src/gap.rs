@@ -1,24 +1,24 @@
-//! What follows text that nobody searched. A construct may have begun there, so lines are withheld until one that cannot be inside of a
-//! construct. In a log of several programs that is decided for each of them.
+//! Text after an unsearched gap. A construct may have begun in the gap, so lines are withheld until one that cannot be inside a
+//! construct. In a log of several programs, each program is decided separately.
 
 use std::collections::HashSet;
 
 use crate::frame::Prefixes;
 use crate::region::is_yaml;
 
-/// Beginnings of lines that are told apart.
+/// Maximum number of distinct line prefixes.
 const PREFIXES_MAX: usize = 1024;
 
-/// Words of a line that is no part of a document.
+/// Minimum number of words in a line that is not part of a document.
 const WORDS_OF_SENTENCE: usize = 4;
 
-/// What stands in place of lines that are withheld.
+/// The marker that replaces withheld lines.
 pub(crate) const MARKER: &str = "context";
 
-/// Which lines behind a gap may be let through.
+/// Decides which lines after a gap may be released.
 pub(crate) struct Gap {
     prefixes: Prefixes,
-    /// The beginnings of lines of which one was no part of a construct.
+    /// Line prefixes with at least one line that was not part of a construct.
     clear: HashSet<Vec<u8>>,
 }
 
@@ -29,7 +29,7 @@ impl Gap {
         Self { prefixes: prefixes.clone(), clear: HashSet::new() }
     }
 
-    /// Whether a line may be let through.
+    /// Whether a line may be released.
     pub(crate) fn admits(&mut self, line: &[u8]) -> bool {
         let len = self.prefixes.len(line);
         let prefix = general(&line[..len]);
@@ -50,7 +50,7 @@ impl Gap {
     }
 }
 
-/// A prefix without what is different in each line: numbers and the widths of gaps.
+/// A prefix without the parts that vary from line to line: numbers and the widths of gaps.
 fn general(prefix: &[u8]) -> Vec<u8> {
     let mut general = Vec::with_capacity(prefix.len());
     for byte in prefix {
@@ -62,7 +62,7 @@ fn general(prefix: &[u8]) -> Vec<u8> {
     general
 }
 
-/// Whether a line may belong to a document: it is no object of its own and no sentence.
+/// Whether a line may belong to a document: it is neither a complete object nor a sentence.
 fn is_data(line: &[u8]) -> bool {
     let content = line.trim_ascii();
     let is_object = line.starts_with(b"{\"") && content.ends_with(b"}");

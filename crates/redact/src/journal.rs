@@ -111,7 +111,7 @@ impl JournalStream {
         }
     }
 
-    /// What was left out ends between two entries.
+    /// Records a gap that ends between two entries.
     pub(crate) fn pass_over(&mut self, out: &mut Vec<u8>) {
         self.release_rest(out);
         self.skipping = None;

@@ -1,23 +1,23 @@
 //! A text made out of another one, and where each part of it came from.
 
-/// A text with its notation resolved. It remembers where in the original each byte stood.
+/// A text with its notation resolved, and the offset of each byte in the original.
 #[derive(Debug, Default)]
 pub(crate) struct Mapped {
     pub(crate) text: Vec<u8>,
     jumps: Vec<Jump>,
-    /// Where in the original the byte after the text would stand if nothing was left out, and where it does stand.
+    /// The offset in the original of the byte after the text, without and with the omitted parts.
     expected: usize,
     end: usize,
 }
 
-/// A place of the text at which the original continues elsewhere.
+/// An offset of the text at which the original continues elsewhere.
 #[derive(Clone, Copy, Debug)]
 struct Jump {
     text: usize,
     /// Where the original stopped, and where it continues.
     from: usize,
     to: usize,
-    /// The original continues in another frame: what stands between is not part of what crosses this place.
+    /// The original continues in another frame: the bytes between are not part of a hit that spans this boundary.
     is_break: bool,
 }
 
@@ -44,7 +44,7 @@ impl Mapped {
         (self.expected, self.end) = (at + 1, at + len);
     }
 
-    /// Says that the next byte comes from another frame.
+    /// Records that the next byte comes from another frame.
     pub(crate) fn begin_frame(&mut self, at: usize) {
         self.jumps.push(Jump { text: self.text.len(), from: self.end, to: at, is_break: true });
         (self.expected, self.end) = (at, at);
@@ -56,7 +56,7 @@ impl Mapped {
         }
     }
 
-    /// The same text, of an original before which `start` bytes more stand.
+    /// The same text, for an original that is preceded by `start` more bytes.
     pub(crate) fn shifted(mut self, start: usize) -> Self {
         for jump in &mut self.jumps {
             (jump.from, jump.to) = (jump.from + start, jump.to + start);
@@ -76,13 +76,13 @@ impl Mapped {
         original + (at - text)
     }
 
-    /// Where in the original a range of the text stands. What was left out at either end stays outside.
+    /// The range in the original of a range of the text, without the parts omitted at either end.
     pub(crate) fn range(&self, start: usize, end: usize) -> (usize, usize) {
         let origin = self.origin(start);
         (origin, if start < end { self.end_of(end) } else { origin })
     }
 
-    /// The same, one range for each frame that it stands in.
+    /// The same, as one range for each frame.
     pub(crate) fn parts(&self, start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
         let first = self.jumps.partition_point(|jump| jump.text <= start);
         let last = first + self.jumps[first..].partition_point(|jump| jump.text < end);

@@ -9,13 +9,13 @@ use crate::mapped::Mapped;
 use crate::scan::{Engine, Entropy, Lines, Scan, line_around};
 use crate::views::{self, OnTerminal};
 
-/// Frames inside frames that are taken off: a logger's inside a driver's inside a reader's.
+/// Maximum depth of nested frames: a logger's inside a driver's inside a reader's.
 const FRAMES_MAX: u32 = 4;
 
 /// Texts in different frames that may be open at the same time.
 const OPEN_FRAMES_MAX: usize = 16;
 
-/// NUL bytes that are looked at to find out whether a text is UTF-16.
+/// Number of NUL bytes that are checked to detect UTF-16.
 const NULS_MAX: usize = 4096;
 
 /// A notation of a line.
@@ -25,18 +25,18 @@ pub(crate) enum View {
     Arguments,
     /// Backslash escapes.
     Escapes,
-    /// Escapes for a terminal, written out as syslog or `cat -v` does.
+    /// Terminal escapes in the printable form of syslog or `cat -v`.
     Terminal,
     /// HTML and XML.
     Entities,
     QuotedPrintable,
-    /// Quotes that are written twice, as in CSV.
+    /// Doubled quotes, as in CSV.
     DoubledQuotes,
     /// Bytes as an array of numbers.
     Numbers,
 }
 
-/// Which lines of a text are searched in which notation.
+/// The notations in which each line of a text is searched.
 #[derive(Default)]
 pub(crate) struct Views {
     wanted: Vec<(View, usize)>,
@@ -45,7 +45,7 @@ pub(crate) struct Views {
     escaped: Option<(usize, bool)>,
 }
 
-/// The frames in which something begins that is only understood without them, and the line on which it begins.
+/// Frames that hide the start of a construct, with the line of that start.
 #[derive(Default)]
 pub(crate) struct Framed {
     pub(crate) starts: Vec<(Frame, usize)>,
@@ -70,7 +70,7 @@ impl Views {
         self.joined.push(line);
     }
 
-    /// Whether a line has line ends in it that are escaped.
+    /// Whether a line contains escaped line ends.
     pub(crate) fn has_escapes(&mut self, text: &[u8], line: (usize, usize)) -> bool {
         if let Some((start, has)) = self.escaped
             && start == line.0
@@ -87,7 +87,7 @@ impl Views {
 // === impl Framed ===
 
 impl Framed {
-    /// Takes in that something begins at `at` of a line. Returns whether the line has a frame, and the next one too.
+    /// Records that a construct begins at `at` in a line. Returns whether both this line and the next have a frame.
     pub(crate) fn add(&mut self, text: &[u8], line: (usize, usize), at: usize, prefixes: &Prefixes) -> bool {
         let next = text.get(line.1 + 1..).filter(|rest| !rest.is_empty()).map(first_line);
         let Some((frame, is_shared)) = prefixes.frame(&text[line.0..line.1], at - line.0, next) else {
@@ -97,7 +97,7 @@ impl Framed {
         is_shared
     }
 
-    /// Takes in that the text in a frame is searched from this line on.
+    /// Records that the text in a frame is searched from this line on.
     pub(crate) fn begin(&mut self, frame: Frame, line: usize) {
         if let Some((_, start)) = self.starts.iter_mut().find(|(known, _)| *known == frame) {
             *start = line.min(*start);
@@ -106,7 +106,7 @@ impl Framed {
         }
     }
 
-    /// Takes in that all frames are searched from the start: what matters may precede what shows that it does.
+    /// Searches all frames from the start: a secret may precede the line that identifies it.
     pub(crate) fn widen(&mut self) {
         self.starts.iter_mut().for_each(|(_, start)| *start = 0);
     }
@@ -115,12 +115,12 @@ impl Framed {
 // === impl View ===
 
 impl View {
-    /// Resolves the notation from `start` on. Places are those of the whole text.
+    /// Resolves the notation from `start` on. Offsets refer to the complete text.
     pub(crate) fn resolve(self, text: &[u8], start: usize) -> Option<Mapped> {
         let mapped = match self {
             Self::Arguments => views::arguments(&text[start..]),
             Self::Escapes => views::escapes(&text[start..]),
-            // Written out, they hold no text.
+            // The array of numbers itself contains no text.
             Self::Terminal => views::on_terminal(&text[start..]).map(|view| view.shown),
             Self::Entities => views::entities(&text[start..]),
             Self::QuotedPrintable => views::quoted_printable(&text[start..]),
@@ -139,7 +139,7 @@ impl View {
 // === impl Engine ===
 
 impl Engine {
-    /// Searches a text as it looks on a terminal, and apart from that what is inside its escapes.
+    /// Searches a text as a terminal would display it, and the contents of its escapes separately.
     #[cold]
     pub(crate) fn find_behind_escapes(
         &self,
@@ -161,7 +161,7 @@ impl Engine {
         hits
     }
 
-    /// Searches a text as UTF-16, also where only a part of it is.
+    /// Searches a text as UTF-16, even if only a part of it is UTF-16.
     #[cold]
     pub(crate) fn find_wide(&self, text: &[u8], context: &mut Context, scan: &mut Scan, hits: &mut Vec<Hit>) {
         let first = memchr_iter(0, text).take(NULS_MAX).find(|nul| views::is_wide(text, *nul));
@@ -176,7 +176,7 @@ impl Engine {
         hit::merge(hits);
     }
 
-    /// Searches what another text was made into, and tells where in that the places are.
+    /// Searches a decoded text and maps the hits back to the original.
     fn find_in(&self, mapped: &Mapped, context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
         let (suspicious, opens) = (scan.suspicious.len(), scan.opens.len());
         let mut hits = self.find_plain(&mapped.text, context, scan);
@@ -189,7 +189,7 @@ impl Engine {
         hits
     }
 
-    /// Searches the texts of lines without what all of them have around them.
+    /// Searches the texts of lines without their common frame.
     pub(crate) fn find_in_frames(
         &self,
         text: &[u8],
@@ -275,7 +275,7 @@ impl Engine {
         }
     }
 
-    /// Searches a line with its escapes resolved; what is found there is taken out of the line as it was written.
+    /// Searches a line with its escapes resolved and maps the hits back to the original line.
     fn find_mapped(&self, mapped: &Mapped, certificates: Certificates, scan: &mut Scan, hits: &mut Vec<Hit>) {
         let Some(found) = self.find_within(&mapped.text, certificates, scan) else {
             let (start, end) = mapped.range(0, mapped.text.len());
@@ -289,7 +289,7 @@ impl Engine {
     }
 }
 
-/// Searches without taking notes for a reviewer: the same text was searched as it stands.
+/// Searches without reporting suspicious values: the same text was already searched in its original form.
 fn quietly<T>(scan: &mut Scan, search: impl FnOnce(&mut Scan) -> T) -> T {
     let entropy = std::mem::replace(&mut scan.entropy, Entropy::Unwanted);
     let found = search(scan);
@@ -297,8 +297,8 @@ fn quietly<T>(scan: &mut Scan, search: impl FnOnce(&mut Scan) -> T) -> T {
     found
 }
 
-/// Takes what was found in the text of frames out of the lines as they were written. What stands in several lines has its marker in
-/// the first of them, and the line ends stay.
+/// Maps hits in the text of frames back to the original lines. A hit that spans several lines gets its marker in the first one, and the
+/// line ends remain.
 fn place_in_frames(text: &[u8], mapped: &Mapped, found: &[Hit], hits: &mut Vec<Hit>) {
     for hit in found {
         // A marker between lines has no place between frames.
@@ -322,7 +322,7 @@ fn place_in_frames(text: &[u8], mapped: &Mapped, found: &[Hit], hits: &mut Vec<H
     }
 }
 
-/// A text without the line end behind it, which may be escaped.
+/// A text without its final line end, which may be escaped.
 fn without_line_end(text: &[u8]) -> Option<&[u8]> {
     [&b"\n"[..], b"\r", b"\\n", b"\\r"].iter().find_map(|end| text.strip_suffix(*end))
 }
@@ -331,8 +331,8 @@ fn first_line(text: &[u8]) -> &[u8] {
     memchr(b'\n', text).map_or(text, |feed| &text[..feed])
 }
 
-/// What can belong to a secret of which a percent-encoded byte is part: the words from the one with the first such byte
-/// (at `first`) to the one with the last, and those next to them.
+/// The range that may belong to a secret with percent-encoded bytes: the words from the first such byte (at `first`) to the last one,
+/// and the adjacent words.
 fn around_escapes(text: &[u8], line: (usize, usize), first: usize) -> (usize, usize) {
     const REACH: usize = 64;
     let last = memrchr(b'%', &text[first..line.1]).map_or(first, |len| first + len);

@@ -9,7 +9,7 @@ use crate::{BuildError, Kind};
 
 const BUILT_IN: &str = include_str!("../redact.toml");
 
-/// What may follow the value of a field that has a form.
+/// Delimiters after the value of a field with a defined form.
 const BEHIND_VALUE: &str = r#"$|[\s"'`\\<>&,;()\[\]{}|]"#;
 
 /// A compiled pattern may take this much memory; patterns of ours need a tenth.

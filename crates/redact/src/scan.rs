@@ -67,7 +67,7 @@ pub(crate) struct Scan {
     pub(crate) extent: Extent,
     pub(crate) lines: Lines,
     pub(crate) depth: u32,
-    /// Frames inside frames that were taken off.
+    /// Number of nested frames that were removed.
     pub(crate) frames: u32,
     pub(crate) budget: usize,
     pub(crate) entropy: Entropy,
@@ -232,7 +232,7 @@ impl Engine {
                         let field = &self.rules.fields[field];
                         let name = (found.start, found.end);
                         let value = field::value(text, line, name, field).or_else(|| {
-                            // Behind what a logger put before it, a field stands at the start of its line.
+                            // After a logger's prefix, a field is at the start of its line.
                             let len = match field.place {
                                 Place::Field => self.prefixes.len(&text[line.0..name.0]),
                                 Place::Anywhere => 0,

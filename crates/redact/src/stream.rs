@@ -61,7 +61,7 @@ pub(crate) struct LineStream {
     held: Vec<u8>,
     context: Context,
     skipping: Option<Skipping>,
-    /// What was left out before, and the line behind it that has not come whole.
+    /// The gap before this text, and the incomplete first line after it.
     gap: Option<Behind>,
     lines: u64,
     counts: Counts,
@@ -126,8 +126,8 @@ impl Stream {
         counts.bytes_out += (out.len() - before) as u64;
     }
 
-    /// Says that text follows here that was left out unseen. What comes next may belong to a secret that began there, so it is withheld up
-    /// to a line of which that can be excluded.
+    /// Records that unsearched text is omitted here. The following text may belong to a secret that began in the gap, so it is withheld up to
+    /// a line that cannot.
     pub fn pass_over(&mut self, out: &mut Vec<u8>) {
         let before = out.len();
         let counts = match &mut self.inner {
@@ -215,7 +215,7 @@ impl LineStream {
         self.gap = Some(behind);
     }
 
-    /// Lets a line behind a gap through, or puts a marker in its place.
+    /// Releases a line after a gap, or replaces it by a marker.
     fn admit(&mut self, behind: &mut Behind, out: &mut Vec<u8>) {
         let line = std::mem::take(&mut behind.line);
         let is_cut = std::mem::replace(&mut behind.is_cut, !line.ends_with(b"\n"));
@@ -355,8 +355,8 @@ impl LineStream {
     }
 }
 
-/// Where the lines begin with which `text` ends and that are better searched together with what follows: the start of an object, and the
-/// last line, of which nobody knows yet what stands below it.
+/// The offset of the final lines of `text` that must be searched together with the following text: the start of an object, and the last
+/// line, because the line below it is not known yet.
 fn start_of_open(text: &[u8]) -> usize {
     let last = memrchr(b'\n', text).and_then(|end| memrchr(b'\n', &text[..end])).map_or(0, |feed| feed + 1);
     let start = start_of_continued(&text[..last]);

@@ -258,7 +258,7 @@ pub(crate) fn arguments(original: &[u8]) -> Option<Mapped> {
         let closing = [&vec![b'\\'; depth][..], &[original[mark]]].concat();
         let Some(inside) = memmem::find(&original[at..], &closing) else { break };
         let close = at + inside;
-        // A quoted text that holds a vector is no argument of one.
+        // A quoted text that contains a vector is not an argument.
         if memmem::find(&original[at..close], b"['").is_some() {
             continue;
         }
@@ -345,7 +345,7 @@ pub(crate) fn joined(text: &[u8], line: (usize, usize)) -> Option<(Mapped, (usiz
 /// A line that holds a piece of a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Piece {
-    /// A backslash at its end continues the command.
+    /// The command continues after the backslash at the end of the line.
     Continued,
     /// An item of a list of YAML.
     Item,

@@ -294,7 +294,7 @@ impl FileSink<'_> {
         self.sink.clean(text)
     }
 
-    /// Says that `bytes` of the file are left out unseen. What comes next is withheld where it may belong to a secret that began there.
+    /// Records that `bytes` of the file are omitted unsearched. Following lines are withheld if they may belong to a secret that began there.
     pub(super) fn pass_over(&mut self, bytes: u64) {
         if let Redaction::Bytes(stream) = &mut self.redaction {
             stream.pass_over(&mut self.redacted);

@@ -4,7 +4,7 @@
 use landfall_model::report::{Evidence, Report};
 use landfall_redact::{Options, Redactor};
 
-/// What takes the place of a line that may belong to a secret.
+/// The marker that replaces a line that may belong to a secret.
 const WITHHELD: &str = "***WITHHELD:context***";
 
 /// Lines of encoded text are at least this long.

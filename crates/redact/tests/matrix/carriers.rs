@@ -14,7 +14,7 @@ pub(crate) struct Carrier {
     pub(crate) write: fn(&str) -> Vec<u8>,
     pub(crate) reading: Reading,
     pub(crate) input: Input,
-    /// Only commands can stand in it.
+    /// Carries only commands.
     pub(crate) of_commands: bool,
 }
 
@@ -407,7 +407,7 @@ impl Carrier {
     }
 }
 
-/// Whether a text is a command whose words may become arguments of their own.
+/// Whether a text is a command that can be split into arguments.
 pub(crate) fn is_command(text: &str) -> bool {
     let first = text.split_whitespace().next().unwrap_or_default();
     let is_program = first

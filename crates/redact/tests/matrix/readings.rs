@@ -1,4 +1,4 @@
-//! Reads an output as somebody who looks for secrets would: in the notation of its carrier, by other code than the redactor's.
+//! Decodes an output as an attacker would: in the notation of its carrier, independently of the redactor's code.
 
 use std::io::Read as _;
 
@@ -65,7 +65,7 @@ pub(crate) fn of(output: &[u8], reading: Reading) -> Vec<Vec<u8>> {
     readings
 }
 
-/// What stands between these words in each line.
+/// The text between these words in each line.
 fn joined(text: &[u8], before: &str, after: &str) -> Vec<u8> {
     let text = String::from_utf8_lossy(text);
     let parts = text.lines().filter_map(|line| line.split_once(before));
