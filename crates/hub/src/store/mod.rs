@@ -6,6 +6,8 @@
 //! *turn*.
 
 mod board;
+mod columns;
+mod decide;
 mod forgotten;
 mod loose;
 mod packing;

@@ -9,16 +9,13 @@ use futures_util::future::try_join_all;
 use landfall_model::report::Trust;
 use tokio_postgres::types::ToSql;
 
+use super::super::columns::{VerdictRow, micros, rank, text};
+use super::super::decide::{self, AcknowledgedReport, Boot, Changes, MAX_BOOTS, NodeRow, StoredState};
 use super::super::forgotten::Last;
 use super::super::packing;
 use super::super::{Arrival, Outcome, Refusal};
 use super::Trouble;
-use super::judge::{self, Boot, Changes, Known, Node, Seen};
-use super::row::{self, Shown, micros};
-
-/// Boots remembered of one node. A machine that reboots more often between two prunings is in a loop, and its oldest boots
-/// tell nothing the newer ones do not.
-const MAX_BOOTS: i64 = 64;
+use super::row;
 
 const NODES: &str = "SELECT n.name, n.id, n.body, n.turn, n.digest, n.key, p.boot, p.sequence, n.since, n.state, n.cause, \
      n.title, n.phase, n.confidence, coalesce(n.proven_body = n.body, false), least(p.time, p.last_seen), b.number FROM nodes n \
@@ -101,19 +98,19 @@ pub(super) async fn group(
     arrivals: &[&Arrival],
     slot: i64,
 ) -> Result<Vec<Result<Outcome, Refusal>>, Trouble> {
-    let mut known = read(client, arrivals).await?;
+    let mut state = read(client, arrivals).await?;
     let mut changes = Changes::default();
-    let verdicts = arrivals.iter().map(|arrival| judge::report(&mut known, &mut changes, arrival)).collect();
+    let results = arrivals.iter().map(|arrival| decide::decide(&mut state, &mut changes, arrival)).collect();
     if changes.reports.is_empty() {
-        return Ok(verdicts);
+        return Ok(results);
     }
-    if changes.numbers > 0 {
+    if changes.placeholders > 0 {
         let statement = client.prepare_cached(NUMBERS).await?;
-        let rows = client.query(&statement, &[&changes.numbers]).await?;
-        let numbers = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
-        changes.number(&mut known, &numbers);
+        let rows = client.query(&statement, &[&changes.placeholders]).await?;
+        let ids = rows.iter().map(|row| row.try_get(0)).collect::<Result<Vec<i64>, _>>()?;
+        changes.assign_ids(&mut state, &ids);
     }
-    let (mut writes, beats) = writes(&known, &changes)?;
+    let (mut writes, beats) = writes(&state, &changes)?;
     if !changes.lines.is_empty() {
         writes.push((CHANGED, vec![Box::new(slot)]));
     }
@@ -136,7 +133,7 @@ pub(super) async fn group(
     }
     transaction.commit().await?;
     changes.taken.keep();
-    Ok(verdicts)
+    Ok(results)
 }
 
 /// Writes what changes nothing.
@@ -146,12 +143,9 @@ pub(super) async fn trial(client: &Object, slot: i64) -> Result<(), Trouble> {
     Ok(())
 }
 
-async fn read(client: &Object, arrivals: &[&Arrival]) -> Result<Known, Trouble> {
+async fn read(client: &Object, arrivals: &[&Arrival]) -> Result<StoredState, Trouble> {
     let names: Vec<&str> = arrivals.iter().map(|arrival| arrival.node.as_str()).collect();
-    let boots: Vec<String> = arrivals
-        .iter()
-        .map(|arrival| row::text(arrival.identity.boot_id.as_deref().unwrap_or_default()))
-        .collect();
+    let boots: Vec<String> = arrivals.iter().map(|arrival| decide::boot_name(arrival)).collect();
     let ids: Vec<&[u8]> = arrivals.iter().map(|arrival| &arrival.id.as_bytes()[..]).collect();
     let (for_nodes, for_boots, for_seen) = (
         client.prepare_cached(NODES).await?,
@@ -164,10 +158,10 @@ async fn read(client: &Object, arrivals: &[&Arrival]) -> Result<Known, Trouble> 
         client.query(&for_seen, &[&ids]),
     )
     .await?;
-    let mut known = Known::default();
+    let mut state = StoredState::default();
     for row in &node_rows {
         let (boot, sequence) = (row.try_get(6)?, row.try_get(7)?);
-        let node = Node {
+        let node = NodeRow {
             id: row.try_get(1)?,
             body: row.try_get(2)?,
             turn: row.try_get(3)?,
@@ -176,59 +170,62 @@ async fn read(client: &Object, arrivals: &[&Arrival]) -> Result<Known, Trouble> 
             boot,
             sequence,
             since: row.try_get(8)?,
-            shown: Shown::read(row, 9)?,
+            shown: row::verdict(row, 9)?,
             moment: row.try_get(15)?,
             boot_number: row.try_get(16)?,
             read: Some((boot, sequence)),
         };
-        known.nodes.insert(row.try_get(0)?, node);
+        state.nodes.insert(row.try_get(0)?, node);
     }
     for row in &boot_rows {
         let boot = Boot { id: row.try_get(2)?, floor: row.try_get(3)?, number: row.try_get(4)? };
-        known.boots.insert((row.try_get(0)?, row.try_get(1)?), boot);
+        state.boots.insert((row.try_get(0)?, row.try_get(1)?), boot);
     }
     for row in &seen_rows {
         let id: &[u8] = row.try_get(0)?;
         let id = id.try_into().map_err(|_| Trouble::Unknown("a report's id".to_owned()))?;
         if !row.try_get::<_, bool>(5)? {
-            known.forgotten.push(id);
+            state.orphaned.push(id);
             continue;
         }
-        let seen = Seen {
+        let report = AcknowledgedReport {
             node: row.try_get(1)?,
             sequence: row.try_get(2)?,
             time: row.try_get(3)?,
             digest: row.try_get(4)?,
         };
-        known.seen.insert(id, seen);
+        state.acknowledged.insert(id, report);
     }
     // After the nodes: one that is forgotten in between was read as known, and then the group is judged anew.
-    let unknown: Vec<&str> = names.into_iter().filter(|name| !known.nodes.contains_key(*name)).collect();
+    let unknown: Vec<&str> = names.into_iter().filter(|name| !state.nodes.contains_key(*name)).collect();
     if !unknown.is_empty() {
         let statement = client.prepare_cached(FORGOTTEN).await?;
         for row in &client.query(&statement, &[&unknown]).await? {
             let (boot, boot_number) = (row.try_get(2)?, row.try_get(3)?);
             let last = Last { boot, boot_number, sequence: row.try_get(4)?, moment: row.try_get(5)? };
-            known.forgotten_nodes.insert((row.try_get(0)?, row.try_get(1)?), last);
+            state.deleted_nodes.insert((row.try_get(0)?, row.try_get(1)?), last);
         }
     }
-    Ok(known)
+    Ok(state)
 }
 
 /// All statements of a group, and how many rows [`BEAT`] must find as they were read.
-fn writes(known: &Known, changes: &Changes<'_>) -> Result<(Vec<Write>, u64), Trouble> {
+fn writes(state: &StoredState, changes: &Changes<'_>) -> Result<(Vec<Write>, u64), Trouble> {
     let mut writes: Vec<Write> = Vec::new();
     let (mut new, mut shown) = (Lines::default(), Lines::default());
     for (name, arrival) in &changes.lines {
-        if let Some(node) = known.nodes.get(*name) {
+        if let Some(node) = state.nodes.get(*name) {
             let lines = if node.read.is_some() { &mut shown } else { &mut new };
             lines.push(name, node, arrival)?;
         }
     }
     let (mut first, mut beats) = (Pulses::default(), Pulses::default());
     // In one order everywhere, so that two hubs do not wait for each other in a ring.
-    let mut pulses: Vec<_> =
-        changes.pulses.iter().filter_map(|(name, pulse)| Some((known.nodes.get(*name)?, pulse))).collect();
+    let mut pulses: Vec<_> = changes
+        .heartbeats
+        .iter()
+        .filter_map(|(name, pulse)| Some((state.nodes.get(*name)?, pulse)))
+        .collect();
     pulses.sort_unstable_by_key(|(node, _)| node.id);
     for (node, pulse) in pulses {
         let (read_boot, read_sequence) = node.read.unwrap_or_default();
@@ -258,8 +255,8 @@ fn writes(known: &Known, changes: &Changes<'_>) -> Result<(Vec<Write>, u64), Tro
         let (boots, numbers): (Vec<i64>, Vec<i64>) = changes.numbered.iter().copied().unzip();
         writes.push((NUMBER_BOOTS, vec![Box::new(boots), Box::new(numbers)]));
     }
-    if !known.forgotten.is_empty() {
-        let ids: Vec<Vec<u8>> = known.forgotten.iter().map(|id| id.to_vec()).collect();
+    if !state.orphaned.is_empty() {
+        let ids: Vec<Vec<u8>> = state.orphaned.iter().map(|id| id.to_vec()).collect();
         writes.push((REMOVE_REPORTS, vec![Box::new(ids)]));
     }
     if !changes.bodies.is_empty() {
@@ -286,7 +283,7 @@ fn bodies(changes: &Changes<'_>) -> Result<Vec<Box<dyn ToSql + Sync + Send>>, Tr
         .iter()
         .map(|body| packing::pack(&body.arrival.report).map_err(Trouble::Packing))
         .collect::<Result<_, _>>()?;
-    let shown: Vec<Shown> = bodies.iter().map(|body| Shown::of(&body.arrival.verdict)).collect();
+    let shown: Vec<VerdictRow> = bodies.iter().map(|body| VerdictRow::of(&body.arrival.verdict)).collect();
     Ok(vec![
         Box::new(bodies.iter().map(|body| body.id).collect::<Vec<i64>>()),
         Box::new(bodies.iter().map(|body| body.node).collect::<Vec<i64>>()),
@@ -307,7 +304,7 @@ fn bodies(changes: &Changes<'_>) -> Result<Vec<Box<dyn ToSql + Sync + Send>>, Tr
 
 fn reports(changes: &Changes<'_>) -> Vec<Box<dyn ToSql + Sync + Send>> {
     let reports = &changes.reports;
-    let column = |value: fn(&judge::NewReport<'_>) -> i64| -> Box<dyn ToSql + Sync + Send> {
+    let column = |value: fn(&decide::NewReport<'_>) -> i64| -> Box<dyn ToSql + Sync + Send> {
         Box::new(reports.iter().map(value).collect::<Vec<i64>>())
     };
     vec![
@@ -324,7 +321,7 @@ fn reports(changes: &Changes<'_>) -> Vec<Box<dyn ToSql + Sync + Send>> {
 // === impl Lines ===
 
 impl Lines {
-    fn push(&mut self, name: &str, node: &Node, arrival: &Arrival) -> Result<(), Trouble> {
+    fn push(&mut self, name: &str, node: &NodeRow, arrival: &Arrival) -> Result<(), Trouble> {
         let verdict = &arrival.verdict;
         self.id.push(node.id);
         self.name.push(name.to_owned());
@@ -335,11 +332,11 @@ impl Lines {
         self.turn.push(node.turn);
         self.digest.push(node.digest.clone());
         self.since.push(node.since);
-        self.rank.push(row::rank(verdict.state));
+        self.rank.push(rank(verdict.state));
         self.state.push(verdict.state.name());
         self.cause.push(verdict.cause.as_ref().map(ToString::to_string));
-        self.title.push(row::text(&verdict.title));
-        self.component.push(verdict.component.as_deref().map(row::text));
+        self.title.push(text(&verdict.title));
+        self.component.push(verdict.component.as_deref().map(text));
         self.phase.push(verdict.phase.map(landfall_model::Phase::name));
         self.confidence.push(verdict.confidence.value());
         self.key.push(node.key.clone());

@@ -8,8 +8,8 @@ use deadpool_postgres::{Object, Transaction};
 use jiff::Timestamp;
 
 use super::super::Pruned;
+use super::super::columns::micros;
 use super::accept::CHANGED;
-use super::row::micros;
 use super::{Trouble, loose, progress};
 use crate::name::NodeName;
 

@@ -4,11 +4,11 @@ use deadpool_postgres::{Object, Transaction};
 use jiff::Timestamp;
 use tokio_postgres::types::ToSql;
 
+use super::super::columns::micros;
 use super::super::loose::{ARRIVING, GivenUp, LEAVING, PORTION, REMOVING};
 use super::super::{BundleRecord, MAX_BUNDLES};
 use super::Trouble;
 use super::accept::CHANGED;
-use super::row::micros;
 use crate::name::NodeName;
 
 const EXPECT: &str = "INSERT INTO loose VALUES ($1, $2, $3) ON CONFLICT (digest) DO UPDATE SET state = $2, since = $3 \

@@ -6,7 +6,6 @@
 
 mod accept;
 mod forget;
-mod judge;
 mod lane;
 mod loose;
 mod migrate;

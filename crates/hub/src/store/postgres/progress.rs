@@ -5,10 +5,11 @@ use jiff::Timestamp;
 use landfall_model::in_place::Progress;
 use tokio_postgres::Row;
 
+use super::super::columns::micros;
 use super::super::{Heard, MAX_ATTEMPTS, MAX_EVENTS, ProgressEvent, ProgressLine};
 use super::Trouble;
 use super::accept::CHANGED;
-use super::row::{self, micros};
+use super::row;
 use crate::name::NodeName;
 
 pub(super) async fn add(

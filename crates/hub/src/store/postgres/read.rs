@@ -11,13 +11,14 @@ use tokio_postgres::types::ToSql;
 use tokio_postgres::{IsolationLevel, Row};
 
 use super::super::board::{self, EXAMPLES, LINE, MAX_BUNDLES, MAX_GROUPS, TROUBLE};
+use super::super::columns::{VerdictRow, micros, text};
 use super::super::packing;
 use super::super::{
     BundleRecord, Fleet, FleetQuery, Group, Hit, NodeLine, NodePage, NodeRecord, Pinned, StateCount,
     StoreSize, TrendPoint, Turn,
 };
 use super::Trouble;
-use super::row::{self, Shown, micros};
+use super::row;
 use crate::name::NodeName;
 
 const FILTER: &str = "($1::text IS NULL OR n.state = $1) \
@@ -59,9 +60,9 @@ pub(super) async fn fleet(client: &mut Object, query: &FleetQuery) -> Result<Fle
     let moment = moment.start().await?;
     let (state, phase) = (query.state.map(State::name), query.phase.map(Phase::name));
     let cause = query.cause.as_ref().map(landfall_model::Cause::as_str);
-    let text = row::text(&query.text.to_lowercase());
+    let wanted = text(&query.text.to_lowercase());
     let (limit, offset) = (i64::from(query.limit), i64::from(query.offset));
-    let filter: [&(dyn ToSql + Sync); 6] = [&state, &cause, &phase, &text, &limit, &offset];
+    let filter: [&(dyn ToSql + Sync); 6] = [&state, &cause, &phase, &wanted, &limit, &offset];
     let (states, found, nodes, groups, examples) = futures_util::future::try_join5(
         moment.query(&states, &[]),
         moment.query_one(&found, &filter[..4]),
@@ -128,7 +129,7 @@ fn group(row: &Row) -> Result<Group, Trouble> {
 }
 
 fn line(row: &Row) -> Result<NodeLine, Trouble> {
-    let Shown { state, cause, title, phase, confidence, trust } = Shown::read(row, 1)?;
+    let VerdictRow { state, cause, title, phase, confidence, trust } = row::verdict(row, 1)?;
     Ok(NodeLine {
         name: row.try_get(0)?,
         state,
@@ -154,7 +155,7 @@ pub(super) async fn nodes(client: &Object, after: &str, limit: u32) -> Result<No
             "SELECT {LINE} FROM nodes n JOIN pulses p ON p.node = n.id WHERE n.name > $1 ORDER BY n.name LIMIT $2"
         ))
         .await?;
-    let rows = client.query(&statement, &[&row::text(after), &(i64::from(limit) + 1)]).await?;
+    let rows = client.query(&statement, &[&text(after), &(i64::from(limit) + 1)]).await?;
     Ok(NodePage::new(rows.iter().map(line).collect::<Result<_, _>>()?, limit))
 }
 
@@ -198,7 +199,7 @@ pub(super) async fn history(
     let rows = client.query(&statement, &[&name.as_str(), &before, &i64::from(limit)]).await?;
     rows.iter()
         .map(|row| {
-            let Shown { state, cause, title, phase, confidence, trust } = Shown::read(row, 3)?;
+            let VerdictRow { state, cause, title, phase, confidence, trust } = row::verdict(row, 3)?;
             Ok(Turn {
                 turn: row::count(row, 0)?,
                 received: row::time(row, 1)?,
@@ -297,7 +298,7 @@ pub(super) async fn has(client: &Object, ids: &[ReportId]) -> Result<Vec<ReportI
 
 pub(super) async fn bundle(client: &Object, digest: &str) -> Result<Option<BundleRecord>, Trouble> {
     let statement = client.prepare_cached(&format!("{BUNDLE} WHERE digest = $1")).await?;
-    let row = client.query_opt(&statement, &[&row::text(digest)]).await?;
+    let row = client.query_opt(&statement, &[&text(digest)]).await?;
     row.as_ref().map(bundle_record).transpose()
 }
 

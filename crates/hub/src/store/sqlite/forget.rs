@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::super::Pruned;
+use super::super::columns::micros;
 use super::super::forgotten::Last;
-use super::row::micros;
 use super::{loose, progress, words};
 use crate::name::NodeName;
 

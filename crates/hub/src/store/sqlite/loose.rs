@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
 
+use super::super::columns::micros;
 use super::super::loose::{ARRIVING, GivenUp, LEAVING, PORTION, REMOVING};
 use super::super::{BundleRecord, MAX_BUNDLES};
-use super::row::micros;
 use crate::name::NodeName;
 
 pub(super) fn expect(connection: &Connection, digest: &str, now: Timestamp) -> rusqlite::Result<bool> {

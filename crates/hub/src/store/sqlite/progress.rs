@@ -5,8 +5,9 @@ use landfall_model::in_place::Progress;
 use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+use super::super::columns::micros;
 use super::super::{Heard, MAX_ATTEMPTS, MAX_EVENTS, ProgressEvent, ProgressLine};
-use super::row::{self, micros};
+use super::row;
 use crate::name::NodeName;
 
 pub(super) fn add(

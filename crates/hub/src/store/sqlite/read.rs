@@ -8,11 +8,12 @@ use rusqlite::types::Type;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::super::board::{self, EXAMPLES, LINE, MAX_BUNDLES, MAX_GROUPS, TROUBLE};
+use super::super::columns::{VerdictRow, micros, rank};
 use super::super::{
     BundleRecord, Fleet, FleetQuery, Group, Hit, NodeLine, NodePage, NodeRecord, Pinned, StateCount,
     StoreSize, TrendPoint, Turn,
 };
-use super::row::{self, Shown, micros};
+use super::row;
 use crate::name::NodeName;
 
 const FILTER: &str = "(?1 IS NULL OR n.state = ?1) \
@@ -74,7 +75,7 @@ fn states(connection: &Connection) -> rusqlite::Result<Vec<StateCount>> {
             Ok(StateCount { state: row::state(&name, 0)?, nodes: row::count(row, 1)? })
         })?
         .collect::<rusqlite::Result<_>>()?;
-    states.sort_unstable_by_key(|count| row::rank(count.state));
+    states.sort_unstable_by_key(|count| rank(count.state));
     Ok(states)
 }
 
@@ -117,7 +118,7 @@ fn groups(connection: &Connection) -> rusqlite::Result<Vec<Group>> {
 }
 
 fn line(row: &Row<'_>) -> rusqlite::Result<NodeLine> {
-    let Shown { state, cause, title, phase, confidence, trust } = Shown::read(row, 1)?;
+    let VerdictRow { state, cause, title, phase, confidence, trust } = row::verdict(row, 1)?;
     Ok(NodeLine {
         name: row.get(0)?,
         state,
@@ -184,7 +185,7 @@ pub(super) fn history(
              ORDER BY b.id DESC LIMIT ?3",
         )?
         .query_map(params![name.as_str(), before.map_or(i64::MAX, u64::cast_signed), limit], |row| {
-            let Shown { state, cause, title, phase, confidence, trust } = Shown::read(row, 3)?;
+            let VerdictRow { state, cause, title, phase, confidence, trust } = row::verdict(row, 3)?;
             Ok(Turn {
                 turn: row::count(row, 0)?,
                 received: row::time(row, 1)?,

@@ -7,25 +7,12 @@ use landfall_model::{Cause, Confidence, Phase};
 use rusqlite::Row;
 use rusqlite::types::Type;
 
+use super::super::columns::VerdictRow;
 use super::super::packing;
-
-/// The columns of every row that carries a verdict, in the order [`Shown::read`] expects.
-pub(super) struct Shown {
-    pub(super) state: State,
-    pub(super) cause: Option<Cause>,
-    pub(super) title: String,
-    pub(super) phase: Option<Phase>,
-    pub(super) confidence: Confidence,
-    pub(super) trust: Trust,
-}
 
 #[derive(Debug, thiserror::Error)]
 #[error("the store holds `{0}`, which this program does not know")]
 struct Unknown(String);
-
-pub(super) fn micros(time: Timestamp) -> i64 {
-    time.as_microsecond()
-}
 
 pub(super) fn time(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> {
     let micros: i64 = row.get(column)?;
@@ -50,14 +37,6 @@ pub(super) fn cause(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Cau
     name.map(|name| Cause::new(name.as_str()).map_err(|_| unknown(&name, column))).transpose()
 }
 
-/// Worst first, as boards are sorted.
-pub(super) fn rank(state: State) -> i64 {
-    State::ALL
-        .iter()
-        .position(|other| *other == state)
-        .map_or(i64::MAX, |place| i64::try_from(place).unwrap_or(i64::MAX))
-}
-
 pub(super) fn pack(report: &str) -> rusqlite::Result<Vec<u8>> {
     packing::pack(report).map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))
 }
@@ -71,20 +50,16 @@ fn unknown(name: &str, column: usize) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(Unknown(name.to_owned())))
 }
 
-// === impl Shown ===
-
-impl Shown {
-    /// Reads six columns from `first` on; the last says whether the verdict is proven.
-    pub(super) fn read(row: &Row<'_>, first: usize) -> rusqlite::Result<Self> {
-        let state_name: String = row.get(first)?;
-        let phase_name: Option<String> = row.get(first + 3)?;
-        Ok(Self {
-            state: state(&state_name, first)?,
-            cause: cause(row, first + 1)?,
-            title: row.get(first + 2)?,
-            phase: phase_name.map(|name| phase(&name, first + 3)).transpose()?,
-            confidence: Confidence::new(row.get(first + 4)?),
-            trust: if row.get(first + 5)? { Trust::Proven } else { Trust::Claimed },
-        })
-    }
+/// Reads six columns from `first` on; the last says whether the verdict is proven.
+pub(super) fn verdict(row: &Row<'_>, first: usize) -> rusqlite::Result<VerdictRow> {
+    let state_name: String = row.get(first)?;
+    let phase_name: Option<String> = row.get(first + 3)?;
+    Ok(VerdictRow {
+        state: state(&state_name, first)?,
+        cause: cause(row, first + 1)?,
+        title: row.get(first + 2)?,
+        phase: phase_name.map(|name| phase(&name, first + 3)).transpose()?,
+        confidence: Confidence::new(row.get(first + 4)?),
+        trust: if row.get(first + 5)? { Trust::Proven } else { Trust::Claimed },
+    })
 }

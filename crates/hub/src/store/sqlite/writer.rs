@@ -12,7 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::super::waiting::Waiting;
 use super::super::{Arrival, Outcome, Refusal, StoreError};
-use super::accept::{self, Effects};
+use super::accept::{self, Accepted};
 use super::carry::Carrier;
 use super::words::Backlog;
 
@@ -30,8 +30,8 @@ const READY_PATIENCE: Duration = Duration::from_secs(5);
 
 type Task = Box<dyn FnOnce(&mut Connection, &Signs) + Send>;
 /// Where the answer goes.
-type Done = oneshot::Sender<Result<Verdicts, StoreError>>;
-type Verdicts = Vec<Result<Outcome, Refusal>>;
+type Done = oneshot::Sender<Result<AcceptResults, StoreError>>;
+type AcceptResults = Vec<Result<Outcome, Refusal>>;
 
 #[derive(Debug)]
 pub(super) struct Writer {
@@ -100,11 +100,11 @@ impl Writer {
         Ok(Self { queue, waiting: Waiting::default(), signs })
     }
 
-    pub(super) async fn accept(&self, arrivals: Vec<Arrival>) -> Result<Verdicts, StoreError> {
+    pub(super) async fn accept(&self, arrivals: Vec<Arrival>) -> Result<AcceptResults, StoreError> {
         let room = self.waiting.room_for(&arrivals)?;
-        let (done, verdicts) = oneshot::channel();
+        let (done, results) = oneshot::channel();
         self.put(Job::Accept(Batch { arrivals, done, _room: room }))?;
-        verdicts.await.map_err(|_| StoreError::Closed)?
+        results.await.map_err(|_| StoreError::Closed)?
     }
 
     /// Whether the thread is there, is not held up, and could write what it wrote last.
@@ -209,21 +209,16 @@ impl Desk {
     }
 
     fn accept(&mut self, group: Vec<Batch>) {
-        let mut effects = Effects::default();
         let settles = self.backlog.is_enough();
-        let mut write = || -> rusqlite::Result<Vec<Verdicts>> {
+        let arrivals: Vec<&Arrival> = group.iter().flat_map(|batch| &batch.arrivals).collect();
+        let mut write = || -> rusqlite::Result<Accepted> {
             let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let mut all = Vec::with_capacity(group.len());
-            for batch in &group {
-                let taken =
-                    batch.arrivals.iter().map(|arrival| accept::report(&transaction, arrival, &mut effects));
-                all.push(taken.collect::<rusqlite::Result<Verdicts>>()?);
-            }
+            let accepted = accept::group(&transaction, &arrivals)?;
             if settles {
                 self.backlog.write(&transaction)?;
             }
             transaction.commit()?;
-            Ok(all)
+            Ok(accepted)
         };
         let written = write();
         if settles {
@@ -231,16 +226,18 @@ impl Desk {
         }
         self.signs.fails.store(written.is_err(), Ordering::Release);
         match written {
-            Ok(all) => {
-                // Before anybody is told: who asks after the answer sees the change.
-                if effects.changed {
+            Ok(accepted) => {
+                // Before the acknowledgement: a request after it sees the change.
+                if accepted.is_changed {
                     self.signs.version.fetch_add(1, Ordering::AcqRel);
                 }
-                effects.taken.keep();
-                self.backlog.add(effects.words);
-                for (batch, verdicts) in group.into_iter().zip(all) {
-                    // A sender that went away will send again and be told that it is a duplicate.
-                    let _ = batch.done.send(Ok(verdicts));
+                accepted.taken.keep();
+                self.backlog.add(accepted.words);
+                let mut results = accepted.results.into_iter();
+                for batch in group {
+                    let results = results.by_ref().take(batch.arrivals.len()).collect();
+                    // A disconnected sender sends its reports again, and they are duplicates.
+                    let _ = batch.done.send(Ok(results));
                 }
             }
             Err(error) => {

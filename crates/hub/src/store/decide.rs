@@ -1,92 +1,103 @@
-//! What a group of reports changes, decided without the database: what was read goes in, what must be written comes out.
+//! Decides what a group of reports changes, without a database: the stored state goes in, the rows to write come out. The SQLite and
+//! PostgreSQL adapters read that state and write those rows.
 //!
-//! Numbers that the database has yet to give are counted below zero here; [`Changes::number`] puts the real ones in.
+//! Rows without an id yet get negative placeholders; [`Changes::assign_ids`] replaces them.
 
 use std::collections::HashMap;
 
 use landfall_model::envelope::is_later_boot;
 
-use super::super::forgotten::Last;
-use super::super::standing::Taken;
-use super::super::{Arrival, Outcome, Refusal};
-use super::row::{self, Shown, micros};
+use super::columns::{VerdictRow, micros, text};
+use super::forgotten::Last;
+use super::standing::Taken;
+use super::{Arrival, Outcome, Refusal};
 
-/// How a body relates to the one before it.
+/// Boots stored of one node. A machine that reboots more often between two prunings is in a reboot loop, and its oldest boots add no
+/// information.
+pub(super) const MAX_BOOTS: i64 = 64;
+
+/// How a body relates to the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    SameVerdict = 0,
-    Turn = 1,
+pub(super) enum BodyKind {
+    Unchanged = 0,
+    VerdictChange = 1,
     Late = 2,
 }
 
-/// What the database holds of the nodes and reports of a group.
+/// The stored rows of the nodes and reports of a group. [`decide`] updates them, so that the next report of the group sees the effect of
+/// the previous one.
 #[derive(Debug, Default)]
-pub(super) struct Known {
-    pub(super) nodes: HashMap<String, Node>,
+pub(super) struct StoredState {
+    /// By name.
+    pub(super) nodes: HashMap<String, NodeRow>,
+    /// By the node's id and the boot's name.
     pub(super) boots: HashMap<(i64, String), Boot>,
-    pub(super) seen: HashMap<[u8; 16], Seen>,
-    /// Ids of reports of nodes that were forgotten: they make room.
-    pub(super) forgotten: Vec<[u8; 16]>,
-    /// What nodes of the group that are not known had come to when they were forgotten, by name and key.
-    pub(super) forgotten_nodes: HashMap<(String, Vec<u8>), Last>,
+    pub(super) acknowledged: HashMap<[u8; 16], AcknowledgedReport>,
+    /// Ids of reports of deleted nodes. Their rows are deleted, because the id may be used again.
+    pub(super) orphaned: Vec<[u8; 16]>,
+    /// The last report of each deleted node, by name and key.
+    pub(super) deleted_nodes: HashMap<(String, Vec<u8>), Last>,
 }
 
-/// A node as it was read, and as the group leaves it.
+/// A node.
 #[derive(Debug)]
-pub(super) struct Node {
+pub(super) struct NodeRow {
     pub(super) id: i64,
     pub(super) body: i64,
+    /// The body of the last verdict change.
     pub(super) turn: i64,
     pub(super) digest: Vec<u8>,
     pub(super) key: Option<Vec<u8>>,
     pub(super) boot: i64,
     pub(super) boot_number: Option<i64>,
     pub(super) sequence: i64,
-    /// When the present report was made, as [`Arrival::moment`] tells.
+    /// [`Arrival::moment`] of the current report.
     pub(super) moment: i64,
+    /// When the verdict changed.
     pub(super) since: i64,
-    pub(super) shown: Shown,
-    /// The boot and the sequence that were read; nothing for a node that was never heard of.
+    pub(super) shown: VerdictRow,
+    /// The boot and the sequence as they were read; `None` for a new node.
     pub(super) read: Option<(i64, i64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Boot {
     pub(super) id: i64,
+    /// The highest sequence whose report was deleted.
     pub(super) floor: i64,
     pub(super) number: Option<i64>,
 }
 
 /// A report that was acknowledged before.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct AcknowledgedReport {
     pub(super) node: i64,
     pub(super) sequence: i64,
     pub(super) time: i64,
-    /// The body may be forgotten before the last report that said the same.
+    /// `None` if the body was deleted before this report.
     pub(super) digest: Option<Vec<u8>>,
 }
 
-/// What must be written.
+/// The rows to write.
 #[derive(Debug, Default)]
 pub(super) struct Changes<'a> {
     pub(super) bodies: Vec<NewBody<'a>>,
     pub(super) boots: Vec<NewBoot>,
-    /// Boots that have a number from now on: their agent was replaced by a newer one.
+    /// Ids of boots that get a number: a newer agent that counts boots has replaced an older one.
     pub(super) numbered: Vec<(i64, i64)>,
     pub(super) reports: Vec<NewReport<'a>>,
-    /// The last report of each node that says what it says now, and how many there were.
-    pub(super) pulses: HashMap<&'a str, Pulse<'a>>,
-    /// The report that a node's line shows from now on.
+    /// The last current report of each node in the group, and their number.
+    pub(super) heartbeats: HashMap<&'a str, Heartbeat<'a>>,
+    /// The report that the fleet view shows of a node whose row changes.
     pub(super) lines: HashMap<&'a str, &'a Arrival>,
-    /// How many numbers are needed.
-    pub(super) numbers: i64,
-    /// What new nodes took from allowances.
+    /// Number of placeholders.
+    pub(super) placeholders: i64,
+    /// The allowance that new nodes used.
     pub(super) taken: Taken,
 }
 
 #[derive(Debug)]
-pub(super) struct Pulse<'a> {
+pub(super) struct Heartbeat<'a> {
     pub(super) arrival: &'a Arrival,
     pub(super) count: i64,
 }
@@ -95,7 +106,7 @@ pub(super) struct Pulse<'a> {
 pub(super) struct NewBody<'a> {
     pub(super) id: i64,
     pub(super) node: i64,
-    pub(super) kind: Kind,
+    pub(super) kind: BodyKind,
     pub(super) arrival: &'a Arrival,
 }
 
@@ -115,86 +126,86 @@ pub(super) struct NewReport<'a> {
     pub(super) arrival: &'a Arrival,
 }
 
-/// Takes one report in, after those of its group that came before it.
-pub(super) fn report<'a>(
-    known: &mut Known,
+/// Decides what one report changes, after the previous reports of its group.
+pub(super) fn decide<'a>(
+    state: &mut StoredState,
     changes: &mut Changes<'a>,
     arrival: &'a Arrival,
 ) -> Result<Outcome, Refusal> {
     let name = arrival.node.as_str();
     let sequence = arrival.sequence.cast_signed();
-    if let Some(seen) = known.seen.get(arrival.id.as_bytes()) {
-        let same = known.nodes.get(name).is_some_and(|node| node.id == seen.node)
-            && seen.sequence == sequence
-            && seen.time == micros(arrival.time)
-            && seen.digest.as_ref().is_none_or(|digest| *digest == arrival.digest);
+    if let Some(report) = state.acknowledged.get(arrival.id.as_bytes()) {
+        let same = state.nodes.get(name).is_some_and(|node| node.id == report.node)
+            && report.sequence == sequence
+            && report.time == micros(arrival.time)
+            && report.digest.as_ref().is_none_or(|digest| *digest == arrival.digest);
         return if same { Ok(Outcome::Duplicate) } else { Err(Refusal::IdTaken) };
     }
-    let boot_name = row::text(arrival.identity.boot_id.as_deref().unwrap_or_default());
-    if known.is_replay(arrival, &boot_name) {
-        // It is no reason to forget that it was acknowledged.
-        known.forgotten.retain(|id| id != arrival.id.as_bytes());
+    let boot_name = boot_name(arrival);
+    if state.is_replay(arrival, &boot_name) {
+        // The rejected report does not replace the acknowledged one.
+        state.orphaned.retain(|id| id != arrival.id.as_bytes());
         return Err(Refusal::Forgotten);
     }
-    let Some(node) = known.nodes.get_mut(name) else {
+    let Some(node) = state.nodes.get_mut(name) else {
         arrival.standing.admits_new(arrival.key.as_deref(), &mut changes.taken)?;
         let node = first(changes, arrival, &boot_name);
         let boot = Boot { id: node.boot, floor: 0, number: node.boot_number };
-        known.boots.insert((node.id, boot_name), boot);
-        remember(known, changes, arrival, (node.id, node.boot, node.body));
-        changes.beat(arrival);
-        known.nodes.insert(name.to_owned(), node);
+        state.boots.insert((node.id, boot_name), boot);
+        add_report(state, changes, arrival, (node.id, node.boot, node.body));
+        changes.add_heartbeat(arrival);
+        state.nodes.insert(name.to_owned(), node);
         return Ok(Outcome::Stored);
     };
     arrival.standing.admits(node.key.as_deref(), arrival.key.as_deref())?;
     let named = (node.id, boot_name);
-    let boot = known.boots.get(&named).copied();
+    let boot = state.boots.get(&named).copied();
     if boot.is_some_and(|boot| sequence <= boot.floor) {
         return Err(Refusal::Replay);
     }
     let is_news = node.is_older_than(arrival, boot);
     let boot = changes.boot(boot, &named, arrival);
-    known.boots.insert(named, boot);
+    state.boots.insert(named, boot);
     if !is_news {
         let id = node.id;
         let body = if node.digest == arrival.digest {
             node.body
         } else {
-            changes.add_body(node.id, Kind::Late, arrival)
+            changes.add_body(node.id, BodyKind::Late, arrival)
         };
-        remember(known, changes, arrival, (id, boot.id, body));
+        add_report(state, changes, arrival, (id, boot.id, body));
         return Ok(Outcome::Late);
     }
     (node.boot, node.boot_number) = (boot.id, boot.number);
     let pins = node.key.is_none() && arrival.key.is_some();
     let is_same_body = node.digest == arrival.digest;
-    // An earlier version stored the body without its trust.
+    // An earlier version stored bodies without their trust.
     if pins || !is_same_body || node.shown.trust != arrival.verdict.trust {
         let is_same = is_same_body || node.shown.is(&arrival.verdict);
-        let kind = if is_same { Kind::SameVerdict } else { Kind::Turn };
+        let kind = if is_same { BodyKind::Unchanged } else { BodyKind::VerdictChange };
         node.body = changes.add_body(node.id, kind, arrival);
-        if kind == Kind::Turn {
+        if kind == BodyKind::VerdictChange {
             node.turn = node.body;
             node.since = micros(arrival.received);
         }
         node.digest = arrival.digest.to_vec();
-        node.shown = Shown::of(&arrival.verdict);
+        node.shown = VerdictRow::of(&arrival.verdict);
         node.key.clone_from(&arrival.key);
         changes.lines.insert(name, arrival);
     }
     (node.sequence, node.moment) = (sequence, arrival.moment());
     let row = (node.id, node.boot, node.body);
-    remember(known, changes, arrival, row);
-    changes.beat(arrival);
+    add_report(state, changes, arrival, row);
+    changes.add_heartbeat(arrival);
     Ok(Outcome::Stored)
 }
 
-fn first<'a>(changes: &mut Changes<'a>, arrival: &'a Arrival, boot_name: &str) -> Node {
+fn first<'a>(changes: &mut Changes<'a>, arrival: &'a Arrival, boot_name: &str) -> NodeRow {
     let id = changes.next();
     let boot = changes.boot(None, &(id, boot_name.to_owned()), arrival);
-    let body = changes.add_body(id, Kind::Turn, arrival);
+    let body = changes.add_body(id, BodyKind::VerdictChange, arrival);
     changes.lines.insert(arrival.node.as_str(), arrival);
-    Node {
+    NodeRow {
         id,
         body,
         turn: body,
@@ -205,46 +216,51 @@ fn first<'a>(changes: &mut Changes<'a>, arrival: &'a Arrival, boot_name: &str) -
         sequence: arrival.sequence.cast_signed(),
         moment: arrival.moment(),
         since: micros(arrival.received),
-        shown: Shown::of(&arrival.verdict),
+        shown: VerdictRow::of(&arrival.verdict),
         read: None,
     }
 }
 
-fn remember<'a>(
-    known: &mut Known,
+/// The name of the boot that a report belongs to; empty if the report names none.
+pub(super) fn boot_name(arrival: &Arrival) -> String {
+    text(arrival.identity.boot_id.as_deref().unwrap_or_default())
+}
+
+fn add_report<'a>(
+    state: &mut StoredState,
     changes: &mut Changes<'a>,
     arrival: &'a Arrival,
     (node, boot, body): (i64, i64, i64),
 ) {
-    let seen = Seen {
+    let report = AcknowledgedReport {
         node,
         sequence: arrival.sequence.cast_signed(),
         time: micros(arrival.time),
         digest: Some(arrival.digest.to_vec()),
     };
-    known.seen.insert(*arrival.id.as_bytes(), seen);
+    state.acknowledged.insert(*arrival.id.as_bytes(), report);
     changes.reports.push(NewReport { node, boot, body, arrival });
 }
 
-// === impl Known ===
+// === impl StoredState ===
 
-impl Known {
-    /// Whether a node that is not known was, and had said this or something newer when it was forgotten.
+impl StoredState {
+    /// Whether the node was deleted after it had sent this report or a newer one.
     fn is_replay(&self, arrival: &Arrival, boot: &str) -> bool {
-        let (Some(key), false) = (&arrival.key, self.forgotten_nodes.is_empty()) else { return false };
+        let (Some(key), false) = (&arrival.key, self.deleted_nodes.is_empty()) else { return false };
         let name = arrival.node.as_str();
         if self.nodes.contains_key(name) {
             return false;
         }
-        let last = self.forgotten_nodes.get(&(name.to_owned(), key.clone()));
+        let last = self.deleted_nodes.get(&(name.to_owned(), key.clone()));
         last.is_some_and(|last| !last.is_older_than(arrival, boot))
     }
 }
 
-// === impl Node ===
+// === impl NodeRow ===
 
-impl Node {
-    /// Whether the report was made after the present one.
+impl NodeRow {
+    /// Whether the report is newer than the current one.
     fn is_older_than(&self, arrival: &Arrival, boot: Option<Boot>) -> bool {
         if boot.is_some_and(|boot| boot.id == self.boot) {
             return arrival.sequence.cast_signed() > self.sequence;
@@ -259,16 +275,16 @@ impl Node {
 
 impl<'a> Changes<'a> {
     fn next(&mut self) -> i64 {
-        self.numbers += 1;
-        -self.numbers
+        self.placeholders += 1;
+        -self.placeholders
     }
 
-    /// The boot of a report: as it is known, with a number when it has one now, or new.
-    fn boot(&mut self, known: Option<Boot>, (node, name): &(i64, String), arrival: &Arrival) -> Boot {
+    /// The boot of a report: the stored one, with a number if the report has one, or a new one.
+    fn boot(&mut self, stored: Option<Boot>, (node, name): &(i64, String), arrival: &Arrival) -> Boot {
         let number = arrival.numbered();
-        match (known, number) {
-            (Some(Boot { id, floor, number: None }), Some(told)) => {
-                self.numbered.push((id, told));
+        match (stored, number) {
+            (Some(Boot { id, floor, number: None }), Some(reported)) => {
+                self.numbered.push((id, reported));
                 Boot { id, floor, number }
             }
             (Some(boot), _) => boot,
@@ -280,24 +296,25 @@ impl<'a> Changes<'a> {
         }
     }
 
-    fn add_body(&mut self, node: i64, kind: Kind, arrival: &'a Arrival) -> i64 {
+    fn add_body(&mut self, node: i64, kind: BodyKind, arrival: &'a Arrival) -> i64 {
         let id = self.next();
         self.bodies.push(NewBody { id, node, kind, arrival });
         id
     }
 
-    fn beat(&mut self, arrival: &'a Arrival) {
-        let pulse = self.pulses.entry(arrival.node.as_str()).or_insert(Pulse { arrival, count: 0 });
-        pulse.arrival = arrival;
-        pulse.count += 1;
+    fn add_heartbeat(&mut self, arrival: &'a Arrival) {
+        let heartbeat =
+            self.heartbeats.entry(arrival.node.as_str()).or_insert(Heartbeat { arrival, count: 0 });
+        heartbeat.arrival = arrival;
+        heartbeat.count += 1;
     }
 
-    /// Puts the database's numbers in the place of ours.
-    pub(super) fn number(&mut self, known: &mut Known, numbers: &[i64]) {
+    /// Replaces the placeholders `-1`, `-2`, … by `ids[0]`, `ids[1]`, …
+    pub(super) fn assign_ids(&mut self, state: &mut StoredState, ids: &[i64]) {
         let real = |id: &mut i64| {
-            let place = usize::try_from(-1 - *id).ok();
-            if let Some(number) = place.and_then(|place| numbers.get(place)) {
-                *id = *number;
+            let index = usize::try_from(-1 - *id).ok();
+            if let Some(assigned) = index.and_then(|index| ids.get(index)) {
+                *id = *assigned;
             }
         };
         for body in &mut self.bodies {
@@ -316,7 +333,7 @@ impl<'a> Changes<'a> {
             real(&mut report.boot);
             real(&mut report.body);
         }
-        for node in known.nodes.values_mut() {
+        for node in state.nodes.values_mut() {
             for id in [&mut node.id, &mut node.body, &mut node.turn, &mut node.boot] {
                 real(id);
             }
