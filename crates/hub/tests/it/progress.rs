@@ -17,8 +17,7 @@ fn failed() -> State {
     State::Failed { reason: "no room".to_owned(), step: "preflight".to_owned(), retryable: true }
 }
 
-/// What every store promises of progress.
-pub(crate) async fn contract(store: &dyn Store) {
+pub(crate) async fn progress_is_ordered_and_bounded(store: &dyn Store) {
     let name = |name: &str| NodeName::new(name).unwrap();
     let now = Timestamp::now();
     let add = async |node: &str, event: Progress| store.add_progress(name(node), event, now).await.unwrap();

@@ -1,4 +1,4 @@
-//! What every store promises.
+//! The contract of every store, and tests of single stores.
 
 mod bundles;
 mod forgotten;
@@ -56,28 +56,8 @@ async fn state(store: &dyn Store, node: &str) -> State {
     store.node(name(node)).await.unwrap().unwrap().line.state
 }
 
-/// The contract, run on every store there is.
-async fn contract(store: &dyn Store) {
-    order(store).await;
-    hangs(store).await;
-    pins(store).await;
-    trust::contract(store).await;
-    reboots(store).await;
-    late_boots(store).await;
-    comes_again(store).await;
-    retention(store).await;
-    bundles::contract(store).await;
-    crate::progress::contract(store).await;
-
-    words(store).await;
-    versions(store).await;
-    nodes_by_name(store).await;
-    odd_characters(store).await;
-    sweeps(store).await;
-}
-
 /// Late and repeated reports never change what is shown.
-async fn order(store: &dyn Store) {
+async fn late_report_does_not_change_verdict(store: &dyn Store) {
     let (one, other) = (arrival("asked", "b", 1, running()), arrival("asked", "b", 2, running()));
     accept(store, &one).await.unwrap();
     assert_eq!(store.has(vec![other.id, one.id]).await.unwrap(), [one.id]);
@@ -100,7 +80,7 @@ async fn order(store: &dyn Store) {
 }
 
 /// The first key that signs is the node's from then on, though the report says what one without it said.
-async fn pins(store: &dyn Store) {
+async fn first_key_is_pinned(store: &dyn Store) {
     let said = |sequence, key: Option<&[u8]>| Arrival {
         key: key.map(<[u8]>::to_vec),
         ..arrival("pins", "a", sequence, running())
@@ -115,7 +95,7 @@ async fn pins(store: &dyn Store) {
 }
 
 /// A node that hangs says for how long, and that is all that changes.
-async fn hangs(store: &dyn Store) {
+async fn hung_duration_is_not_a_change(store: &dyn Store) {
     let hung = |minutes: u32| {
         let mut report = failed("stage-hung", &format!("`join` has been open for {minutes} min"), "waiting");
         report.verdict.state = State::Hung;
@@ -146,7 +126,7 @@ fn of_boot(node: &str, boot: (&str, Option<u64>), sequence: u64, second: i64, re
 
 /// The sequence of a boot that was never heard of begins anew. Which boot is the later one tells its number, and where there is
 /// none the clock.
-async fn reboots(store: &dyn Store) {
+async fn new_boot_restarts_sequence(store: &dyn Store) {
     let (a, b) = (("a", None), ("b", None));
     assert_eq!(accept(store, &of_boot("reboots", a, 7, 100, no_dns())).await, Ok(Outcome::Stored));
     assert_eq!(accept(store, &of_boot("reboots", b, 1, 200, running())).await, Ok(Outcome::Stored));
@@ -158,7 +138,7 @@ async fn reboots(store: &dyn Store) {
 }
 
 /// What an earlier boot has yet to say comes after the present one has spoken, by way of a neighbour or from a spool.
-async fn late_boots(store: &dyn Store) {
+async fn earlier_boot_is_late(store: &dyn Store) {
     // By the clock, as far as it is known.
     let (a, b) = (("a", None), ("b", None));
     assert_eq!(accept(store, &of_boot("clock", b, 1, 200, running())).await, Ok(Outcome::Stored));
@@ -218,7 +198,7 @@ async fn late_boots(store: &dyn Store) {
 }
 
 /// A node that was forgotten may come again, with what it had said already.
-async fn comes_again(store: &dyn Store) {
+async fn deleted_unsigned_node_reports_again(store: &dyn Store) {
     let reports: Vec<Arrival> = (1..=3).map(|sequence| arrival("again", "a", sequence, running())).collect();
     store.accept(reports.clone()).await.unwrap();
     assert!(store.forget(name("again")).await.unwrap());
@@ -239,7 +219,7 @@ async fn comes_again(store: &dyn Store) {
 }
 
 /// What is old is forgotten, what is shown is not, and what was forgotten cannot come again.
-async fn retention(store: &dyn Store) {
+async fn pruned_report_is_not_replayed(store: &dyn Store) {
     let old = now() - SignedDuration::from_hours(48);
     let mut first = arrival("old", "a", 1, running());
     let mut second = arrival("old", "a", 2, no_dns());
@@ -262,7 +242,7 @@ async fn retention(store: &dyn Store) {
 }
 
 /// What was forgotten cannot come again.
-async fn replays(store: &dyn Store) {
+async fn pruned_report_with_same_id_is_not_replayed(store: &dyn Store) {
     let mut first = arrival("n1", "a", 1, running());
     first.received = now() - SignedDuration::from_hours(48);
     assert_eq!(accept(store, &first).await, Ok(Outcome::Stored));
@@ -273,7 +253,7 @@ async fn replays(store: &dyn Store) {
 }
 
 /// A sweep takes a bounded part; some sweeps take all, and the last finds nothing.
-async fn sweeps(store: &dyn Store) {
+async fn prune_is_bounded(store: &dyn Store) {
     const REPORTS: u64 = 4500;
     let old = now() - SignedDuration::from_hours(48);
     let all: Vec<Arrival> = (1..=REPORTS)
@@ -308,7 +288,7 @@ async fn sweeps(store: &dyn Store) {
 }
 
 /// Characters a database may not like, in every place a node can put them.
-async fn odd_characters(store: &dyn Store) {
+async fn unusual_characters_are_stored(store: &dyn Store) {
     let mut report =
         failed("disk-full", "zero \0 and \u{202e} and ' \" \\ %s $1", "a\0b NULL; DROP TABLE nodes");
     report.verdict.component = Some("c\0".to_owned());
@@ -326,7 +306,7 @@ async fn odd_characters(store: &dyn Store) {
 }
 
 /// Search finds words and parts of names, whatever signs stand between, and only where all are.
-async fn words(store: &dyn Store) {
+async fn search_finds_all_words(store: &dyn Store) {
     accept(store, &arrival("words", "a", 1, no_dns())).await.unwrap();
     accept(store, &arrival("words", "a", 2, failed("disk-full", "Full", "no space left on /var")))
         .await
@@ -347,7 +327,7 @@ async fn words(store: &dyn Store) {
 }
 
 /// Page by page, everybody is told of exactly once, whatever becomes of them meanwhile.
-async fn nodes_by_name(store: &dyn Store) {
+async fn node_pages_are_complete(store: &dyn Store) {
     let names: Vec<String> = (0..7).map(|number| format!("paged-{number}")).collect();
     for (number, name) in names.iter().enumerate() {
         let report = if number % 2 == 0 { running() } else { no_dns() };
@@ -387,7 +367,7 @@ async fn nodes_by_name(store: &dyn Store) {
 }
 
 /// Boards hear of what they would show, and of nothing else.
-async fn versions(store: &dyn Store) {
+async fn version_grows_with_visible_changes(store: &dyn Store) {
     let before = store.version().await.unwrap();
     accept(store, &arrival("version", "a", 1, running())).await.unwrap();
     let first = store.version().await.unwrap();
@@ -408,22 +388,57 @@ pub(crate) async fn open(url: &str) -> Arc<dyn Store> {
     Arc::new(PostgresStore::open(&PostgresPlace::parse(url).unwrap()).await.unwrap())
 }
 
-#[tokio::test]
-async fn sqlite_keeps_the_contract() {
-    let (_folder, store) = sqlite();
-    replays(store.as_ref()).await;
-    contract(store.as_ref()).await;
+/// Runs each part of the contract on each store, as a test of its own.
+macro_rules! contract {
+    ($($part:ident in $module:path),* $(,)?) => {
+        mod sqlite {
+            $(#[tokio::test]
+            async fn $part() {
+                use $module as parts;
+                let (_directory, store) = super::sqlite();
+                parts::$part(store.as_ref()).await;
+            })*
+        }
+
+        mod postgres {
+            use landfall_testkit::{Postgres, have};
+
+            $(#[tokio::test]
+            async fn $part() {
+                use $module as parts;
+                if !have(Postgres::NEEDS) {
+                    return;
+                }
+                let postgres = Postgres::shared().unwrap();
+                let store = super::open(&postgres.database().unwrap()).await;
+                parts::$part(store.as_ref()).await;
+            })*
+        }
+    };
 }
 
-#[tokio::test]
-async fn postgres_keeps_the_contract() {
-    if !have(Postgres::NEEDS) {
-        return;
-    }
-    let postgres = Postgres::shared().unwrap();
-    let store = open(&postgres.database().unwrap()).await;
-    replays(store.as_ref()).await;
-    contract(store.as_ref()).await;
+contract! {
+    late_report_does_not_change_verdict in crate::store,
+    first_key_is_pinned in crate::store,
+    hung_duration_is_not_a_change in crate::store,
+    new_boot_restarts_sequence in crate::store,
+    earlier_boot_is_late in crate::store,
+    deleted_unsigned_node_reports_again in crate::store,
+    pruned_report_is_not_replayed in crate::store,
+    pruned_report_with_same_id_is_not_replayed in crate::store,
+    prune_is_bounded in crate::store,
+    unusual_characters_are_stored in crate::store,
+    search_finds_all_words in crate::store,
+    node_pages_are_complete in crate::store,
+    version_grows_with_visible_changes in crate::store,
+    bundle_is_recorded_once in crate::store::bundles,
+    orphaned_object_is_removed in crate::store::bundles,
+    node_without_reports_has_bundles in crate::store::bundles,
+    deleted_signed_node_rejects_replays in crate::store::forgotten,
+    deleted_signed_node_accepts_newer_reports in crate::store::forgotten,
+    deletion_is_remembered_until_pruned in crate::store::forgotten,
+    trust_is_part_of_the_verdict in crate::store::trust,
+    progress_is_ordered_and_bounded in crate::progress,
 }
 
 #[tokio::test]

@@ -7,13 +7,7 @@ use landfall_model::in_place::{Progress, State};
 use super::{accept, arrival, name, now};
 use crate::bed::running;
 
-pub(super) async fn contract(store: &dyn Store) {
-    kept(store).await;
-    loose(store).await;
-    of_a_node_that_never_reported(store).await;
-}
-
-async fn kept(store: &dyn Store) {
+pub(super) async fn bundle_is_recorded_once(store: &dyn Store) {
     let record = BundleRecord {
         digest: "ab".repeat(32),
         node: "bundled".to_owned(),
@@ -64,7 +58,7 @@ async fn kept(store: &dyn Store) {
 }
 
 /// What somebody sends again is not removed under his hands, and what is being removed is not acknowledged.
-async fn loose(store: &dyn Store) {
+pub(super) async fn orphaned_object_is_removed(store: &dyn Store) {
     let record = BundleRecord {
         digest: "cd".repeat(32),
         node: "loose".to_owned(),
@@ -124,7 +118,7 @@ async fn loose(store: &dyn Store) {
 }
 
 /// A machine in its second life may send bundles before it has ever reported.
-async fn of_a_node_that_never_reported(store: &dyn Store) {
+pub(super) async fn node_without_reports_has_bundles(store: &dyn Store) {
     let (attempt, boot_id) = ("a1".to_owned(), "b1".to_owned());
     let told = Progress { attempt, sequence: 1, time: now(), boot_id, state: State::Claimed, step: None };
     store.add_progress(name("claimed"), told, now()).await.unwrap();

@@ -2,9 +2,8 @@
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_hub::store::{Arrival, Outcome, Refusal, Store};
-use landfall_testkit::{Postgres, have};
 
-use super::{accept, arrival, name, of_boot, open, sqlite};
+use super::{accept, arrival, name, of_boot};
 use crate::bed::{new_id, no_dns, running};
 
 const STORED: Result<Outcome, Refusal> = Ok(Outcome::Stored);
@@ -15,7 +14,7 @@ fn signed(key: &[u8], arrival: Arrival) -> Arrival {
 }
 
 /// Whoever kept an envelope and sends it again brings neither the node nor its key back.
-async fn replays(store: &dyn Store) {
+pub(super) async fn deleted_signed_node_rejects_replays(store: &dyn Store) {
     let old = |sequence| signed(b"old", arrival("n1", "b", sequence, no_dns()));
     let said: Vec<Arrival> = (1..=3).map(old).collect();
     store.accept(said.clone()).await.unwrap();
@@ -40,7 +39,7 @@ async fn replays(store: &dyn Store) {
 }
 
 /// A machine that goes on is heard again with the next thing it says, whatever its clock says where it counts its boots.
-async fn goes_on(store: &dyn Store) {
+pub(super) async fn deleted_signed_node_accepts_newer_reports(store: &dyn Store) {
     let said = |sequence| signed(b"own", arrival("alive", "a", sequence, running()));
     accept(store, &said(7)).await.unwrap();
     assert!(store.forget(name("alive")).await.unwrap());
@@ -64,7 +63,7 @@ async fn goes_on(store: &dyn Store) {
 }
 
 /// It is remembered for as long as reports are.
-async fn retention(store: &dyn Store) {
+pub(super) async fn deletion_is_remembered_until_pruned(store: &dyn Store) {
     let said = signed(b"own", arrival("gone", "a", 1, running()));
     accept(store, &said).await.unwrap();
     assert!(store.forget(name("gone")).await.unwrap());
@@ -74,25 +73,4 @@ async fn retention(store: &dyn Store) {
     assert_eq!(accept(store, &said).await, REFUSED);
     store.prune(after, before).await.unwrap();
     assert_eq!(accept(store, &said).await, STORED);
-}
-
-async fn contract(store: &dyn Store) {
-    replays(store).await;
-    goes_on(store).await;
-    retention(store).await;
-}
-
-#[tokio::test]
-async fn a_node_that_was_forgotten_comes_back_with_news_only() {
-    let (_folder, store) = sqlite();
-    contract(store.as_ref()).await;
-}
-
-#[tokio::test]
-async fn a_node_that_was_forgotten_comes_back_with_news_only_in_postgres() {
-    if !have(Postgres::NEEDS) {
-        return;
-    }
-    let postgres = Postgres::shared().unwrap();
-    contract(open(&postgres.database().unwrap()).await.as_ref()).await;
 }

@@ -29,7 +29,7 @@ async fn turns(store: &dyn Store) -> Vec<Trust> {
 }
 
 /// Another trust is another verdict.
-pub(super) async fn contract(store: &dyn Store) {
+pub(super) async fn trust_is_part_of_the_verdict(store: &dyn Store) {
     for (sequence, trust) in [(1, CLAIMED), (2, PROVEN), (3, PROVEN), (4, CLAIMED), (6, PROVEN)] {
         assert_eq!(accept(store, &said(sequence, trust)).await, Ok(Outcome::Stored));
         let line = store.node(name("trust")).await.unwrap().unwrap().line;
