@@ -6,10 +6,14 @@ use jiff::{SignedDuration, Timestamp};
 use landfall_model::report::{Report, Source};
 
 use crate::facts::{Fact, Observation};
+use crate::hits::Hits;
 use crate::moment::Time;
 use crate::reason;
 use crate::rules::Trigger;
-use crate::scan::{Engine, Hits, PatternId, Scan, TIME_LINES};
+use crate::scan::{Engine, PatternId, Scan, TIME_LINES};
+
+/// The kind of sources that hold facts, which only a reader on the machine observes.
+pub(crate) const FACTS: &str = "facts";
 
 /// A diagnosis in the making: sources are added, then [`Case::finish`] gives the report. Who goes on reading afterwards
 /// finishes a copy: of each kind of line only the first and the last are held, so a copy is small.
@@ -105,15 +109,14 @@ impl<'e> Case<'e> {
 
     /// Adds something the reader observed itself. Observations of one kind are added in the order of time.
     pub fn observe(&mut self, observation: &Observation) {
-        const KIND: &str = "facts";
         if let Fact::Container { namespace, .. } = &observation.kind
             && !self.engine.rules.origins.namespaces().contains(namespace)
         {
             return;
         }
         let (name, _) = observation.kind.place();
-        let known = self.sources.iter().position(|entry| entry.kind == KIND && entry.name == name);
-        let at = known.unwrap_or_else(|| self.add_source(name, KIND).0);
+        let known = self.sources.iter().position(|entry| entry.kind == FACTS && entry.name == name);
+        let at = known.unwrap_or_else(|| self.add_source(name, FACTS).0);
         let Some(entry) = self.sources.get_mut(at) else { return };
         entry.lines += 1;
         let time = Time::Full(observation.time.as_microsecond());

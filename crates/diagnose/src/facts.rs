@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use landfall_model::report::Trust;
 use serde::Deserialize;
 
+use crate::hits::Hit;
 use crate::moment::Time;
 use crate::origin::{Components, Origin};
 use crate::pattern::Captures;
-use crate::scan::Hit;
 
 /// A fact, and when a reader observed it. Its source follows from the fact, its boot from the time; it is of the machine on which the
 /// reader runs.

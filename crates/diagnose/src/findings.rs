@@ -6,9 +6,10 @@ use landfall_model::report::{Class, Evidence, Finding, FindingReason, LineReason
 use landfall_model::{Cause, Confidence};
 
 use crate::case::SourceEntry;
+use crate::hits::Hit;
 use crate::moment::Time;
 use crate::reason::{Draft, Drafts, Lines};
-use crate::scan::{Engine, Hit};
+use crate::scan::Engine;
 use crate::stages::OpenStage;
 use crate::template;
 

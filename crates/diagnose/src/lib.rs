@@ -17,6 +17,7 @@ mod examples;
 mod facts;
 mod findings;
 mod foreign;
+mod hits;
 mod klog;
 mod line;
 mod literals;

@@ -2,7 +2,9 @@
 
 use landfall_model::Phase;
 
-use crate::case::SourceEntry;
+use crate::case::{FACTS, SourceEntry};
+use crate::reason::Drafts;
+use crate::scan::Engine;
 use crate::stages::Stages;
 
 /// Something worth having: what it is, the names by which a source shows that it was read, and the phases it tells of.
@@ -60,7 +62,12 @@ const WANTED: [Wanted; 7] = [
 /// Steps shown; more would be a manual.
 const MAX_STEPS: usize = 3;
 
-pub(crate) fn steps(sources: &[SourceEntry], stages: &Stages<'_>) -> Vec<String> {
+pub(crate) fn steps(
+    engine: &Engine,
+    sources: &[SourceEntry],
+    stages: &Stages<'_>,
+    drafts: &Drafts<'_>,
+) -> Vec<String> {
     let reached = stages.last_event().map_or(Phase::Kernel, |event| event.phase);
     let read = |wanted: &Wanted| {
         sources.iter().any(|entry| {
@@ -69,10 +76,20 @@ pub(crate) fn steps(sources: &[SourceEntry], stages: &Stages<'_>) -> Vec<String>
         })
     };
     let missing = WANTED.iter().filter(|wanted| wanted.phases.contains(&reached) && !read(wanted));
-    let mut steps: Vec<String> =
-        missing.take(MAX_STEPS - 1).map(|wanted| format!("Collect {}.", wanted.what)).collect();
-    steps.push(
-        "Or run `landfall diagnose` on the machine itself, as root: it reads everything at once.".to_owned(),
-    );
+    let unconfirmed = drafts.iter().find(|(cause, draft)| {
+        draft.is_root() && engine.is_destructive(cause) && !draft.is_corroborated(stages)
+    });
+    let mut steps: Vec<String> = Vec::new();
+    steps.extend(unconfirmed.map(|(cause, _)| {
+        format!("Confirm `{cause}` first: its fix destroys data, and a single unproven source reports it.")
+    }));
+    let room = MAX_STEPS - 1 - steps.len();
+    steps.extend(missing.take(room).map(|wanted| format!("Collect {}.", wanted.what)));
+    if sources.iter().all(|entry| entry.kind != FACTS) {
+        steps.push(
+            "Run `landfall diagnose` on the machine, as root: it reads all logs and proves their origin."
+                .to_owned(),
+        );
+    }
     steps
 }

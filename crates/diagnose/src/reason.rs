@@ -12,10 +12,11 @@ use landfall_model::{Cause, Confidence, Phase};
 use crate::case::{Clock, SourceEntry};
 use crate::findings::{self, duration};
 use crate::foreign;
+use crate::hits::Hits;
 use crate::moment::Moment;
 use crate::next;
 use crate::rules::Rule;
-use crate::scan::{Engine, Hits};
+use crate::scan::Engine;
 use crate::stages::{OpenStage, Stages};
 use crate::template;
 use crate::weigh::{self, Weight};
@@ -95,7 +96,7 @@ pub(crate) fn report(engine: &Engine, sources: &[SourceEntry], clock: Clock) -> 
             .last_event()
             .filter(|_| undecided)
             .map(|event| findings::shown(sources, event.moment.source, event.hit, 1)),
-        next_steps: if undecided { next::steps(sources, &stages) } else { Vec::new() },
+        next_steps: if undecided { next::steps(engine, sources, &stages, &drafts) } else { Vec::new() },
         reasoning: Some(Reasoning {
             verdict: steps,
             findings: findings::reasons(sources, &drafts, &findings),
@@ -152,8 +153,8 @@ fn drafts<'c>(engine: &'c Engine, sources: &'c [SourceEntry], stages: &Stages<'_
             });
         }
         (draft.confidence, draft.arithmetic) = combined(&draft.lines);
-        let destructive = engine.rules.catalogue().get(cause).is_some_and(|entry| entry.destructive);
-        if destructive && draft.confidence > UNCORROBORATED && !draft.is_corroborated(stages) {
+        if engine.is_destructive(cause) && draft.confidence > UNCORROBORATED && !draft.is_corroborated(stages)
+        {
             draft.confidence = UNCORROBORATED;
             draft.arithmetic += &format!(
                 "; {UNCORROBORATED} because the fix destroys data, and a single unproven source reports it"
@@ -371,11 +372,12 @@ fn verdict(
     Verdict { state, cause: None, title, component: None, phase, confidence, trust }
 }
 
-/// The confidence of the first root after its rivals have spoken. Errors that kubeadm lists side by side are no rivals:
-/// all of them are true. Neither is trouble of another machine.
+/// The confidence of the first root, reduced by a rival. Errors that kubeadm lists together are not rivals, because all of them are true.
+/// Neither are findings on another machine, or claims beside a proven root.
 fn contested(first: &Draft<'_>, others: &[(&Cause, &Draft<'_>)], steps: &mut Vec<String>) -> Confidence {
     let rival = others.iter().find(|(_, other)| {
         other.confidence >= VERDICT_FLOOR
+            && other.trust() >= first.trust()
             && !(first.is_itemised() && other.is_itemised())
             && !first.nodes.is_disjoint(&other.nodes)
     });
@@ -470,18 +472,17 @@ impl Draft<'_> {
     }
 
     /// Whether more than one claim supports it: proven evidence, a second component or log that reports it in other words, or
-    /// another line that shows a crash or a stage that is open or failed. Logs may be copies of each other, so the same words in two
-    /// of them are one claim.
-    fn is_corroborated(&self, stages: &Stages<'_>) -> bool {
+    /// another line that shows a crash or a stage that is open or failed. Logs may be copies of each other, and a writer may use several
+    /// names, so the same words are one claim.
+    pub(crate) fn is_corroborated(&self, stages: &Stages<'_>) -> bool {
         let counted = || self.lines.iter().filter(|lines| lines.weight.value > 0.0);
         let hits = || counted().flat_map(|lines| lines.hits.iter().map(|hit| (lines.source, hit)));
         let components: BTreeSet<_> = hits().map(|(_, hit)| hit.origin.components).collect();
         let sources: BTreeSet<_> = hits().map(|(source, _)| source).collect();
-        let texts: BTreeSet<_> = hits().map(|(_, hit)| hit.text.as_str()).collect();
+        let words: BTreeSet<_> = hits().map(|(_, hit)| hit.message()).collect();
         let own: BTreeSet<_> = hits().map(|(source, hit)| (source, hit.line)).collect();
         hits().any(|(_, hit)| hit.origin.trust == Trust::Proven)
-            || components.len() > 1
-            || sources.len() > 1 && texts.len() > 1
+            || (components.len() > 1 || sources.len() > 1) && words.len() > 1
             || counted().any(|lines| stages.shows_trouble(lines.source, &own))
     }
 

@@ -5,27 +5,25 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use landfall_model::Cause;
 use memchr::{memchr, memchr_iter, memrchr};
 
 use crate::case::Case;
 use crate::colours;
 use crate::foreign;
+use crate::hits::{Hit, Hits, KEPT};
 use crate::klog;
 use crate::line;
 use crate::literals::Literals;
 use crate::message;
 use crate::moment::Time;
 use crate::origin::Origin;
-use crate::pattern::{self, Captures, Pattern};
+use crate::pattern::{self, Pattern};
 use crate::records;
 use crate::rules::{Milestone, Rule, RuleError, RuleSet, Trigger};
 use crate::scope;
 use crate::sections::Sections;
 use crate::stream::{Stream, StreamKind};
-
-/// Lines kept from the start and from the end of a run of the same kind of line. A finding shows a handful; the
-/// middle of a retry loop says nothing new.
-pub(crate) const KEPT: usize = 6;
 
 /// Candidates remembered to find the last [`KEPT`] lines among: some of them may not be confirmed.
 const TAIL_CANDIDATES: usize = 64;
@@ -82,32 +80,6 @@ pub struct Scan {
     /// The year in which the log ends, where its first line says so.
     pub(crate) year: Option<i16>,
     pub(crate) sections: Sections,
-}
-
-/// The lines of one kind: the first ones, the last ones, and how many there are.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Hits {
-    pub(crate) first: Vec<Hit>,
-    pub(crate) last: VecDeque<Hit>,
-    pub(crate) count: u64,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Hit {
-    pub(crate) line: u64,
-    pub(crate) time: Option<Time>,
-    pub(crate) process: Option<String>,
-    /// The stream within the source that a citation names: in text the process, in a journal the unit that journald recorded.
-    pub(crate) stream: Option<String>,
-    pub(crate) origin: Origin,
-    pub(crate) informational: bool,
-    /// An item of a list in which kubeadm names all that is wrong at once.
-    pub(crate) itemised: bool,
-    pub(crate) text: String,
-    pub(crate) focus: String,
-    pub(crate) before: Vec<String>,
-    pub(crate) after: Vec<String>,
-    pub(crate) captures: Captures,
 }
 
 /// A chunk while it is scanned.
@@ -287,6 +259,11 @@ impl Engine {
 
     pub(crate) fn rule(&self, id: PatternId) -> Option<&Rule> {
         self.rules.rules.get(usize::from(id))
+    }
+
+    /// Whether the fix of a cause destroys data.
+    pub(crate) fn is_destructive(&self, cause: &Cause) -> bool {
+        self.rules.catalogue().get(cause).is_some_and(|entry| entry.destructive)
     }
 
     pub(crate) fn milestone(&self, id: PatternId) -> Option<&Milestone> {
@@ -600,52 +577,5 @@ impl<'c> Chunk<'c> {
     fn line(&self, start: usize, end: usize) -> &'c [u8] {
         let line = &self.bytes[start..end.min(start + MAX_LINE)];
         line.strip_suffix(b"\r").unwrap_or(line)
-    }
-}
-
-// === impl Hits ===
-
-impl Hits {
-    /// Adds the hits of a later chunk.
-    pub(crate) fn append(&mut self, later: Self) {
-        self.count += later.count;
-        for hit in later.first.into_iter().chain(later.last) {
-            if self.first.len() < KEPT {
-                self.first.push(hit);
-            } else {
-                if self.last.len() == KEPT {
-                    self.last.pop_front();
-                }
-                self.last.push_back(hit);
-            }
-        }
-    }
-
-    pub(crate) fn one(hit: Hit) -> Self {
-        Self { first: vec![hit], last: VecDeque::new(), count: 1 }
-    }
-
-    /// Takes out the hits that are not to be kept.
-    pub(crate) fn split_off(&mut self, keep: impl Fn(&Hit) -> bool) -> Option<Self> {
-        let (first, out): (Vec<Hit>, Vec<Hit>) = std::mem::take(&mut self.first).into_iter().partition(&keep);
-        let (last, late): (Vec<Hit>, Vec<Hit>) = std::mem::take(&mut self.last).into_iter().partition(&keep);
-        (self.first, self.last) = (first, last.into());
-        let out: Vec<Hit> = out.into_iter().chain(late).collect();
-        let count = out.len() as u64;
-        let kept = self.first.len() + self.last.len();
-        self.count = if kept == 0 { 0 } else { self.count.saturating_sub(count) };
-        (count > 0).then_some(Self { first: out, last: VecDeque::new(), count })
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Hit> {
-        self.first.iter().chain(&self.last)
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Hit> {
-        self.first.iter_mut().chain(&mut self.last)
-    }
-
-    pub(crate) fn newest(&self) -> Option<&Hit> {
-        self.last.back().or(self.first.last())
     }
 }

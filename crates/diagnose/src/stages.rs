@@ -7,9 +7,10 @@ use landfall_model::report::{PhaseOutcome, StageReason, TimelineEntry, Trust};
 
 use crate::boots::Boots;
 use crate::case::{Clock, SourceEntry};
+use crate::hits::Hit;
 use crate::moment::{Moment, Time};
 use crate::rules::{Milestone, Rule, StageEvent};
-use crate::scan::{Engine, Hit};
+use crate::scan::Engine;
 use crate::template;
 use crate::version::{Range, Version};
 

@@ -4,9 +4,9 @@ use landfall_model::Phase;
 use landfall_model::report::{Class, Trust};
 
 use crate::case::SourceEntry;
+use crate::hits::Hits;
 use crate::moment::{Moment, Time};
 use crate::rules::Rule;
-use crate::scan::Hits;
 use crate::scope;
 use crate::stages::Stages;
 

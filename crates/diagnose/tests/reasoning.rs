@@ -324,6 +324,9 @@ fn one_claim_does_not_name_a_cause_whose_fix_destroys_data() {
 
     let copied = diagnose(&[("journal.log", claim), ("syslog", claim)]);
     assert_eq!(cause(&copied), None, "a copy of the same line is not independent");
+    let renamed = claim.replace("kubeadm[9]", "cloud-init[9]");
+    let renamed = diagnose(&[("journal.log", &format!("{claim}{renamed}"))]);
+    assert_eq!(cause(&renamed), None, "the same words under another name are not independent");
 
     for other in [
         "[ERROR DirAvailable--var-lib-etcd]: /var/lib/etcd is not empty\n[ERROR DirAvailable--etc-kubernetes-manifests]: /etc/kubernetes/manifests is not empty\n",

@@ -6,7 +6,9 @@ use landfall_model::report::{Finding, PhaseOutcome, Report, State, TimelineEntry
 
 use super::bar::lengths;
 use super::quote::{self, Quote};
-use super::{Groups, REASONING_WIDTH, facts, plain, reasoning, state_word, surest_lead, what_was_read};
+use super::{
+    Groups, REASONING_WIDTH, facts, plain, reasoning, state_word, surest_lead, trust, what_was_read,
+};
 use crate::findings::duration;
 
 const STYLE: &str = include_str!("report.css");
@@ -63,9 +65,10 @@ pub fn html(report: &Report) -> String {
     for finding in &groups.also_wrong {
         let _ = writeln!(
             out,
-            "<details open>\n<summary>{} <span class=\"place\">{}</span></summary>",
+            "<details open>\n<summary>{} <span class=\"place\">{}, {}</span></summary>",
             Prose(&finding.title),
-            finding.confidence
+            finding.confidence,
+            trust(finding).name()
         );
         proof(&mut out, finding, "h3");
         out.push_str("</details>\n");

@@ -8,7 +8,7 @@ use super::bar::outcome_word;
 use super::quote::{self, Quote};
 use super::{
     Groups, REASONING_WIDTH, SHOWN_EVIDENCE, SHOWN_OTHERS, facts, plain, reasoning, state_word, surest_lead,
-    what_was_read,
+    trust, what_was_read,
 };
 
 /// Characters of a line that are quoted.
@@ -32,7 +32,13 @@ pub fn markdown(report: &Report) -> String {
         let _ = writeln!(out, "### Also wrong\n");
     }
     for finding in groups.also_wrong.iter().take(SHOWN_OTHERS) {
-        let _ = writeln!(out, "#### {} ({})\n", inline(&finding.title), finding.confidence);
+        let _ = writeln!(
+            out,
+            "#### {} ({}, {})\n",
+            inline(&finding.title),
+            finding.confidence,
+            trust(finding).name()
+        );
         proof(&mut out, finding, "#####", 1);
     }
     for (name, findings) in groups.titled().into_iter().filter(|(_, findings)| !findings.is_empty()) {

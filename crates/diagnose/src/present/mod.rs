@@ -14,7 +14,7 @@ pub use markdown::markdown;
 pub use reasoning::reasoning;
 pub use screen::{Line, Role, Size, Span, plain, screen, text};
 
-use landfall_model::report::{Finding, Report, State};
+use landfall_model::report::{Finding, Report, State, Trust};
 
 use self::quote::Quote;
 use crate::reason::VERDICT_FLOOR;
@@ -89,7 +89,7 @@ fn state_word(state: State) -> &'static str {
     }
 }
 
-/// Cause, component, phase and confidence of the verdict, as far as they are known.
+/// Cause, component, phase, confidence and trust of the verdict, as far as they are known.
 fn facts(report: &Report) -> Vec<String> {
     let verdict = &report.verdict;
     let mut facts = Vec::new();
@@ -97,13 +97,20 @@ fn facts(report: &Report) -> Vec<String> {
     facts.extend(verdict.component.as_ref().map(|component| format!("component {component}")));
     facts.extend(verdict.phase.map(|phase| format!("phase {phase}")));
     if verdict.cause.is_some() {
-        facts.push(format!("confidence {}", verdict.confidence));
+        facts.push(format!("confidence {}, {}", verdict.confidence, verdict.trust.name()));
+    } else if matches!(verdict.state, State::Succeeded | State::Degraded) {
+        facts.push(format!("evidence {}", verdict.trust.name()));
     }
     let named = report.findings.iter().find(|finding| Some(&finding.cause) == verdict.cause.as_ref());
     if let Some(finding) = named.filter(|finding| !finding.nodes.is_empty()) {
         facts.push(format!("on {}", finding.nodes.join(", ")));
     }
     facts
+}
+
+/// The trust of the best evidence of a finding.
+fn trust(finding: &Finding) -> Trust {
+    finding.evidence.iter().map(|evidence| evidence.trust).max().unwrap_or_default()
 }
 
 /// The line that says most when no cause is named.

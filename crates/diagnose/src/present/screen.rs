@@ -212,7 +212,8 @@ fn also_wrong(lines: &mut Vec<Line>, findings: &[&Finding], width: usize, detail
     }
     heading(lines, "Also wrong");
     for finding in findings.iter().take(detail.others.max(2)) {
-        let title = format!("{} ({}, {})", finding.title, finding.cause, finding.confidence);
+        let trust = super::trust(finding).name();
+        let title = format!("{} ({}, {}, {trust})", finding.title, finding.cause, finding.confidence);
         wrap(lines, &title, "  ", width, Role::Plain);
         if detail.neighbours > 0 {
             for quote in quote::quotes(&finding.evidence).iter().take(1) {
