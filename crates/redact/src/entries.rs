@@ -236,7 +236,7 @@ impl EntryStream {
                 last: None,
                 waiting: Vec::new(),
                 withholding: false,
-                gap: self.has_gap.then(|| Gap::new(&self.engine.prefixes)),
+                gap: self.has_gap.then(|| Gap::new(&self.engine.rules.prefixes)),
             });
             self.numbers.insert(key.to_vec(), self.units.len() - 1);
             self.units.len() - 1
@@ -257,7 +257,7 @@ impl EntryStream {
                 self.counts.note(&what);
             }
             unit.withholding = false;
-            unit.gap = Some(Gap::new(&self.engine.prefixes));
+            unit.gap = Some(Gap::new(&self.engine.rules.prefixes));
         }
         self.has_gap = true;
     }

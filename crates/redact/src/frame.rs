@@ -8,7 +8,8 @@ use crate::mapped::Mapped;
 use crate::resolved::View;
 use crate::views;
 
-/// Beginnings of lines that readers and loggers add. Several may follow each other.
+/// A prefix that readers and loggers add. Up to [`PREFIXES_MAX`] follow each other. The expression matches a single one, because repeated
+/// bounds take megabytes.
 const PREFIX: &str = concat!(
     r"^(?:",
     // The time of syslog and of ISO 8601, perhaps with a machine and a program.
@@ -32,8 +33,11 @@ const PREFIX: &str = concat!(
     r"|std(?:out|err) [FP] ",
     r"|- [a-z_]+\.py\[[A-Z]+\]: ",
     r"|(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL):? +(?:\[[^\]\s]{1,64}\] [^\s:]{1,128} - )?",
-    r"){1,6}",
+    r")",
 );
+
+/// Prefixes of a line.
+const PREFIXES_MAX: usize = 6;
 
 /// The names of the text field in the lines of log drivers and structured loggers.
 const MEMBERS: [&[u8]; 8] = [
@@ -93,7 +97,14 @@ impl Prefixes {
 
     /// The length of a known line prefix.
     pub(crate) fn len(&self, line: &[u8]) -> usize {
-        self.0.find(line).map_or(0, |found| found.end())
+        let mut len = 0;
+        for _ in 0..PREFIXES_MAX {
+            match self.0.find(&line[len..]) {
+                Some(found) if found.end() > 0 => len += found.end(),
+                _ => break,
+            }
+        }
+        len
     }
 
     fn known_frame(&self, line: &[u8], at: usize) -> Option<Frame> {

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use landfall_model::Secret;
 use zeroize::Zeroize as _;
 
-use crate::frame::Prefixes;
 use crate::hit::Counts;
 use crate::identity::Identities;
 use crate::known::{KNOWN_MIN, KNOWN_TOTAL_MAX, Known};
@@ -150,18 +149,11 @@ impl Builder {
             return Err(BuildError::TooMuchKnown { size });
         }
         let pseudonyms = Pseudonyms::new(key);
-        // `<<<` is followed by a word, not by a document.
-        let here_document =
-            regex::bytes::Regex::new(r#"(?:^|[^<])<<-?\s*\\?["']?(?P<word>[A-Za-z_][A-Za-z0-9_]*)"#)
-                .map_err(|source| BuildError::Regex { rule: "here-document".to_owned(), source })?;
         let engine = Engine {
             rules: Rules::built_in()?,
             known: Known::new(&self.known, &pseudonyms),
             identities: Identities::new(&self.host_names)?,
             pseudonyms,
-            here_document,
-            prefixes: Prefixes::new()
-                .map_err(|source| BuildError::Regex { rule: "prefix of a line".to_owned(), source })?,
         };
         Ok(Redactor { engine: Arc::new(engine), ignored: self.ignored })
     }

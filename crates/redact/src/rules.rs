@@ -1,8 +1,11 @@
 //! The data file of patterns and field names, read once and made ready to match.
 
+use std::sync::{Arc, OnceLock};
+
 use regex::bytes::{Regex, RegexBuilder};
 use serde::Deserialize;
 
+use crate::frame::Prefixes;
 use crate::literals::Literals;
 use crate::resolved::View;
 use crate::{BuildError, Kind};
@@ -21,6 +24,9 @@ pub(crate) struct Rules {
     /// Finds every literal of every rule in one pass; the number of a word is an index into `triggers`.
     pub(crate) literals: Literals,
     pub(crate) triggers: Vec<Vec<Trigger>>,
+    /// The start of a here-document.
+    pub(crate) here_document: Regex,
+    pub(crate) prefixes: Prefixes,
 }
 
 pub(crate) struct Pattern {
@@ -207,8 +213,14 @@ impl Trigger {
 // === impl Rules ===
 
 impl Rules {
-    pub(crate) fn built_in() -> Result<Self, BuildError> {
-        Self::new(&parse(BUILT_IN)?)
+    /// The rules of this crate, compiled once for all redactors of the process: that takes milliseconds and megabytes.
+    pub(crate) fn built_in() -> Result<Arc<Self>, BuildError> {
+        static RULES: OnceLock<Arc<Rules>> = OnceLock::new();
+        if let Some(rules) = RULES.get() {
+            return Ok(Arc::clone(rules));
+        }
+        let rules = Arc::new(Self::new(&parse(BUILT_IN)?)?);
+        Ok(Arc::clone(RULES.get_or_init(|| rules)))
     }
 
     fn new(file: &File) -> Result<Self, BuildError> {
@@ -261,7 +273,19 @@ impl Rules {
         }
         let literals = Literals::new(words)
             .map_err(|source| BuildError::Regex { rule: String::from("short words"), source })?;
-        Ok(Self { patterns, fields, literals, triggers })
+        Ok(Self {
+            patterns,
+            fields,
+            literals,
+            triggers,
+            // `<<<` is followed by a word, not by a document.
+            here_document: regex(
+                "here-document",
+                r#"(?:^|[^<])<<-?\s*\\?["']?(?P<word>[A-Za-z_][A-Za-z0-9_]*)"#,
+            )?,
+            prefixes: Prefixes::new()
+                .map_err(|source| BuildError::Regex { rule: "prefix of a line".to_owned(), source })?,
+        })
     }
 }
 

@@ -1,17 +1,17 @@
 //! One text, all passes: what is found here is taken out, wherever the text came from.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use landfall_model::terminal;
 use memchr::{memchr, memrchr};
-use regex::bytes::Regex;
 
 use crate::Kind;
 use crate::block::{Certificates, Context};
 use crate::decode::{self, Decoded};
 use crate::entropy;
 use crate::field::{self, Value};
-use crate::frame::{self, Frame, Prefixes};
+use crate::frame::{self, Frame};
 use crate::hit::{self, Hit, What};
 use crate::identity::Identities;
 use crate::known::Known;
@@ -32,12 +32,10 @@ const DECODED_MAX: usize = 16 << 20;
 
 /// Everything that does not change while a bundle is made.
 pub(crate) struct Engine {
-    pub(crate) rules: Rules,
+    pub(crate) rules: Arc<Rules>,
     pub(crate) known: Known,
     pub(crate) pseudonyms: Pseudonyms,
     pub(crate) identities: Identities,
-    pub(crate) here_document: Regex,
-    pub(crate) prefixes: Prefixes,
 }
 
 /// Which passes run besides those that always do.
@@ -180,7 +178,7 @@ impl Engine {
                 if *trigger == Trigger::ContinuedLine {
                     // The line was taken in with the other views.
                     if !is_apart {
-                        framed.add(text, line, found.start, &self.prefixes);
+                        framed.add(text, line, found.start, &self.rules.prefixes);
                     }
                     continue;
                 }
@@ -212,13 +210,13 @@ impl Engine {
                 }
                 if *trigger == Trigger::DividedLine {
                     if !is_apart && frame::is_partial(&text[line.0..line.1]) {
-                        framed.add(text, line, found.end, &self.prefixes);
+                        framed.add(text, line, found.end, &self.rules.prefixes);
                     }
                     continue;
                 }
                 // Inside a frame, only the text without the frame shows where a construct ends.
                 let opens = trigger.opens() || *trigger == Trigger::HereDocument;
-                if opens && !is_apart && framed.add(text, line, found.start, &self.prefixes) {
+                if opens && !is_apart && framed.add(text, line, found.start, &self.rules.prefixes) {
                     if *trigger == Trigger::SecretObject {
                         framed.widen();
                     }
@@ -234,7 +232,7 @@ impl Engine {
                         let value = field::value(text, line, name, field).or_else(|| {
                             // After a logger's prefix, a field is at the start of its line.
                             let len = match field.place {
-                                Place::Field => self.prefixes.len(&text[line.0..name.0]),
+                                Place::Field => self.rules.prefixes.len(&text[line.0..name.0]),
                                 Place::Anywhere => 0,
                             };
                             let behind = (line.0 + len, line.1);
@@ -259,7 +257,7 @@ impl Engine {
                             _ => {}
                         }
                         if !is_apart && field::may_open_block(&text[found.end..line.1]) {
-                            framed.add(text, line, found.start, &self.prefixes);
+                            framed.add(text, line, found.start, &self.rules.prefixes);
                         }
                     }
                     Trigger::Pem if is_apart => {
@@ -382,7 +380,7 @@ impl Engine {
             } else {
                 let is_apart = scan.lines == Lines::Apart && scan.depth == 0;
                 if !is_apart && decode::may_be_framed(text, run) {
-                    framed.add(text, line_around(text, run.start), run.start, &self.prefixes);
+                    framed.add(text, line_around(text, run.start), run.start, &self.rules.prefixes);
                 }
                 (Cow::Borrowed(&text[run.start..run.end]), run.end)
             };
@@ -463,7 +461,7 @@ impl Engine {
 
     /// The end word of a here-document that is written to a place where secrets are kept.
     fn secret_here_document<'t>(&self, line: &'t [u8]) -> Option<&'t [u8]> {
-        let captures = self.here_document.captures(line)?;
+        let captures = self.rules.here_document.captures(line)?;
         let is_secret = [
             &b"/etc/kubernetes"[..],
             b"/pki/",

@@ -238,7 +238,7 @@ impl LineStream {
     fn pass_over(&mut self, out: &mut Vec<u8>) {
         self.end(out);
         self.context = Context::new(self.options.certificates());
-        let gap = Gap::new(&self.engine.prefixes);
+        let gap = Gap::new(&self.engine.rules.prefixes);
         self.gap = Some(Behind { gap, line: Vec::new(), is_cut: true, is_marked: false });
     }
 
