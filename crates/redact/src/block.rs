@@ -8,7 +8,7 @@ use memchr::memmem;
 
 use crate::Kind;
 use crate::certificate;
-use crate::frame::Frame;
+use crate::frame::{self, Frame};
 use crate::hit::{Hit, What};
 use crate::pseudonym::{Pseudonyms, Tagger};
 use crate::region::{Line, Region, Until};
@@ -65,6 +65,8 @@ struct Pem {
     /// Collected only for certificates.
     body: Option<Vec<u8>>,
     stray: u32,
+    /// What precedes the body in its last line.
+    lead: Vec<u8>,
 }
 
 // === impl Context ===
@@ -185,7 +187,12 @@ impl Context {
             return line_end;
         }
         let body_start = (label_end + 5).min(line.len());
-        let mut pem = Pem { tagger: pseudonyms.tagger(), body: (!is_private).then(Vec::new), stray: 0 };
+        let mut pem = Pem {
+            tagger: pseudonyms.tagger(),
+            body: (!is_private).then(Vec::new),
+            stray: 0,
+            lead: Vec::new(),
+        };
         // Escaped for JSON, a whole block stands on one line.
         if let Some((end, after)) = pem_end(&line[body_start..]) {
             pem.take(&line[body_start..body_start + end]);
@@ -278,6 +285,17 @@ impl Pem {
             self.take(&content[start..end]);
             hits.push(Hit { start: at + start, end: at + end, what: What::Drop });
             self.stray = 0;
+            self.lead = content[..start].to_vec();
+            return false;
+        }
+        // The last line is short, and what precedes it is only known from the lines above.
+        if !is_body
+            && !is_header
+            && let Some((start, end)) = self.body_behind_lead(content)
+        {
+            self.take(&content[start..end]);
+            hits.push(Hit { start: at + start, end: at + end, what: What::Drop });
+            self.stray += 1;
             return false;
         }
         if is_body || is_header {
@@ -305,6 +323,19 @@ impl Pem {
             hits.push(Hit { start: at, end: at, what });
         }
         is_cut_off
+    }
+
+    /// The end of a body in a line with the same beginning as the line above.
+    fn body_behind_lead(&self, line: &[u8]) -> Option<(usize, usize)> {
+        if self.lead.is_empty() {
+            return None;
+        }
+        let start = frame::behind(&self.lead, line)?;
+        let is_body = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+        let len = line[start..].iter().take_while(|byte| is_body(byte)).count();
+        let is_whole =
+            line.get(start + len).is_none_or(|byte| byte.is_ascii_whitespace() || !byte.is_ascii());
+        (len > 3 && len.is_multiple_of(4) && is_whole).then_some((start, start + len))
     }
 
     fn take(&mut self, piece: &[u8]) {

@@ -59,23 +59,17 @@ pub(crate) enum Decoded {
 
 /// Base64 that was broken into lines: from the line of `run` on, the lines that continue it, joined.
 pub(crate) fn wrapped(text: &[u8], run: Run) -> Option<(Vec<u8>, usize)> {
-    if !(WRAPPED_MIN..=WRAPPED_MAX).contains(&run.len()) || !matches!(text.get(run.end), Some(b'\n' | b'\r'))
-    {
+    if !(WRAPPED_MIN..=WRAPPED_MAX).contains(&run.len()) || line_end(&text[run.end..]).is_none() {
         return None;
     }
     let mut joined = text[run.start..run.end].to_vec();
     let mut end = run.end;
-    loop {
-        let next = match &text[end..] {
-            [b'\n', ..] => end + 1,
-            [b'\r', b'\n', ..] => end + 2,
-            _ => break,
-        };
+    while let Some(next) = line_end(&text[end..]).map(|len| end + len) {
         let start = next + text[next..].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
         let len = text[start..].iter().take_while(|byte| is_encoded(**byte)).count();
         let padding = text[start + len..].iter().take_while(|byte| **byte == b'=').count();
         let behind = text.get(start + len + padding);
-        let ends_line = matches!(behind, None | Some(b'\n' | b'\r'));
+        let ends_line = behind.is_none() || line_end(&text[start + len + padding..]).is_some();
         // The last line may be of any length, but it completes a group of four.
         let fits = (WRAPPED_MIN..=WRAPPED_MAX).contains(&len)
             || len < WRAPPED_MIN && (joined.len() + len + padding).is_multiple_of(4);
@@ -103,6 +97,36 @@ pub(crate) fn may_be_framed(text: &[u8], run: Run) -> bool {
 pub(crate) fn is_wrapped_line(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     (WRAPPED_MIN..=WRAPPED_MAX).contains(&line.len()) && line.iter().all(|byte| is_encoded(*byte))
+}
+
+/// The length of the Base64 at the end of a line, if its next line may continue it.
+pub(crate) fn wrapped_end(line: &[u8]) -> usize {
+    let len = line.iter().rev().take_while(|byte| is_encoded(**byte)).count();
+    if (WRAPPED_MIN..=WRAPPED_MAX).contains(&len) { len } else { 0 }
+}
+
+/// Whether a line may be the last one of wrapped Base64.
+pub(crate) fn is_last_line(line: &[u8]) -> bool {
+    let line = line.trim_ascii();
+    let padding = line.iter().rev().take_while(|byte| **byte == b'=').count();
+    line.len().is_multiple_of(4)
+        && (4..=WRAPPED_MAX).contains(&line.len())
+        && padding < 3
+        && line[..line.len() - padding].iter().all(|byte| is_encoded(*byte))
+}
+
+/// The length of a line end at the start of a text, as it is or escaped.
+fn line_end(text: &[u8]) -> Option<usize> {
+    let escaped = |at: usize, letter: u8| {
+        let depth = text[at..].iter().take_while(|byte| **byte == b'\\').count();
+        (depth > 0 && text.get(at + depth) == Some(&letter)).then_some(at + depth + 1)
+    };
+    match text {
+        [b'\n', ..] => Some(1),
+        [b'\r', b'\n', ..] => Some(2),
+        [b'\\', ..] => escaped(0, b'n').or_else(|| escaped(escaped(0, b'r')?, b'n')),
+        _ => None,
+    }
 }
 
 /// Whether a line ends with Base64 that may go on in the next.

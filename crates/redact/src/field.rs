@@ -28,6 +28,9 @@ const PUBLIC_NAMES: [&[u8]; 1] = [b"initialclustertoken"];
 /// The indent before a field in a list or an object.
 const INDENT: &[u8] = b"  ";
 
+/// The longest name of a call around a value.
+const WRAPPER_MAX: usize = 24;
+
 /// What some editors write at the start of a file, in UTF-8 and in UTF-16.
 const BYTE_ORDER_MARKS: [&[u8]; 3] = ["\u{feff}".as_bytes(), b"\xff\xfe", b"\xfe\xff"];
 
@@ -100,6 +103,10 @@ pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), fie
         return None;
     }
     at += blank(text, at, line.1);
+    if separator == Some(b':') {
+        at += properties(&text[at..line.1]);
+    }
+    at += wrapper(&text[at..line.1]);
     let rest = text[at..line.1].trim_ascii_end();
     if key_quote.is_none() && separator == Some(b':') && is_block_indicator(rest) {
         let indent = if starts_text { behind_enclosing(before).len() } else { 0 };
@@ -112,8 +119,12 @@ pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), fie
     } else if let Some(&enclosing @ (b'"' | b'\'')) = before.last().filter(|_| key_quote.is_none()) {
         (at, at + memchr::memchr(enclosing, rest).unwrap_or(rest.len()))
     } else {
-        let stop = |byte: &u8| byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\'' | b',' | b';');
-        let mut len = rest.iter().position(stop).unwrap_or(rest.len());
+        let is_listed = separator == Some(b'=') && matches!(before.last(), Some(b',' | b';' | b'&' | b'{'));
+        let stop = |at: usize, byte: u8| match byte {
+            b',' => is_listed || ends_at_comma(&rest[at + 1..]),
+            _ => byte.is_ascii_whitespace() || matches!(byte, b'"' | b'\'' | b';'),
+        };
+        let mut len = rest.iter().enumerate().position(|(at, byte)| stop(at, *byte)).unwrap_or(rest.len());
         // Backslashes before a quote belong to the quote.
         if matches!(rest.get(len), Some(b'"' | b'\'')) {
             len -= rest[..len].iter().rev().take_while(|byte| **byte == b'\\').count();
@@ -285,6 +296,41 @@ fn is_harmless(value: &[u8]) -> bool {
 
 fn blank(text: &[u8], at: usize, line_end: usize) -> usize {
     text[at..line_end].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count()
+}
+
+/// The length of the tag and the anchor before a value of YAML: `!!str ` and `&name `.
+fn properties(rest: &[u8]) -> usize {
+    let mut len = 0;
+    while let [b'!' | b'&', more @ ..] = &rest[len..] {
+        let word =
+            more.iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"!_-".contains(byte)).count();
+        let gap = more[word..].iter().take_while(|byte| **byte == b' ').count();
+        if gap == 0 {
+            break;
+        }
+        len += 1 + word + gap;
+    }
+    len
+}
+
+/// The length of a call around a quoted value, as in `Some("…")`, and of the dollar sign before a string of a shell.
+fn wrapper(rest: &[u8]) -> usize {
+    let name = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
+    let is_quote = |at: usize| {
+        let depth = rest[at..].iter().take_while(|byte| **byte == b'\\').count();
+        matches!(rest.get(at + depth), Some(b'"' | b'\''))
+    };
+    match rest.get(name) {
+        Some(b'(') if (1..=WRAPPER_MAX).contains(&name) && is_quote(name + 1) => name + 1,
+        Some(b'$') if name == 0 && is_quote(1) => 1,
+        _ => 0,
+    }
+}
+
+/// Whether a value stops before a comma, because another field or nothing follows.
+fn ends_at_comma(rest: &[u8]) -> bool {
+    let len = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(byte)).count();
+    len == 0 || matches!(rest.get(len), Some(b':' | b'='))
 }
 
 /// Only indent and list dashes stand before a YAML field.

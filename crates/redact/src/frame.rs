@@ -20,6 +20,7 @@ const PREFIX: &str = concat!(
     // klog.
     r"|[IWEF][0-9]{4} [0-9:]{8}\.[0-9]{6} +[0-9]+ [^\]\s]{1,128}\] ",
     // The kernel, kubectl, kubeadm.
+    r"|[0-9]{1,3},[0-9]{1,20},[0-9]{1,20},[^;\s]{1,32};",
     r#"|\[[^\]\["']{1,128}\] "#,
     // What syslog adds to a time and a machine, and a program with its number.
     r"|<[0-9]{1,3}>(?:1 )?|[^\s:]{1,128} [^\s:]{1,128} [0-9-]{1,10} - - ",
@@ -40,8 +41,11 @@ const PREFIX: &str = concat!(
 const PREFIXES_MAX: usize = 6;
 
 /// The names of the text field in the lines of log drivers and structured loggers.
-const MEMBERS: [&[u8]; 8] = [
+const MEMBERS: [&[u8]; 11] = [
     DOCKER,
+    b"\"log\": \"",
+    b"\"line\":\"",
+    b"\"short_message\":\"",
     b"\"message\":\"",
     b"\"message\": \"",
     b"\"MESSAGE\":\"",
@@ -53,6 +57,13 @@ const MEMBERS: [&[u8]; 8] = [
 
 /// Docker's driver writes the line ends of the text too, and divides long lines.
 const DOCKER: &[u8] = b"\"log\":\"";
+
+/// The streams of a container, as Docker's driver and other container runtimes write them.
+const STREAMS: [(&[u8], &[u8]); 2] =
+    [(b"\"stream\":\"stdout\"", b" stdout "), (b"\"stream\":\"stderr\"", b" stderr ")];
+
+/// The stream of a container is this near to the start of its line.
+const STREAM_WITHIN: usize = 64;
 
 /// A time has at least this many digits.
 const DIGITS_OF_TIME: usize = 6;
@@ -67,6 +78,10 @@ pub(crate) enum Frame {
     Prefix(Vec<u8>),
     /// The text is a member of a JSON object or the value of a field.
     Member(&'static [u8]),
+    /// The text is what a container wrote to one of its streams, an index into [`STREAMS`]. Both write to one log, and each divides its
+    /// lines.
+    Docker(usize),
+    Container(usize),
     /// The text is a quoted element of a list: the characters before its quote, and the quote.
     Element(Vec<u8>),
     /// No frame, but a notation in which all lines are written.
@@ -115,7 +130,9 @@ impl Prefixes {
             })
         });
         if let Some(opening) = member {
-            return Some(Frame::Member(opening));
+            let mut streams = (0..STREAMS.len()).map(Frame::Docker);
+            let stream = streams.find(|frame| *opening == DOCKER && frame.content(line).is_some());
+            return Some(stream.unwrap_or(Frame::Member(opening)));
         }
         let lead = line.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'-' | b'[')).count();
         if lead < at && is_element(&line[lead..]) {
@@ -136,7 +153,7 @@ impl Frame {
         let digits = |prefix: &[u8]| prefix.iter().filter(|byte| byte.is_ascii_digit()).count();
         match self {
             Self::Prefix(prefix) => digits(prefix) >= DIGITS_OF_TIME,
-            Self::Member(_) => true,
+            Self::Member(_) | Self::Docker(_) | Self::Container(_) => true,
             Self::Element(_) | Self::Written(_) => false,
         }
     }
@@ -149,6 +166,15 @@ impl Frame {
             Self::Member(opening) => {
                 let start = memmem::find(line, opening)? + opening.len();
                 Some((start, end_of_string(line, start)))
+            }
+            Self::Docker(stream) => {
+                memmem::find(line, STREAMS[*stream].0)?;
+                Self::Member(DOCKER).content(line)
+            }
+            Self::Container(stream) => {
+                let marker = STREAMS[*stream].1;
+                let start = memmem::find(&line[..line.len().min(STREAM_WITHIN)], marker)? + marker.len();
+                matches!(line[start..], [b'P' | b'F', b' ', ..]).then_some((start + 2, line.len()))
             }
             Self::Element(lead) => {
                 let is_like = |(a, b): (&u8, &u8)| a == b || matches!((a, b), (b' ', b'['));
@@ -175,13 +201,21 @@ impl Frame {
             if let Some((from, to)) = self.content(&text[at..end]) {
                 mapped.begin_frame(at + from);
                 match self {
-                    Self::Prefix(_) | Self::Written(_) => mapped.keep(text, at + from, at + to),
-                    Self::Member(_) | Self::Element(_) => {
+                    Self::Prefix(_) | Self::Written(_) | Self::Container(_) => {
+                        mapped.keep(text, at + from, at + to);
+                    }
+                    Self::Member(_) | Self::Docker(_) | Self::Element(_) => {
                         views::add_unescaped(&mut mapped, text, at + from, at + to);
                     }
                 }
-                // Docker's line ends are part of the text.
-                if *self != Self::Member(DOCKER) && end < text.len() {
+                let ends = match self {
+                    // Docker's line ends are part of the text.
+                    Self::Docker(_) => false,
+                    Self::Member(opening) => *opening != DOCKER && !text[..at + to].ends_with(b"\\n"),
+                    Self::Container(_) => !text[at..at + from].ends_with(b"P "),
+                    _ => true,
+                };
+                if ends && end < text.len() {
                     mapped.begin_frame(end);
                     mapped.keep(text, end, end + 1);
                 }
@@ -220,12 +254,27 @@ fn is_element(text: &[u8]) -> bool {
     end < text.len() && matches!(text[end + 1..].trim_ascii(), b"" | b",")
 }
 
-/// Whether a line is a Docker record that the next record continues.
+/// Whether a line is the record of a log driver that a later record continues.
 pub(crate) fn is_partial(line: &[u8]) -> bool {
-    memmem::find(line, DOCKER).is_some_and(|start| {
-        let end = end_of_string(line, start + DOCKER.len());
-        end < line.len() && !line[..end].ends_with(b"\\n")
-    })
+    match memmem::find(line, DOCKER) {
+        Some(start) => {
+            let end = end_of_string(line, start + DOCKER.len());
+            end < line.len() && !line[..end].ends_with(b"\\n")
+        }
+        None => of_container(line).is_some_and(|(start, _)| line[..start].ends_with(b"P ")),
+    }
+}
+
+/// The content of a line of a container runtime.
+fn of_container(line: &[u8]) -> Option<(usize, usize)> {
+    (0..STREAMS.len()).find_map(|stream| Frame::Container(stream).content(line))
+}
+
+/// The frame of a line that a log driver divided.
+pub(crate) fn of_divided(line: &[u8]) -> Option<Frame> {
+    let streams = (0..STREAMS.len()).flat_map(|stream| [Frame::Docker(stream), Frame::Container(stream)]);
+    let mut frames = streams.chain([Frame::Member(DOCKER)]);
+    frames.find(|frame| frame.content(line).is_some()).filter(|_| is_partial(line))
 }
 
 /// Where the string that begins at `start` is closed.
@@ -241,7 +290,7 @@ fn end_of_string(line: &[u8], start: usize) -> usize {
 }
 
 /// The offset after a prefix, whose digits and gaps may differ. The last space may be missing if nothing follows.
-fn behind(prefix: &[u8], line: &[u8]) -> Option<usize> {
+pub(crate) fn behind(prefix: &[u8], line: &[u8]) -> Option<usize> {
     let run = |text: &[u8], is: fn(&u8) -> bool| text.iter().take_while(|byte| is(byte)).count();
     let is_gap = |byte: &u8| *byte == b' ';
     let (mut i, mut j) = (run(prefix, is_gap), run(line, is_gap));

@@ -29,6 +29,7 @@
 //! # Ok::<(), landfall_redact::BuildError>(())
 //! ```
 
+mod arguments;
 mod block;
 mod certificate;
 mod cri;
@@ -48,6 +49,7 @@ mod known;
 mod literals;
 mod mapped;
 mod named_value;
+mod pem_end;
 mod pseudonym;
 mod redactor;
 mod region;

@@ -2,6 +2,7 @@
 
 use memchr::{memchr, memchr_iter, memrchr};
 
+use crate::arguments;
 use crate::block::{Certificates, Context};
 use crate::frame::{Frame, Prefixes};
 use crate::hit::{self, Hit, What};
@@ -25,6 +26,10 @@ pub(crate) enum View {
     Arguments,
     /// Backslash escapes.
     Escapes,
+    /// Control characters as syslog writes them, in octal.
+    Octal,
+    /// The strings of an array in one line, as lines.
+    Elements,
     /// Terminal escapes in the printable form of syslog or `cat -v`.
     Terminal,
     /// HTML and XML.
@@ -41,7 +46,7 @@ pub(crate) enum View {
 pub(crate) struct Views {
     wanted: Vec<(View, usize)>,
     joined: Vec<usize>,
-    /// The last line that was examined for escaped line ends, and whether it has any.
+    /// The last line that was examined for escapes, and whether it has any.
     escaped: Option<(usize, bool)>,
 }
 
@@ -70,7 +75,7 @@ impl Views {
         self.joined.push(line);
     }
 
-    /// Whether a line contains escaped line ends.
+    /// Whether a line contains escaped line ends or quotes.
     pub(crate) fn has_escapes(&mut self, text: &[u8], line: (usize, usize)) -> bool {
         if let Some((start, has)) = self.escaped
             && start == line.0
@@ -78,7 +83,7 @@ impl Views {
             return has;
         }
         let has = memchr_iter(b'\\', &text[line.0..line.1])
-            .any(|at| matches!(text.get(line.0 + at + 1), Some(b'n' | b't')));
+            .any(|at| matches!(text.get(line.0 + at + 1), Some(b'n' | b't' | b'"')));
         self.escaped = Some((line.0, has));
         has
     }
@@ -118,8 +123,10 @@ impl View {
     /// Resolves the notation from `start` on. Offsets refer to the complete text.
     pub(crate) fn resolve(self, text: &[u8], start: usize) -> Option<Mapped> {
         let mapped = match self {
-            Self::Arguments => views::arguments(&text[start..]),
+            Self::Arguments => arguments::arguments(&text[start..]),
             Self::Escapes => views::escapes(&text[start..]),
+            Self::Octal => views::octal(&text[start..]),
+            Self::Elements => views::elements(&text[start..]),
             // The array of numbers itself contains no text.
             Self::Terminal => views::on_terminal(&text[start..]).map(|view| view.shown),
             Self::Entities => views::entities(&text[start..]),
@@ -166,6 +173,15 @@ impl Engine {
     pub(crate) fn find_wide(&self, text: &[u8], context: &mut Context, scan: &mut Scan, hits: &mut Vec<Hit>) {
         let first = memchr_iter(0, text).take(NULS_MAX).find(|nul| views::is_wide(text, *nul));
         let is_open = context.wide.is_some();
+        if first.is_none() && !is_open {
+            // NUL bytes are between the words of a command line and of an environment, as `/proc` shows them.
+            let words: Vec<u8> = text.iter().map(|byte| if *byte == 0 { b' ' } else { *byte }).collect();
+            hits.extend(quietly(scan, |scan| {
+                self.find_plain(&words, &mut Context::new(context.certificates), scan)
+            }));
+            hit::merge(hits);
+            return;
+        }
         let Some(first) = first.or_else(|| memchr(0, text).filter(|_| is_open)) else { return };
         let mapped = views::wide(text, first);
         let mut inner =

@@ -58,10 +58,12 @@ pub(crate) enum Trigger {
     ContinuedLine,
     /// Two quotes behind a name: one that is written twice, if a value follows.
     DoubledQuotes,
-    /// The text of a line of Docker's, which its next line may continue.
+    /// The text of a line of a log driver, which a later line may continue.
     DividedLine,
     /// `-----BEGIN `
     Pem,
+    /// The label of a private key: of its last line, if its first line is missing.
+    PemEnd,
     /// kubeadm announces its certificate key.
     CertificateKey,
     /// The dump that Ignition makes of its whole configuration when it fails.
@@ -136,15 +138,17 @@ struct FieldEntry {
     keeps: Vec<String>,
 }
 
-const MACHINES: [(&str, Trigger); 54] = [
+const MACHINES: [(&str, Trigger); 65] = [
     (", '-", Trigger::View(View::Arguments)),
     (",'-", Trigger::View(View::Arguments)),
     (", \"-", Trigger::View(View::Arguments)),
     (",\"-", Trigger::View(View::Arguments)),
     (", \\\"-", Trigger::View(View::Arguments)),
     (",\\\"-", Trigger::View(View::Arguments)),
-    (" a1=\"", Trigger::View(View::Arguments)),
-    (" a1=\\\"", Trigger::View(View::Arguments)),
+    ("\" \"-", Trigger::View(View::Arguments)),
+    ("\\\" \\\"-", Trigger::View(View::Arguments)),
+    (", -", Trigger::View(View::Arguments)),
+    (" a1=", Trigger::View(View::Arguments)),
     ("\\u00", Trigger::View(View::Escapes)),
     ("\\x", Trigger::View(View::Escapes)),
     ("\\'", Trigger::View(View::Escapes)),
@@ -153,6 +157,8 @@ const MACHINES: [(&str, Trigger); 54] = [
     ("\\\\n", Trigger::View(View::Escapes)),
     ("\\\\t", Trigger::View(View::Escapes)),
     ("=\\t", Trigger::View(View::Escapes)),
+    ("#012", Trigger::View(View::Octal)),
+    ("#011", Trigger::View(View::Octal)),
     ("#033[", Trigger::View(View::Terminal)),
     ("\\033[", Trigger::View(View::Terminal)),
     ("^[[", Trigger::View(View::Terminal)),
@@ -169,14 +175,21 @@ const MACHINES: [(&str, Trigger); 54] = [
     ("=E2", Trigger::View(View::QuotedPrintable)),
     ("=F0", Trigger::View(View::QuotedPrintable)),
     ("\"log\":\"", Trigger::DividedLine),
+    (" stdout P ", Trigger::DividedLine),
+    (" stderr P ", Trigger::DividedLine),
     ("\"\"", Trigger::DoubledQuotes),
+    ("''", Trigger::DoubledQuotes),
     ("\\\n", Trigger::ContinuedLine),
+    ("\\\\\\n\"", Trigger::ContinuedLine),
+    (" \\\\\"", Trigger::ContinuedLine),
     ("message\":[", Trigger::View(View::Numbers)),
     ("message\": [", Trigger::View(View::Numbers)),
     ("message\" : [", Trigger::View(View::Numbers)),
     ("message\\\":[", Trigger::View(View::Numbers)),
     ("certificate key", Trigger::CertificateKey),
     ("-----BEGIN ", Trigger::Pem),
+    ("PRIVATE KEY-----", Trigger::PemEnd),
+    ("PRIVATE KEY BLOCK-----", Trigger::PemEnd),
     ("Full config:", Trigger::IgnitionDump),
     ("'random' passwords", Trigger::RandomPasswords),
     ("#cloud-config", Trigger::CloudConfig),

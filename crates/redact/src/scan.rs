@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use landfall_model::terminal;
-use memchr::{memchr, memrchr};
+use memchr::{memchr, memmem, memrchr};
 
 use crate::Kind;
 use crate::block::{Certificates, Context};
@@ -16,6 +16,7 @@ use crate::hit::{self, Hit, What};
 use crate::identity::Identities;
 use crate::known::Known;
 use crate::named_value;
+use crate::pem_end;
 use crate::pseudonym::Pseudonyms;
 use crate::region::{Braces, Until};
 use crate::resolved::{Framed, View, Views};
@@ -165,6 +166,8 @@ impl Engine {
                 line = line_around(text, found.start);
                 if !is_apart && may_be_joined(text, line) {
                     views.want_joined(line.0);
+                } else if !is_apart && ends_with_argument(text, line) {
+                    framed.add(text, line, found.start, &self.rules.prefixes);
                 }
             }
             for trigger in &self.rules.triggers[found.word] {
@@ -190,14 +193,17 @@ impl Engine {
                 }
                 if *trigger == Trigger::DoubledQuotes {
                     let is_value = |byte: &u8| byte.is_ascii_graphic() && !b"\",;)}]".contains(byte);
-                    let opens =
-                        matches!(text[..found.start].last(), Some(b':' | b' ' | b'=' | b',' | b'[' | b'{'));
+                    let opens = text[found.start] == b'\''
+                        || matches!(
+                            text[..found.start].last(),
+                            Some(b':' | b' ' | b'=' | b',' | b'[' | b'{')
+                        );
                     if opens && text.get(found.end).is_some_and(is_value) {
                         want(View::DoubledQuotes, line.0, is_apart, framed, &mut views);
                     }
                     continue;
                 }
-                // In an escaped text of several lines, words begin behind line ends that are escaped.
+                // In an escaped text, words begin behind line ends that are escaped, and escaped quotes enclose them.
                 if views.has_escapes(text, line) {
                     views.want(View::Escapes, line.0);
                 }
@@ -209,13 +215,23 @@ impl Engine {
                     continue;
                 }
                 if *trigger == Trigger::DividedLine {
-                    if !is_apart && frame::is_partial(&text[line.0..line.1]) {
-                        framed.add(text, line, found.end, &self.rules.prefixes);
+                    if !is_apart && let Some(frame) = frame::of_divided(&text[line.0..line.1]) {
+                        // A construct may begin above the first divided line.
+                        framed.begin(frame, 0);
                     }
                     continue;
                 }
                 // Inside a frame, only the text without the frame shows where a construct ends.
                 let opens = trigger.opens() || *trigger == Trigger::HereDocument;
+                let may_span_elements = match *trigger {
+                    Trigger::PemEnd => has_elements(&text[line.0..found.start]),
+                    Trigger::Field(_) if !field::may_open_block(&text[found.end..line.1]) => false,
+                    Trigger::Field(_) => has_elements(&text[found.end..line.1]),
+                    _ => opens && has_elements(&text[found.end..line.1]),
+                };
+                if may_span_elements {
+                    views.want(View::Elements, line.0);
+                }
                 if opens && !is_apart && framed.add(text, line, found.start, &self.rules.prefixes) {
                     if *trigger == Trigger::SecretObject {
                         framed.widen();
@@ -266,6 +282,17 @@ impl Engine {
                     }
                     Trigger::Pem if opened_until <= found.start => {
                         opened_until = context.open_pem(text, (found.start, line.1), &self.pseudonyms, hits);
+                    }
+                    Trigger::PemEnd if opened_until <= found.start => {
+                        if !is_apart
+                            && pem_end::is_here(&text[line.0..found.start])
+                            && framed.add(text, line, found.start, &self.rules.prefixes)
+                        {
+                            framed.widen();
+                        }
+                        if let Some((start, end)) = pem_end::body(text, line, found.start) {
+                            self.mark(text, start, end, Kind::PRIVATE_KEY, hits);
+                        }
                     }
                     Trigger::CertificateKey
                         if opened_until <= found.start
@@ -480,7 +507,7 @@ impl Engine {
             b"azure.json",
         ]
         .iter()
-        .any(|place| memchr::memmem::find(line, place).is_some());
+        .any(|place| memmem::find(line, place).is_some());
         captures.name("word").filter(|_| is_secret).map(|word| word.as_bytes())
     }
 }
@@ -532,6 +559,31 @@ fn want(view: View, line: usize, is_apart: bool, framed: &mut Framed, views: &mu
     } else {
         views.want(view, line);
     }
+}
+
+/// Whether a text closes a string of an array and opens the next one. The name of a member of an object is not such a string.
+fn has_elements(text: &[u8]) -> bool {
+    memchr::memchr_iter(b',', text).any(|at| {
+        let Some(quote @ (b'"' | b'\'')) = text[..at].last() else { return false };
+        let next = text[at + 1..].trim_ascii_start();
+        let depth = next.iter().take_while(|byte| **byte == b'\\').count();
+        next.get(depth) == Some(quote) && {
+            let string = &next[depth + 1..];
+            let end = memchr(*quote, string).unwrap_or(string.len());
+            string.get(end + 1) != Some(&b':')
+        }
+    })
+}
+
+/// Whether a line ends with an item of a list behind something else, as one of a command that a logger wrote line by line.
+fn ends_with_argument(text: &[u8], line: (usize, usize)) -> bool {
+    let content = text[line.0..line.1].trim_ascii_end();
+    let last = memrchr(b' ', content).map_or(0, |blank| blank + 1);
+    let is_string = || {
+        let string = content.strip_suffix(b",").unwrap_or(content);
+        content[last..].starts_with(b"\"") && string.len() > last + 1 && string.ends_with(b"\"")
+    };
+    last > 0 && (content[..last].ends_with(b" - ") || is_string())
 }
 
 /// Whether a line may be a part of a command that is written on several lines.

@@ -367,6 +367,14 @@ fn start_of_open(text: &[u8]) -> usize {
 /// continue in the next line.
 fn start_of_continued(text: &[u8]) -> usize {
     let mut start = text.len();
+    // The last line of Base64 may be short, and the last line of a key follows it.
+    let mut last_lines = text.strip_suffix(b"\n").unwrap_or(text).rsplitn(3, |byte| *byte == b'\n');
+    if let (Some(last), Some(above)) = (last_lines.next(), last_lines.next())
+        && last.rsplit(u8::is_ascii_whitespace).next().is_some_and(decode::is_last_line)
+        && goes_on(above)
+    {
+        start -= last.len() + usize::from(text.ends_with(b"\n"));
+    }
     while start > 0 {
         let line_start = memrchr(b'\n', &text[..start - 1]).map_or(0, |feed| feed + 1);
         if !goes_on(&text[line_start..start - 1]) {

@@ -171,9 +171,42 @@ pub(crate) fn ends_softly(text: &[u8], line: (usize, usize)) -> bool {
     SOFT_WIDTHS.contains(&(line.1 - line.0)) && memmem::find(next, b"-----END").is_none()
 }
 
-/// Resolves `""` for a quote, as in CSV.
+/// Resolves `""` for a quote, as in CSV, and `''`, as in YAML.
 pub(crate) fn doubled_quotes(original: &[u8]) -> Option<Mapped> {
-    resolve(original, b'"', |rest| rest.starts_with(b"\"\"").then_some((b'"', 2)))
+    resolve_any(
+        original,
+        |byte| matches!(byte, b'"' | b'\''),
+        |rest| match rest {
+            [mark, second, ..] if mark == second => Some((*mark, 2)),
+            _ => None,
+        },
+    )
+}
+
+/// Resolves `#012`, as syslog writes control characters.
+pub(crate) fn octal(original: &[u8]) -> Option<Mapped> {
+    resolve(original, b'#', |rest| match rest {
+        [b'#', b'0', b'1', b'1', ..] => Some((b'\t', 4)),
+        [b'#', b'0', b'1', b'2', ..] => Some((b'\n', 4)),
+        _ => None,
+    })
+}
+
+/// Writes a line end for what separates the strings of an array: `", "`, also escaped.
+pub(crate) fn elements(original: &[u8]) -> Option<Mapped> {
+    resolve_any(
+        original,
+        |byte| matches!(byte, b'"' | b'\'' | b'\\'),
+        |rest| {
+            let depth = rest.iter().take_while(|byte| **byte == b'\\').count();
+            let (closing, behind) = rest.split_at_checked(depth + 1)?;
+            let more = behind.strip_prefix(b",")?;
+            let more = more.strip_prefix(b" ").unwrap_or(more);
+            let is_quote = matches!(closing.last(), Some(b'"' | b'\''));
+            let opening = more.strip_prefix(closing).filter(|_| is_quote)?;
+            Some((b'\n', rest.len() - opening.len()))
+        },
+    )
 }
 
 /// Reads UTF-16, in the order of bytes of the character at `nul`, the first NUL byte of such text. What precedes it, and what is plain
@@ -242,60 +275,6 @@ pub(crate) fn numbers(original: &[u8]) -> Option<Mapped> {
         }
     }
     (mapped.text.len() >= NUMBERS_MIN).then_some(mapped)
-}
-
-/// Writes the argument vectors of a line as a shell shows them, so that one set of rules for flags covers them: `['curl', '-u']` of
-/// Python, `["curl","-u"]` of JSON, `a0="curl" a1="-u"` of audit records. Quotes stay around arguments that contain white space.
-pub(crate) fn arguments(original: &[u8]) -> Option<Mapped> {
-    let mut mapped = Mapped::with_capacity(original.len());
-    let (mut copied, mut at, mut elements) = (0, 0, 0);
-    while let Some(len) = original[at..].iter().position(|byte| matches!(byte, b'"' | b'\'')) {
-        let mark = at + len;
-        let depth = original[at..mark].iter().rev().take_while(|byte| **byte == b'\\').count();
-        let open = mark - depth;
-        at = mark + 1;
-        let Some(lead) = lead_of_argument(&original[..open]) else { continue };
-        let closing = [&vec![b'\\'; depth][..], &[original[mark]]].concat();
-        let Some(inside) = memmem::find(&original[at..], &closing) else { break };
-        let close = at + inside;
-        // A quoted text that contains a vector is not an argument.
-        if memmem::find(&original[at..close], b"['").is_some() {
-            continue;
-        }
-        let is_word = !original[at..close].iter().any(u8::is_ascii_whitespace);
-        mapped.keep(original, copied, open - lead);
-        copied = if is_word { at } else { open };
-        at = close + closing.len();
-        if is_word {
-            mapped.keep(original, copied, close);
-            copied = at;
-        }
-        if original.get(at) == Some(&b',') {
-            mapped.keep(original, copied, at);
-            at += 1;
-            copied = at;
-            if original.get(at) != Some(&b' ') {
-                mapped.put(b' ', at - 1, 1);
-            }
-        }
-        elements += 1;
-    }
-    mapped.keep(original, copied, original.len());
-    (elements > 1).then_some(mapped)
-}
-
-/// Bytes before the opening quote of an argument that do not belong to the vector as a shell shows it: ` a12=` without its space.
-/// `None` if no argument begins there.
-fn lead_of_argument(before: &[u8]) -> Option<usize> {
-    if let Some(named) = before.strip_suffix(b"=") {
-        let digits = named.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
-        let name = &named[..named.len() - digits];
-        return (digits > 0 && name.ends_with(b" a")).then_some(digits + 2);
-    }
-    match before.trim_ascii_end().last() {
-        Some(b'[' | b'(' | b',') => Some(0),
-        _ => None,
-    }
 }
 
 /// A command that is written on several lines, in one: with a backslash at the end of each line but the last, or as a list
@@ -459,25 +438,6 @@ mod tests {
             "\n\x01\npass=123456789"
         );
         assert!(percent(b"100% of 5%").is_none());
-    }
-
-    #[test]
-    fn argument_vectors_are_written_as_a_shell_shows_them() {
-        for (vector, shown) in [
-            ("['curl', '-u', 'a:b']", "[curl -u a:b]"),
-            (r#"{"args":["curl","-H","A: b","x"]}"#, r#"{"args":[curl -H "A: b" x]}"#),
-            (r#"args=[\"curl\", \"-u\"]"#, "args=[curl -u]"),
-            (r#"EXECVE argc=2 a0="curl" a1="-u""#, "EXECVE argc=2 curl -u"),
-        ] {
-            let mapped = arguments(vector.as_bytes()).unwrap();
-            assert_eq!(String::from_utf8_lossy(&mapped.text), shown, "{vector}");
-            let last = memmem::find(&mapped.text, b"-u").map(|at| mapped.range(at, at + 2));
-            let original = memmem::find(vector.as_bytes(), b"-u").map(|at| (at, at + 2));
-            assert_eq!(last, original, "{vector}");
-        }
-        for text in ["it's", "say \"x\"", "", "f('x')"] {
-            assert!(arguments(text.as_bytes()).is_none(), "{text}");
-        }
     }
 
     #[test]

@@ -85,6 +85,9 @@ pub(crate) const CARRIERS: &[Carrier] = &[
     }),
     carrier("klog", |text| numbered(text, |n| format!("I1119 05:38:09.{n:06}    1234 main.go:12] ")).into()),
     carrier("kernel", |text| numbered(text, |n| format!("[ {:4}.{n:06}] ", n / 2)).into()),
+    carrier("kernel buffer", |text| {
+        numbered(text, |n| format!("6,{},{},-;", 1000 + n, 12_345_678 + n)).into()
+    }),
     carrier("kernel with a date", |text| each(text, "[Thu Nov 19 05:38:09 2026] ", "").into()),
     carrier("console of Ignition", |text| each(text, "[   12.345678] ignition[700]: ", "").into()),
     carrier("cloud-init", |text| each(text, "2026-11-19 05:38:09,123 - util.py[DEBUG]: ", "").into()),
@@ -117,6 +120,10 @@ pub(crate) const CARRIERS: &[Carrier] = &[
     }),
     carrier("line numbers before syslog", |text| {
         numbered(text, |n| format!("{n:6}\tNov 19 05:38:09 node-1 sh[812]: ")).into()
+    }),
+    carrier("octal line ends of syslog", |text| {
+        let text = text.replace('\n', "#012").replace('\t', "#011");
+        format!("Nov 19 05:38:09 node-1 sh[812]: {text}\n").into()
     }),
     // Structured loggers and log drivers.
     read("logfmt", Escaped, |text| {
@@ -153,6 +160,14 @@ pub(crate) const CARRIERS: &[Carrier] = &[
     read("lines of Docker divided at 16 KiB", Docker, |text| {
         docker_divided(&format!("{}{text}", "a filler ".repeat(1814)), 16 << 10).into()
     }),
+    read("Docker with two streams", Docker, |text| {
+        let lines = docker_divided(text, 24);
+        let other = docker_line("a line\n").replace("stderr", "stdout");
+        lines.lines().flat_map(|line| [line, "\n", &other]).collect::<String>().into()
+    }),
+    read("Fluent Bit", Escaped, |text| {
+        framed(text, "[1763530689.1, {\"log\": ", ", \"host\": \"node-1\"}]").into()
+    }),
     read("Fluentd", Escaped, |text| {
         let lines = text.lines().map(|line| {
             format!("2026-11-19 05:38:09 +0000 kube: {{\"log\":{}}}\n", json(&format!("{line}\n")))
@@ -166,6 +181,15 @@ pub(crate) const CARRIERS: &[Carrier] = &[
         reading: Containerd,
         ..given("containerd with divided lines", Input::Stream(Format::Cri), |text| {
             cri_divided(text, 24).into()
+        })
+    },
+    read("containerd with divided lines read as lines", Containerd, |text| cri_divided(text, 24).into()),
+    Carrier {
+        reading: Containerd,
+        ..given("containerd with two streams", Input::Stream(Format::Cri), |text| {
+            let lines = cri_divided(text, 24);
+            let other = "2026-11-19T05:38:09.123456789Z stderr F a line\n";
+            lines.lines().flat_map(|line| [line, "\n", other]).collect::<String>().into()
         })
     },
     carrier("containerd read as lines", |text| {
@@ -245,6 +269,11 @@ pub(crate) const CARRIERS: &[Carrier] = &[
         let lines: Vec<String> = text.lines().map(|line| format!("    {}", json(line))).collect();
         format!("{{\n  \"stdout_lines\": [\n{}\n  ]\n}}\n", lines.join(",\n")).into()
     }),
+    read("JSON array of lines in one line", Escaped, |text| {
+        let lines: Vec<String> = text.lines().map(json).collect();
+        format!("ok: [node-1] => {{\"stdout_lines\": [{}]}}\n", lines.join(", ")).into()
+    }),
+    read("string of YAML", Escaped, |text| format!("out: '{}'\n", json(text).replace('\'', "''")).into()),
     read("list of YAML", Escaped, |text| {
         text.lines().map(|line| format!("  - {}\n", json(line))).collect::<String>().into()
     }),
@@ -284,6 +313,9 @@ pub(crate) const CARRIERS: &[Carrier] = &[
     read("Base64 in lines, indented", Encoded, |text| wrapped(&STANDARD.encode(text), 64, "      ").into()),
     read("Base64 in lines behind syslog", Encoded, |text| {
         wrapped(&STANDARD.encode(text), 76, "Nov 19 05:38:09 node-1 sh[812]: ").into()
+    }),
+    read("Base64 in lines in a JSON string", Encoded, |text| {
+        format!("{{\"data\":{}}}\n", json(&wrapped(&STANDARD.encode(text), 76, ""))).into()
     }),
     read("Base64 in lines in Docker", Encoded, |text| {
         docker(&wrapped(&STANDARD.encode(text), 76, "")).into()
@@ -332,6 +364,27 @@ pub(crate) const CARRIERS: &[Carrier] = &[
         let words: Vec<&str> = text.split_whitespace().collect();
         format!("I1119 05:38:09.123456    1234 exec.go:7] running [{}]\n", words.join(" ")).into()
     }),
+    command("quoted arguments of Go", Escaped, |text| {
+        let words: Vec<String> = text.split_whitespace().map(json).collect();
+        framed(&format!("running [{}]", words.join(" ")), "level=info msg=", "").into()
+    }),
+    command("arguments of Go as a list", Escaped, |text| {
+        let words: Vec<String> = text.split_whitespace().map(json).collect();
+        format!("exec.Cmd{{Path:\"/bin/x\", Args:[]string{{{}}}}}\n", words.join(", ")).into()
+    }),
+    command("words of YAML in one line", Escaped, |text| {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        format!("runcmd:\n - [ {} ]\n", words.join(", ")).into()
+    }),
+    command("audit record in hexadecimal", Encoded, |text| {
+        let words = text.split_whitespace().enumerate();
+        let words: String =
+            words.map(|(n, word)| format!(" a{n}={}", hexadecimal(word.as_bytes()).to_uppercase())).collect();
+        format!("type=EXECVE msg=audit(1763530689.123:7): argc=9{words}\n").into()
+    }),
+    command("arguments in /proc", Reading::Plain, |text| {
+        (text.split_whitespace().collect::<Vec<_>>().join("\0") + "\0\n").into()
+    }),
     command("audit record", Escaped, |text| {
         let words = text.split_whitespace().enumerate();
         let words: String = words.map(|(n, word)| format!(" a{n}=\"{word}\"")).collect();
@@ -351,6 +404,21 @@ pub(crate) const CARRIERS: &[Carrier] = &[
     command("array of JSON, a word each", Escaped, |text| {
         let words: Vec<String> = text.split_whitespace().map(|word| format!("    {}", json(word))).collect();
         format!("  \"command\": [\n{}\n  ]\n", words.join(",\n")).into()
+    }),
+    command("list of YAML behind syslog, a word each", Escaped, |text| {
+        let list: String = text.split_whitespace().map(|word| format!("- {word}\n")).collect();
+        each(list.trim_end(), "Nov 19 05:38:09 node-1 sh[812]: ", "").into()
+    }),
+    command("array of JSON behind syslog, a word each", Escaped, |text| {
+        let words: Vec<String> = text.split_whitespace().map(|word| format!("    {}", json(word))).collect();
+        let array = format!("  \"command\": [\n{}\n  ]", words.join(",\n"));
+        each(&array, "Nov 19 05:38:09 node-1 sh[812]: ", "").into()
+    }),
+    command("continued lines in Docker", Escaped, |text| {
+        docker(&text.split_whitespace().collect::<Vec<_>>().join(" \\\n    ")).into()
+    }),
+    command("continued lines in logfmt", Escaped, |text| {
+        framed(&text.split_whitespace().collect::<Vec<_>>().join(" \\\n    "), "level=info msg=", "").into()
     }),
     command("continued lines", Reading::Plain, |text| {
         (text.split_whitespace().collect::<Vec<_>>().join(" \\\n    ") + "\n").into()

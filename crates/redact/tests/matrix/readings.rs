@@ -27,7 +27,10 @@ pub(crate) fn of(output: &[u8], reading: Reading) -> Vec<Vec<u8>> {
     let mut readings = vec![output.to_vec(), without(output, &[0]), without_escapes(output)];
     match reading {
         Reading::Plain => {}
-        Reading::Docker => readings.push(unescape(&joined(output, "{\"log\":\"", "\",\"stream"))),
+        Reading::Docker => {
+            readings.push(unescape(&joined(output, "{\"log\":\"", "\",\"stream")));
+            readings.push(unescape(&joined(output, "{\"log\":\"", "\",\"stream\":\"stderr")));
+        }
         Reading::Containerd => {
             readings.push(joined(output, " stdout P ", "\n"));
             readings.push(joined(output, " stdout F ", "\n"));
@@ -49,7 +52,7 @@ pub(crate) fn of(output: &[u8], reading: Reading) -> Vec<Vec<u8>> {
         Reading::Entities => readings.push(entities(output)),
         Reading::QuotedPrintable => readings.push(quoted_printable(output)),
         Reading::Encoded => {
-            let mut last = vec![output.to_vec()];
+            let mut last = vec![output.to_vec(), unescape(output)];
             for _ in 0..3 {
                 last = last.iter().flat_map(|text| decoded(text)).collect();
                 readings.extend(last.iter().cloned());
@@ -68,7 +71,8 @@ pub(crate) fn of(output: &[u8], reading: Reading) -> Vec<Vec<u8>> {
 /// The text between these words in each line.
 fn joined(text: &[u8], before: &str, after: &str) -> Vec<u8> {
     let text = String::from_utf8_lossy(text);
-    let parts = text.lines().filter_map(|line| line.split_once(before));
+    let parts = text.lines().filter(|line| after == "\n" || line.contains(after));
+    let parts = parts.filter_map(|line| line.split_once(before));
     parts.flat_map(|(_, part)| part.split(after).next().unwrap_or_default().bytes()).collect()
 }
 
