@@ -28,6 +28,9 @@ const PUBLIC_NAMES: [&[u8]; 1] = [b"initialclustertoken"];
 /// The indent before a field in a list or an object.
 const INDENT: &[u8] = b"  ";
 
+/// How `passwd` begins its messages.
+const MESSAGE: &[u8] = b"password ";
+
 /// The longest name of a call around a value.
 const WRAPPER_MAX: usize = 24;
 
@@ -291,6 +294,7 @@ fn is_harmless(value: &[u8]) -> bool {
         || is_masked
         || is_structure
         || NOT_A_VALUE.iter().any(|word| value.eq_ignore_ascii_case(word))
+        || value.starts_with(MESSAGE)
         || FOLDERS.iter().any(|folder| value.starts_with(folder)) && !value.contains(&b'=')
 }
 

@@ -39,6 +39,7 @@ impl Kind {
     pub(crate) const IPV6: Self = Self::of("IPV6");
     pub(crate) const KUBERNETES_SECRET: Self = Self::of("K8SSECRET");
     pub(crate) const USER_DATA: Self = Self::of("USERDATA");
+    pub(crate) const VENDOR: Self = Self::of("VENDOR");
 
     pub fn new(label: &str) -> Result<Self, InvalidKind> {
         let fits = (1..=Self::MAX).contains(&label.len());

@@ -9,6 +9,9 @@ const JSON_STRAY_MAX: u32 = 8;
 /// Lines of a here-document whose end never comes.
 const HERE_DOCUMENT_LINES_MAX: u32 = 4096;
 
+/// Lines of an array whose end never comes.
+const ARRAY_LINES_MAX: u32 = 64;
+
 pub(crate) struct Region {
     pub(crate) kind: Kind,
     tagger: Tagger,
@@ -29,6 +32,8 @@ pub(crate) enum Until {
     Dedent(usize),
     /// A line that is not `user:password`.
     NotUser,
+    /// The line that closes an array of JSON.
+    ArrayEnd,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,6 +97,11 @@ impl Region {
             Until::Dedent(indent) => {
                 let depth = line.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
                 if is_blank || depth > *indent { Line::Inside } else { Line::Outside }
+            }
+            Until::ArrayEnd => {
+                self.stray += 1;
+                let ends = content.trim_ascii_start().starts_with(b"]") || self.stray > ARRAY_LINES_MAX;
+                if ends { Line::Outside } else { Line::Inside }
             }
             Until::NotUser => {
                 if is_user(content.trim_ascii_start()) {

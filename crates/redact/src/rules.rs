@@ -70,6 +70,8 @@ pub(crate) enum Trigger {
     IgnitionDump,
     /// cloud-init announces the passwords that it made.
     RandomPasswords,
+    /// The name of an array of Vault's keys.
+    KeyArray,
     /// The first line of a cloud-config document.
     CloudConfig,
     /// `<<`, which may start a here-document.
@@ -138,7 +140,7 @@ struct FieldEntry {
     keeps: Vec<String>,
 }
 
-const MACHINES: [(&str, Trigger); 65] = [
+const MACHINES: [(&str, Trigger); 69] = [
     (", '-", Trigger::View(View::Arguments)),
     (",'-", Trigger::View(View::Arguments)),
     (", \"-", Trigger::View(View::Arguments)),
@@ -148,7 +150,7 @@ const MACHINES: [(&str, Trigger); 65] = [
     ("\" \"-", Trigger::View(View::Arguments)),
     ("\\\" \\\"-", Trigger::View(View::Arguments)),
     (", -", Trigger::View(View::Arguments)),
-    (" a1=", Trigger::View(View::Arguments)),
+    (" argc=", Trigger::View(View::Arguments)),
     ("\\u00", Trigger::View(View::Escapes)),
     ("\\x", Trigger::View(View::Escapes)),
     ("\\'", Trigger::View(View::Escapes)),
@@ -166,6 +168,7 @@ const MACHINES: [(&str, Trigger); 65] = [
     ("&apos;", Trigger::View(View::Entities)),
     ("&amp;", Trigger::View(View::Entities)),
     ("&lt;", Trigger::View(View::Entities)),
+    ("&gt;", Trigger::View(View::Entities)),
     ("&#", Trigger::View(View::Entities)),
     ("=3D", Trigger::View(View::QuotedPrintable)),
     ("=3d", Trigger::View(View::QuotedPrintable)),
@@ -192,6 +195,9 @@ const MACHINES: [(&str, Trigger); 65] = [
     ("PRIVATE KEY BLOCK-----", Trigger::PemEnd),
     ("Full config:", Trigger::IgnitionDump),
     ("'random' passwords", Trigger::RandomPasswords),
+    ("unseal_keys_", Trigger::KeyArray),
+    ("recovery_keys_", Trigger::KeyArray),
+    ("keys_base64", Trigger::KeyArray),
     ("#cloud-config", Trigger::CloudConfig),
     ("<<", Trigger::HereDocument),
     ("value\"", Trigger::NamedValue),
@@ -216,6 +222,7 @@ impl Trigger {
             Self::Pem
                 | Self::IgnitionDump
                 | Self::RandomPasswords
+                | Self::KeyArray
                 | Self::CloudConfig
                 | Self::SecretObject
                 | Self::CertificateKey

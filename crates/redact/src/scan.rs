@@ -319,6 +319,14 @@ impl Engine {
                         dropped_until = context.open_below(text, below, kind, until, &self.pseudonyms, hits);
                         opened_until = dropped_until;
                     }
+                    Trigger::KeyArray
+                        if opened_until <= found.start && text[..content_end(text, line)].ends_with(b"[") =>
+                    {
+                        let below = (line.1 + 1).min(text.len());
+                        let (kind, until) = (Kind::VENDOR, Until::ArrayEnd);
+                        dropped_until = context.open_below(text, below, kind, until, &self.pseudonyms, hits);
+                        opened_until = dropped_until;
+                    }
                     Trigger::CloudConfig
                         if opened_until <= found.start && found.end == content_end(text, line) =>
                     {
