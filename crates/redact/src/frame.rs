@@ -272,9 +272,12 @@ fn of_container(line: &[u8]) -> Option<(usize, usize)> {
 
 /// The frame of a line that a log driver divided.
 pub(crate) fn of_divided(line: &[u8]) -> Option<Frame> {
+    if !is_partial(line) {
+        return None;
+    }
     let streams = (0..STREAMS.len()).flat_map(|stream| [Frame::Docker(stream), Frame::Container(stream)]);
     let mut frames = streams.chain([Frame::Member(DOCKER)]);
-    frames.find(|frame| frame.content(line).is_some()).filter(|_| is_partial(line))
+    frames.find(|frame| frame.content(line).is_some())
 }
 
 /// Where the string that begins at `start` is closed.
