@@ -7,6 +7,8 @@ use std::sync::LazyLock;
 
 use memchr::memmem::{self, Finder};
 
+use crate::listings;
+
 /// Fields whose value a client, a container or a user chose.
 const QUOTING_KEYS: [&[u8]; 37] = [
     b"audit-ID=",
@@ -57,7 +59,7 @@ const CONTAINER_WORDS: [&[u8]; 2] = [b"exec: ", b"chdir to cwd ("];
 const MOUNT_WORDS: [&[u8]; 1] = [b"to rootfs at "];
 
 /// Words followed only by text that a remote party, a user or a container chose. The programs do not quote it reliably.
-const NAMING_WORDS: [&[u8]; 71] = [
+const NAMING_WORDS: [&[u8]; 73] = [
     // Requests that the API server traces, with the headers of the client.
     b" accept:",
     b"audit-id:",
@@ -112,6 +114,8 @@ const NAMING_WORDS: [&[u8]; 71] = [
     b"unrecognized mount option ",
     b"Unknown subsys name ",
     b"filesystem on '",
+    b"failed lookup in lower (",
+    b"overlayfs: failed to create directory ",
     b"NAK: ",
     b"nvalid user ",
     b"ostname to ",
@@ -187,12 +191,8 @@ const USUAL_PROGRAMS: [&str; 26] = [
 /// Fields of the kernel's denials that contain names of files.
 const DENIAL_KEYS: [&[u8]; 6] = [b" name=", b" path=", b" srcname=", b" target=", b" info=", b" exe="];
 
-/// Where users create files and mount file systems.
-const USER_FOLDERS: [&str; 7] =
-    ["/home/", "/media/", "/run/media/", "/run/user/", "/tmp/", "/var/tmp/", "/dev/shm/"];
-
 /// Folders of programs and settings that a bootstrap needs.
-const SYSTEM_FOLDERS: [&str; 8] =
+pub(crate) const SYSTEM_FOLDERS: [&str; 8] =
     ["/bin/", "/etc/", "/opt/", "/proc/", "/run/", "/sbin/", "/usr/", "/var/lib/"];
 
 /// The status texts that HTTP defines. Any other was chosen by the server.
@@ -243,15 +243,13 @@ impl Words {
 pub(crate) fn is_record(message: &[u8]) -> bool {
     let text = message.trim_ascii_start();
     is_audit(text)
-        || is_variable(text)
-        || is_file(text)
-        || is_path(text)
-        || is_mount(text)
-        || is_process(text)
+        || listings::is_listing(text)
         || is_crash(text)
         || is_access(text)
         || is_of_client(text)
         || is_request(text)
+        // `kubectl logs --prefix` prints lines of a container.
+        || text.starts_with(b"[pod/")
 }
 
 /// The line with quoted text blanked; what is left stands where it stood.
@@ -386,52 +384,13 @@ fn is_audit(text: &[u8]) -> bool {
         || text.starts_with(b"USER_CMD ")
 }
 
+/// Whether a message is a denial, which names what it is about only after its type and number.
+pub(crate) fn begins_denial(message: &[u8]) -> bool {
+    DENIALS.iter().chain(&[&b"AVC "[..]]).any(|denial| message.starts_with(denial))
+}
+
 fn is_denial(line: &[u8]) -> bool {
     DENIALS.iter().chain(&[&b": AVC "[..]]).any(|denial| memmem::find(line, denial).is_some())
-}
-
-/// `NAME=value`, `export NAME=value`, `declare -x NAME="value"`, `Environment=NAME=value`.
-fn is_variable(text: &[u8]) -> bool {
-    // The DHCP client gives its hooks variables of small letters.
-    if [&b"declare -x "[..], b"new_", b"old_"].iter().any(|word| text.starts_with(word)) {
-        return text.contains(&b'=');
-    }
-    let text = text.strip_prefix(b"export ").unwrap_or(text);
-    // klog and logfmt begin with fields, too: theirs are written in small letters.
-    let name = text
-        .iter()
-        .take_while(|byte| byte.is_ascii_uppercase() || **byte == b'_' || byte.is_ascii_digit())
-        .count();
-    name > 1 && text.get(name) == Some(&b'=')
-        || text.starts_with(b"Environment=")
-        || text.starts_with(b"Description=")
-}
-
-/// `-rw-r--r-- 1 root root 0 Jan  1 00:00 name`, with the numbers of `find -ls` before it.
-fn is_file(text: &[u8]) -> bool {
-    let digits_or_space = |byte: &&u8| byte.is_ascii_digit() || **byte == b' ';
-    let text = &text[text.iter().take_while(digits_or_space).count()..];
-    matches!(text.first(), Some(b'-' | b'd' | b'l' | b'b' | b'c' | b'p' | b's'))
-        && text.get(1..10).is_some_and(|mode| mode.iter().all(|byte| b"rwxsStT-".contains(byte)))
-        && text.get(10).is_some_and(|byte| matches!(byte, b' ' | b'.' | b'+'))
-}
-
-/// `/home/alice/name` of `find`.
-fn is_path(text: &[u8]) -> bool {
-    USER_FOLDERS.iter().any(|folder| text.starts_with(folder.as_bytes()))
-}
-
-/// A line of the service manager about a file system that a user mounted, which is described by its path:
-/// `Unmounted home-alice-x.mount - /home/alice/x.`, `home-alice-x.mount loaded active mounted /home/alice/x`.
-fn is_mount(text: &[u8]) -> bool {
-    text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).take(3).any(|word| {
-        let word = word.strip_suffix(b":").unwrap_or(word);
-        let is_of_user = |folder: &&str| {
-            let unit = folder[1..].replace('/', "-");
-            word.starts_with(unit.as_bytes()) && word.ends_with(b".mount")
-        };
-        USER_FOLDERS.iter().any(|folder| word.starts_with(folder.as_bytes()) || is_of_user(folder))
-    })
 }
 
 /// Lines of the kernel that contain the names of a process and of its files, or of a device that anyone can plug in.
@@ -474,26 +433,6 @@ fn is_request(text: &[u8]) -> bool {
         b"\"Impersonating\" user=",
     ];
     REPORTS.iter().any(|report| memmem::find(text, report).is_some())
-}
-
-/// `root  1234  0.0  0.1 …` of `ps aux`, `root  1234  1  0 10:00 ?  00:00:00 …` of `ps -ef`, `1234 ?  Ss  0:00 …` of `ps ax`.
-fn is_process(text: &[u8]) -> bool {
-    let words: Vec<&[u8]> =
-        text.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()).take(10).collect();
-    let number = |at: usize| words.get(at).is_some_and(|word| word.iter().all(u8::is_ascii_digit));
-    let share = |at: usize| {
-        words.get(at).is_some_and(|word| {
-            word.iter().all(|byte| byte.is_ascii_digit() || *byte == b'.') && word.contains(&b'.')
-        })
-    };
-    let terminal = |at: usize| {
-        words
-            .get(at)
-            .is_some_and(|word| *word == b"?" || word.starts_with(b"pts/") || word.starts_with(b"tty"))
-    };
-    number(1) && share(2) && share(3) && words.len() > 9
-        || number(1) && number(2) && number(3) && terminal(5)
-        || number(0) && terminal(1) && words.get(3).is_some_and(|word| word.contains(&b':'))
 }
 
 /// `192.0.2.1 - - [10/Oct/2026:13:55:36 +0000] "GET / HTTP/1.1" 200 …`

@@ -20,6 +20,7 @@ mod foreign;
 mod hits;
 mod klog;
 mod line;
+mod listings;
 mod literals;
 mod message;
 mod moment;

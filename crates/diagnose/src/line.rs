@@ -12,6 +12,9 @@ const KEY_WINDOW: usize = 256;
 /// How far into a line a time of day belongs to its head.
 const CLOCK_WINDOW: usize = 48;
 
+/// Bytes in which the name of a device or a level ends.
+const MAX_SUBJECT: usize = 48;
+
 /// The levels of syslog.
 const LEVELS: [&[u8]; 9] =
     [b"emerg", b"alert", b"crit", b"err", b"error", b"warning", b"notice", b"info", b"debug"];
@@ -138,6 +141,30 @@ pub(crate) fn message(line: &[u8]) -> &[u8] {
     let is_keyed = text.starts_with(b"{") || text.starts_with(b"time=") || text.starts_with(b"level=");
     let text = if is_keyed { keyed().map_or(text, |at| &text[at..]) } else { text };
     text.strip_prefix(b"\"").unwrap_or(text)
+}
+
+/// Where a message continues after the name of a unit or device: `kubelet.service: `, `EXT4-fs (sda1): `, `device (eth0): `.
+pub(crate) fn subject(message: &[u8]) -> usize {
+    let level = network_level(message);
+    let is_name = |byte: &&u8| byte.is_ascii_alphanumeric() || b"-_.@/\\".contains(byte);
+    let rest = &message[level..];
+    let rest = &rest[rest.iter().take_while(is_name).count()..];
+    // `EXT4-fs error (device sda1): `
+    let mut rest = rest.strip_prefix(b" error").filter(|rest| rest.starts_with(b" (")).unwrap_or(rest);
+    if let Some(inner) = rest.strip_prefix(b" (")
+        && let Some(end) = inner.iter().take(MAX_SUBJECT).position(|byte| *byte == b')')
+    {
+        rest = &inner[end + 1..];
+    }
+    let text = rest.strip_prefix(b": ").map(<[u8]>::trim_ascii_start);
+    text.map_or(level, |text| message.len() - text.len())
+}
+
+/// The bytes of `<warn>  [1767323345.1234] `, with which NetworkManager begins a message.
+fn network_level(message: &[u8]) -> usize {
+    let window = &message[..message.len().min(MAX_SUBJECT)];
+    let end = || memchr::memmem::find(window, b"] ").filter(|_| window.starts_with(b"<"));
+    end().map_or(0, |end| end + 2)
 }
 
 /// `1234 server.go:1] text`
@@ -529,7 +556,9 @@ impl<'a> Cursor<'a> {
                 && digits(at + 4)
         };
         let at = (3..window.len().saturating_sub(5)).find(is_clock)?;
-        let is_quoted = line[..at].iter().any(|byte| matches!(byte, b'"' | b'{' | b'=' | b']'));
+        // Behind a unit comes its description.
+        let is_quoted = line[..at].iter().any(|byte| matches!(byte, b'"' | b'{' | b'=' | b']'))
+            || memchr::memmem::find(&line[..at], b".service - ").is_some();
         let rest = &line[at + 6..];
         let fraction = rest.iter().take_while(|byte| byte.is_ascii_digit() || **byte == b'.').count();
         (!is_quoted).then(|| &rest[fraction..])
@@ -579,6 +608,10 @@ impl<'a> Cursor<'a> {
         self.skip_level();
         let before = self.rest;
         let host = self.rest.iter().take_while(|byte| !byte.is_ascii_whitespace()).count();
+        // Without a host, the line names the program first.
+        if self.rest[..host].ends_with(b"]:") {
+            return self.process();
+        }
         let next = self.rest.get(host + 1..)?;
         self.rest = next;
         self.skip_level();

@@ -65,6 +65,9 @@ pub(crate) struct Component {
     units: Vec<String>,
     #[serde(default)]
     containers: Vec<String>,
+    /// Only the beginning of its messages counts: later they repeat names that users, clients or devices chose.
+    #[serde(default)]
+    at_start: bool,
 }
 
 /// The name of the group of all components.
@@ -135,6 +138,12 @@ impl Origins {
     /// Namespaces whose pods are part of the cluster.
     pub(crate) fn namespaces(&self) -> &[String] {
         &self.namespaces
+    }
+
+    /// Whether only the beginning of a message of these components counts.
+    pub(crate) fn counts_at_start(&self, components: Components) -> bool {
+        let at_start = self.set(|component| component.at_start);
+        !components.is_empty() && at_start.union(components) == at_start
     }
 
     /// The origin that a name in text claims: a prefix, a section heading or a file name. `None` if no component is called so.

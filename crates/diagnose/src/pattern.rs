@@ -132,6 +132,19 @@ impl Pattern {
         }
     }
 
+    /// Whether the match begins a message, or follows the name of the unit or device that the message is about.
+    pub(crate) fn leads(&self, line: &[u8]) -> bool {
+        let message = line::message(line);
+        let start = line::subject(message);
+        let found = self.regex.as_ref().and_then(|regex| regex.get()?.find(message));
+        let found = found.map(|found| found.range()).filter(|found| found.start <= start);
+        self.any.iter().any(|literal| {
+            let at = memmem::find(message, literal.trim_matches('"').as_bytes());
+            // An expression may match words beside the literal, which prove nothing.
+            at.is_some_and(|at| at <= start || found.as_ref().is_some_and(|found| at < found.end))
+        })
+    }
+
     /// Where in a line that was confirmed the recognised part stands. `plain` is the line without escapes.
     pub(crate) fn place(&self, line: &[u8], plain: &[u8]) -> Range<usize> {
         // Offsets of the expression are those of the plain line.

@@ -314,7 +314,7 @@ impl Engine {
             time: own_time.or_else(|| time_above(chunk.bytes, start)),
             process,
             stream,
-            origin: self.origin(chunk, start, line, &head),
+            origin: self.origin_of_match(id, chunk, start, (line, &plain), &head),
             informational: head.informational,
             itemised: memchr::memmem::find(line, ITEM_MARK).is_some(),
             text: shown(line, focus.start),
@@ -329,6 +329,24 @@ impl Engine {
     fn is_of_users(&self, stream: &Stream) -> bool {
         let is_workload = |pod: &scope::Pod| !self.rules.origins.namespaces().contains(&pod.namespace);
         stream.user_objects || stream.pod.as_ref().is_some_and(is_workload)
+    }
+
+    /// Where the words come from that a pattern recognizes in a line: later words of a message may repeat text of others.
+    fn origin_of_match<'c>(
+        &self,
+        id: PatternId,
+        chunk: &Chunk<'c>,
+        start: usize,
+        (line, plain): (&'c [u8], &[u8]),
+        head: &line::Head<'c>,
+    ) -> Origin {
+        let origin = self.origin(chunk, start, line, head);
+        let leads = || {
+            foreign::begins_denial(head.message)
+                || self.pattern(id).is_some_and(|pattern| pattern.leads(plain))
+        };
+        let is_quoted = self.rules.origins.counts_at_start(origin.components) && !leads();
+        if is_quoted { Origin::FOREIGN } else { origin }
     }
 
     /// Where a line comes from, by journald's fields or by what the text claims.
@@ -385,6 +403,10 @@ impl Engine {
             let unit = chunk.stream.unit.as_deref();
             let named = section.map(|name| self.rules.origins.of_section(name));
             let named = named.or_else(|| self.rules.origins.of_name(unit?));
+            // Programs that write to the kernel's log begin with their name.
+            let is_kernels = matches!(head.outer_time, Some(Time::Uptime(_)));
+            let kernel = if head.message.starts_with(b"[talos]") { "talos" } else { "kernel" };
+            let named = named.or_else(|| self.rules.origins.of_name(kernel).filter(|_| is_kernels));
             Origin { trust: chunk.stream.trust, ..named.unwrap_or(Origin::UNNAMED) }
         })
     }
@@ -400,6 +422,10 @@ impl Engine {
             return Some(Origin::FOREIGN);
         }
         if RELAYS.contains(&process) && !RELAY_STARTS.iter().any(|start| head.message.starts_with(start)) {
+            return Some(Origin::FOREIGN);
+        }
+        // Docker's tag of an image and a container.
+        if head.is_program && process.contains('/') && !process.starts_with('/') {
             return Some(Origin::FOREIGN);
         }
         let mut names = chunk.names.borrow_mut();
@@ -512,11 +538,14 @@ impl Candidates {
         }
         // Foreign lines must not push out the last ones that count.
         let line = chunk.line(place.1, place.2);
-        if !engine.accepts(id, engine.origin(chunk, place.1, line, &line::head(line))) {
+        let blanked = foreign::blanked(line);
+        let plain = pattern::unescaped(&blanked);
+        let head = line::head(line);
+        if !engine.accepts(id, engine.origin_of_match(id, chunk, place.1, (line, &plain), &head)) {
             return;
         }
         // Nor must lines that only quote the words.
-        if let Cow::Owned(blanked) = foreign::blanked(line)
+        if matches!(blanked, Cow::Owned(_))
             && !engine.pattern(id).is_some_and(|pattern| pattern.is_in(&blanked))
         {
             return;

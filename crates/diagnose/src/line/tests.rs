@@ -140,3 +140,19 @@ fn informational_lines_are_known() {
     assert!(head(b"time=\"2026-01-02T03:04:05Z\" level=info msg=x").informational);
     assert!(!head(b"E0102 03:04:05.678901 1 a.go:1] x").informational);
 }
+
+#[test]
+fn messages_continue_after_the_unit_or_device() {
+    for (message, rest) in [
+        ("kubelet.service: Failed with result 'oom-kill'.", "Failed with result 'oom-kill'."),
+        ("EXT4-fs (sda1): Remounting", "Remounting"),
+        ("EXT4-fs error (device sda1): x: y", "x: y"),
+        ("<warn>  [1767323345.1] dhcp4 (eth0): request timed out", "request timed out"),
+        ("<warn>  [1767323345.1] text", "text"),
+    ] {
+        assert_eq!(&message[subject(message.as_bytes())..], rest);
+    }
+    for message in ["Started run-u1.service - x: y", "9pnet Could: x", "Started error: x", "(x", ""] {
+        assert_eq!(subject(message.as_bytes()), 0, "{message}");
+    }
+}
