@@ -28,6 +28,7 @@ mod next;
 mod npd;
 mod origin;
 mod pattern;
+mod places;
 mod reason;
 mod records;
 mod rules;

@@ -233,7 +233,7 @@ impl Engine {
             }
         }
         // Only what the log itself writes before a line: a message may tell any time.
-        let is_of_users = self.is_of_users(stream);
+        let is_of_users = self.is_of_users(stream) || stream.is_of_anyone();
         let time = |line: &[u8]| {
             line::head(line).outer_time.filter(|time| !is_of_users && !matches!(time, Time::Uptime(_)))
         };
@@ -388,6 +388,9 @@ impl Engine {
             let origin = self.rules.origins.of_container(&pod.container);
             let is_named = !origin.components.is_empty();
             return if is_named { Origin { trust: chunk.stream.trust, ..origin } } else { origin };
+        }
+        if chunk.stream.is_of_anyone() {
+            return Origin::FOREIGN;
         }
         // `journalctl` indents the further lines of a message.
         let above = if is_indented(line) { first_above(chunk.bytes, start) } else { Above::Other };

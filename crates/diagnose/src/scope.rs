@@ -115,8 +115,13 @@ pub(crate) fn pod(name: &str) -> Option<Pod> {
             }
             "pods" => {
                 let parts: Vec<&str> = next?.split('_').collect();
-                if let [namespace, _, _] = parts[..] {
-                    return pod(namespace, after.next().unwrap_or_default());
+                match parts[..] {
+                    // A file is named after the container, too.
+                    [namespace, _, container, ..] if after.peek().is_none() => {
+                        return pod(namespace, container.strip_suffix(".log").unwrap_or(container));
+                    }
+                    [namespace, _, _] => return pod(namespace, after.next().unwrap_or_default()),
+                    _ => {}
                 }
             }
             // A directory is named as below `pods`, a file by the pod first.
@@ -188,7 +193,8 @@ pub(crate) fn holds_user_objects(name: &str) -> bool {
     }
     let has_folder = |folder: &str| stem.split(['/', ':']).any(|segment| segment == folder);
     let is_of_nodes = file == "nodes" || has_folder("nodes");
-    if !is_of_nodes && (has_folder("cluster-resources") || has_folder("namespaces")) {
+    let folders = ["cluster-resources", "namespaces", "certificatesigningrequests"];
+    if !is_of_nodes && folders.into_iter().any(has_folder) {
         return true;
     }
     let is_kind = |name: Option<&str>| name.is_some_and(|name| KINDS.contains(&name));

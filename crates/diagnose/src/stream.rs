@@ -4,10 +4,14 @@ use std::fmt;
 
 use landfall_model::report::Trust;
 
+use crate::places;
 use crate::scope::{self, Pod};
 
 /// Enough to see the shape of a log; more would only cost time.
 const SAMPLE: usize = 16 * 1024;
+
+/// What `kubectl cluster-info dump` prints before the log of each container.
+const DUMP: &[u8] = b"==== START logs for container ";
 
 /// The kind of a stream, and the unit it belongs to where that is known from outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +23,8 @@ pub struct Stream {
     pub pod: Option<Pod>,
     /// Whether it holds objects that users of the cluster wrote.
     pub(crate) user_objects: bool,
+    /// Whether any program or user may have written it, by its place.
+    pub(crate) of_anyone: bool,
     /// Whether only root can write the file, so that its name proves what wrote it.
     pub trust: Trust,
 }
@@ -58,12 +64,18 @@ impl Stream {
             _ => unit_of(name),
         };
         let user_objects = scope::holds_user_objects(name);
-        Self { kind, unit, pod: scope::pod(name), user_objects, trust: Trust::Claimed }
+        let of_anyone = places::is_of_anyone(name) || sample.starts_with(DUMP);
+        Self { kind, unit, pod: scope::pod(name), user_objects, of_anyone, trust: Trust::Claimed }
     }
 
     /// Whether containers or users of the cluster wrote it.
     pub fn is_of_users(&self) -> bool {
         self.user_objects || self.pod.is_some()
+    }
+
+    /// Whether its place says nothing about what wrote it, and neither does its owner.
+    pub(crate) fn is_of_anyone(&self) -> bool {
+        self.of_anyone && self.trust == Trust::Claimed
     }
 
     /// The same stream, of a file that only root can write.
