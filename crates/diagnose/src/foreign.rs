@@ -149,6 +149,9 @@ const NAMING_WORDS: [&[u8]; 73] = [
 /// The kernel's own denials, which are not records of what users did.
 const DENIALS: [&[u8]; 4] = [b"type=AVC ", b"type=1400 ", b"audit: type=1400 ", b"audit: AVC "];
 
+/// Bytes of a line in which the mark of a table is, after a time and a program.
+const TABLE_WINDOW: usize = 128;
+
 /// Bytes of the name that the kernel keeps for a process.
 const COMM: usize = 15;
 
@@ -250,6 +253,11 @@ pub(crate) fn is_record(message: &[u8]) -> bool {
         || is_request(text)
         // `kubectl logs --prefix` prints lines of a container.
         || text.starts_with(b"[pod/")
+}
+
+/// Whether a line is a row of cloud-init's tables of addresses and keys, which may contain the beginning of another line.
+pub(crate) fn is_table_of_cloud_init(line: &[u8]) -> bool {
+    memmem::find(&line[..line.len().min(TABLE_WINDOW)], b"ci-info: ").is_some()
 }
 
 /// The line with quoted text blanked; what is left stands where it stood.

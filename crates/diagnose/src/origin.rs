@@ -4,8 +4,12 @@
 //! it; a rule counts a line only if it accepts one of them. In a journal the fields that journald sets itself prove the origin. In
 //! text, the name in the line's prefix is a claim: good enough on a laptop, never enough to delete a machine.
 
+use std::sync::LazyLock;
+
 use landfall_model::report::Trust;
 use serde::Deserialize;
+
+use crate::embedded;
 
 /// Components that can be named; a set of them is 64 bits wide.
 const MAX_COMPONENTS: usize = 64;
@@ -70,6 +74,13 @@ pub(crate) struct Component {
     at_start: bool,
 }
 
+/// The part of a rule file that names components.
+#[derive(Deserialize)]
+struct SourcesFile {
+    namespaces: Vec<String>,
+    source: Vec<Component>,
+}
+
 /// The name of the group of all components.
 const ANY: &str = "any";
 
@@ -119,6 +130,18 @@ impl Origin {
 // === impl Origins ===
 
 impl Origins {
+    /// The components of `rules/sources.toml`, for readers that have no engine.
+    pub fn embedded() -> &'static Self {
+        static EMBEDDED: LazyLock<Origins> = LazyLock::new(|| {
+            let text = embedded::FILES.iter().find(|(name, _)| *name == "sources.toml");
+            // The tests read the file, so it is never malformed here.
+            let file: Option<SourcesFile> = text.and_then(|(_, text)| toml::from_str(text).ok());
+            file.map(|file| Origins { components: file.source, namespaces: file.namespaces })
+                .unwrap_or_default()
+        });
+        &EMBEDDED
+    }
+
     /// Adds components and namespaces; `false` if there are too many.
     pub(crate) fn extend(&mut self, components: Vec<Component>, namespaces: Vec<String>) -> bool {
         self.components.extend(components);
@@ -228,6 +251,15 @@ impl Origins {
         Origin::proven(by_unit.union(by_program).union(starting))
     }
 
+    /// Whether the writer of an entry chose the name of a component that journald's own fields contradict.
+    pub fn is_impersonated(&self, fields: &JournalFields<'_>) -> bool {
+        let is_audit = fields.transport == b"audit";
+        let claimed = std::str::from_utf8(fields.identifier).ok().and_then(|name| self.of_name(name));
+        !is_audit
+            && claimed
+                .is_some_and(|claimed| !claimed.components.intersects(self.of_journal(fields).components))
+    }
+
     fn runtime(&self) -> Components {
         self.named("runtime").unwrap_or(Components::NONE)
     }
@@ -276,6 +308,27 @@ mod tests {
     use crate::rules::RuleSet;
 
     use super::*;
+
+    #[test]
+    fn chosen_names_are_impersonations_unless_fields_prove_them() {
+        let origins = Origins::embedded();
+        let stdout = JournalFields { transport: b"stdout", pid: b"812", ..JournalFields::default() };
+        let (root, user) = (JournalFields { uid: b"0", ..stdout }, JournalFields { uid: b"1000", ..stdout });
+        for (fields, identifier, expected) in [
+            (JournalFields { exe: b"/usr/bin/logger", unit: b"session-1.scope", ..user }, "kernel", true),
+            (JournalFields { exe: b"/usr/bin/logger", unit: b"session-1.scope", ..user }, "alice", false),
+            (JournalFields { exe: b"/usr/sbin/sshd", unit: b"ssh.service", ..root }, "sshd", false),
+            (JournalFields { exe: b"/usr/bin/kubelet", unit: b"kubelet.service", ..root }, "kubelet", false),
+            (JournalFields { exe: b"/usr/bin/logger", unit: b"session-1.scope", ..root }, "kubeadm", false),
+            (JournalFields { transport: b"kernel", ..JournalFields::default() }, "kernel", false),
+            (JournalFields { transport: b"audit", ..JournalFields::default() }, "audit", false),
+            // An export that lacks journald's fields.
+            (JournalFields::default(), "kubelet", false),
+        ] {
+            let fields = JournalFields { identifier: identifier.as_bytes(), ..fields };
+            assert_eq!(origins.is_impersonated(&fields), expected, "{fields:?}");
+        }
+    }
 
     /// Which component an entry is accepted from, by the fields that journald sets.
     #[test]

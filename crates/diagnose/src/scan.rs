@@ -345,13 +345,16 @@ impl Engine {
             foreign::begins_denial(head.message)
                 || self.pattern(id).is_some_and(|pattern| pattern.leads(plain))
         };
-        let is_quoted = self.rules.origins.counts_at_start(origin.components) && !leads();
+        let is_repeating = self.rules.origins.counts_at_start(origin.components)
+            || line::is_report_of_cloud_init(line::message(plain));
+        let is_quoted = is_repeating && !leads();
         if is_quoted { Origin::FOREIGN } else { origin }
     }
 
     /// Where a line comes from, by journald's fields or by what the text claims.
     fn origin<'c>(&self, chunk: &Chunk<'c>, start: usize, line: &'c [u8], head: &line::Head<'c>) -> Origin {
         if foreign::is_record(head.message)
+            || foreign::is_table_of_cloud_init(line)
             || chunk.entries.is_none() && klog::is_in_value(chunk.bytes, start, line)
         {
             return Origin::FOREIGN;

@@ -156,3 +156,24 @@ fn messages_continue_after_the_unit_or_device() {
         assert_eq!(subject(message.as_bytes()), 0, "{message}");
     }
 }
+
+#[test]
+fn reports_of_cloud_init_are_recognized() {
+    for (line, expected, subject) in [
+        ("2026-01-02 03:09:00,123 - cc_locale.py[DEBUG]: Setting locale to x", true, "Setting locale to x"),
+        ("cc_locale.py[INFO]: Setting locale to x", true, "Setting locale to x"),
+        ("2026-01-02 03:09:00,123 - util.py[WARNING]: Failed running x", false, "Failed running x"),
+        (
+            "2026-01-02 03:09:00,123 - handlers.py[DEBUG]: finish: init: SUCCESS: x",
+            false,
+            "finish: init: SUCCESS: x",
+        ),
+        ("kubelet: Started", false, "kubelet: Started"),
+    ] {
+        let message = message(line.as_bytes());
+        assert_eq!(is_report_of_cloud_init(message), expected, "{line}");
+        if line.contains(".py[") {
+            assert_eq!(String::from_utf8_lossy(&message[super::subject(message)..]), subject, "{line}");
+        }
+    }
+}
