@@ -262,8 +262,10 @@ fn in_tags(text: &[u8], mut at: usize, line_end: usize, field: &Field) -> Option
         at += memchr::memchr(b'>', &text[at..line_end])? + 1;
     }
     let len = memchr::memchr(b'<', &text[at..line_end]).unwrap_or(line_end - at);
-    // A placeholder such as `<PASSWORD>` is not an opening tag.
-    if at + len < line_end && !text[at + len..line_end].starts_with(b"</") {
+    // A placeholder such as `<PASSWORD>` is not an opening tag. The line after it may be another message.
+    let is_closed = text[at + len..line_end].starts_with(b"</");
+    let is_cut = at + len == line_end && !text[at..line_end].trim_ascii().contains(&b' ');
+    if !is_closed && !is_cut {
         return None;
     }
     accept(text, at, at + len, field)

@@ -393,3 +393,22 @@ fn short_known_values_are_ignored_and_counted() {
     assert_eq!(redactor.ignored(), 1);
     assert_eq!(redactor.redact(b"a short text", Options::default()).0, b"a short text");
 }
+
+/// Two entries may be halves of one line, but a placeholder at the end of one is not a tag whose value is the next.
+#[test]
+fn placeholder_at_the_end_of_an_entry_keeps_the_next_one() {
+    let redactor = Redactor::builder().build().unwrap();
+    for (first, second) in [
+        ("must be in format <USERNAME>:<PASSWORD>", "root started a shell"),
+        ("must be <USERNAME>:<PASSWORD> or <PASSWORD>\"", "FOO=level=fatal msg=\"no <PASSWORD>\""),
+    ] {
+        let mut stream = redactor.entries(Options::default());
+        let mut out = Vec::new();
+        for text in [first, second] {
+            let entry = Entry { unit: b"a", before: b"", text: text.as_bytes(), after: b"\n" };
+            stream.push(&entry, &mut out);
+        }
+        stream.finish(&mut out);
+        assert_eq!(String::from_utf8(out).unwrap(), format!("{first}\n{second}\n"));
+    }
+}

@@ -58,6 +58,8 @@ pub struct JournalLines<'e> {
 struct Writer {
     origin: Origin,
     stream: Option<Arc<str>>,
+    /// It chose the name of a component that it is not.
+    is_impersonator: bool,
 }
 
 /// Chunks of the lines of all entries.
@@ -107,8 +109,8 @@ impl<'e> JournalLines<'e> {
     }
 
     fn push_parts(&mut self, parts: &Parts) {
-        let Writer { origin, stream } = self.writer(parts);
-        let head = parts.head();
+        let Writer { origin, stream, is_impersonator } = self.writer(parts);
+        let head = parts.head(is_impersonator);
         let mut last = None;
         for line in parts.message.split(|byte| *byte == b'\n') {
             let origin = if self.is_quoted(parts, line) { Origin::FOREIGN } else { origin };
@@ -155,28 +157,13 @@ impl<'e> JournalLines<'e> {
         let fields = parts.fields();
         // The origin of an audit record depends on the record itself.
         if fields.transport == b"audit" {
-            return Writer { origin: self.origins.of_journal(&fields), stream: parts.stream() };
+            return Writer::of(parts, self.origins);
         }
-        let container: &[u8] = if parts.container { b"1" } else { b"" };
-        let key = [
-            fields.transport,
-            // A pod has one of its own.
-            if fields.unit.is_empty() { fields.cgroup } else { b"" },
-            fields.unit,
-            fields.comm,
-            fields.exe,
-            fields.uid,
-            fields.identifier,
-            fields.facility,
-            container,
-        ];
-        // Only whether it is the first process matters of the process id.
-        let first: &[u8] = if fields.pid == b"1" { b"\0\x011" } else { b"" };
-        let key = [&key.join(&b'\0')[..], first].concat();
+        let key = parts.writer_key();
         if let Some(writer) = self.remembered.get(&key) {
             return writer.clone();
         }
-        let writer = Writer { origin: self.origins.of_journal(&fields), stream: parts.stream() };
+        let writer = Writer::of(parts, self.origins);
         if self.remembered.len() < MAX_REMEMBERED {
             self.remembered.insert(key, writer.clone());
         }
@@ -224,6 +211,19 @@ impl<E: Entries> Chunks for JournalChunks<'_, E> {
         }
         let read = bytes.len() as u64;
         Ok(Some((Chunk { bytes, origins: Some(origins) }, read)))
+    }
+}
+
+// === impl Writer ===
+
+impl Writer {
+    fn of(parts: &Parts, origins: &Origins) -> Self {
+        let fields = parts.fields();
+        Self {
+            origin: origins.of_journal(&fields),
+            stream: parts.stream(),
+            is_impersonator: origins.is_impersonated(&fields),
+        }
     }
 }
 
@@ -325,7 +325,53 @@ impl Parts {
         &self.boot
     }
 
-    fn fields(&self) -> JournalFields<'_> {
+    pub(crate) fn message(&self) -> &[u8] {
+        &self.message
+    }
+
+    pub(crate) fn host(&self) -> &[u8] {
+        &self.host
+    }
+
+    pub(crate) fn unit(&self) -> &[u8] {
+        &self.unit
+    }
+
+    pub(crate) fn pid(&self) -> &[u8] {
+        &self.pid
+    }
+
+    pub(crate) fn uid(&self) -> &[u8] {
+        &self.uid
+    }
+
+    /// The name that the writer chose, or else the name of its process or unit. May be empty.
+    pub(crate) fn name(&self) -> &[u8] {
+        let names = [&self.identifier, &self.comm, &self.unit];
+        names.into_iter().find(|name| !name.is_empty()).map_or(b"", |name| name)
+    }
+
+    /// The fields on which the origin of an entry depends, except for audit records.
+    pub(crate) fn writer_key(&self) -> Vec<u8> {
+        let container: &[u8] = if self.container { b"1" } else { b"" };
+        let key: [&[u8]; 9] = [
+            &self.transport,
+            // A pod has one of its own.
+            if self.unit.is_empty() { &self.cgroup } else { b"" },
+            &self.unit,
+            &self.comm,
+            &self.exe,
+            &self.uid,
+            &self.identifier,
+            &self.facility,
+            container,
+        ];
+        // Of the process id, it only matters whether it is the first process.
+        let first: &[u8] = if self.pid == b"1" { b"\0\x011" } else { b"" };
+        [&key.join(&b'\0')[..], first].concat()
+    }
+
+    pub(crate) fn fields(&self) -> JournalFields<'_> {
         JournalFields {
             transport: &self.transport,
             cgroup: &self.cgroup,
@@ -343,20 +389,28 @@ impl Parts {
 
     /// What `journalctl -o short-iso-precise` writes before each line of the message, so that a line in the middle of a message still
     /// has its writer. Control characters in a name would begin a line of their own.
-    fn head(&self) -> Vec<u8> {
+    fn head(&self, is_impersonator: bool) -> Vec<u8> {
         let time = self.time.and_then(|time| Timestamp::from_microsecond(i64::try_from(time).ok()?).ok());
         // As bundles spell it, so that a line of a report is found in one.
         let mut head = format!("{:.6} ", time.unwrap_or_default()).into_bytes();
         head.extend_from_slice(if self.host.is_empty() { b"localhost" } else { &self.host });
         head.push(b' ');
-        let named = [&self.identifier, &self.comm, &self.unit].into_iter().find(|name| !name.is_empty());
-        head.extend_from_slice(named.map_or(b"unknown", |name| name));
+        if is_impersonator {
+            head.extend_from_slice(b"uid-");
+            head.extend_from_slice(&self.uid);
+        } else {
+            head.extend_from_slice(if self.name().is_empty() { b"unknown" } else { self.name() });
+        }
         if !self.pid.is_empty() {
             head.push(b'[');
             head.extend_from_slice(&self.pid);
             head.push(b']');
         }
         head.extend_from_slice(b": ");
+        if is_impersonator {
+            head.extend_from_slice(self.name());
+            head.extend_from_slice(b": ");
+        }
         for byte in head.iter_mut().filter(|byte| byte.is_ascii_control()) {
             *byte = b'?';
         }

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use jiff::Timestamp;
-use landfall_journal::{Boot, Entry, Filter, Id128, Journal as Files, Seek};
+use landfall_diagnose::Origins;
+use landfall_journal::{Boot, Filter, Id128, Journal as Files, Seek};
 use landfall_model::chain;
 
 use super::Source;
@@ -18,6 +19,7 @@ use crate::collect::host::{Host, descriptor_path};
 use crate::collect::piece::Trouble;
 use crate::collect::plan::Since;
 use crate::collect::sink::{FileSink, Framing, Sink};
+use crate::read::{Parts, parts_of_entry};
 
 /// Files opened at once: a process may open 1024, and several items read the journal at the same time.
 const MAX_FILES: usize = 150;
@@ -28,7 +30,7 @@ const SEARCHED_MICROSECONDS: u64 = 15 * 60 * 1_000_000;
 /// The share of the item's time that may be spent on them.
 const SEARCH_SHARE: u32 = 4;
 
-/// Names of programs that are remembered in their cleaned form.
+/// Names of programs whose redacted form is cached.
 const MAX_NAMES: usize = 4096;
 
 const PLACES: [&str; 4] = [
@@ -50,14 +52,13 @@ pub(super) struct Journals {
     pub(super) services: Vec<String>,
 }
 
-/// What a line needs of an entry.
+/// Writes entries as lines of text.
 #[derive(Default)]
-struct Parts {
-    host: Vec<u8>,
-    process: Vec<u8>,
-    unit: Vec<u8>,
-    pid: Vec<u8>,
-    message: Vec<u8>,
+struct EntryWriter {
+    /// Names in their redacted form.
+    names: HashMap<Vec<u8>, String>,
+    /// Whether the writers of entries chose the name of a component that they are not, by the fields that identify them.
+    impersonators: HashMap<Vec<u8>, bool>,
 }
 
 // === impl Journal ===
@@ -152,7 +153,7 @@ fn write(mut journal: Files, filter: Filter, to: &str, source: &str, sink: &mut 
     journal.set_filter(filter);
     let since = sink.since().map(|since| u64::try_from(since.as_microsecond()).unwrap_or_default());
     sink.file(to, source, Framing::Entries, |sink| {
-        let mut names = HashMap::new();
+        let mut writer = EntryWriter::default();
         let mut any = false;
         if let Some(since) = since {
             search_before(&mut journal, since, sink);
@@ -160,9 +161,8 @@ fn write(mut journal: Files, filter: Filter, to: &str, source: &str, sink: &mut 
         }
         while let Some(entry) = journal.next() {
             any = true;
-            let time = entry.cursor().realtime;
-            let parts = Parts::of(entry).map_err(|error| Trouble::Failed(chain(&error).to_string()))?;
-            parts.write(time, &mut names, sink)?;
+            let parts = parts_of_entry(entry).map_err(|error| Trouble::Failed(chain(&error).to_string()))?;
+            writer.write(&parts, sink)?;
         }
         match journal.problems().first() {
             Some(problem) if !any => Err(Trouble::Failed(chain(&problem.error).to_string())),
@@ -187,62 +187,64 @@ fn search_before(journal: &mut Files, since: u64, sink: &mut FileSink<'_>) {
             sink.pass_over_entries();
             return;
         }
-        let Ok(parts) = Parts::of(entry) else { continue };
-        for line in parts.message.split(|byte| *byte == b'\n') {
-            sink.search_entry(parts.owner(), line);
+        let Ok(parts) = parts_of_entry(entry) else { continue };
+        for line in parts.message().split(|byte| *byte == b'\n') {
+            sink.search_entry(owner(&parts), line);
         }
     }
     sink.end_search();
 }
 
-// === impl Parts ===
+/// The unit or program whose messages continue each other.
+fn owner(parts: &Parts) -> &[u8] {
+    if parts.unit().is_empty() { parts.name() } else { parts.unit() }
+}
 
-impl Parts {
-    fn of(mut entry: Entry<'_, File>) -> Result<Self, landfall_journal::Error> {
-        let mut parts = Self::default();
-        while let Some(field) = entry.next_field()? {
-            let part = match field.name() {
-                "MESSAGE" => &mut parts.message,
-                "_HOSTNAME" => &mut parts.host,
-                "SYSLOG_IDENTIFIER" => &mut parts.process,
-                // Only where the program did not name itself.
-                "_COMM" if parts.process.is_empty() => &mut parts.process,
-                "_SYSTEMD_UNIT" => &mut parts.unit,
-                "_PID" => &mut parts.pid,
-                _ => continue,
-            };
-            part.clear();
-            part.extend_from_slice(field.value());
-        }
-        Ok(parts)
-    }
+/// Whether a name cannot be mistaken for a part of a message.
+fn is_plain(name: &str) -> bool {
+    let name = name.strip_prefix('(').and_then(|name| name.strip_suffix(')')).unwrap_or(name);
+    name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.@/+".contains(c))
+}
 
-    /// Whose messages continue each other.
-    fn owner(&self) -> &[u8] {
-        if self.unit.is_empty() { &self.process } else { &self.unit }
-    }
+// === impl EntryWriter ===
 
-    fn write(
-        &self,
-        time: u64,
-        names: &mut HashMap<Vec<u8>, String>,
-        sink: &mut FileSink<'_>,
-    ) -> Result<(), Trouble> {
-        let time = i64::try_from(time).ok().and_then(|time| Timestamp::from_microsecond(time).ok());
-        let name = if self.process.is_empty() { &self.unit } else { &self.process };
-        let host = clean(&self.host, "localhost", names, sink);
-        let name = clean(name, "unknown", names, sink);
-        let pid = String::from_utf8_lossy(&self.pid);
+impl EntryWriter {
+    fn write(&mut self, parts: &Parts, sink: &mut FileSink<'_>) -> Result<(), Trouble> {
+        let time = parts.time().and_then(|time| i64::try_from(time).ok());
+        let time = time.and_then(|time| Timestamp::from_microsecond(time).ok()).unwrap_or_default();
+        let host = clean(parts.host(), "localhost", &mut self.names, sink);
+        let name = clean(parts.name(), "unknown", &mut self.names, sink);
+        let pid = String::from_utf8_lossy(parts.pid());
         let pid = if pid.bytes().all(|byte| byte.is_ascii_digit()) && !pid.is_empty() {
             format!("[{pid}]")
         } else {
             String::new()
         };
-        let head = format!("{:.6} {host} {name}{pid}: ", time.unwrap_or_default());
-        for line in self.message.split(|byte| *byte == b'\n') {
-            sink.entry(self.owner(), head.as_bytes(), line)?;
+        // In text, a name is all that identifies a component. The reader of the bundle could not tell that another program chose it, or
+        // where a name with other characters ends.
+        let head = if self.is_impersonator(parts) || !is_plain(&name) {
+            let uid = String::from_utf8_lossy(parts.uid());
+            let uid: String = uid.chars().filter(char::is_ascii_digit).collect();
+            format!("{time:.6} {host} uid-{uid}{pid}: {name}: ")
+        } else {
+            format!("{time:.6} {host} {name}{pid}: ")
+        };
+        for line in parts.message().split(|byte| *byte == b'\n') {
+            sink.entry(owner(parts), head.as_bytes(), line)?;
         }
         Ok(())
+    }
+
+    fn is_impersonator(&mut self, parts: &Parts) -> bool {
+        let key = parts.writer_key();
+        if let Some(known) = self.impersonators.get(&key) {
+            return *known;
+        }
+        let is_impersonator = Origins::embedded().is_impersonated(&parts.fields());
+        if self.impersonators.len() < MAX_NAMES {
+            self.impersonators.insert(key, is_impersonator);
+        }
+        is_impersonator
     }
 }
 
