@@ -48,7 +48,7 @@ pub(crate) struct Agent {
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
 
-    /// Leave out journal entries and logs from before this: `2h`, `30m`, or a time like `2026-01-02T03:04:05Z`
+    /// Omit journal entries before this time, and log files not written since: `2h`, `30m`, or a time like `2026-01-02T03:04:05Z`
     #[arg(long, value_name = "TIME", value_parser = since, requires = "once")]
     since: Option<jiff::Timestamp>,
 

@@ -86,7 +86,7 @@ impl Files {
             return Ok(());
         }
         if is_old_log(path, &file, sink.since()) {
-            sink.note(to, &source, &Trouble::Skipped("nobody wrote to it since the time that was asked for"));
+            sink.note(to, &source, &Trouble::Skipped("not written since the requested time"));
             return Ok(());
         }
         if sink.is_for_diagnosis() {

@@ -166,6 +166,7 @@ fn write(mut journal: Files, filter: Filter, to: &str, source: &str, sink: &mut 
         }
         match journal.problems().first() {
             Some(problem) if !any => Err(Trouble::Failed(chain(&problem.error).to_string())),
+            _ if !any && since.is_some() => Err(Trouble::Skipped("no entries since the requested time")),
             _ if !any => Err(Trouble::Absent),
             _ => Ok(()),
         }
