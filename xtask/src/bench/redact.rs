@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
 
 use super::{Bench, Better};
 use crate::shell;
@@ -19,6 +20,23 @@ const PEER_GOAL: f64 = 1.0;
 const BAR: f64 = 300.0;
 /// Known values of an ordinary node: tokens, keys, passwords.
 const KNOWN_VALUES: u64 = 20;
+
+/// The parts of the rules that ripgrep searches for as well.
+#[derive(Deserialize)]
+struct PeerRules {
+    pattern: Vec<PeerPattern>,
+    field: Vec<PeerField>,
+}
+
+#[derive(Deserialize)]
+struct PeerPattern {
+    regex: String,
+}
+
+#[derive(Deserialize)]
+struct PeerField {
+    names: Vec<String>,
+}
 
 pub(super) fn run(bench: &Bench) -> Result<()> {
     let mut build = shell::cargo();
@@ -43,7 +61,7 @@ pub(super) fn run(bench: &Bench) -> Result<()> {
     let patterns = folder.join("redact-patterns.txt");
     let rules =
         fs::read_to_string(shell::root().join("crates/redact/redact.toml")).context("read the rules")?;
-    fs::write(&patterns, peer_patterns(&rules))?;
+    fs::write(&patterns, peer_patterns(&rules)?)?;
 
     let ours_on = |format: &str, input: &Path| speed(Command::new(&binary).arg(format).arg(&known), input);
     let ours = || ours_on("lines", &logs);
@@ -148,43 +166,23 @@ fn speed(command: &mut Command, input: &Path) -> Result<f64> {
     Ok(f64::from(u32::try_from(megabytes)?) / seconds)
 }
 
-/// The rules as patterns of ripgrep: the patterns themselves, names of fields with a value behind them, and the tokens
-/// and keys that the redactor has code for.
-fn peer_patterns(rules: &str) -> String {
+/// The rules as ripgrep reads them, one expression for each line of a file.
+fn peer_patterns(rules: &str) -> Result<String> {
     let mut patterns =
         String::from("\\b[a-z0-9]{6}\\.[a-z0-9]{16}\\b\n-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----\n");
-    let mut lines = rules.lines();
-    while let Some(line) = lines.next() {
-        if let Some(regex) = line.strip_prefix("regex = ") {
-            let regex = joined(regex, &mut lines, "'''");
-            let regex = regex.trim_matches('\'').replace("?P<s>", "?:").replace("?P<t>", "?:");
-            // In a group of its own, since ripgrep joins the lines and flags last to the end of a group.
-            let _ = writeln!(patterns, "(?:{regex})");
-        } else if let Some(names) = line.strip_prefix("names = [") {
-            for name in joined(names, &mut lines, "]").split('"').skip(1).step_by(2) {
-                let _ = writeln!(
-                    patterns,
-                    "(?i){}[\"']?\\s*[:=]\\s*[\"']?[^\\s\"',;]{{6,}}",
-                    name.replace('.', "\\.")
-                );
-            }
-        }
+    let rules: PeerRules = toml::from_str(rules).context("read the rules")?;
+    for pattern in rules.pattern {
+        // Expressions of several lines ignore blanks, except for escaped ones.
+        let regex = pattern.regex.replace("\\ ", "\\x20").replace("?P<s>", "?:").replace("?P<t>", "?:");
+        let lines = regex.lines().map(|line| line.split("  # ").next().unwrap_or(line).trim());
+        // In a group of its own, since ripgrep joins the lines and flags last to the end of a group.
+        let _ = writeln!(patterns, "(?:{})", lines.collect::<String>());
     }
-    patterns
-}
-
-/// A value of the rules in one line: the rest of its first line, and the lines below it up to `end` without their
-/// comments. Expressions of several lines ignore blanks.
-fn joined<'r>(first: &'r str, below: &mut impl Iterator<Item = &'r str>, end: &str) -> String {
-    let mut value = first.to_owned();
-    let is_open = first.is_empty() || first.starts_with(end) && !first[end.len()..].ends_with(end);
-    while is_open && let Some(line) = below.next() {
-        value.push_str(line.split("  # ").next().unwrap_or(line).trim());
-        if line.ends_with(end) {
-            break;
-        }
+    for name in rules.field.into_iter().flat_map(|field| field.names) {
+        let name = name.replace('.', "\\.");
+        let _ = writeln!(patterns, "(?i){name}[\"']?\\s*[:=]\\s*[\"']?[^\\s\"',;]{{6,}}");
     }
-    value
+    Ok(patterns)
 }
 
 /// Logs of a node that joins: kubelet, containerd, systemd, etcd, kernel, cloud-init, and a token in one of two thousand
