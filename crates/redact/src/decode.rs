@@ -158,7 +158,11 @@ pub(crate) fn base64_is_text(run: &[u8]) -> bool {
 
 /// Whether a run decodes to ASCII in UTF-16.
 fn base64_is_wide(run: &[u8]) -> bool {
-    // Each second byte is zero, so each group has a zero byte in its middle or at both ends.
+    // Nearly all runs fail here: they begin neither with a character and a zero byte nor with a byte order mark.
+    let Some(first) = run.first_chunk::<4>().map(|group| sextets(group)) else { return false };
+    if !matches!(first, [0, _, _] | [_, 0, _] | [0xff, 0xfe, _] | [0xfe, 0xff, _]) {
+        return false;
+    }
     let mut start = [0; 3 * PROBE_GROUPS];
     let (decoded, _) = start.as_chunks_mut::<3>();
     let groups = run.chunks_exact(4).take(PROBE_GROUPS);
