@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use memchr::memmem::{self, Finder};
 
 use crate::listings;
@@ -216,6 +217,17 @@ const REASONS: [&str; 14] = [
     "504 Gateway Timeout",
 ];
 
+/// Before the status of a request that failed.
+const REQUEST: &[u8] = b" request to http";
+
+/// All words after which text may be quoted: nearly all lines contain none of them.
+static MARKS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    let lists: [&[&[u8]]; 6] =
+        [&NAMING_WORDS, &QUOTING_KEYS, &CONTAINER_WORDS, &MOUNT_WORDS, &PROCESS_WORDS, &DEVICE_NAMES];
+    let words = lists.into_iter().flatten().chain(&DENIALS).chain(&[REQUEST, b": AVC "]);
+    AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(words).ok()
+});
+
 /// Words made ready for searching: that takes longer than to search a line.
 struct Words(Vec<Finder<'static>>);
 
@@ -257,11 +269,15 @@ pub(crate) fn is_record(message: &[u8]) -> bool {
 
 /// Whether a line is a row of cloud-init's tables of addresses and keys, which may contain the beginning of another line.
 pub(crate) fn is_table_of_cloud_init(line: &[u8]) -> bool {
-    memmem::find(&line[..line.len().min(TABLE_WINDOW)], b"ci-info: ").is_some()
+    static MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"ci-info: "));
+    MARK.find(&line[..line.len().min(TABLE_WINDOW)]).is_some()
 }
 
 /// The line with quoted text blanked; what is left stands where it stood.
 pub(crate) fn blanked(line: &[u8]) -> Cow<'_, [u8]> {
+    if MARKS.as_ref().is_some_and(|marks| !marks.is_match(line)) {
+        return Cow::Borrowed(line);
+    }
     let mut blanked = Cow::Borrowed(line);
     let mut fill = |start: usize, end: usize, with: u8| {
         if end > start {
@@ -351,7 +367,6 @@ fn process_name(line: &[u8], start: usize) -> Option<Range<usize>> {
 
 /// Where the text of a registry begins: `unexpected status from GET request to https://…: 403 Forbidden`, after `Forbidden`.
 fn reason_end(line: &[u8]) -> Option<usize> {
-    const REQUEST: &[u8] = b" request to http";
     let url = memmem::find(line, REQUEST)? + REQUEST.len();
     let status = url + memmem::find(&line[url..], b": ")? + 2;
     let code = line.get(status..status + 4)?;

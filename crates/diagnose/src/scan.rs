@@ -1,8 +1,9 @@
 //! One pass over a chunk of lines: find the literals of all rules at once, confirm only the lines that hold one.
 
 use std::borrow::Cow;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use landfall_model::Cause;
@@ -25,8 +26,12 @@ use crate::scope;
 use crate::sections::Sections;
 use crate::stream::{Stream, StreamKind};
 
-/// Candidates remembered to find the last [`KEPT`] lines among: some of them may not be confirmed.
-const TAIL_CANDIDATES: usize = 64;
+/// Candidates among which the last [`KEPT`] lines of a chunk are found. A chunk of the readers has fewer lines, so that lines of other
+/// origins push out none that count.
+const TAIL_CANDIDATES: usize = 1 << 15;
+
+/// Candidates of an accepted origin that are confirmed at the end of a chunk.
+const CONFIRMED: usize = 64;
 
 /// Bytes of a line shown as evidence.
 const MAX_TEXT: usize = 1024;
@@ -91,6 +96,19 @@ struct Chunk<'c> {
     sections: Sections,
     /// The origin of each name seen so far: the same few programs write all lines.
     names: RefCell<HashMap<&'c str, Option<Origin>>>,
+    /// The start of the last line that a pattern may match, and the line without quoted text: many lines have the words of several
+    /// patterns.
+    last_blanked: RefCell<Option<(usize, Rc<Cow<'c, [u8]>>)>>,
+    /// The start and the writer of the last line that a pattern matches.
+    last_writer: Cell<Option<(usize, Writer)>>,
+}
+
+/// The properties of a line that do not depend on the pattern that matches it.
+#[derive(Clone, Copy)]
+struct Writer {
+    origin: Origin,
+    /// Only the beginning of its messages counts.
+    is_repeating: bool,
 }
 
 /// From this byte of a chunk on, lines have this origin.
@@ -194,7 +212,15 @@ impl Engine {
             StreamKind::Sections => Sections::of(chunk, first_line),
             _ => Sections::default(),
         };
-        let whole = Chunk { stream, bytes: chunk, entries, sections, names: RefCell::default() };
+        let whole = Chunk {
+            stream,
+            bytes: chunk,
+            entries,
+            sections,
+            names: RefCell::default(),
+            last_blanked: RefCell::default(),
+            last_writer: Cell::default(),
+        };
         let mut candidates: Vec<Option<Box<Candidates>>> = (0..patterns).map(|_| None).collect();
         let mut walk = Walk { chunk, start: 0, end: 0, number: first_line, counted: 0 };
         let mut see = |start: usize, end: usize, wanted: &[PatternId]| {
@@ -289,8 +315,8 @@ impl Engine {
         let (number, start, end) = place;
         let line = chunk.line(start, end);
         let pattern = self.pattern(id)?;
-        let blanked = foreign::blanked(line);
-        if matches!(blanked, Cow::Owned(_)) && !pattern.is_in(&blanked) {
+        let blanked = chunk.blanked(start, line);
+        if matches!(*blanked, Cow::Owned(_)) && !pattern.is_in(&blanked) {
             return None;
         }
         let plain = pattern::unescaped(&blanked);
@@ -314,7 +340,7 @@ impl Engine {
             time: own_time.or_else(|| time_above(chunk.bytes, start)),
             process,
             stream,
-            origin: self.origin_of_match(id, chunk, start, (line, &plain), &head),
+            origin: self.origin_of_match(pattern, chunk, start, (line, &plain)),
             informational: head.informational,
             itemised: memchr::memmem::find(line, ITEM_MARK).is_some(),
             text: shown(line, focus.start),
@@ -331,24 +357,32 @@ impl Engine {
         stream.user_objects || stream.pod.as_ref().is_some_and(is_workload)
     }
 
-    /// Where the words come from that a pattern recognizes in a line: later words of a message may repeat text of others.
+    /// Where the words come from that a pattern recognizes in a line: later words of some messages repeat text of others.
     fn origin_of_match<'c>(
         &self,
-        id: PatternId,
+        pattern: &Pattern,
         chunk: &Chunk<'c>,
         start: usize,
         (line, plain): (&'c [u8], &[u8]),
-        head: &line::Head<'c>,
     ) -> Origin {
-        let origin = self.origin(chunk, start, line, head);
-        let leads = || {
-            foreign::begins_denial(head.message)
-                || self.pattern(id).is_some_and(|pattern| pattern.leads(plain))
-        };
-        let is_repeating = self.rules.origins.counts_at_start(origin.components)
-            || line::is_report_of_cloud_init(line::message(plain));
-        let is_quoted = is_repeating && !leads();
+        let Writer { origin, is_repeating } = self.writer(chunk, start, line);
+        let is_quoted =
+            is_repeating && !foreign::begins_denial(line::head(line).message) && !pattern.leads(plain);
         if is_quoted { Origin::FOREIGN } else { origin }
+    }
+
+    fn writer<'c>(&self, chunk: &Chunk<'c>, start: usize, line: &'c [u8]) -> Writer {
+        if let Some((last, writer)) = chunk.last_writer.get()
+            && last == start
+        {
+            return writer;
+        }
+        let origin = self.origin(chunk, start, line, &line::head(line));
+        let is_repeating = self.rules.origins.counts_at_start(origin.components)
+            || line::is_report_of_cloud_init(line::message(line));
+        let writer = Writer { origin, is_repeating };
+        chunk.last_writer.set(Some((start, writer)));
+        writer
     }
 
     /// Where a line comes from, by journald's fields or by what the text claims.
@@ -542,20 +576,6 @@ impl Candidates {
             }
             return;
         }
-        // Foreign lines must not push out the last ones that count.
-        let line = chunk.line(place.1, place.2);
-        let blanked = foreign::blanked(line);
-        let plain = pattern::unescaped(&blanked);
-        let head = line::head(line);
-        if !engine.accepts(id, engine.origin_of_match(id, chunk, place.1, (line, &plain), &head)) {
-            return;
-        }
-        // Nor must lines that only quote the words.
-        if matches!(blanked, Cow::Owned(_))
-            && !engine.pattern(id).is_some_and(|pattern| pattern.is_in(&blanked))
-        {
-            return;
-        }
         if self.tail.len() == TAIL_CANDIDATES {
             self.tail.pop_front();
             self.skipped += 1;
@@ -579,21 +599,31 @@ impl Candidates {
     }
 
     fn finish(mut self, engine: &Engine, id: PatternId, chunk: &Chunk<'_>) -> (Hits, Hits) {
-        for (number, start, end) in std::mem::take(&mut self.tail).into_iter().rev() {
-            if self.hits.last.len() < KEPT {
-                if let Some(hit) = engine.confirm(id, chunk, (number, start, end)) {
-                    self.hits.last.push_front(hit);
-                    self.hits.count += 1;
-                }
-            } else if engine
-                .pattern(id)
-                .is_some_and(|pattern| pattern.confirms(&pattern::unescaped(chunk.line(start, end))))
-            {
+        let Some(pattern) = engine.pattern(id) else { return (self.hits, self.foreign) };
+        let mut confirmed = 0;
+        let mut tail = std::mem::take(&mut self.tail);
+        while confirmed < CONFIRMED
+            && let Some((number, start, end)) = tail.pop_back()
+        {
+            let line = chunk.line(start, end);
+            if self.hits.last.len() == KEPT {
+                confirmed += 1;
+                self.hits.count += u64::from(pattern.confirms(&pattern::unescaped(line)));
+                continue;
+            }
+            // Lines of other origins, and lines that only quote the words, do not push out the last ones that count.
+            if !engine.accepts(id, engine.writer(chunk, start, line).origin) {
+                continue;
+            }
+            let hit = engine.confirm(id, chunk, (number, start, end));
+            if let Some(hit) = hit.filter(|hit| engine.accepts(id, hit.origin)) {
+                confirmed += 1;
+                self.hits.last.push_front(hit);
                 self.hits.count += 1;
             }
         }
         // Lines between are counted without being confirmed: the head and the tail of the run were.
-        self.hits.count += self.skipped;
+        self.hits.count += self.skipped + tail.len() as u64;
         (self.hits, self.foreign)
     }
 }
@@ -601,6 +631,17 @@ impl Candidates {
 // === impl Chunk ===
 
 impl<'c> Chunk<'c> {
+    /// The line without quoted text.
+    fn blanked(&self, start: usize, line: &'c [u8]) -> Rc<Cow<'c, [u8]>> {
+        let mut last = self.last_blanked.borrow_mut();
+        if let Some((_, blanked)) = last.as_ref().filter(|(last, _)| *last == start) {
+            return Rc::clone(blanked);
+        }
+        let blanked = Rc::new(foreign::blanked(line));
+        *last = Some((start, Rc::clone(&blanked)));
+        blanked
+    }
+
     /// The journal entry that a line belongs to.
     fn entry(&self, start: usize) -> Option<&'c EntryOrigin> {
         let entries = self.entries?;
