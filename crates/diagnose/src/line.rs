@@ -1,7 +1,11 @@
 //! The head of a log line: time, process, level. Many writers wrap each other (the journal around klog, a container
 //! runtime around both), so heads are taken off one by one.
 
+mod subject;
+
 use crate::moment::{Fields, Time};
+
+pub(crate) use self::subject::{is_report_of_cloud_init, subject};
 
 /// Heads wrapped around each other: console, journal, container runtime, the program itself.
 const MAX_HEADS: usize = 5;
@@ -11,9 +15,6 @@ const KEY_WINDOW: usize = 256;
 
 /// How far into a line a time of day belongs to its head.
 const CLOCK_WINDOW: usize = 48;
-
-/// Bytes in which the name of a device or a level ends.
-const MAX_SUBJECT: usize = 48;
 
 /// The levels of syslog.
 const LEVELS: [&[u8]; 9] =
@@ -141,49 +142,6 @@ pub(crate) fn message(line: &[u8]) -> &[u8] {
     let is_keyed = text.starts_with(b"{") || text.starts_with(b"time=") || text.starts_with(b"level=");
     let text = if is_keyed { keyed().map_or(text, |at| &text[at..]) } else { text };
     text.strip_prefix(b"\"").unwrap_or(text)
-}
-
-/// Where a message continues after the name of a unit or device: `kubelet.service: `, `EXT4-fs (sda1): `, `device (eth0): `.
-pub(crate) fn subject(message: &[u8]) -> usize {
-    let level = network_level(message);
-    let is_name = |byte: &&u8| byte.is_ascii_alphanumeric() || b"-_.@/\\".contains(byte);
-    let rest = &message[level..];
-    // cloud-init separates the time by a dash.
-    let rest = rest.strip_prefix(b"- ").unwrap_or(rest);
-    let rest = &rest[rest.iter().take_while(is_name).count()..];
-    // `util.py[DEBUG]: `
-    let rest = rest.strip_prefix(b"[").and_then(behind_level).unwrap_or(rest);
-    // `EXT4-fs error (device sda1): `
-    let mut rest = rest.strip_prefix(b" error").filter(|rest| rest.starts_with(b" (")).unwrap_or(rest);
-    if let Some(inner) = rest.strip_prefix(b" (")
-        && let Some(end) = inner.iter().take(MAX_SUBJECT).position(|byte| *byte == b')')
-    {
-        rest = &inner[end + 1..];
-    }
-    let text = rest.strip_prefix(b": ").map(<[u8]>::trim_ascii_start);
-    text.map_or(level, |text| message.len() - text.len())
-}
-
-fn behind_level(text: &[u8]) -> Option<&[u8]> {
-    let level = text.iter().take_while(|byte| byte.is_ascii_uppercase()).count();
-    text[level..].strip_prefix(b"]").filter(|_| level > 0)
-}
-
-/// Whether cloud-init's own modules report what they do. These messages repeat metadata of the machine, except for the results of
-/// stages.
-pub(crate) fn is_report_of_cloud_init(message: &[u8]) -> bool {
-    let message = message.strip_prefix(b"- ").unwrap_or(message);
-    let module = message.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
-    let levels: [&[u8]; 2] = [b".py[DEBUG]: ", b".py[INFO]: "];
-    let text = levels.iter().find_map(|level| message[module..].strip_prefix(*level));
-    text.is_some_and(|text| !text.starts_with(b"finish: ") && !text.starts_with(b"start: "))
-}
-
-/// The bytes of `<warn>  [1767323345.1234] `, with which NetworkManager begins a message.
-fn network_level(message: &[u8]) -> usize {
-    let window = &message[..message.len().min(MAX_SUBJECT)];
-    let end = || memchr::memmem::find(window, b"] ").filter(|_| window.starts_with(b"<"));
-    end().map_or(0, |end| end + 2)
 }
 
 /// `1234 server.go:1] text`

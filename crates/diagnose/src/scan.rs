@@ -1,18 +1,21 @@
 //! One pass over a chunk of lines: find the literals of all rules at once, confirm only the lines that hold one.
 
+mod candidates;
+
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use landfall_model::Cause;
 use memchr::{memchr, memchr_iter, memrchr};
 
+use self::candidates::Candidates;
 use crate::case::Case;
 use crate::colours;
 use crate::foreign;
-use crate::hits::{Hit, Hits, KEPT};
+use crate::hits::{Hit, Hits};
 use crate::klog;
 use crate::line;
 use crate::literals::Literals;
@@ -25,13 +28,6 @@ use crate::rules::{Milestone, Rule, RuleError, RuleSet, Trigger};
 use crate::scope;
 use crate::sections::Sections;
 use crate::stream::{Stream, StreamKind};
-
-/// Candidates among which the last [`KEPT`] lines of a chunk are found. A chunk of the readers has fewer lines, so that lines of other
-/// origins push out none that count.
-const TAIL_CANDIDATES: usize = 1 << 15;
-
-/// Candidates of an accepted origin that are confirmed at the end of a chunk.
-const CONFIRMED: usize = 64;
 
 /// Bytes of a line shown as evidence.
 const MAX_TEXT: usize = 1024;
@@ -98,10 +94,13 @@ struct Chunk<'c> {
     names: RefCell<HashMap<&'c str, Option<Origin>>>,
     /// The start of the last line that a pattern may match, and the line without quoted text: many lines have the words of several
     /// patterns.
-    last_blanked: RefCell<Option<(usize, Rc<Cow<'c, [u8]>>)>>,
+    last_blanked: RefCell<Option<(usize, Blanked<'c>)>>,
     /// The start and the writer of the last line that a pattern matches.
     last_writer: Cell<Option<(usize, Writer)>>,
 }
+
+/// A line without quoted text.
+type Blanked<'c> = Rc<Cow<'c, [u8]>>;
 
 /// The properties of a line that do not depend on the pattern that matches it.
 #[derive(Clone, Copy)]
@@ -127,17 +126,6 @@ struct Walk<'c> {
     end: usize,
     number: u64,
     counted: usize,
-}
-
-/// Lines of a chunk that may be of one kind.
-#[derive(Default)]
-struct Candidates {
-    last_start: Option<usize>,
-    hits: Hits,
-    foreign: Hits,
-    /// Line number, start and end of lines seen after the first [`KEPT`] were confirmed; not yet confirmed.
-    tail: VecDeque<(u64, usize, usize)>,
-    skipped: u64,
 }
 
 // === impl Engine ===
@@ -566,73 +554,11 @@ impl Walk<'_> {
     }
 }
 
-// === impl Candidates ===
-
-impl Candidates {
-    fn see(&mut self, engine: &Engine, id: PatternId, chunk: &Chunk<'_>, place: (u64, usize, usize)) {
-        if self.hits.first.len() < KEPT {
-            if let Some(hit) = engine.confirm(id, chunk, place) {
-                self.keep(engine, id, hit);
-            }
-            return;
-        }
-        if self.tail.len() == TAIL_CANDIDATES {
-            self.tail.pop_front();
-            self.skipped += 1;
-        }
-        self.tail.push_back(place);
-    }
-
-    fn keep(&mut self, engine: &Engine, id: PatternId, hit: Hit) {
-        let hits = if engine.accepts(id, hit.origin) {
-            &mut self.hits
-        } else {
-            // One is enough to show.
-            if self.foreign.count > 0 {
-                self.foreign.count += 1;
-                return;
-            }
-            &mut self.foreign
-        };
-        hits.first.push(hit);
-        hits.count += 1;
-    }
-
-    fn finish(mut self, engine: &Engine, id: PatternId, chunk: &Chunk<'_>) -> (Hits, Hits) {
-        let Some(pattern) = engine.pattern(id) else { return (self.hits, self.foreign) };
-        let mut confirmed = 0;
-        let mut tail = std::mem::take(&mut self.tail);
-        while confirmed < CONFIRMED
-            && let Some((number, start, end)) = tail.pop_back()
-        {
-            let line = chunk.line(start, end);
-            if self.hits.last.len() == KEPT {
-                confirmed += 1;
-                self.hits.count += u64::from(pattern.confirms(&pattern::unescaped(line)));
-                continue;
-            }
-            // Lines of other origins, and lines that only quote the words, do not push out the last ones that count.
-            if !engine.accepts(id, engine.writer(chunk, start, line).origin) {
-                continue;
-            }
-            let hit = engine.confirm(id, chunk, (number, start, end));
-            if let Some(hit) = hit.filter(|hit| engine.accepts(id, hit.origin)) {
-                confirmed += 1;
-                self.hits.last.push_front(hit);
-                self.hits.count += 1;
-            }
-        }
-        // Lines between are counted without being confirmed: the head and the tail of the run were.
-        self.hits.count += self.skipped + tail.len() as u64;
-        (self.hits, self.foreign)
-    }
-}
-
 // === impl Chunk ===
 
 impl<'c> Chunk<'c> {
     /// The line without quoted text.
-    fn blanked(&self, start: usize, line: &'c [u8]) -> Rc<Cow<'c, [u8]>> {
+    fn blanked(&self, start: usize, line: &'c [u8]) -> Blanked<'c> {
         let mut last = self.last_blanked.borrow_mut();
         if let Some((_, blanked)) = last.as_ref().filter(|(last, _)| *last == start) {
             return Rc::clone(blanked);
