@@ -286,6 +286,17 @@ fn cluster(p: &Planter) {
         format!("K10{}::server:{s}\n", "0123456789abcdef".repeat(4))
     });
     p.plant("var/lib/rancher/k3s/server/node-token", |s| format!("{s}\n"));
+    p.plant("etc/k0s/token", |s| format!("{s}\n"));
+    p.plant("etc/k0s/k0s.yaml", |s| {
+        format!("spec:\n  storage:\n    kine:\n      dataSource: postgres://k0s:{s}@db.example/kine\n")
+    });
+    p.plant("var/snap/microk8s/current/credentials/known_tokens.csv", |s| {
+        format!("{s},admin,admin,\"system:masters\"\n")
+    });
+    p.plant("root/.vault-token", |s| format!("{s}\n"));
+    p.plant("etc/vault.d/vault.hcl", |s| format!("storage \"postgresql\" {{\n  password = \"{s}\"\n}}\n"));
+    p.plant("etc/cifs-credentials", |s| format!("username=app\npassword={s}\ndomain=EXAMPLE\n"));
+    p.plant("root/.smbcredentials", |s| format!("username=app\npassword={s}\n"));
     p.plant("var/lib/rancher/rke2/server/agent-token", |s| {
         format!("K10{}::node:{s}\n", "fedcba9876543210".repeat(4))
     });

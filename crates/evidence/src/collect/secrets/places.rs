@@ -132,6 +132,17 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     withheld("/etc/rancher/rke2/rke2.yaml", Any),
     withheld("/var/lib/rancher/*/agent/*.kubeconfig", Any),
     withheld("/var/lib/rancher/*/server/manifests/*.yaml", Any),
+    // k0s and MicroK8s.
+    redacted("/etc/k0s/k0s.yaml", Any),
+    withheld("/etc/k0s/*token*", Lines(Kind::PASSWORD)),
+    withheld("/var/snap/microk8s/*/credentials/*.csv", PasswordTable),
+    withheld("/var/snap/microk8s/*/credentials/*.config", Any),
+    // Vault, and file systems of other machines.
+    withheld("/root/.vault-token", Lines(Kind::PASSWORD)),
+    withheld("/etc/vault.d/*.hcl", Any),
+    withheld("/etc/cifs-credentials", Any),
+    withheld("/root/.smbcredentials", Any),
+    withheld("/etc/chrony.keys", Opaque),
     // Landfall's own tokens, passwords and keys.
     withheld("/etc/landfall/*.token", Lines(Kind::PASSWORD)),
     withheld("/etc/landfall/*-token", Lines(Kind::PASSWORD)),
