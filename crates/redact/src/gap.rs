@@ -1,4 +1,4 @@
-//! Text after an unsearched gap. A construct may have begun in the gap, so lines are withheld until one that cannot be inside a
+//! Text after an unsearched gap. A construct may have started in the gap, so lines are withheld until one that cannot be inside a
 //! construct. In a log of several programs, each program is decided separately.
 
 use std::collections::HashSet;

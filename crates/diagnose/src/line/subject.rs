@@ -1,4 +1,4 @@
-//! What the beginning of a message is about: a unit, a device, a module of cloud-init. The message itself begins after it.
+//! The subject of a message: a unit, a device, or a module of cloud-init. The text begins after it.
 
 /// Bytes in which the name of a device or a level ends.
 const MAX_SUBJECT: usize = 48;

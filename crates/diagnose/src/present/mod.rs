@@ -89,7 +89,7 @@ fn state_word(state: State) -> &'static str {
     }
 }
 
-/// Cause, component, phase, confidence and trust of the verdict, as far as they are known.
+/// The known ones of cause, component, phase, confidence and trust of the verdict.
 fn facts(report: &Report) -> Vec<String> {
     let verdict = &report.verdict;
     let mut facts = Vec::new();
