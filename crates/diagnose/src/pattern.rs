@@ -115,11 +115,20 @@ impl Pattern {
 
     /// Whether a line that holds one of the `any` literals is the one meant.
     pub(crate) fn confirms(&self, line: &[u8]) -> bool {
-        (self.takes_warnings || memmem::find(line, WARNING_MARK).is_none())
-            && self.all.iter().all(|finder| holds(line, finder))
-            && !self.not.iter().any(|finder| holds(line, finder))
+        self.fits(line) && !self.excludes(line)
+    }
+
+    /// Whether a line has the words and the form of the pattern. Few lines with one of its literals do.
+    pub(crate) fn fits(&self, line: &[u8]) -> bool {
+        self.all.iter().all(|finder| holds(line, finder))
             && self.regex.as_ref().is_none_or(|regex| regex.get().is_some_and(|regex| regex.is_match(line)))
-            && (!self.start || self.begins(line::message(line)))
+    }
+
+    /// Whether something else in a line shows that the pattern does not apply.
+    pub(crate) fn excludes(&self, line: &[u8]) -> bool {
+        !self.takes_warnings && memmem::find(line, WARNING_MARK).is_some()
+            || self.not.iter().any(|finder| holds(line, finder))
+            || self.start && !self.begins(line::message(line))
     }
 
     /// Whether a message begins with the match, also without the quote that opens a literal.

@@ -303,12 +303,15 @@ impl Engine {
         let (number, start, end) = place;
         let line = chunk.line(start, end);
         let pattern = self.pattern(id)?;
-        let blanked = chunk.blanked(start, line);
-        if matches!(*blanked, Cow::Owned(_)) && !pattern.is_in(&blanked) {
+        let whole = pattern::unescaped(line);
+        if !pattern.fits(&whole) {
             return None;
         }
-        let plain = pattern::unescaped(&blanked);
-        if !pattern.confirms(&plain) {
+        let blanked = chunk.blanked(start, line);
+        let is_whole = matches!(*blanked, Cow::Borrowed(_));
+        let plain = if is_whole { whole } else { pattern::unescaped(&blanked) };
+        let is_own = is_whole || pattern.is_in(&blanked) && pattern.fits(&plain);
+        if !is_own || pattern.excludes(&plain) {
             return None;
         }
         let head = line::head(line);
