@@ -225,7 +225,7 @@ static MARKS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let lists: [&[&[u8]]; 6] =
         [&NAMING_WORDS, &QUOTING_KEYS, &CONTAINER_WORDS, &MOUNT_WORDS, &PROCESS_WORDS, &DEVICE_NAMES];
     let words = lists.into_iter().flatten().chain(&DENIALS).chain(&[REQUEST, b": AVC "]);
-    AhoCorasick::builder().kind(Some(AhoCorasickKind::DFA)).build(words).ok()
+    AhoCorasick::builder().kind(Some(AhoCorasickKind::ContiguousNFA)).build(words).ok()
 });
 
 /// Words made ready for searching: that takes longer than to search a line.
