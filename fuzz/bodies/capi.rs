@@ -1,4 +1,4 @@
-//! What the `capi_*` targets do with their input.
+//! Bodies of the `capi_*` targets.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ static WORDS: LazyLock<Words> = LazyLock::new(|| {
     Words::new(Some("https://hub".to_owned())).expect("the catalogue is part of the program")
 });
 
-/// What a hub or a node may say: whatever it is, a Machine shows one short line.
+/// Any response of a hub or a node: a Machine shows one short line.
 pub(crate) fn said(bytes: &[u8]) {
     let _ = read_node(bytes);
     let mut heard = read_nodes(bytes).map(|page| page.heard).unwrap_or_default();
@@ -32,7 +32,7 @@ fn check(heard: &Heard) {
         "creationTimestamp": "2026-01-02T03:04:05Z"}});
     let machine = Machine::read(&machine).expect("a Machine is read");
     let shown = shown(&machine, heard, machine.created, &WORDS);
-    // Nothing but a proven verdict sets a status that other controllers act on.
+    // Only a proven verdict may set a status that other controllers use.
     assert!(heard.trust == Trust::Proven || shown.status == Status::Unknown);
     assert!(shown.message.chars().count() <= 1000 && !shown.message.chars().any(char::is_control));
     assert!(shown.reason.len() <= 256 && shown.reason.bytes().all(|byte| byte.is_ascii_alphanumeric()));

@@ -1,8 +1,9 @@
-//! What the `cluster_*` targets do with their input.
+//! Bodies of the `cluster_*` targets.
 
 use landfall_cluster::frame::{FrameError, MAX_PAYLOAD, Message, Reader};
 
-/// What a server sends over a forwarded port: however it is cut, the same comes out, and nothing is larger than came in.
+/// Any data of a server over a forwarded port: the output does not depend on how it is split, and is not
+/// larger than the input.
 pub(crate) fn frames(bytes: &[u8]) {
     let whole = read(&[bytes]);
     let (one, two) = bytes.split_at(bytes.len() / 2);

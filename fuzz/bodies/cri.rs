@@ -1,8 +1,8 @@
-//! What the `cri_*` targets do with their input.
+//! Bodies of the `cri_*` targets.
 
 use landfall_cri::{Container, Image, Pod, Progress, Reply, Status, Version};
 
-/// What a runtime may send on a connection: any bytes, in any pieces, give the same answer or the same refusal.
+/// Any bytes from a runtime, in any pieces, give the same response or the same error.
 pub(crate) fn reply(bytes: &[u8]) {
     let whole = read(bytes, bytes.len().max(1));
     let pieces = read(bytes, 1 + bytes.len() / 7);
@@ -20,7 +20,7 @@ fn read(bytes: &[u8], step: usize) -> Option<Vec<u8>> {
     None
 }
 
-/// What an answer may hold.
+/// Any content of a response.
 pub(crate) fn messages(bytes: &[u8]) {
     let _ = Version::decode(bytes);
     let _ = Status::decode(bytes);

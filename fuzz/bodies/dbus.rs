@@ -1,8 +1,8 @@
-//! What the `dbus_*` targets do with their input.
+//! Bodies of the `dbus_*` targets.
 
 use landfall_dbus::{parse_reply, parse_values};
 
-/// What a bus may send: a whole message.
+/// Any complete message from a bus.
 pub(crate) fn message(bytes: &[u8]) {
     if let Ok(values) = parse_reply(bytes) {
         for value in values {
@@ -11,7 +11,7 @@ pub(crate) fn message(bytes: &[u8]) {
     }
 }
 
-/// What a body may hold: the first byte is the length of the signature, the signature follows, then the body.
+/// Any message body: the length of the signature in one byte, the signature, then the body.
 pub(crate) fn values(bytes: &[u8]) {
     let Some((length, rest)) = bytes.split_first() else { return };
     let (signature, body) = rest.split_at(usize::from(*length).min(rest.len()));

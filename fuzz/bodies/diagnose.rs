@@ -1,4 +1,4 @@
-//! What the `diagnose_lines` target does with its input.
+//! Body of the `diagnose_lines` target.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
         .expect("the rules are part of the program")
 });
 
-/// Any bytes: no panic, bounded evidence, and every way of showing it keeps its promises.
+/// Any bytes: no panic, bounded evidence, and valid output in all formats.
 pub(crate) fn lines(bytes: &[u8]) {
     let stream = Stream::sniff("fuzz.log", bytes);
     let mut case = ENGINE.open();
@@ -37,7 +37,7 @@ pub(crate) fn lines(bytes: &[u8]) {
     assert!(present::markdown(&report).starts_with("## "));
 }
 
-/// Stage records are read as lines of their own, whose number is not that of the file's lines.
+/// Stage records are converted to separate lines, whose number differs from that of the file's lines.
 fn is_records(stream: &Stream) -> bool {
     stream.kind == landfall_diagnose::StreamKind::ServiceRecords
 }

@@ -1,8 +1,8 @@
-//! What the `dns_message` target does with its input.
+//! Body of the `dns_message` target.
 
 use landfall_evidence::collect::dns::Message;
 
-/// What a name server may send.
+/// Any response from a name server.
 pub(crate) fn message(bytes: &[u8]) {
     if let Ok(message) = Message::parse(bytes) {
         assert!(message.answers.len() <= bytes.len());

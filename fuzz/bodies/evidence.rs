@@ -1,4 +1,4 @@
-//! What the `evidence_*` targets do with their input.
+//! Bodies of the `evidence_*` targets.
 
 use std::io::{self, Cursor, Read};
 use std::sync::LazyLock;
@@ -11,7 +11,7 @@ use landfall_evidence::read::tar::Walk;
 use landfall_evidence::read::utf16::{ByteOrder, Utf16Text};
 use landfall_evidence::read::{self, Input, zip};
 
-/// What holes may be read as; they cost nothing to claim.
+/// Maximum content read from holes, which claim any size for free.
 const MAX_CONTENT: u64 = 1 << 20;
 
 static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
@@ -19,7 +19,7 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
     Engine::new(rules).expect("the rules are part of the program")
 });
 
-/// Any bytes as a tar archive: no more names than blocks, no more plain content than bytes.
+/// Any bytes as a tar archive: at most one name per block, and no more plain content than bytes.
 pub(crate) fn tar(bytes: &[u8]) {
     let mut walk = Walk::new(bytes);
     let mut entries = 0;
@@ -36,12 +36,12 @@ pub(crate) fn tar(bytes: &[u8]) {
     assert!(entries <= bytes.len() / 512);
 }
 
-/// An entry that claims more than there is ends with an error, again and again.
+/// Returns whether an entry that claims more content than exists ends with an error on each read.
 fn content_is_cut(bytes: &[u8], walk: &mut Walk<&[u8]>) -> bool {
     bytes.len() as u64 > MAX_CONTENT || walk.read(&mut [0; 16]).is_err()
 }
 
-/// Any bytes as a zip archive: what is opened lies inside, and what overlaps is an entry.
+/// Any bytes as a zip archive: opened ranges are inside the archive, and overlapping ranges are entries.
 pub(crate) fn zip(bytes: &[u8]) {
     let mut archive = Cursor::new(bytes);
     let Ok(directory) = zip::directory(&mut archive) else { return };
@@ -58,7 +58,7 @@ pub(crate) fn zip(bytes: &[u8]) {
     assert!(overlapping.iter().all(|overlapping| *overlapping < number));
 }
 
-/// Any bytes as a chunk of an event log: bounded text, in whole lines.
+/// Any bytes as a chunk of an event log: bounded text in complete lines.
 pub(crate) fn evtx(bytes: &[u8]) {
     let mut chunk = b"ElfChnk\0".to_vec();
     chunk.extend_from_slice(bytes);
@@ -73,14 +73,14 @@ pub(crate) fn evtx(bytes: &[u8]) {
     assert!(log.is_ok());
 }
 
-/// Any bytes as a record of the kernel's ring buffer: one line, no longer than the record.
+/// Any bytes as a record of the kernel's ring buffer: one line, not longer than the record.
 pub(crate) fn kmsg(bytes: &[u8]) {
     if let Some(record) = kmsg::parse(bytes) {
         assert!(record.text.len() < bytes.len() && !record.text.contains(&b'\n'));
     }
 }
 
-/// Any bytes as two-byte text: valid UTF-8, at most three bytes for two.
+/// Any bytes as UTF-16: valid UTF-8, at most three bytes for two.
 pub(crate) fn utf16(bytes: &[u8]) {
     for order in [ByteOrder::Little, ByteOrder::Big].into_iter().chain(ByteOrder::of(bytes)) {
         let mut text = String::new();
@@ -89,7 +89,7 @@ pub(crate) fn utf16(bytes: &[u8]) {
     }
 }
 
-/// Any bytes as a console with reports on it: few, and what is said of them is lines.
+/// Any bytes as a console with reports: a limited number, formatted as lines.
 pub(crate) fn console(bytes: &[u8]) {
     let mut finder = Finder::default();
     for line in bytes.split(|byte| *byte == b'\n') {
@@ -101,7 +101,7 @@ pub(crate) fn console(bytes: &[u8]) {
     }
 }
 
-/// Any bytes as anything a user may name: recognised, unpacked, cut into lines, scanned.
+/// Any bytes as any user input: recognized, decompressed, split into lines, scanned.
 pub(crate) fn any(bytes: &[u8]) {
     let input = Input::Stream { name: "input".to_owned(), reader: Box::new(Cursor::new(bytes.to_vec())) };
     if let Ok(report) = read::diagnose(&ENGINE, vec![input], &|_| {}) {

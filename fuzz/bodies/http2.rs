@@ -1,4 +1,4 @@
-//! What the `http2_*` targets do with their input.
+//! Bodies of the `http2_*` targets.
 
 use std::io::IoSlice;
 use std::time::Instant;
@@ -8,17 +8,17 @@ use landfall_tunnel::grpc::{self, Messages};
 use landfall_tunnel::http2::{Connection, Event, Headers, Limits, Role};
 use landfall_tunnel::packet::Packet;
 
-/// More than this in the output means that a peer makes us keep what it does not read.
+/// More output than this means that a peer can make us buffer data that it does not read.
 const MAX_OUTPUT: usize = 4 * 1024 * 1024;
 
-/// What a client may send: the preface is given, so that the fuzzer need not find it.
+/// Any data from a client: the preface is included, so that the fuzzer need not find it.
 pub(crate) fn server(bytes: &[u8]) {
     let mut input = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0".to_vec();
     input.extend_from_slice(bytes);
     check(|| Connection::new(Role::Server, Limits::default()), &input);
 }
 
-/// What a server may send to a client with an open stream.
+/// Any data from a server to a client with an open stream.
 pub(crate) fn client(bytes: &[u8]) {
     let connection = || {
         let mut connection = Connection::new(Role::Client, Limits::default());
@@ -32,7 +32,7 @@ pub(crate) fn client(bytes: &[u8]) {
     check(connection, &input);
 }
 
-/// What a stream may carry: gRPC messages, each a packet.
+/// Any stream content: gRPC messages, each with a packet.
 pub(crate) fn packets(bytes: &[u8]) {
     let mut messages = Messages::default();
     for piece in bytes.chunks(1 + bytes.len() / 3) {
@@ -52,7 +52,7 @@ pub(crate) fn packets(bytes: &[u8]) {
     }
 }
 
-/// No panic, and the same events however the bytes are cut.
+/// No panic, and the same events for any split of the bytes.
 fn check(connection: impl Fn() -> Connection, bytes: &[u8]) {
     let whole = events(connection(), bytes, bytes.len().max(1));
     let pieces = events(connection(), bytes, 1 + bytes.len() / 7);

@@ -1,8 +1,8 @@
-//! What the `hub_event` target does with its input.
+//! Body of the `hub_event` target.
 
 use landfall_hub::CloudEvent;
 
-/// Any bytes as an event, in both modes: the first line names attributes in the place of headers.
+/// Any bytes as an event in both modes: the first line names attributes instead of headers.
 pub(crate) fn event(bytes: &[u8]) {
     let _ = CloudEvent::read("application/cloudevents+json", |_| None, bytes);
     let end = bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len());

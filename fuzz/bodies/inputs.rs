@@ -1,8 +1,8 @@
-//! The inputs of a fuzz target, for the tests that run them without a fuzzer.
+//! The inputs of a fuzz target, for tests that run them without a fuzzer.
 
 use std::path::Path;
 
-/// Every input of a target, in the order of their names. A target without any is a mistake.
+/// Returns all inputs of a target, sorted by name. Panics if there are none.
 pub(crate) fn inputs(target: &str) -> Vec<Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
     let entries = std::fs::read_dir(&folder).expect("the corpus is part of the repository");

@@ -1,8 +1,8 @@
-//! What the `journal_*` targets do with their input.
+//! Bodies of the `journal_*` targets.
 
 use landfall_journal::{Cursor, ExportReader, Filter, JournalFile, JsonReader, Seek};
 
-/// Any bytes as a journal file: read it whole, filtered and from the middle.
+/// Any bytes as a journal file: reads it completely, filtered, and from the middle.
 pub(crate) fn file(bytes: &[u8]) {
     let Ok(mut file) = JournalFile::new(bytes) else { return };
     let mut export = Vec::new();
@@ -27,7 +27,7 @@ pub(crate) fn file(bytes: &[u8]) {
     file.refresh().expect("memory does not fail to read");
 }
 
-/// Any bytes as an export stream; what was understood must be understood again when written.
+/// Any bytes as an export stream; parsed entries must be parsed again after writing.
 pub(crate) fn export(bytes: &[u8]) {
     let mut reader = ExportReader::new(bytes);
     while let Some(record) = reader.next().expect("memory does not fail to read") {

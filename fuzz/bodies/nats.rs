@@ -1,14 +1,14 @@
-//! What the `nats_said` target does with its input.
+//! Body of the `nats_said` target.
 
 use landfall_nats::{MAX_BYTES, Said, acknowledged, status};
 
-/// Any bytes as what a server says: a line, and the headers and the body of a message.
+/// Any bytes from a server: a line, and the headers and body of a message.
 pub(crate) fn said(bytes: &[u8]) {
     let line = bytes.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default();
     match landfall_nats::said(line) {
         Some(Said::Message { subject, reply, headers, bytes }) => {
             assert!(headers <= bytes && bytes <= MAX_BYTES);
-            // They are sent back as a part of a line.
+            // They are sent back as part of a line.
             let odd = |text: &str| text.is_empty() || text.contains(char::is_whitespace);
             assert!(!odd(&subject) && !reply.is_some_and(|reply| odd(&reply)));
         }

@@ -1,4 +1,4 @@
-//! What the `node_*` targets do with their input: everything `node prepare` reads that it did not write.
+//! Bodies of the `node_*` targets: all untrusted input of `node prepare`.
 
 use std::io::Cursor;
 
@@ -17,7 +17,8 @@ use landfall_node::prepare::verify::openpgp::OpenPgp;
 use landfall_node::prepare::verify::{ManifestVerifier as _, Policy};
 use landfall_node::prepare::version::KubeVersion;
 
-/// `/usr/lib/os-release`, `kubelet.env`, `next-profile`, a torcx profile, update_engine's answer, a URL template.
+/// `/usr/lib/os-release`, `kubelet.env`, `next-profile`, a torcx profile, update_engine's output, a URL
+/// template.
 pub(crate) fn files(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Ok(release) = OsRelease::parse(&text, Some(Architecture::Amd64)) {
@@ -42,7 +43,7 @@ pub(crate) fn files(bytes: &[u8]) {
     let _ = template::fill(&text, &[("Board", "amd64-usr"), ("OSVersion", "1.2.3")]);
 }
 
-/// A list of torcx images, of either format.
+/// A list of torcx images in either format.
 pub(crate) fn manifest(bytes: &[u8]) {
     if let Ok(manifest) = Manifest::parse(bytes) {
         for version in manifest.versions("docker") {
@@ -95,7 +96,7 @@ pub(crate) fn image(bytes: &[u8]) {
     }
 }
 
-/// A keyring, and behind two line ends a signature.
+/// A keyring and, after an empty line, a signature.
 pub(crate) fn signature(bytes: &[u8]) {
     let at = bytes.windows(2).position(|pair| pair == b"\n\n").unwrap_or(bytes.len());
     let (keyring, signature) = bytes.split_at(at);

@@ -1,11 +1,11 @@
-//! What the `redact_*` targets do with their input.
+//! Bodies of the `redact_*` targets.
 
 use std::sync::LazyLock;
 
 use landfall_model::Secret;
 use landfall_redact::{Format, Kind, Length, Names, Options, Redactor};
 
-/// The secret that must never come out again.
+/// The secret that must not occur in the output.
 const KNOWN: &str = "kn0wn-Secret_of.the/node+1";
 
 static REDACTOR: LazyLock<Redactor> = LazyLock::new(|| {
@@ -29,8 +29,8 @@ pub(crate) fn journal(bytes: &[u8]) {
     check(bytes, Format::JournalExport);
 }
 
-/// Any bytes: no panic, no dependence on how they are cut, the length kept where it must be, and the known secret gone
-/// from what is a text of lines.
+/// Any bytes: no panic, a result that does not depend on splits, the same length where required, and no known
+/// secret in line-based text.
 fn check(bytes: &[u8], format: Format) {
     for (length, names) in [(Length::Free, Names::Keep), (Length::Same, Names::Pseudonyms)] {
         let options = Options { format, length, names };

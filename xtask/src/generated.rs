@@ -1,5 +1,6 @@
-//! Files that are made from the code and committed, so that they can be read and reviewed. `check` fails when one is
-//! stale; `cargo xtask gen` writes them anew.
+//! Generated files that are committed for reading and review.
+//!
+//! `check` fails if one is stale; `cargo xtask gen` regenerates them.
 
 mod commands;
 mod exit_codes;
@@ -49,7 +50,7 @@ pub(crate) fn write() -> Result<()> {
     Ok(())
 }
 
-/// Pages of causes that no longer exist.
+/// Returns pages of causes that no longer exist.
 fn left_over(files: &[Generated]) -> Result<Vec<String>> {
     let folder = shell::root().join(CAUSES);
     if !folder.is_dir() {

@@ -1,7 +1,7 @@
-//! `cargo xtask score DIR`: how right the diagnosis is on labelled logs.
+//! `cargo xtask score DIR`: accuracy of the diagnosis on labeled logs.
 //!
-//! `DIR` holds one folder per case: the logs, and `label.json` with the cause. Short excerpts and long logs are told
-//! apart, because an excerpt has no context to reason with.
+//! `DIR` contains one directory per case: the logs, and `label.json` with the cause. Short excerpts and long
+//! logs are scored separately, because an excerpt has no context.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// Cases with fewer lines are excerpts.
 const LONG: u64 = 30;
 
-/// A verdict at least this sure counts as confident.
+/// Minimum confidence of a confident verdict.
 const CONFIDENT: f64 = 0.9;
 
 #[derive(Deserialize)]
@@ -66,7 +66,7 @@ struct Summary {
     misses: Vec<Outcome>,
 }
 
-/// Scores every case below `dir` and prints the result.
+/// Scores each case in `dir` and prints the result.
 pub(crate) fn run(dir: &Path, json: bool) -> anyhow::Result<()> {
     let engine = Engine::new(RuleSet::embedded()?)?;
     let mut folders: Vec<_> = fs::read_dir(dir)
@@ -112,7 +112,7 @@ fn outcome(engine: &Engine, folder: &Path) -> anyhow::Result<Outcome> {
     })
 }
 
-/// The same way a user's files go.
+/// Diagnoses a case in the same way as users' files.
 fn diagnose(engine: &Engine, folder: &Path) -> anyhow::Result<Report> {
     let mut inputs = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("list `{}`", folder.display()))? {

@@ -1,4 +1,4 @@
-//! Running other programs from the repository's root.
+//! Execution of other programs in the repository's root.
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
@@ -6,18 +6,18 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-/// The repository's root, known from where this crate was compiled.
+/// Returns the repository's root, derived from this crate's location at compile time.
 pub(crate) fn root() -> PathBuf {
     let crate_directory = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     crate_directory.parent().map_or_else(|| crate_directory.clone(), PathBuf::from)
 }
 
-/// Where cargo builds.
+/// Returns cargo's target directory.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// The cargo that runs us, so that a chosen toolchain stays chosen.
+/// Returns the cargo that runs this task, so that a selected toolchain stays in use.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
@@ -30,7 +30,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// What the program printed; its error output goes to ours.
+/// Returns a program's output; its standard error is passed through.
 pub(crate) fn output(command: &mut Command) -> Result<Vec<u8>> {
     let output =
         command.stderr(Stdio::inherit()).output().with_context(|| format!("start `{}`", shown(command)))?;

@@ -1,7 +1,7 @@
-//! `cargo xtask test`: prepares the test bed, runs every test, and says at the end which ones were skipped and why.
+//! `cargo xtask test`: prepares the test bed, runs all tests, and lists the skipped ones with their reasons.
 //!
-//! A few failures among many hundreds of tests with real daemons on a busy machine are looked at once more, each alone. One
-//! that passes then is told by name as unsteady: something in it depends on time or order, and that is a defect to find.
+//! Tests with real daemons may fail on a busy machine. A few failures are therefore retried, each alone. A
+//! test that then passes is reported as unsteady: it depends on time or order, which is a defect.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -12,12 +12,12 @@ use anyhow::{Context, Result, bail};
 
 use crate::{shell, testbed};
 
-/// More failures than this are no matter of chance.
+/// More failures than this are not considered random.
 const MAX_UNSTEADY: usize = 3;
-/// A daemon that a failed test left behind may hold our pipe open.
+/// A daemon left by a failed test may keep our pipe open.
 const REST_OF_OUTPUT: Duration = Duration::from_secs(10);
 
-/// What a run of the tests printed.
+/// Output of a test run.
 #[derive(Default)]
 struct Printed {
     ok: bool,
@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
             .args(arguments)
             .env("LANDFALL_SKIPPED_TESTS", skipped.path())
             .env("INSTA_UPDATE", "no")
-            // The same cases in every run, so that a failure is one that can be looked at; soak with another seed.
+            // The same cases in each run make failures reproducible; use other seeds for soak tests.
             .env("PROPTEST_RNG_SEED", std::env::var("PROPTEST_RNG_SEED").unwrap_or_else(|_| "1".to_owned()));
         print(command)
     };
@@ -46,7 +46,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     } else {
         println!("\nonce more, one after the other: {}", suspects.join(", "));
         let alone = ["--", "--exact", "--test-threads=1"].map(str::to_owned);
-        // What cargo was told holds again: a test of another package or target may have the same name.
+        // The package and target arguments apply again, because other packages may contain a test with the
+        // same name.
         let given = arguments.split(|argument| argument == "--").next().unwrap_or_default();
         test(&[given, &alone, &suspects].concat())?
     };
@@ -64,7 +65,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The tests that failed, when they are few and are all that failed: a crash or an error of the compiler has no name.
+/// Returns the failed tests if they are few and the only failures: a crash or a compiler error has no test
+/// name.
 fn suspects(printed: &Printed) -> Vec<String> {
     let failed =
         printed.out.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
@@ -77,7 +79,7 @@ fn suspects(printed: &Printed) -> Vec<String> {
     if targets == Some(told) && names.len() <= MAX_UNSTEADY { names } else { Vec::new() }
 }
 
-/// How many tests passed: a run that found none of those it was asked for succeeds as well.
+/// Returns the number of passed tests, because a run without any matching test also succeeds.
 fn passed(printed: &Printed) -> usize {
     let counts = printed.out.lines().filter_map(|line| {
         let (_, counted) = line.strip_prefix("test result: ")?.split_once(". ")?;
@@ -86,7 +88,7 @@ fn passed(printed: &Printed) -> usize {
     counts.sum()
 }
 
-/// Runs a command and keeps what it prints.
+/// Runs a command and records its output.
 fn print(mut command: Command) -> Result<Printed> {
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().context("start `cargo test`")?;
@@ -105,7 +107,7 @@ fn copy(
     std::thread::spawn(move || {
         let mut piece = [0; 8192];
         while let Ok(length @ 1..) = from.read(&mut piece) {
-            // Whoever reads our output may be gone; the result is still wanted.
+            // The reader of our output may have exited; the result is still needed.
             let _ = to.write_all(&piece[..length]).and_then(|()| to.flush());
             if sender.send(piece[..length].to_vec()).is_err() {
                 return;

@@ -1,5 +1,5 @@
-//! `cargo xtask testbed`: installs the packages named in `testbed/packages.txt` and builds or fetches the components that
-//! no package holds. What is there already is left alone.
+//! `cargo xtask testbed`: installs the packages in `testbed/packages.txt`, and builds or downloads the
+//! components that are not packaged. Existing components are kept.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -16,8 +16,9 @@ pub(crate) fn run() -> Result<()> {
     build_node_image()
 }
 
-/// Installs what is missing when root on a Debian-like system, otherwise prints the one line that does. A machine
-/// without a package still runs the tests that can do without it.
+/// Installs missing packages if run as root on a Debian-like system; otherwise prints the command.
+///
+/// Without a package, the tests that do not need it still run.
 fn install_packages() -> Result<()> {
     let missing = missing_packages()?;
     if missing.is_empty() {
@@ -49,7 +50,7 @@ fn missing_packages() -> Result<Vec<String>> {
     Ok(names.filter(|name| !is_installed(name)).map(str::to_owned).collect())
 }
 
-/// The package of a line, unless the program that it is wanted for is there.
+/// Returns the package of a line, unless the required program exists.
 fn wanted(line: &str, have: impl Fn(&str) -> bool) -> Option<&str> {
     let line = line.split('#').next().unwrap_or_default().trim();
     match line.split_once(" unless ") {
@@ -102,7 +103,7 @@ fn install_node_packages() -> Result<()> {
     Ok(())
 }
 
-/// The root file system of test nodes, where this machine can boot one.
+/// Builds the root file system of test nodes, if this machine can boot one.
 fn build_node_image() -> Result<()> {
     if Node::NEEDS.iter().any(|need| !need.is_met()) {
         return Ok(());

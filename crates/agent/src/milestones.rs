@@ -1,17 +1,19 @@
-//! Files that a bootstrap leaves behind as it goes: they are there whatever a script does with the words of the program that
-//! wrote them. Each is told once, when it first is there in this boot.
+//! Files that a bootstrap creates as it progresses.
+//!
+//! They exist even if a script discards the output of the command that wrote them. Each file is reported
+//! once, when it first exists in this boot.
 
 use jiff::Timestamp;
 use landfall_diagnose::{Fact, Observation};
 use landfall_evidence::collect::Host;
 
-/// What is looked for. `rules/watched.toml` says what each means.
+/// The watched files. `rules/watched.toml` defines the meaning of each.
 pub(crate) const FILES: [&str; 35] = [
     // Cluster API's bootstrap data is on the machine.
     "/etc/kubeadm.yml",
     "/run/kubeadm/kubeadm.yaml",
     "/run/kubeadm/kubeadm-join-config.yaml",
-    // kubeadm makes or joins a control plane.
+    // kubeadm creates or joins a control plane.
     "/etc/kubernetes/pki/apiserver.crt",
     "/etc/kubernetes/admin.conf",
     "/etc/kubernetes/controller-manager.conf",
@@ -50,24 +52,25 @@ pub(crate) const FILES: [&str; 35] = [
     CLOUD_INIT_END,
 ];
 
-/// cloud-init writes it at the end of its last stage, whatever became of the scripts it ran.
+/// cloud-init writes it at the end of its last stage, whether or not its scripts succeeded.
 const CLOUD_INIT_END: &str = "/var/lib/cloud/instance/boot-finished";
-/// Written right after a kubeadm that succeeded, where Cluster API made the bootstrap data …
+/// Written right after kubeadm has succeeded, if Cluster API created the bootstrap data.
 const SUCCESS: &str = "/run/cluster-api/bootstrap-success.complete";
-/// … of which this is a part. Both are gone with the boot.
+/// Part of that bootstrap data. Neither file survives a reboot.
 const EXPECTED: &str = "/run/cluster-api/placeholder";
 
 #[derive(Debug, Default)]
 pub(crate) struct Milestones {
     told: Vec<&'static str>,
-    /// It was told that the success is missing.
+    /// Whether the missing success file was reported.
     missed: bool,
 }
 
 // === impl Milestones ===
 
 impl Milestones {
-    /// What is there now and was not told. What was written before this boot began is no step of this boot.
+    /// Returns the files that are new since the last call. Files from before this boot do not count as its
+    /// progress.
     pub(crate) fn look(&mut self, host: &Host, began: Option<Timestamp>, now: Timestamp) -> Vec<Observation> {
         let mut new = Vec::new();
         for path in FILES {
@@ -83,7 +86,7 @@ impl Milestones {
             let at = written.filter(|written| *written <= now).unwrap_or(now);
             new.push(Observation { kind: Fact::File { file: path.to_owned() }, time: at });
         }
-        // Asked last: it is written before cloud-init ends.
+        // Checked last: the success file is written before cloud-init ends.
         let ended = self.told.contains(&CLOUD_INIT_END);
         if ended && !self.missed && host.exists(EXPECTED) && !host.exists(SUCCESS) {
             self.missed = true;
@@ -131,7 +134,7 @@ mod tests {
         let told = milestones.look(&host, None, Timestamp::now());
         assert_eq!(files(&told), [path]);
         assert_eq!(told[0].time, Timestamp::from_second(1_700_000_000).unwrap());
-        // kubeadm removes it in the end, and somebody may begin anew.
+        // kubeadm removes the file at the end; a second attempt may create it again.
         fs::remove_file(root.path().join(&path[1..])).unwrap();
         assert!(milestones.look(&host, None, Timestamp::now()).is_empty());
         write(root.path(), path);

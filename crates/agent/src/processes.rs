@@ -1,5 +1,6 @@
-//! The kernel's word on how programs ended. A script may swallow an exit code, and a pipe may hold back the last words; the
-//! kernel does neither.
+//! Process exits as reported by the kernel.
+//!
+//! A script may swallow an exit code, and a pipe may delay the last output; the kernel's events are complete.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,11 +15,11 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
 
-/// Programs whose end decides a bootstrap, by the name the kernel has for them.
+/// Programs whose exit decides a bootstrap, by their kernel names.
 const WATCHED: [&str; 2] = ["kubeadm", "nodeadm"];
-/// Running at once; more is a loop gone wrong, and the first are enough to tell of it.
+/// Limit of running processes. More indicates a runaway loop, and the first ones are enough to report it.
 const MAX_RUNNING: usize = 256;
-/// One event is 76 bytes.
+/// One event has 76 bytes.
 const BUFFER: usize = 1024;
 
 // From the kernel's `linux/connector.h` and `linux/cn_proc.h`.
@@ -32,7 +33,7 @@ const EVENT_HEAD: usize = 16;
 const EXEC: u32 = 0x2;
 const EXIT: u32 = 0x8000_0000;
 
-/// A watched program is no more.
+/// The exit of a watched program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) name: &'static str,
@@ -46,11 +47,11 @@ pub(crate) enum End {
     Signal(u32),
 }
 
-/// The kernel's events of processes, as far as they concern this machine's own.
+/// The kernel's process events, limited to this machine's own processes.
 #[derive(Debug)]
 pub(crate) struct Processes {
     socket: OwnedFd,
-    /// Which processes are this machine's: a host also hears of those in its containers.
+    /// The PID namespace of this machine's processes: a host also receives the events of its containers.
     namespace: Option<PathBuf>,
     running: HashMap<u32, &'static str>,
 }
@@ -64,7 +65,7 @@ enum Event {
 // === impl Processes ===
 
 impl Processes {
-    /// Asks the kernel for its events. Needs `CAP_NET_ADMIN`, and is not there inside a container.
+    /// Subscribes to the kernel's events. Requires `CAP_NET_ADMIN`; not available inside a container.
     pub(crate) fn listen() -> io::Result<Self> {
         let socket = socket_with(
             AddressFamily::NETLINK,
@@ -77,13 +78,13 @@ impl Processes {
         Ok(Self { socket, namespace: fs::read_link("/proc/self/ns/pid").ok(), running: HashMap::new() })
     }
 
-    /// Tells of every end until nobody listens any more.
+    /// Sends every exit to the channel until its receiver is dropped.
     pub(crate) fn follow(mut self, tell: &SyncSender<Ended>) {
         let mut buffer = [0; BUFFER];
         loop {
             let received = match recv(&self.socket, &mut buffer, RecvFlags::empty()) {
                 Ok((length, _)) => length,
-                // Some events were lost in a storm of them; those to come are not.
+                // The kernel dropped some events under load; later events still arrive.
                 Err(Errno::NOBUFS | Errno::INTR) => continue,
                 Err(error) => {
                     tracing::warn!(%error, "The kernel tells no more of processes.");
@@ -100,7 +101,7 @@ impl Processes {
                 }
                 None => continue,
             };
-            // Nobody has time for a queue full of ends: one is enough to look at the logs.
+            // Events beyond the queue's capacity are dropped: one is enough to trigger reading the logs.
             if let Some(ended) = ended
                 && let Err(TrySendError::Disconnected(_)) = tell.try_send(ended)
             {
@@ -110,13 +111,13 @@ impl Processes {
     }
 
     fn began(&mut self, pid: u32) {
-        // It may have become another program.
+        // The process may now execute another program.
         self.running.remove(&pid);
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
         let Some(name) = WATCHED.into_iter().find(|watched| *watched == name.trim_end()) else { return };
         let namespace = fs::read_link(format!("/proc/{pid}/ns/pid"));
         let elsewhere = namespace.is_ok_and(|namespace| self.namespace.as_ref() != Some(&namespace));
-        // Any user may call a program so.
+        // Any user may give a program this name.
         let is_of_root =
             fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| is_of_root(&status));
         if !elsewhere && is_of_root && self.running.len() < MAX_RUNNING {
@@ -125,20 +126,20 @@ impl Processes {
     }
 }
 
-/// Whether all user ids of a process are root's, by its `/proc/PID/status`.
+/// Whether all user IDs in a `/proc/PID/status` are root's.
 fn is_of_root(status: &str) -> bool {
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     ids.is_some_and(|ids| ids.split_ascii_whitespace().all(|id| id == "0"))
 }
 
-/// The message that subscribes.
+/// Returns the subscription message.
 fn request() -> Vec<u8> {
     let operation = PROC_CN_MCAST_LISTEN.to_ne_bytes();
     let length = NETLINK_HEAD + CONNECTOR_HEAD + operation.len();
     let mut message = Vec::with_capacity(length);
     message.extend(u32::try_from(length).unwrap_or_default().to_ne_bytes());
     message.extend(NLMSG_DONE.to_ne_bytes());
-    // No flags, no sequence, and our own port is the kernel's to choose.
+    // No flags, no sequence number, and port 0 so that the kernel chooses one.
     message.extend([0; 10]);
     message.extend(CN_IDX_PROC.to_ne_bytes());
     message.extend(CN_VAL_PROC.to_ne_bytes());
@@ -149,7 +150,7 @@ fn request() -> Vec<u8> {
     message
 }
 
-/// An event of a whole process; threads come and go.
+/// Parses an event of a process; thread events are ignored.
 fn parse(datagram: &[u8]) -> Option<Event> {
     let number = |at: usize| Some(u32::from_ne_bytes(datagram.get(at..at + 4)?.try_into().ok()?));
     let event = NETLINK_HEAD + CONNECTOR_HEAD;
@@ -162,7 +163,7 @@ fn parse(datagram: &[u8]) -> Option<Event> {
         EXEC if thread == pid => Some(Event::Exec { pid }),
         EXIT if thread == pid => {
             let status = number(data + 8)?;
-            // As `wait` has it: a signal in the low seven bits, else the code above them.
+            // The encoding of `wait`: a signal in the low seven bits, else the exit code in the next eight.
             let end = match status & 0x7f {
                 0 => End::Code(status >> 8 & 0xff),
                 signal => End::Signal(signal),

@@ -1,5 +1,7 @@
-//! A log that grows. cloud-init's logs, and those of all programs where there is no journal, go on over all boots of a machine; only
-//! what this boot writes counts.
+//! A growing log.
+//!
+//! cloud-init's logs, and the system log of machines without a journal, contain all boots of a machine. Only
+//! lines of this boot count.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom};
@@ -12,27 +14,28 @@ use landfall_evidence::read::stream_of_file;
 
 use crate::watch::{CHUNK, scan};
 
-/// With this cloud-init begins a boot; the date that follows has seconds and no parts of them.
+/// Text with which cloud-init begins a boot; the date that follows has no fractional seconds.
 const BANNER: &str = "running 'init-local' at ";
 const DATE: &str = "%a, %d %b %Y %H:%M:%S %z";
 const DATE_LENGTH: usize = "Thu, 01 Jan 2026 00:01:00 +0000".len();
-/// With this a kernel begins.
+/// Text with which a kernel begins.
 const KERNEL: &str = "Linux version ";
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
-/// What is looked at of a line for the banner, and of a log for the line: beyond, it is a log that nobody wrote to be read.
+/// Bytes of a line that are searched for the banner, and bytes of a log that are searched for such a line.
+/// Both are far above the sizes of ordinary logs.
 const MAX_LINE: u64 = 64 << 10;
 const MAX_LOG: u64 = 64 << 20;
 
 #[derive(Debug)]
 pub(crate) struct Tail {
     path: &'static str,
-    /// The kernel speaks in it.
+    /// Whether the log contains kernel messages.
     kernels: bool,
     source: Option<(SourceId, Stream)>,
     inode: u64,
     read: u64,
     lines: u64,
-    /// A line without its end yet.
+    /// The last line without its line end.
     rest: Vec<u8>,
 }
 
@@ -43,12 +46,12 @@ impl Tail {
         Self { path, kernels: false, source: None, inode: 0, read: 0, lines: 0, rest: Vec::new() }
     }
 
-    /// A log in which each boot begins with what the kernel says of itself.
+    /// Creates a log in which each boot begins with the kernel's version line.
     pub(crate) fn of_kernels(path: &'static str) -> Self {
         Self { kernels: true, ..Self::of(path) }
     }
 
-    /// Reads what is new; whether anything was. What the log held before this boot began is not of it.
+    /// Reads new lines and returns whether there were any. Lines from before this boot are skipped.
     pub(crate) fn read(
         &mut self,
         engine: &Engine,
@@ -64,7 +67,7 @@ impl Tail {
                 (metadata.ino(), began.map_or(0, |began| start(&file, &metadata, began)));
         }
         if metadata.ino() != self.inode || metadata.len() < self.read {
-            // Rotated, or emptied.
+            // The log was rotated or truncated.
             (self.inode, self.read) = (metadata.ino(), 0);
             self.rest.clear();
         }
@@ -89,7 +92,7 @@ impl Tail {
     }
 
     fn scan(&mut self, engine: &Engine, case: &mut Case<'_>, metadata: &Metadata) -> bool {
-        // A line longer than a chunk is cut: it is a dump, and its end may never come.
+        // A line longer than a chunk is split: it is binary data, and its end may never arrive.
         let whole = match self.rest.iter().rposition(|byte| *byte == b'\n') {
             Some(at) => at + 1,
             None if self.rest.len() >= CHUNK => self.rest.len(),
@@ -105,8 +108,8 @@ impl Tail {
     }
 }
 
-/// Where this boot begins in a log: at the end when nothing was written since, at cloud-init's banner where there is one, and
-/// else at the beginning.
+/// Returns the offset of this boot in a log. That is the end if the log is older, cloud-init's banner if
+/// there is one, else the beginning.
 fn start(file: &File, metadata: &Metadata, began: Timestamp) -> u64 {
     if is_older(metadata, began) {
         return metadata.len();
@@ -115,7 +118,7 @@ fn start(file: &File, metadata: &Metadata, began: Timestamp) -> u64 {
     lines(file, 0).find(|(_, line)| is_banner(line)).map_or(0, |(at, _)| at)
 }
 
-/// The same in a log of the kernel's: where it began last.
+/// Returns the offset of this boot in a kernel log: the last version line.
 fn start_of_kernel(file: &File, metadata: &Metadata, began: Timestamp) -> u64 {
     if is_older(metadata, began) {
         return metadata.len();
@@ -130,7 +133,7 @@ fn is_older(metadata: &Metadata, began: Timestamp) -> bool {
     written.is_some_and(|written| written < began)
 }
 
-/// Lines from there on, with where they stand.
+/// Yields lines from this offset, with their offsets.
 fn lines(mut file: &File, from: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
     let sought = file.seek(SeekFrom::Start(from)).is_ok();
     let mut reader = BufReader::new(file.take(if sought { MAX_LOG } else { 0 }));
@@ -144,7 +147,7 @@ fn lines(mut file: &File, from: u64) -> impl Iterator<Item = (u64, Vec<u8>)> {
     })
 }
 
-/// When the boot began that this line announces.
+/// Returns the start time of the boot that this line announces.
 fn boot_of(line: &[u8]) -> Option<Timestamp> {
     let line = String::from_utf8_lossy(line);
     let (_, date) = line.split_once(BANNER)?;
@@ -178,7 +181,7 @@ mod tests {
         assert_eq!(start("2026-11-18T03:00:01Z", written), boot(1).len() + boot(2).len());
         assert_eq!(start("2026-11-18T02:00:07.9Z", written), boot(1).len(), "a date has no parts of seconds");
         assert_eq!(start("2026-11-18T00:00:00Z", written), 0);
-        // Nothing of this boot yet, and something without a banner.
+        // The log has no line of this boot, then lines without a banner.
         assert_eq!(start("2026-11-18T04:00:00Z", written), text.len());
         assert_eq!(start("2026-11-18T04:00:00Z", "2026-11-18T04:00:30Z"), 0);
         for odd in

@@ -1,5 +1,7 @@
-//! The units that a bootstrap is made of, as the machine's service manager has them: systemd is asked over D-Bus, OpenRC by its
-//! folders of links. Each change is told once; at rest, next to nothing is asked.
+//! The units of a bootstrap, as reported by the service manager.
+//!
+//! systemd is queried over D-Bus, OpenRC by its directories of links. Each change is reported once. Between
+//! changes, a poll costs almost nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use landfall_diagnose::UnitState;
 use landfall_evidence::collect::{Host, systemd};
 use landfall_model::chain;
 
-/// Units that matter, without `.service`; `*` at the end stands for any ending.
+/// Watched units without `.service`; a final `*` matches any ending.
 const WATCHED: [&str; 22] = [
     "NetworkManager-wait-online",
     "bootkube",
@@ -41,31 +43,31 @@ const WATCHED: [&str; 22] = [
 ];
 const SERVICE: &str = ".service";
 
-/// Units told of. A machine has a dozen of these; a hostile one may have any number.
+/// Limit of reported units. A machine has about a dozen of these; a hostile one may have any number.
 const MAX_UNITS: usize = 64;
-/// From the dial to the last answer.
+/// Time from the dial to the last response.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How often units are looked at, and how often once the node is up.
+/// Poll interval during the bootstrap, and once the node is ready.
 const LOOK: Duration = Duration::from_secs(2);
 const LOOK_WHEN_DONE: Duration = Duration::from_secs(60);
 
-/// Where OpenRC has a folder of links for each state.
+/// OpenRC's directory, which contains a directory of links for each state.
 const OPENRC: &str = "/run/openrc";
 const OPENRC_STATES: [&str; 5] = ["failed", "inactive", "started", "starting", "stopping"];
 
-/// A unit is in another state than before.
+/// A changed unit state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) at: Timestamp,
     pub(crate) state: UnitState,
 }
 
-/// What is known of the units.
+/// The known state of the units.
 #[derive(Debug)]
 pub(crate) struct Units {
     host: Host,
     seen: BTreeMap<String, UnitState>,
-    /// Said already that nobody can be asked.
+    /// Whether the failure to connect was already logged.
     refused: bool,
 }
 
@@ -76,14 +78,14 @@ impl Units {
         Self { host, seen: BTreeMap::new(), refused: false }
     }
 
-    /// Tells of every change until nobody listens any more. `done` is set once the node is up.
+    /// Sends every change to the channel until its receiver is dropped. `done` is set once the node is ready.
     pub(crate) fn follow(mut self, tell: &SyncSender<Change>, done: &Arc<AtomicBool>) {
         loop {
             for change in self.look(Timestamp::now()) {
                 let state = change.state.clone();
                 match tell.try_send(change) {
                     Ok(()) => drop(self.seen.insert(state.unit.clone(), state)),
-                    // It is still a change the next time.
+                    // The next poll finds the change again.
                     Err(TrySendError::Full(_)) => break,
                     Err(TrySendError::Disconnected(_)) => return,
                 }
@@ -92,7 +94,7 @@ impl Units {
         }
     }
 
-    /// What differs from what was told.
+    /// Returns the changes since the last report.
     fn look(&mut self, now: Timestamp) -> Vec<Change> {
         let asked = match systemd::connect(&self.host, PATIENCE) {
             Ok(Some(mut connection)) => self.ask_systemd(&mut connection, now),
@@ -121,7 +123,7 @@ impl Units {
         for unit in watched.take(MAX_UNITS) {
             let known = self.seen.get(&unit.name);
             let same = known.is_some_and(|known| known.active == unit.active && known.sub == unit.sub);
-            // A unit that is started over and over stays in the same state; how often, only its count tells.
+            // A unit in a restart loop stays in the same state; only its restart count changes.
             if same && !unit.is_failing() {
                 continue;
             }
@@ -147,7 +149,7 @@ impl Units {
                 continue;
             }
             let since = number(get("Unit", "StateChangeTimestamp")?);
-            // 0 means never: a unit that has not been started yet has nothing to tell.
+            // 0 means never: the unit has not been started yet.
             if since == 0 {
                 continue;
             }
@@ -229,7 +231,7 @@ mod tests {
         assert!(units.look(Timestamp::now()).is_empty() && !units.refused);
     }
 
-    /// What is not taken is told again, and who no longer listens ends it.
+    /// A change that does not fit into the queue is sent again, and a dropped receiver ends the loop.
     #[test]
     fn no_change_is_lost_to_a_full_queue() {
         let root = tempfile::tempdir().unwrap();

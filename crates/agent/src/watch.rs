@@ -1,4 +1,4 @@
-//! Follows a machine: its journal and the logs beside it, each line once, and the facts that the agent observes itself.
+//! Follows a machine: its journal and other logs, each line once, and facts that the agent observes itself.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -18,36 +18,36 @@ use crate::processes::{End, Ended};
 use crate::tail::Tail;
 use crate::units::Change;
 
-/// Where journald writes: in memory until the disk can be written to, then there.
+/// journald's directories: in memory until the disk is writable, then on disk.
 const JOURNALS: [&str; 2] = ["run/log/journal", "var/log/journal"];
 
-/// Logs that do not pass through the journal, at least on some images. `kubeadm` speaks in the second.
+/// Logs that bypass the journal, at least on some images. `kubeadm` writes to the second one.
 const LOGS: [&str; 2] = ["/var/log/cloud-init.log", "/var/log/cloud-init-output.log"];
 
-/// The source that holds the entries of all journals.
+/// The source of the entries of all journals.
 const JOURNAL: &str = "journal";
 
-/// Where there is no journal, this is what all programs say. It is of several boots.
+/// The system log of machines without a journal. It contains several boots.
 const MESSAGES: &str = "/var/log/messages";
-/// OpenRC runs the machine, not systemd.
+/// Exists where OpenRC is the init system instead of systemd.
 const OPENRC: &str = "/run/openrc";
 
-/// Bytes handed to the engine at once, and read of one log before the others get their turn.
+/// Bytes passed to the engine per call, and read of one log before the next log is read.
 pub(crate) const CHUNK: usize = 256 << 10;
 
-/// Entries of one turn; the rest waits for the next, so that a flood does not keep the verdict waiting.
+/// Entries per pass; the rest waits for the next pass, so that a burst does not delay the verdict.
 const MAX_ENTRIES: usize = 20_000;
 
-/// How often it is asked when the boot began: a clock that is set moves that, too.
+/// Interval of reading the boot time, which changes when the clock is set.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Of `/proc/uptime`.
+/// Size limit of `/proc/uptime`.
 const MAX_UPTIME: u64 = 4 << 10;
 
-/// The program name under which we write to the journal ourselves: what we say about evidence is none.
+/// The name under which landfall logs to the journal. Its own messages about evidence are not evidence.
 const OWN_NAME: &[u8] = b"landfall";
 
-/// Follows one boot of a machine and knows at any time what to make of it.
+/// Follows one boot of a machine and can report on it at any time.
 #[derive(Debug)]
 pub struct Watch<'e> {
     engine: &'e Engine,
@@ -55,9 +55,9 @@ pub struct Watch<'e> {
     host: Host,
     journal: Journal,
     journal_lines: Lines,
-    /// Remembers between two reads what the last entries left open.
+    /// The unfinished lines of the last journal read.
     unfinished: Option<JournalLines<'e>>,
-    /// Of the kernel, where no journal exists.
+    /// The kernel's messages, where no journal exists.
     ring_buffer: Option<RingBuffer>,
     ring_buffer_lines: Option<Lines>,
     tails: Vec<Tail>,
@@ -65,7 +65,7 @@ pub struct Watch<'e> {
     secrets: Option<Secrets>,
     boot: Option<Id128>,
     began: Began,
-    /// When something new was last read.
+    /// Time at which a new line was last read.
     heard: Instant,
 }
 
@@ -76,20 +76,20 @@ struct Lines {
     read: u64,
 }
 
-/// When this boot began.
+/// Start of this boot.
 #[derive(Clone, Copy, Debug)]
 struct Began {
-    /// As far as anybody knows, by the clock as it was set when this was asked.
+    /// The start if known, by the clock at the time of `asked`.
     at: Option<Timestamp>,
     asked: Instant,
-    /// Of a container, which began later than the kernel: only its journal tells.
+    /// Set for a container, which started after the kernel: only its journal has the start.
     is_fixed: bool,
 }
 
 // === impl Watch ===
 
 impl<'e> Watch<'e> {
-    /// Follows this boot, from its beginning.
+    /// Follows this boot from its beginning.
     pub fn new(engine: &'e Engine, host: Host) -> Self {
         let mut journal = Journal::open(JOURNALS.map(|path| host.root().join(path)));
         let (boot, began) = boot_to_follow(&host, &mut journal);
@@ -119,19 +119,20 @@ impl<'e> Watch<'e> {
         }
     }
 
-    /// Which machine it is, and which boot of it. Names and ids come while it boots, so that it is worth asking again.
+    /// Returns the identity of the machine and its boot. Names and IDs may be set during the boot, so they
+    /// are read again.
     pub fn identity(&self) -> NodeIdentity {
         let mut identity = self.host.identity();
         identity.boot_id = self.boot.map(hyphenated).or(identity.boot_id);
         identity
     }
 
-    /// Waits until the journal grows, at most this long.
+    /// Waits until the journal grows or the timeout passes.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         self.journal.wait(timeout).map(drop)
     }
 
-    /// Reads what is new; whether anything was.
+    /// Reads new lines and returns whether there were any.
     pub fn read(&mut self) -> bool {
         let mut new = self.read_journal() | self.read_ring_buffer();
         if self.began.asked.elapsed() >= ASK_AGAIN {
@@ -153,7 +154,7 @@ impl<'e> Watch<'e> {
         new
     }
 
-    /// Adds the end of a process, as the kernel reports it.
+    /// Adds a process exit that the kernel reported.
     pub(crate) fn ended(&mut self, ended: &Ended, at: Timestamp) {
         let (program, pid) = (ended.name.to_owned(), ended.pid);
         let kind = match ended.end {
@@ -164,9 +165,9 @@ impl<'e> Watch<'e> {
         self.heard = Instant::now();
     }
 
-    /// Adds the state of a unit, as the service manager reports it.
+    /// Adds a unit state that the service manager reported.
     pub(crate) fn changed(&mut self, change: &Change) {
-        // What an earlier boot of a container left is none of this one's.
+        // In a container, changes from before its start belong to an earlier boot.
         self.began.ask(&self.host);
         if self.began.at.is_some_and(|began| change.at < began) {
             return;
@@ -175,11 +176,11 @@ impl<'e> Watch<'e> {
         self.heard = Instant::now();
     }
 
-    /// What to make, at this moment, of everything read so far. Secrets are taken out, by their form and by their value.
+    /// Returns a report on everything read so far. Secrets are redacted by their form and by their value.
     pub fn report(&mut self) -> Result<Report, read::ReadError> {
         let up = uptime(&self.host.read("/proc/uptime", MAX_UPTIME).unwrap_or_default());
         let mut report = self.case.clone().finish_at(Clock { now: self.present(up), up });
-        // A page long, and for whoever asks `landfall diagnose --explain`.
+        // The reasoning is a page long and used only by `landfall diagnose --explain`.
         report.reasoning = None;
         let secrets = match self.secrets.take() {
             Some(secrets) => secrets,
@@ -190,8 +191,9 @@ impl<'e> Watch<'e> {
         Ok(report)
     }
 
-    /// The present, by the clock that the logs go by. Where the machine's clock was set since the last line, or the lines are
-    /// of another time, it is what that line tells and the silence since.
+    /// Returns the current time by the clock of the logs. The machine's clock does not count if it was set
+    /// since the last line, or if the lines are of another time. The result is then the time of the last line
+    /// plus the silence since.
     fn present(&self, up: Option<SignedDuration>) -> Option<Timestamp> {
         let last = self.case.last()?;
         let clock = Timestamp::now();
@@ -203,7 +205,7 @@ impl<'e> Watch<'e> {
     }
 
     fn read_journal(&mut self) -> bool {
-        // A value over several entries may not be complete yet.
+        // A value over several entries may be incomplete.
         let lines = self.unfinished.take();
         let mut lines = lines.unwrap_or_else(|| JournalLines::new(self.engine.rules().origins()));
         let mut new = false;
@@ -211,7 +213,7 @@ impl<'e> Watch<'e> {
             let Some(mut entry) = self.journal.next() else { break };
             let own =
                 entry.get("SYSLOG_IDENTIFIER").ok().flatten().is_some_and(|name| name.value() == OWN_NAME);
-            // The journal itself reports a damaged entry; the next one may be whole.
+            // The journal reader reports the damaged entry; the next one may be complete.
             if own || lines.push(entry).is_err() {
                 continue;
             }
@@ -225,7 +227,7 @@ impl<'e> Watch<'e> {
         new
     }
 
-    /// Reads what the kernel wrote since, unless the journal has it by now.
+    /// Reads new kernel messages, unless a journal exists.
     fn read_ring_buffer(&mut self) -> bool {
         let Some(buffer) = self.ring_buffer.as_mut().filter(|_| self.journal.files() == 0) else {
             return false;
@@ -261,10 +263,10 @@ fn open_ring_buffer(host: &Host) -> Option<RingBuffer> {
     })
 }
 
-/// The running boot, as journald calls it.
+/// Returns the running boot with journald's boot ID, and its start.
 ///
-/// A container may have a boot id of its own, and a unit whose `/proc/sys` is protected may see the kernel's instead: where
-/// the journal does not know that one, the last boot is meant, if it began since the kernel did.
+/// A container may have its own boot ID, while a unit with a protected `/proc/sys` may see the kernel's. If
+/// the journal does not contain that ID, its last boot is used, provided that it began after the kernel did.
 fn boot_to_follow(host: &Host, journal: &mut Journal) -> (Option<Id128>, Began) {
     let at = |micros: u64| Timestamp::from_microsecond(i64::try_from(micros).ok()?).ok();
     let kernel = host.kernel_started();
@@ -282,21 +284,21 @@ fn boot_to_follow(host: &Host, journal: &mut Journal) -> (Option<Id128>, Began) 
     }
 }
 
-/// Out of `/proc/uptime`: seconds since the kernel began, and idle ones.
+/// Parses `/proc/uptime`: seconds since the kernel started, then idle seconds.
 fn uptime(text: &[u8]) -> Option<SignedDuration> {
     let text = String::from_utf8_lossy(text);
     let seconds: f64 = text.split_whitespace().next()?.parse().ok()?;
     SignedDuration::try_from_secs_f64(seconds).ok()
 }
 
-/// As the kernel writes it.
+/// Formats a boot ID as the kernel does.
 fn hyphenated(boot: Id128) -> String {
     let digits = boot.to_string();
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32];
     parts.map(|part| digits.get(part).unwrap_or_default().to_owned()).join("-")
 }
 
-/// Hands whole lines to the engine; how many they were.
+/// Passes complete lines to the engine and returns their number.
 pub(crate) fn scan(
     engine: &Engine,
     case: &mut Case<'_>,
@@ -316,7 +318,7 @@ impl Lines {
         Self { source: case.add_source(name, "journal-text"), read: 0 }
     }
 
-    /// Hands all lines to the engine.
+    /// Passes all lines to the engine.
     fn scan(&mut self, engine: &Engine, case: &mut Case<'_>, lines: &mut JournalLines<'_>) {
         let (text, origins) = lines.lines();
         if !text.is_empty() {
@@ -331,7 +333,7 @@ impl Lines {
 // === impl Began ===
 
 impl Began {
-    /// Where the kernel does not tell, what is known stays.
+    /// Updates the start; if the kernel's value is unavailable, the known one stays.
     fn ask(&mut self, host: &Host) {
         self.asked = Instant::now();
         if !self.is_fixed {

@@ -1,4 +1,6 @@
-//! Machines made of a few files: what is made of what the agent sees for itself, and of what it no longer hears.
+//! Tests with machines made of a few files.
+//!
+//! They cover facts that the agent observes itself, and the absence of log lines.
 
 use std::fs;
 use std::path::Path;
@@ -72,7 +74,7 @@ fn ago(seconds: i64) -> Timestamp {
     Timestamp::now() - SignedDuration::from_secs(seconds)
 }
 
-/// The line with which cloud-init's last stage begins.
+/// Returns the line with which cloud-init's last stage begins.
 fn last_stage(begun: Timestamp) -> String {
     let begun = begun.to_zoned(TimeZone::UTC).strftime("%a, %d %b %Y %H:%M:%S %z").to_string();
     format!("Cloud-init v. 24.1 running 'modules:final' at {begun}. Up 21.10 seconds.\n")
@@ -101,7 +103,7 @@ fn every_file_that_is_looked_for_means_something() {
     }
 }
 
-/// An image that holds back what its scripts print until they end.
+/// An image that buffers the output of its scripts until they exit.
 #[test]
 fn a_join_of_which_no_log_tells_is_seen_by_its_files_and_units() {
     let mut machine = Machine::with(&[]);
@@ -124,7 +126,7 @@ fn a_join_of_which_no_log_tells_is_seen_by_its_files_and_units() {
     machine.write("/var/lib/cloud/instance/boot-finished", "");
     machine.unit("cloud-final", Timestamp::now(), "active", "exited", "success");
     let report = machine.report();
-    // Not registered yet: nothing is wrong, and nothing is over.
+    // The node is not registered yet: there is no failure, and the bootstrap is not complete.
     assert_eq!((report.verdict.state, cause(&report)), (State::Running, None));
     assert_eq!(outcome(&report, Phase::CloudInit), Some(PhaseOutcome::Ok));
     assert_eq!(outcome(&report, Phase::Join), Some(PhaseOutcome::Ok));
@@ -144,7 +146,7 @@ fn a_success_that_nobody_noted_is_a_failure() {
     ]);
     let report = machine.report();
     assert_eq!((report.verdict.state, cause(&report)), (State::Failed, Some("kubeadm-failed-silently")));
-    // A log that says more is believed before it.
+    // A more specific log takes precedence.
     machine.write(OUTPUT, "\t[ERROR Swap]: running with swap on is not supported. Please disable swap\n");
     assert_eq!(cause(&machine.report()), Some("swap-enabled"));
 }
@@ -158,7 +160,7 @@ fn kernel_messages_are_read_where_no_journal_exists() {
     let stat = format!("btime {}\n", ago(60).as_second());
     let mut other = Machine::with(&[("/proc/stat", &stat)]);
     assert_eq!(names(&mut other.watch), ["journal"], "the kernel of another machine");
-    // Without the right to read it there is nothing more to test.
+    // The rest of the test requires read access.
     if fs::File::open("/dev/kmsg").is_err() {
         return;
     }
@@ -177,7 +179,7 @@ fn units_tell_how_they_ended() {
     assert_eq!(report.verdict.title, "`kubeadm` failed, but the logs do not say why");
     assert_eq!(outcome(&report, Phase::Join), Some(PhaseOutcome::Failed));
 
-    // A kubelet that has no configuration yet is started over and over on every healthy machine.
+    // A kubelet without a configuration restarts repeatedly on every healthy machine.
     let mut machine = Machine::with(&[]);
     machine.unit("cloud-final", ago(60), "activating", "start", "success");
     machine.unit("kubelet", ago(50), "activating", "auto-restart", "exit-code");
@@ -195,18 +197,18 @@ fn a_machine_that_says_nothing_more_is_found_to_hang() {
         assert!(!machine.watch.read(), "nothing was said since");
         assert_eq!(machine.watch.report().unwrap().verdict.state, expected, "{begun} s");
     }
-    // Lines of another time, or a clock that was set since: the silence since they were read is what counts.
+    // The lines are of another time, or the clock was set since: the silence since they were read counts.
     for up in [("/proc/uptime", "60.00 1.00\n"), ("/etc/hostname", "n1\n")] {
         let mut machine = Machine::with(&[up, (OUTPUT, &log(31 * 60))]);
         assert_eq!(machine.report().verdict.state, State::Running);
     }
-    // Who is up, is up.
+    // A ready node stays ready.
     let joined = format!("{}This node has joined the cluster:\n", log(3600));
     let mut machine = Machine::with(&[up, (OUTPUT, &joined)]);
     assert_eq!(machine.report().verdict.state, State::Succeeded);
 }
 
-/// A clock that ran in local time is set back to UTC: what is written then is of this boot all the same.
+/// The clock ran in local time and is set back to UTC: later lines still belong to this boot.
 #[test]
 fn what_is_written_after_the_clock_was_set_back_is_of_this_boot() {
     let stat = |began: Timestamp| format!("cpu 1 2\nbtime {}\n", began.as_second());
@@ -220,7 +222,7 @@ fn what_is_written_after_the_clock_was_set_back_is_of_this_boot() {
     eventually("the milestone", Duration::from_secs(60), told).unwrap();
 }
 
-/// A stage that began when the clock stood at 1970 is as old as anything of this boot, at most.
+/// A stage that began with the clock at 1970 is at most as old as this boot.
 #[test]
 fn a_clock_that_is_set_forward_makes_no_stage_hang() {
     let begun = Timestamp::from_second(21).unwrap();
@@ -257,7 +259,7 @@ fn the_machine_s_own_secrets_leave_in_no_report() {
         before.contains("swap-enabled") && before.contains(LATER) && !before.contains(CANARY),
         "{before}"
     );
-    // It is learnt when it comes, and not forgotten when it goes.
+    // A secret is learned when its file appears, and kept when the file disappears.
     machine.write("/run/kubeadm/kubeadm-join-config.yaml", &format!("password: {LATER}\n"));
     let after = shown(&mut machine);
     assert!(!after.contains(LATER) && !after.contains(CANARY), "{after}");

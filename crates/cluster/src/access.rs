@@ -10,7 +10,7 @@ use landfall_model::Secret;
 
 use crate::{Cluster, Error};
 
-/// Somebody the API server knows.
+/// A user authenticated by the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     pub name: String,
@@ -19,16 +19,16 @@ pub struct User {
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
-/// What the API server says of a token.
+/// Result of a token review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TokenReview {
-    /// It is valid; for these audiences, of those asked for.
+    /// The token is valid for these of the requested audiences.
     Valid { user: User, audiences: Vec<String> },
-    /// It is not, and this is what the API server said of it.
+    /// The token is invalid, with the API server's reason.
     Invalid { reason: String },
 }
 
-/// May they?
+/// Result of an access review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Access {
     Allowed,
@@ -36,7 +36,7 @@ pub enum Access {
 }
 
 impl Cluster {
-    /// Whose token is this? An empty list of audiences means the API server's own.
+    /// Verifies a token and returns its user. An empty list of audiences means the API server's own.
     pub async fn review_token(
         &self,
         token: &Secret<String>,
@@ -69,7 +69,7 @@ impl Cluster {
         })
     }
 
-    /// May this user do this to a path that is no resource (`get` on `/bootstrap`)?
+    /// Checks whether a user may use a verb on a non-resource path (`get` on `/bootstrap`).
     pub async fn review_path_access(&self, user: &User, verb: &str, path: &str) -> Result<Access, Error> {
         let reviews: Api<SubjectAccessReview> = Api::all(self.client());
         let review = SubjectAccessReview {
@@ -90,7 +90,7 @@ impl Cluster {
         let asked = || format!("ask whether {} may {verb} {path}", user.name);
         let answer = self.ask(asked, reviews.create(&parameters, &review)).await?;
         let status = answer.status.unwrap_or_default();
-        // An authorizer's explicit denial wins over another one's permission.
+        // An explicit denial by one authorizer overrides the permission by another one.
         if status.allowed && status.denied != Some(true) {
             return Ok(Access::Allowed);
         }

@@ -6,7 +6,7 @@ use kube::Api;
 use crate::{Cluster, Error};
 
 impl Cluster {
-    /// The data of a ConfigMap; `None` when there is no such object.
+    /// Returns the data of a ConfigMap; `None` if it does not exist.
     pub async fn config_map(
         &self,
         namespace: &str,

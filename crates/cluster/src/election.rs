@@ -8,13 +8,14 @@ use kube::api::PostParams;
 
 use crate::{Cluster, Error, OwnLease};
 
-/// Another one may be set up to hold its lease longer than we do, though not many times as long.
+/// Limit of another holder's lease duration, as a multiple of this one's. It may be configured with a longer
+/// duration.
 const MOST_PATIENCE: u32 = 3;
 
-/// One of several that want the same lease; the one who has it leads.
+/// A candidate for a Lease; its holder leads.
 ///
-/// How long another one has been silent is measured by our own clock, from when we last saw the lease change: clocks of
-/// different machines need not agree.
+/// The silence of another holder is measured by the local clock, from the last observed change of the Lease.
+/// The clocks of different machines need not agree.
 #[expect(missing_debug_implementations, reason = "holds credentials")]
 pub struct Election {
     cluster: Cluster,
@@ -24,7 +25,7 @@ pub struct Election {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// We lead until this moment, unless the lease is renewed.
+    /// Leadership until this time, unless the Lease is renewed.
     Leading {
         until: Instant,
     },
@@ -40,8 +41,7 @@ impl Election {
         Self { cluster, lease, seen: None }
     }
 
-    /// Takes the lease if it is free, renews it if it is ours. One who is not answered leads no longer than the last
-    /// renewal allows.
+    /// Acquires a free Lease or renews an own one. Without a response, leadership ends with the last renewal.
     pub async fn campaign(&mut self) -> Result<Standing, Error> {
         let asked_at = Instant::now();
         let OwnLease { namespace, name, holder, duration, .. } = &self.lease;
@@ -85,7 +85,7 @@ impl Election {
         won(self.cluster.ask(asked, leases.replace(name, &parameters, &object)).await, leading)
     }
 
-    /// Lets the next one lead at once, if it is us who lead.
+    /// Releases an own Lease, so that another candidate can lead immediately.
     pub async fn resign(&self) -> Result<(), Error> {
         let OwnLease { namespace, name, holder, .. } = &self.lease;
         let leases: Api<Lease> = Api::namespaced(self.cluster.client(), namespace);
@@ -117,13 +117,14 @@ impl Election {
     }
 }
 
-/// How long a silent holder is waited for. What the lease says of itself anybody may have written: never shorter than a
-/// holder of our own kind believes it leads, and never so long that a lease of one that is gone stops everything for good.
+/// Returns the time after which a silent holder loses the Lease. Any client may have written the claimed
+/// duration, so it is limited. The minimum is the time for which a holder with the same settings leads. The
+/// maximum prevents the Lease of a removed holder from blocking the election.
 fn patience(claimed: Option<Duration>, own: Duration) -> Duration {
     claimed.unwrap_or(own).clamp(own, own * MOST_PATIENCE)
 }
 
-/// Who was quicker has it.
+/// Returns the result of a write: on a conflict, another candidate has the Lease.
 fn won(written: Result<Lease, Error>, leading: Standing) -> Result<Standing, Error> {
     match written {
         Ok(_) => Ok(leading),

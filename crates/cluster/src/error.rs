@@ -1,9 +1,9 @@
 use std::path::PathBuf;
 
-/// Who kube-apiserver is to kubelets in clusters made by kubeadm.
+/// The user of kube-apiserver at kubelets, in kubeadm clusters.
 const KUBELET_CLIENT: &str = "apiserver-kubelet-client";
 
-/// Why a question to the cluster has no answer.
+/// Reason why a request to the cluster failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("read the kubeconfig {path}")]
@@ -39,27 +39,28 @@ pub enum Error {
 // === impl Error ===
 
 impl Error {
-    /// The API server answered, and its answer was "forbidden" or "unauthorized".
+    /// Whether the API server rejected the credentials or the permission (401 or 403).
     pub fn is_denied(&self) -> bool {
         matches!(self, Self::Refused { source: kube::Error::Api(status), .. } if matches!(status.code, 401 | 403))
     }
 
-    /// What to do about it, where that is known.
+    /// Returns the fix, if it is known.
     pub fn hint(&self) -> Option<&'static str> {
         let Self::NotForwarded { said, .. } = self else { return None };
-        // The kubelet, not the API server: the latter's own refusals name the account that asked.
+        // This is a rejection by the kubelet: the API server's own rejections name the account of the
+        // request.
         said.contains(KUBELET_CLIENT).then_some(
             "the kubelet does not let the API server in: these versions of Kubernetes need the ClusterRoleBinding \
              `kubeadm:apiserver-kubelet-client` (of the user `kube-apiserver-kubelet-client` to `system:kubelet-api-admin`)",
         )
     }
 
-    /// The API server answered: the failure is its decision, not the network's.
+    /// Whether the API server responded, so that the failure is not one of the network.
     pub fn is_answer(&self) -> bool {
         matches!(self, Self::Refused { source: kube::Error::Api(_), .. })
     }
 
-    /// What the API server answered: its HTTP status and its reason, such as `Forbidden`.
+    /// Returns the API server's HTTP status and its reason, such as `Forbidden`.
     pub fn answer(&self) -> Option<(u16, &str)> {
         match self {
             Self::Refused { source: kube::Error::Api(status), .. } => Some((status.code, &status.reason)),
@@ -67,17 +68,17 @@ impl Error {
         }
     }
 
-    /// There is no such object, or no longer.
+    /// Whether the object does not exist.
     pub fn is_gone(&self) -> bool {
         self.answer().is_some_and(|(code, _)| code == 404)
     }
 
-    /// Somebody else was quicker: the object is there already, or was written since it was read.
+    /// Whether another client was faster: the object exists already, or has changed since it was read.
     pub fn is_conflict(&self) -> bool {
         self.answer().is_some_and(|(code, _)| code == 409)
     }
 
-    /// The API server's own words.
+    /// Returns the API server's message.
     pub fn said(&self) -> Option<&str> {
         match self {
             Self::Refused { source: kube::Error::Api(status), .. } => Some(&status.message),

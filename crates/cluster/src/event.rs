@@ -7,33 +7,33 @@ use kube::api::PostParams;
 
 use crate::{Cluster, Error, Kind, Place};
 
-/// What the API server takes in a note.
+/// The API server's limit of a note.
 const MAX_NOTE: usize = 1000;
 
-/// Something that happened to a node, for `kubectl describe node`.
+/// An Event about a node, shown by `kubectl describe node`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeEvent<'a> {
     pub node: &'a str,
-    /// Who tells.
+    /// The reporting component.
     pub component: &'a str,
     pub instance: &'a str,
-    /// What was done, in one word.
+    /// The action, as one word.
     pub action: &'a str,
     pub reason: &'a str,
     pub note: &'a str,
     pub warning: bool,
 }
 
-/// Something that happened to an object in a namespace, for `kubectl describe`.
+/// An Event about an object in a namespace, shown by `kubectl describe`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectEvent<'a> {
     pub kind: &'a Kind,
     pub place: Place<'a>,
     pub uid: &'a str,
-    /// Who tells.
+    /// The reporting component.
     pub component: &'a str,
     pub instance: &'a str,
-    /// What was done, in one word.
+    /// The action, as one word.
     pub action: &'a str,
     pub reason: &'a str,
     pub note: &'a str,
@@ -42,7 +42,7 @@ pub struct ObjectEvent<'a> {
 
 impl Cluster {
     pub async fn tell(&self, event: &NodeEvent<'_>) -> Result<(), Error> {
-        // By this uid `kubectl describe node` finds it, as it does those of the kubelet.
+        // `kubectl describe node` selects Events by this UID, as in those of the kubelet.
         let regarding = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Node".to_owned()),
@@ -59,7 +59,7 @@ impl Cluster {
             reporting_instance: Some(event.instance.to_owned()),
             ..told(event.note, event.warning)
         };
-        // Events of what has no namespace are in this one.
+        // Events of objects without a namespace belong to this one.
         self.write_event("default", &format!("node {}", event.node), &object).await
     }
 

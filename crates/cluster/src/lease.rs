@@ -9,26 +9,26 @@ use kube::api::{DeleteParams, ListParams, PostParams, Preconditions};
 
 use crate::{Cluster, Error};
 
-/// Which leases to count.
+/// Selects the leases to count.
 #[derive(Clone, Debug)]
 pub struct LeaseQuery {
     pub namespace: String,
-    /// As `kubectl -l` takes it.
+    /// Label selector in the format of `kubectl -l`.
     pub selector: String,
 }
 
-/// A lease that somebody keeps.
+/// A lease to hold.
 #[derive(Clone, Debug)]
 pub struct OwnLease {
     pub namespace: String,
     pub name: String,
     pub holder: String,
     pub labels: BTreeMap<String, String>,
-    /// How long it is valid after each renewal.
+    /// Validity after each renewal.
     pub duration: Duration,
 }
 
-/// A lease as it was seen: who wants it gone says so of this version only.
+/// An observed lease: its deletion applies to this version only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SeenLease {
     pub namespace: String,
@@ -36,7 +36,7 @@ pub struct SeenLease {
     version: Option<String>,
 }
 
-/// The leases of a query, told apart.
+/// The leases of a query, by validity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Leases {
     pub live: usize,
@@ -44,7 +44,8 @@ pub struct Leases {
 }
 
 impl Cluster {
-    /// Takes the lease, or renews it. A lease of this name that somebody else held is taken over: the name is ours.
+    /// Acquires or renews the lease. A lease of this name with another holder is taken over, because the name
+    /// identifies it.
     pub async fn hold_lease(&self, lease: &OwnLease, now: Timestamp) -> Result<(), Error> {
         let leases: Api<Lease> = Api::namespaced(self.client(), &lease.namespace);
         let OwnLease { namespace, name, .. } = lease;
@@ -74,7 +75,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Gives the lease up. One that is gone already is no failure.
+    /// Releases the lease. A missing lease is not an error.
     pub async fn release_lease(&self, lease: &OwnLease) -> Result<(), Error> {
         let seen = SeenLease { namespace: lease.namespace.clone(), name: lease.name.clone(), version: None };
         match self.delete_lease(&seen).await {
@@ -83,7 +84,7 @@ impl Cluster {
         }
     }
 
-    /// Deletes a lease, unless it was renewed since it was seen.
+    /// Deletes a lease, unless it was renewed since it was observed.
     pub async fn delete_lease(&self, lease: &SeenLease) -> Result<(), Error> {
         let leases: Api<Lease> = Api::namespaced(self.client(), &lease.namespace);
         let preconditions =
@@ -93,7 +94,7 @@ impl Cluster {
         self.ask(asked, leases.delete(&lease.name, &parameters)).await.map(|_| ())
     }
 
-    /// The leases that are held now, and those that no longer are.
+    /// Returns the valid leases and the expired ones.
     pub async fn leases(&self, query: &LeaseQuery, now: Timestamp) -> Result<Leases, Error> {
         let leases: Api<Lease> = Api::namespaced(self.client(), &query.namespace);
         let parameters = ListParams::default().labels(&query.selector);
@@ -114,13 +115,13 @@ impl Cluster {
         Ok(told)
     }
 
-    /// How many of these leases are held now: renewed within their own duration, seen from the given moment.
+    /// Returns the number of valid leases: those renewed within their own duration before `now`.
     pub async fn live_leases(&self, query: &LeaseQuery, now: Timestamp) -> Result<usize, Error> {
         Ok(self.leases(query, now).await?.live)
     }
 }
 
-/// A lease that says neither when it was renewed nor for how long is nobody's.
+/// Whether the lease is valid. One without a renewal time or duration is not.
 fn is_live(lease: &Lease, now: Timestamp) -> bool {
     let Some(spec) = &lease.spec else { return false };
     let renewed = spec.renew_time.as_ref().or(spec.acquire_time.as_ref());

@@ -4,12 +4,12 @@ use serde_json::Value;
 
 use crate::{Cluster, Error};
 
-/// Objects of one answer; the rest is asked for again.
+/// Objects per response.
 const PAGE: u32 = 500;
-/// More objects than a cluster has nodes.
+/// Limit, above the number of nodes in any cluster.
 const MAX_OBJECTS: usize = 100_000;
 
-/// A kind that is no part of Kubernetes itself.
+/// A kind that is not built into Kubernetes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     pub group: &'static str,
@@ -18,7 +18,7 @@ pub struct Kind {
     pub plural: &'static str,
 }
 
-/// Which part of an object is meant.
+/// The part of an object to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     Object,
@@ -26,12 +26,13 @@ pub enum Part {
 }
 
 impl Cluster {
-    /// All objects of a kind in all namespaces, as JSON.
+    /// Returns all objects of a kind in all namespaces, as JSON.
     pub async fn objects(&self, kind: &Kind) -> Result<Vec<Value>, Error> {
         self.objects_as(kind, Some).await
     }
 
-    /// All objects of a kind in all namespaces, each made into something smaller as it comes.
+    /// Returns all objects of a kind in all namespaces. Each is converted to a smaller value as soon as it is
+    /// received.
     pub async fn objects_as<T>(
         &self,
         kind: &Kind,
@@ -50,7 +51,7 @@ impl Cluster {
                 all.extend(read(value));
             }
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                // Some of them are not all: who believed so would take the rest for gone.
+                // An incomplete list must be an error: a caller would treat the missing objects as deleted.
                 Some(_) if count >= MAX_OBJECTS => {
                     return Err(Error::Many { plural: kind.plural, limit: MAX_OBJECTS });
                 }
@@ -60,7 +61,7 @@ impl Cluster {
         }
     }
 
-    /// Server-side apply: what the manager said before and does not say now is gone.
+    /// Writes an object by server-side apply, which removes fields that this manager no longer sets.
     pub async fn apply(
         &self,
         kind: &Kind,
@@ -74,7 +75,7 @@ impl Cluster {
         object["apiVersion"] = Value::String(kind.api_version());
         object["kind"] = Value::String(kind.kind.to_owned());
         object["metadata"]["name"] = Value::String(name.to_owned());
-        // It is ours alone: what somebody else wrote into it gives way.
+        // The object belongs to this manager only: fields of other managers are overwritten.
         let parameters = PatchParams::apply(manager).force();
         let patch = Patch::Apply(&object);
         let asked = || format!("write {} {name}", kind.kind);
@@ -84,7 +85,7 @@ impl Cluster {
         }
     }
 
-    /// Deletes an object; one that is gone is no failure.
+    /// Deletes an object; a missing one is not an error.
     pub async fn delete_object(&self, kind: &Kind, name: &str) -> Result<(), Error> {
         let objects = self.dynamic(kind);
         let parameters = DeleteParams::default();

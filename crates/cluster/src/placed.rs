@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{Cluster, Error, Kind, Part};
 
-/// An object in a namespace.
+/// The namespace and name of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
     pub namespace: &'a str,
@@ -12,7 +12,7 @@ pub struct Place<'a> {
 }
 
 impl Cluster {
-    /// The definition of a kind; `None` when the cluster does not know it.
+    /// Returns the definition of a kind; `None` if the cluster does not have it.
     pub async fn definition(&self, name: &str) -> Result<Option<Value>, Error> {
         const DEFINITION: Kind = Kind {
             group: "apiextensions.k8s.io",
@@ -25,14 +25,15 @@ impl Cluster {
         json(&DEFINITION, found)
     }
 
-    /// One object as JSON; `None` when there is none.
+    /// Returns one object as JSON; `None` if it does not exist.
     pub async fn placed(&self, kind: &Kind, place: Place<'_>) -> Result<Option<Value>, Error> {
         let asked = || format!("read {} {}/{}", kind.kind, place.namespace, place.name);
         let found = self.ask(asked, self.within(kind, place).get_opt(place.name)).await?;
         json(kind, found)
     }
 
-    /// Server-side apply to an object of others: what somebody else owns is not taken from them.
+    /// Writes to a foreign object by server-side apply. Fields of other managers cause a conflict instead of
+    /// being overwritten.
     pub async fn apply_placed(
         &self,
         kind: &Kind,
@@ -48,7 +49,7 @@ impl Cluster {
         self.patch_placed(kind, place, part, &PatchParams::apply(manager), &Patch::Apply(&object)).await
     }
 
-    /// Merge patch: `null` takes away, lists are replaced as a whole.
+    /// Writes a merge patch: `null` removes a field, lists are replaced completely.
     pub async fn merge_placed(
         &self,
         kind: &Kind,

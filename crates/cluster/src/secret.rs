@@ -9,16 +9,16 @@ use landfall_model::Secret;
 
 use crate::{Cluster, Error};
 
-/// Secrets of one answer; the rest is asked for again.
+/// Secrets per response.
 const PAGE: u32 = 500;
-/// One for each of more nodes than a cluster has.
+/// Limit, above one Secret per node of any cluster.
 const MAX_SECRETS: usize = 20_000;
 
-/// A Secret as it is listed: without its data.
+/// A listed Secret without its data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SecretFacts {
     pub labels: BTreeMap<String, String>,
-    /// Another one when the object is another or was changed.
+    /// Changes whenever the object is changed or replaced.
     pub version: String,
 }
 
@@ -26,7 +26,7 @@ pub struct SecretFacts {
 pub type SecretData = BTreeMap<String, Secret<Vec<u8>>>;
 
 impl Cluster {
-    /// The data of one Secret; `None` when there is no such object.
+    /// Returns the data of one Secret; `None` if it does not exist.
     pub async fn secret(&self, namespace: &str, name: &str) -> Result<Option<SecretData>, Error> {
         let secrets: Api<SecretObject> = Api::namespaced(self.client(), namespace);
         let found = self.ask(|| format!("read Secret {namespace}/{name}"), secrets.get_opt(name)).await?;
@@ -36,7 +36,7 @@ impl Cluster {
         }))
     }
 
-    /// The Secrets of a namespace by name, without their data.
+    /// Returns the Secrets of a namespace by name, without their data.
     pub async fn secrets(&self, namespace: &str) -> Result<BTreeMap<String, SecretFacts>, Error> {
         let secrets: Api<SecretObject> = Api::namespaced(self.client(), namespace);
         let mut parameters = ListParams::default().limit(PAGE);
@@ -57,7 +57,7 @@ impl Cluster {
         }
     }
 
-    /// Creates a Secret; one that is there already stays.
+    /// Creates a Secret; an existing one is not changed.
     pub async fn create_secret(
         &self,
         namespace: &str,
@@ -84,7 +84,7 @@ impl Cluster {
         }
     }
 
-    /// Deletes a Secret; one that is gone is no failure.
+    /// Deletes a Secret; a missing one is not an error.
     pub async fn delete_secret(&self, namespace: &str, name: &str) -> Result<(), Error> {
         let secrets: Api<SecretObject> = Api::namespaced(self.client(), namespace);
         let parameters = DeleteParams::default();

@@ -6,12 +6,12 @@ use kube::api::ListParams;
 
 use crate::{Cluster, Error, ServerVersion};
 
-/// Connections made to the endpoint: enough to meet each of three servers behind a balancer that takes turns.
+/// Connections to the endpoint: enough to reach each of three servers behind a round-robin load balancer.
 const SAMPLES: usize = 6;
-/// More servers than any control plane has.
+/// Limit, above the size of any control plane.
 const MAX_SERVERS: usize = 32;
 
-/// One API server, and what it said.
+/// The response of one API server.
 #[derive(Debug)]
 pub struct ServerProbe {
     /// The endpoint, or the server's own address.
@@ -20,8 +20,9 @@ pub struct ServerProbe {
 }
 
 impl Cluster {
-    /// The versions of the API servers behind the endpoint: what several new connections to it meet, and what the servers
-    /// answer that the cluster itself lists. The first one is always what the endpoint said first.
+    /// Returns the versions of the API servers behind the endpoint. It queries the endpoint over several new
+    /// connections, then each server that the cluster itself lists. The first result is always the first
+    /// response of the endpoint.
     pub async fn server_versions(&self) -> Vec<ServerProbe> {
         let endpoint = self.endpoint();
         let mut probes = vec![ServerProbe { address: endpoint.clone(), version: self.version().await }];
@@ -51,7 +52,7 @@ impl Cluster {
                     probes.push(ServerProbe { address, version });
                 }
             }
-            // Whoever may not list them is left with what the endpoint showed.
+            // Without permission to list the servers, the result has the endpoint's responses only.
             Err(error) => {
                 probes.push(ServerProbe { address: "kubernetes.default".to_owned(), version: Err(error) });
             }
@@ -59,7 +60,7 @@ impl Cluster {
         probes
     }
 
-    /// The API servers the cluster knows of, as `address:port`.
+    /// Returns the API servers that the cluster lists, as `address:port`.
     async fn server_addresses(&self) -> Result<BTreeSet<String>, Error> {
         let slices: Api<EndpointSlice> = Api::namespaced(self.client(), "default");
         let parameters = ListParams::default().labels("kubernetes.io/service-name=kubernetes");

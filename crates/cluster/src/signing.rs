@@ -8,25 +8,25 @@ use kube::api::{ListParams, PostParams};
 
 use crate::{Cluster, Error};
 
-/// Requests looked at in one go; those who ask again come with the next.
+/// Requests per pass; the rest is handled in later passes.
 const MAX_REQUESTS: u32 = 1000;
 
-/// A certificate somebody asks the cluster for, and nobody has decided on.
+/// A pending CertificateSigningRequest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SigningRequest {
     pub name: String,
     pub signer: String,
-    /// Who asks, as the API server knows them.
+    /// The requesting user, as authenticated by the API server.
     pub user: String,
     pub groups: Vec<String>,
-    /// PKCS #10, PEM.
+    /// PKCS #10 (PEM).
     pub request: Vec<u8>,
     pub usages: Vec<String>,
     pub created: Timestamp,
 }
 
 impl Cluster {
-    /// The requests to one signer that nobody has decided on.
+    /// Returns the pending requests to one signer.
     pub async fn open_signing_requests(&self, signer: &str) -> Result<Vec<SigningRequest>, Error> {
         let requests: Api<CertificateSigningRequest> = Api::all(self.client());
         let fields = format!("spec.signerName={signer}");
@@ -35,7 +35,7 @@ impl Cluster {
         Ok(found.items.into_iter().filter_map(open).collect())
     }
 
-    /// Approves a request. One that is gone or decided meanwhile is left alone.
+    /// Approves a request. One that was deleted or decided meanwhile is left unchanged.
     pub async fn approve(&self, name: &str, reason: &str, message: &str) -> Result<(), Error> {
         let requests: Api<CertificateSigningRequest> = Api::all(self.client());
         let asked = || format!("read request {name}");

@@ -1,6 +1,6 @@
 use crate::{Cluster, Error};
 
-/// What an API server says it is.
+/// The version of an API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerVersion {
     /// As served: `v1.31.4`, `v1.31.4+k3s1`, `v1.29.5-gke.1000`.
@@ -9,7 +9,7 @@ pub struct ServerVersion {
 }
 
 impl Cluster {
-    /// The version of the API server that answers; behind a load balancer, of one of them.
+    /// Returns the version of the API server that responds; behind a load balancer, of one of them.
     pub async fn version(&self) -> Result<ServerVersion, Error> {
         let client = self.client();
         let info =

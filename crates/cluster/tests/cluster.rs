@@ -1,4 +1,4 @@
-//! Every question, asked of a real kube-apiserver.
+//! Tests of every request against a real kube-apiserver.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -77,7 +77,7 @@ async fn tokens_are_told_apart(server: &ApiServer, cluster: &Cluster) {
     assert!(user.groups.contains(&"system:serviceaccounts".to_owned()), "{user:?}");
     assert_eq!(audiences, ["quay"]);
 
-    // Meant for somebody else, or made up: not valid here.
+    // A token for another audience, and a forged one: neither is valid here.
     for (token, audience) in [(token.expose().as_str(), "elsewhere"), ("not-a-token", "quay")] {
         let review = cluster.review_token(&Secret::new(token.to_owned()), &[audience.to_owned()]).await;
         assert!(matches!(review.unwrap(), TokenReview::Invalid { .. }));
@@ -101,7 +101,7 @@ async fn access_is_what_rules_say(server: &ApiServer, cluster: &Cluster) {
     assert_eq!(allowed_in_time(cluster, &sailor).await, Access::Allowed);
 }
 
-/// The authorizer sees a new binding a moment after it was accepted.
+/// The authorizer applies a new binding a moment after it was accepted.
 async fn allowed_in_time(cluster: &Cluster, user: &User) -> Access {
     let end = std::time::Instant::now() + Duration::from_secs(20);
     loop {
@@ -145,7 +145,8 @@ async fn a_lease_is_held_renewed_and_released(cluster: &Cluster) {
     let expired = cluster.leases(&query, later).await.unwrap();
     assert_eq!((expired.live, expired.expired.len()), (0, 1));
 
-    // Renewed by another holder of the name: valid again, and what was seen as expired must not be deleted.
+    // Another holder of the name has renewed the lease: it is valid again, and its expired version must not
+    // be deleted.
     cluster.hold_lease(&OwnLease { holder: "two".to_owned(), ..own.clone() }, later).await.unwrap();
     assert_eq!(cluster.live_leases(&query, later).await.unwrap(), 1);
     let error = cluster.delete_lease(&expired.expired[0]).await.unwrap_err();
@@ -161,7 +162,8 @@ async fn a_lease_is_held_renewed_and_released(cluster: &Cluster) {
     assert_eq!(cluster.live_leases(&query, now).await.unwrap(), 0);
 }
 
-/// Whatever its clock said, and for however long it claims the lease; one that is there keeps it.
+/// A Lease of a removed holder is taken over, whatever its clock and claimed duration were. A live holder
+/// keeps it.
 async fn a_lease_of_one_that_is_gone_is_taken_over(server: &ApiServer, cluster: &Cluster) {
     let now = Timestamp::now();
     let years = SignedDuration::from_hours(10 * 365 * 24);
@@ -183,14 +185,14 @@ async fn a_lease_of_one_that_is_gone_is_taken_over(server: &ApiServer, cluster: 
             duration: Duration::from_secs(2),
         };
         let mut one = Election::new(cluster.clone(), candidate("one"));
-        // Seen for the first time: nobody knows how long it has been silent.
+        // First observation: the time since the last renewal is unknown.
         let first = one.campaign().await.unwrap();
         assert_eq!(first, Standing::Following { leader: "gone".to_owned() }, "{name}");
         let deadline = std::time::Instant::now() + Duration::from_secs(120);
         while !matches!(one.campaign().await.unwrap(), Standing::Leading { .. }) {
             assert!(std::time::Instant::now() < deadline, "{name}: the lease of one that is gone stands");
         }
-        // Of two that look at the same moment one is quicker, and the other one sees that.
+        // Of two concurrent candidates, one wins and the other one observes it.
         let mut two = Election::new(cluster.clone(), candidate("two"));
         for _ in 0..5 {
             let (renewed, looked) = (one.campaign().await.unwrap(), two.campaign().await.unwrap());
@@ -210,7 +212,7 @@ async fn a_silent_server_is_not_waited_for() {
     assert!(!error.is_answer());
 }
 
-/// Before Kubernetes 1.28 pods could not be selected by whose network they share.
+/// Servers before Kubernetes 1.28 cannot select pods by their host network.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_older_server_tells_which_pods_share_the_network_of_their_node() {
     let pod = |name: &str, node: &str, spec: serde_json::Value| {

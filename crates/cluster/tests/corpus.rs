@@ -1,4 +1,4 @@
-//! The inputs of the fuzz targets, without a fuzzer.
+//! Runs the corpora of the fuzz targets without a fuzzer.
 
 #[path = "../../../fuzz/bodies/cluster.rs"]
 mod bodies;

@@ -1,4 +1,4 @@
-//! One write to the cluster.
+//! Execution of one action as a write to the cluster.
 
 use landfall_cluster::{Cluster, Error, Eviction, NodeChange, Part};
 use landfall_model::chain;
@@ -11,7 +11,7 @@ use crate::record::{KIND, Phase, Record};
 use crate::template::{self, TemplateError};
 use crate::world::{CONDITION, CORDONED_BY, CORDONER, World};
 
-/// Why a write was not made.
+/// Reason why a write failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ActError {
     #[error(transparent)]
@@ -27,7 +27,8 @@ pub enum ActError {
 // === impl ActError ===
 
 impl ActError {
-    /// It was decided, by the cluster or by what is in it: asking again will not help until something is changed.
+    /// Returns the API server's message if it rejected the write. A retry fails until the object or a policy
+    /// changes.
     pub fn decision(&self) -> Option<String> {
         match self {
             Self::Cluster(error) => error.said().map(str::to_owned),
@@ -36,11 +37,11 @@ impl ActError {
     }
 }
 
-/// What came of it.
+/// Outcome of a write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// A disruption budget forbids it for now.
+    /// A PodDisruptionBudget does not permit the eviction now.
     Refused {
         pod: String,
         reason: String,
@@ -56,7 +57,7 @@ pub async fn act(
 ) -> Result<Outcome, ActError> {
     match action {
         Action::Write { node, record } => {
-            // Only the first words make the object: one that a person deleted on the way stays deleted.
+            // Only the first writes create the object: one that an administrator deleted later stays deleted.
             if matches!(record.phase, Phase::Waiting | Phase::Cordoning) {
                 cluster.apply(&KIND, node, MANAGER, Part::Object, &Record::object(node)).await?;
             }

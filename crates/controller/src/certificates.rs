@@ -1,9 +1,11 @@
-//! Is this request for a certificate the node's own? Asked of foreign bytes, answered without I/O, and never with "maybe".
+//! The check whether a certificate request is a node's own.
 //!
-//! A node that begins a new life has lost its certificates and asks for new ones, the first of them with a bootstrap token
-//! that does not say which node it is. What makes it this node: we ourselves took the machine down, in this window of time;
-//! the request names this node and nothing else; and a serving certificate is asked for by the node itself, for addresses
-//! the cluster knows it by.
+//! The input is untrusted; the check does no I/O and rejects every doubtful case.
+//!
+//! A node that bootstraps again has lost its certificates and requests new ones. The first request uses a
+//! bootstrap token, which does not identify the node. Three things prove the node. The controller itself took
+//! the machine down in this period. The request names this node and no other. A serving certificate is
+//! requested by the node itself, for addresses that the cluster knows.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -19,25 +21,25 @@ pub const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 pub const SERVING_SIGNER: &str = "kubernetes.io/kubelet-serving";
 const BOOTSTRAPPERS: &str = "system:bootstrappers";
 const NODES: &str = "system:nodes";
-/// A request with a key of 16 Kbit and a name for every address.
+/// Size limit: a request with a key of 16 Kbit and all addresses fits.
 const MAX_REQUEST: usize = 64 * 1024;
-/// What every certificate of a kubelet may be used for, beside its purpose.
+/// Usages of every kubelet certificate, in addition to its purpose.
 const COMMON_USAGES: [&str; 2] = ["digital signature", "key encipherment"];
 
-/// The node a request must be of.
+/// The node that a request must belong to.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected<'a> {
     pub node: &'a str,
-    /// When it was taken down, and when it must be back.
+    /// Time at which the node was taken down, and its deadline to return.
     pub from: Timestamp,
     pub until: Timestamp,
-    /// What the cluster knows it by.
+    /// Addresses of the node known to the cluster.
     pub addresses: &'a BTreeSet<String>,
-    /// Who may ask for a first certificate, beside members of `system:bootstrappers`.
+    /// Users that may request a first certificate, in addition to members of `system:bootstrappers`.
     pub bootstrap_users: &'a [String],
 }
 
-/// Why a request is not the node's own.
+/// Reason why a request is not the node's own.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Foreign {
     #[error("it goes to the signer `{signer}`")]
@@ -62,13 +64,13 @@ pub enum Foreign {
     Extension,
 }
 
-/// The name of the node a request says it is for, without believing it.
+/// Returns the node name that a request claims, without verification.
 pub fn claimed_node(request: &SigningRequest) -> Option<String> {
     let parts = parse(&request.request).ok()?;
     parts.common_name.strip_prefix("system:node:").map(str::to_owned)
 }
 
-/// Holds a request against the node it must be of.
+/// Verifies that a request belongs to the expected node.
 pub fn prove(request: &SigningRequest, expected: &Expected<'_>) -> Result<(), Foreign> {
     if request.created < expected.from || request.created > expected.until {
         return Err(Foreign::Time);
@@ -111,12 +113,12 @@ pub fn prove(request: &SigningRequest, expected: &Expected<'_>) -> Result<(), Fo
     }
 }
 
-/// What a request says.
+/// The content of a request.
 struct Parts {
     subject: String,
     common_name: String,
     organizations: Vec<String>,
-    /// The subject says more than a node's does.
+    /// The subject has attributes that a node's does not have.
     has_more: bool,
     names: Vec<String>,
 }
@@ -181,7 +183,7 @@ fn general_name(name: &GeneralName<'_>) -> Result<String, Foreign> {
     }
 }
 
-/// Addresses are the same however they are written.
+/// Whether an address is known, regardless of its notation.
 fn is_known(name: &str, addresses: &BTreeSet<String>) -> bool {
     match name.parse::<IpAddr>() {
         Ok(wanted) => addresses.iter().any(|address| address.parse() == Ok(wanted)),

@@ -1,4 +1,4 @@
-//! Of several controllers one leads: the one with the Lease.
+//! Leader election: the replica that holds the Lease leads.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -8,18 +8,18 @@ use landfall_model::chain;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// How long a lease is valid; as long as it takes others to take over.
+/// Validity of the Lease, and so the time until another replica takes over.
 const LEASE_DURATION: Duration = Duration::from_secs(30);
 const RENEW: Duration = Duration::from_secs(8);
-/// Nothing is written in the last moments of a lease: a write may be on its way for a while.
+/// No write starts this close to the end of the Lease, because a write may be in flight for a while.
 const MARGIN: Duration = Duration::from_secs(16);
-/// For giving the lease up at the end.
+/// Time limit for releasing the Lease at shutdown.
 const RESIGN_WITHIN: Duration = Duration::from_secs(5);
 
-/// Until when we lead; not at all when there is nothing.
+/// End of the current leadership; `None` for a follower.
 pub(crate) type Leading = watch::Receiver<Option<Instant>>;
 
-/// One that wants to lead.
+/// A candidate in the leader election.
 pub(crate) struct Candidate<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) namespace: &'a str,
@@ -34,7 +34,7 @@ pub(crate) fn may_write(leading: Option<Instant>) -> bool {
 // === impl Candidate ===
 
 impl Candidate<'_> {
-    /// Campaigns while the work goes on, until it is cancelled, and gives the lease up.
+    /// Runs the election and the work until canceled, then releases the Lease.
     pub(crate) async fn lead<W: Future<Output = ()>>(
         &self,
         cancel: &CancellationToken,
@@ -62,7 +62,7 @@ impl Candidate<'_> {
         }
     }
 
-    /// Takes and renews the lease, for ever.
+    /// Acquires and renews the Lease in an endless loop.
     async fn campaign(
         &self,
         election: &mut Election,
@@ -88,7 +88,7 @@ impl Candidate<'_> {
                         told = Some(leader);
                     }
                 }
-                // Who leads goes on leading as long as the lease is valid.
+                // A leader keeps leading while its Lease is valid.
                 Err(error) => tracing::warn!(error = %chain(&error), "The lease could not be renewed."),
             }
             tokio::time::sleep(RENEW).await;

@@ -1,8 +1,9 @@
-//! What the controller is installed from, and the pod it puts on a node: values, never text templates.
+//! The objects that install the controller, and the pod it starts on a node: values, never text templates.
 //!
-//! Nobody may read a Secret that is not theirs. The pod on a node is given its node's Secret as a file, by the kubelet,
-//! which may itself fetch only the Secrets of pods on its own node; the pod's account may read none. What the account may do
-//! (take labels off a node, tell its state) is narrowed by an admission policy to the node the pod is on.
+//! No pod may read the Secret of another node. The kubelet mounts a node's Secret into the pod on that node,
+//! and a kubelet may fetch only the Secrets of its own pods. The pod's account may read no Secret. An
+//! admission policy restricts the account's permissions (removing node labels, writing the node's state) to
+//! the node of the pod.
 
 use serde_json::{Value, json};
 
@@ -13,57 +14,57 @@ use crate::record::{KIND, Phase};
 
 pub const MANAGER: &str = "landfall-controller";
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
-/// The pod that does the work on a node, and its account.
+/// The pod that runs the bootstrap on a node, and its account.
 pub const RUNNER: &str = "landfall-in-place";
 pub const RUNNER_SELECTOR: &str = "app.kubernetes.io/name=landfall-in-place";
 pub const LEASE: &str = "landfall-controller";
-/// Where it is installed unless somebody says otherwise.
+/// Default namespace of the installation.
 pub const NAMESPACE: &str = "landfall";
 const NAME: &str = "app.kubernetes.io/name";
-/// Nobody in particular, for pods that need no rights on their node.
+/// An unprivileged user ID for pods that need no permissions on their node.
 pub(crate) const USER: u32 = 65_532;
-/// Where the pod finds its Secret.
+/// Mount path of the Secret in the pod.
 const SECRET_FOLDER: &str = "/run/landfall-secret";
 
-/// Where the controller lives, and what it uses.
+/// Settings of an installation.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Of the Secrets, the pods and the Lease.
+    /// Namespace of the Secrets, the pods and the Lease.
     pub namespace: String,
-    /// Which nodes it looks after, as `kubectl -l` takes it; all for nothing.
+    /// Label selector of the managed nodes in the format of `kubectl -l`; empty for all nodes.
     pub selector: String,
-    /// What the pods on nodes run.
+    /// Image of the pods on nodes.
     pub image: String,
-    /// The Secret that others are made from.
+    /// The Secret from which the nodes' Secrets are created.
     pub template: Option<String>,
-    /// Further arguments of `landfall node in-place`.
+    /// Additional arguments of `landfall node in-place`.
     pub runner_arguments: Vec<String>,
 }
 
-/// What an installation may do.
+/// Permissions of an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
     Usual,
-    /// And approve certificates of kubelets.
+    /// The usual permissions, and approval of kubelet certificates.
     Approving,
 }
 
-/// Whose rules pods follow.
+/// The platform whose pod security rules apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Platform {
     Kubernetes,
-    /// Chooses users itself, and lets nobody have all rights without a binding that says so.
+    /// Assigns user IDs itself, and requires a RoleBinding for privileged pods.
     Openshift,
 }
 
-/// The pod that does the work on one node.
+/// Returns the pod that runs the bootstrap on one node.
 pub fn runner(settings: &Settings, node: &str, secret: &str) -> Value {
     let mut arguments = vec![
         "node".to_owned(),
         "in-place".to_owned(),
         "--root=/host".to_owned(),
         "--reboot=systemd".to_owned(),
-        // The label may be taken off while this pod is on its way.
+        // The label may be removed before this pod starts.
         "--if-labelled".to_owned(),
         format!("--secret-file={SECRET_FOLDER}/{SECRET_KEY}"),
     ];
@@ -77,7 +78,7 @@ pub fn runner(settings: &Settings, node: &str, secret: &str) -> Value {
             "labels": {NAME: RUNNER, MANAGED_BY: MANAGER},
         },
         "spec": {
-            // The node is cordoned, and no scheduler has a say in this.
+            // The node is cordoned, so the pod bypasses the scheduler.
             "nodeName": node,
             "serviceAccountName": RUNNER,
             "restartPolicy": "OnFailure",
@@ -106,7 +107,7 @@ pub fn runner(settings: &Settings, node: &str, secret: &str) -> Value {
     })
 }
 
-/// Everything the controller is installed from, each with a word for its file, in the order in which it is applied.
+/// Returns all objects in the order of their application, each with the stem of its file name.
 pub fn install(
     settings: &Settings,
     rights: Rights,
@@ -164,7 +165,7 @@ pub fn install(
     all
 }
 
-/// OpenShift lets a pod have all rights of its node only where its account may use this.
+/// Returns the RoleBinding that OpenShift requires for the account of a privileged pod.
 fn privileged_runner(namespace: &str) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
@@ -176,7 +177,7 @@ fn privileged_runner(namespace: &str) -> Value {
     })
 }
 
-/// The definition of `NodeBootstrap`.
+/// Returns the CustomResourceDefinition of `NodeBootstrap`.
 pub fn crd() -> Value {
     let text = json!({"type": "string"});
     let time = json!({"type": "string", "format": "date-time"});
@@ -293,19 +294,19 @@ pub(crate) fn binding(kind: &str, within: Option<&str>, role: &str, name: &str, 
     })
 }
 
-/// A policy and what makes it hold everywhere.
+/// Returns an admission policy and the binding that enforces it in the whole cluster.
 pub(crate) fn admission(name: &str, spec: &Value) -> [Value; 2] {
     let object = |kind: &str, spec: &Value| json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec});
     let bound = json!({"policyName": name, "validationActions": ["Deny"]});
     [object("ValidatingAdmissionPolicy", spec), object("ValidatingAdmissionPolicyBinding", &bound)]
 }
 
-/// What must be true, and what is said when it is not.
+/// Returns a validation: an expression that must be true, and the message otherwise.
 pub(crate) fn unless(expression: impl Into<Value>, message: &str) -> Value {
     json!({"expression": expression.into(), "message": message})
 }
 
-/// The pod on a node may change that node only, and of it only what is its business.
+/// Returns a policy that limits the pod on a node to that node, and to the fields it needs to change.
 fn own_node_only(namespace: &str) -> [Value; 2] {
     let user = format!("system:serviceaccount:{namespace}:{RUNNER}");
     let name = "landfall-in-place-own-node";
@@ -369,7 +370,8 @@ fn deployment(settings: &Settings, platform: Platform, arguments: &[String]) -> 
     deployment_of(MANAGER, &settings.namespace, &settings.image, platform, &all)
 }
 
-/// A controller in its pods: one leads; the other takes over when the first one's own node is drained.
+/// Returns the Deployment of a controller. One replica leads; another one takes over when the leader's own
+/// node is drained.
 pub(crate) fn deployment_of(
     name: &str,
     namespace: &str,
@@ -379,7 +381,7 @@ pub(crate) fn deployment_of(
 ) -> Value {
     let labels = json!({NAME: name});
     let mut user = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
-    // Elsewhere it is chosen from the namespace's range, and another one is refused.
+    // OpenShift assigns the user ID from the namespace's range and rejects any other one.
     if platform == Platform::Kubernetes {
         user["runAsUser"] = json!(USER);
     }
@@ -435,7 +437,8 @@ mod tests {
         }
     }
 
-    /// I11: in the original every node's pod could read every node's Secret, and all others of `kube-system`.
+    /// I11: in the original, every node's pod could read every node's Secret. It could also read all others
+    /// of `kube-system`.
     #[test]
     fn i11_the_pod_on_a_node_may_read_no_secret_and_is_given_its_own() {
         let objects: Vec<Value> = install(&settings(), Rights::Approving, Platform::Kubernetes, &[])

@@ -1,4 +1,4 @@
-//! One look at the cluster.
+//! One observation of the cluster.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::policy::{Approvals, Policy};
 use crate::record::{KIND, Phase, Record};
 use crate::world::{Node, Refused, Runner, SecretState, World};
 
-/// What was seen, and where a watch goes on.
+/// The observed world, and the resource version from which a watch continues.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub world: World,
@@ -53,7 +53,7 @@ pub async fn observe(
     Ok(Seen { world, version: fleet.version })
 }
 
-/// The Secret of a node, and what it is or will be made from.
+/// Returns the state of a node's Secret, and the version of the source it is created from.
 fn secret(
     secrets: &BTreeMap<String, SecretFacts>,
     node: &str,

@@ -1,72 +1,72 @@
-//! What the operator allows: how many at once, when, and how patiently.
+//! The operator's limits: how many nodes at the same time, when, and with which timeouts.
 
 use std::str::FromStr;
 use std::time::Duration;
 
 use crate::window::Window;
 
-/// The rules of a wave.
+/// The rules of a rollout.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// How many nodes may be away at once, those that are away for other reasons included.
+    /// Limit of unavailable nodes, including those unavailable for other reasons.
     pub max_unavailable: AtOnce,
-    /// Between the end of one node and the beginning of the next.
+    /// Pause between the end of one node and the start of the next.
     pub pause: Duration,
-    /// When a node may be begun; always, if there is none.
+    /// Times at which a node may start; empty for any time.
     pub windows: Vec<Window>,
-    /// How many nodes may have failed before no other is begun.
+    /// Limit of failed nodes; above it, no further node starts.
     pub max_failed: usize,
     pub drain: Drain,
-    /// From the pod on the node to its first word.
+    /// Timeout from the handover to the node's first state.
     pub claim_within: Duration,
-    /// From the pod on the node to the node's return.
+    /// Timeout from the handover to the node's return.
     pub return_within: Duration,
     pub secrets: Secrets,
     pub approvals: Approvals,
 }
 
-/// How a node is emptied.
+/// Rules of a drain.
 #[derive(Clone, Debug)]
 pub struct Drain {
-    /// For all its pods together.
+    /// Timeout for all pods together.
     pub within: Duration,
-    /// For one pod, instead of its own.
+    /// Grace period of each pod, instead of the pod's own.
     pub grace: Option<Duration>,
-    /// Pods that nothing makes again elsewhere.
+    /// Treatment of pods without a controller that would recreate them.
     pub unmanaged: Unasked,
-    /// Pods with data that goes with them (`emptyDir`).
+    /// Treatment of pods with local data (`emptyDir`), which eviction deletes.
     pub local_data: Unasked,
 }
 
-/// What to do with pods whose loss was not agreed to.
+/// Treatment of pods whose eviction loses something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unasked {
     Evict,
-    /// They hold the drain up until a person takes them away.
+    /// The pod blocks the drain until an administrator deletes it.
     Leave,
 }
 
-/// Where a node's Secret comes from.
+/// The source of a node's Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Secrets {
-    /// A person puts it there; before that the node is not touched.
+    /// An administrator creates it; until then the node is not changed.
     Given,
-    /// Made from a template when the node's turn comes, unless a person put one there.
+    /// Created from a template when the node starts, unless an administrator has created one.
     Template,
 }
 
-/// Whether certificates of nodes are approved here.
+/// Whether the controller approves certificates of nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Approvals {
     Never,
-    /// For nodes that are being made anew by us, when everything about the request is that node's.
+    /// For nodes in an in-place bootstrap, if every part of the request is verified to be of that node.
     Proven {
-        /// Who may ask for a node's first certificate, beside members of `system:bootstrappers`.
+        /// Users that may request a first certificate, in addition to members of `system:bootstrappers`.
         bootstrap_users: Vec<String>,
     },
 }
 
-/// A number of nodes, or a share of all.
+/// A number of nodes, or a percentage of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtOnce {
     Nodes(usize),
@@ -105,7 +105,7 @@ impl Default for Policy {
 // === impl AtOnce ===
 
 impl AtOnce {
-    /// Of this many nodes; a share is rounded down, and is never nothing.
+    /// Returns the limit for this many nodes. A percentage is rounded down, and is at least one node.
     pub fn of(self, nodes: usize) -> usize {
         match self {
             Self::Nodes(number) => number,

@@ -1,5 +1,6 @@
-//! What the controller remembers of a node: its `NodeBootstrap`, named after it. It outlives the Node object, which the
-//! new life of a machine may delete and register again.
+//! The controller's state of a node: a `NodeBootstrap` named after it.
+//!
+//! It outlives the Node object, which an in-place bootstrap may delete and register again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,31 +13,31 @@ use serde_json::{Value, json};
 pub const KIND: Kind =
     Kind { group: "landfall.dev", version: "v1alpha1", kind: "NodeBootstrap", plural: "nodebootstraps" };
 
-/// Why a node waits that was asked for again with the Secret it has used.
+/// The reason of a node that was requested again with a Secret it has already used.
 pub const SECRET_USED: &str = "SecretUsed";
-/// Clocks of two machines that lead by turns may be this far apart.
+/// Tolerated clock difference between the hosts of two replicas.
 const MAX_SKEW: Duration = Duration::from_mins(2);
 
-/// Where a node is on its way.
+/// The phase of a node's bootstrap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Phase {
-    /// Asked for; its turn has not come.
+    /// Requested, but not started.
     Waiting,
     Cordoning,
     Draining,
-    /// Empty: the pod that does it is put on the node.
+    /// Drained: the pod that runs the bootstrap is being started.
     HandedOver,
-    /// The node has said its first word.
+    /// The node has reported its first state.
     Running,
-    /// It is back.
+    /// The node has returned; its labels and taints are being restored.
     Restoring,
     Done,
     Failed,
-    /// The label was taken off before anything happened.
+    /// The label was removed before the node was changed.
     Cancelled,
 }
 
-/// What must be on the node again afterwards.
+/// Properties of the node to restore afterwards.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Notes {
@@ -51,12 +52,12 @@ pub struct Notes {
 #[serde(rename_all = "camelCase")]
 pub struct Record {
     pub phase: Phase,
-    /// In one word, why it waits or failed.
+    /// The reason why the node waits or failed, as a single word.
     #[serde(default)]
     pub reason: String,
     #[serde(default)]
     pub message: String,
-    /// When this phase began.
+    /// Start of this phase.
     pub since: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<Timestamp>,
@@ -64,25 +65,25 @@ pub struct Record {
     pub handed_over: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished: Option<Timestamp>,
-    /// What the node last said of itself, and under which attempt.
+    /// The last state that the node reported, and the attempt it belongs to.
     #[serde(default)]
     pub state: String,
     #[serde(default)]
     pub attempt: String,
-    /// The boot the node was in before.
+    /// The node's boot ID before the bootstrap.
     #[serde(default)]
     pub boot_before: String,
-    /// Which Node object it was, and whether somebody else had cordoned it: of a new one nobody knows.
+    /// UID of the Node object, and whether another client had cordoned it. A new object would not show that.
     #[serde(default)]
     pub node_before: String,
     #[serde(default)]
     pub cordoned_before: bool,
-    /// Which version of its Secret, or of the template, it was begun with.
+    /// Version of the Secret or template with which the node started.
     #[serde(default)]
     pub source: String,
     #[serde(default)]
     pub saved: Notes,
-    /// Requests for certificates that were found to be this node's.
+    /// Certificate requests that were verified to be this node's.
     #[serde(default)]
     pub approved: BTreeSet<String>,
 }
@@ -102,7 +103,7 @@ impl Phase {
         Self::Cancelled,
     ];
 
-    /// The node is ours to look after: it is away, or about to be.
+    /// Whether the controller is handling the node: it is unavailable, or about to be.
     pub fn is_active(self) -> bool {
         matches!(self, Self::Cordoning | Self::Draining | Self::HandedOver | Self::Running | Self::Restoring)
     }
@@ -145,8 +146,8 @@ impl Record {
         }
     }
 
-    /// Whether the node has come to an end of its own with this Secret: it would only answer from its ledger. One that was
-    /// given up before its end would go on.
+    /// Whether the node's attempt with this Secret has ended. The node would only repeat the result from its
+    /// ledger. An attempt that the controller abandoned before its end would continue.
     pub fn has_used(&self, source: &str) -> bool {
         let is_over = match self.phase {
             Phase::Done => true,
@@ -157,8 +158,8 @@ impl Record {
         is_over && !self.attempt.is_empty() && !source.is_empty() && self.source == source
     }
 
-    /// The same with no moment later than now; nothing where there is none. A clock was wrong when it was written, and no
-    /// deadline that is counted from it would ever pass.
+    /// Returns the record with future times set to now, or `None` if it has none. Such a time comes from a
+    /// wrong clock, and a deadline that counts from it would never be reached.
     #[must_use]
     pub fn without_future(&self, now: Timestamp) -> Option<Self> {
         let is_future = |moment: Timestamp| {
@@ -178,21 +179,21 @@ impl Record {
         })
     }
 
-    /// The same node, one phase on.
+    /// Returns the record in this phase.
     #[must_use]
     pub fn enter(&self, phase: Phase, now: Timestamp, reason: &str, message: &str) -> Self {
         let since = if phase == self.phase { self.since } else { now };
         Self { phase, since, reason: reason.to_owned(), message: message.to_owned(), ..self.clone() }
     }
 
-    /// The name and the record of an object; nothing when nobody wrote its status yet.
+    /// Returns the name and record of an object, or `None` if its status was not written yet.
     pub fn read(object: &Value) -> Option<(String, Self)> {
         let name = object.pointer("/metadata/name")?.as_str()?.to_owned();
         let record = serde_json::from_value(object.get("status")?.clone()).ok()?;
         Some((name, record))
     }
 
-    /// The object without its status.
+    /// Returns the object without its status.
     pub fn object(node: &str) -> Value {
         json!({"spec": {"nodeName": node}})
     }
@@ -205,14 +206,15 @@ impl Record {
 // === impl Notes ===
 
 impl Notes {
-    /// What of this is not in the other. Values that are there but differ are the new life's own.
+    /// Returns the entries missing in the other. A key with another value is not missing: the new bootstrap
+    /// has set it.
     #[must_use]
     pub fn missing_in(&self, other: &Self) -> Self {
         let absent = |own: &BTreeMap<String, String>, there: &BTreeMap<String, String>| {
             let own = own.iter().filter(|(key, _)| !there.contains_key(*key));
             own.map(|(key, value)| (key.clone(), value.clone())).collect()
         };
-        // A taint is its key and its effect.
+        // Taints are identified by key and effect.
         let same = |one: &str, two: &str| taint_identity(one) == taint_identity(two);
         let taints = self.taints.iter().filter(|own| !other.taints.iter().any(|there| same(own, there)));
         Self {

@@ -1,4 +1,4 @@
-//! The loop: lead, look, decide, write, and look again when something changed.
+//! The reconcile loop: lead, observe, plan, apply, and repeat when an object changes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,22 +18,22 @@ use crate::policy::Policy;
 use crate::record::{Phase, Record};
 use crate::world::{Refused, World};
 
-/// Between two looks: while a node is under way, when nothing is asked for, and at least.
+/// Intervals between two passes: while a node is active, without requests, and the minimum.
 const BUSY: Duration = Duration::from_secs(5);
 const IDLE: Duration = Duration::from_secs(60);
 const BREATH: Duration = Duration::from_secs(1);
-/// One controller.
+/// A replica of the controller.
 #[expect(missing_debug_implementations, reason = "holds credentials")]
 pub struct Controller {
     pub cluster: Cluster,
     pub settings: Settings,
     pub policy: Policy,
-    /// Who we are among those that want to lead.
+    /// Identity of this replica in the leader election.
     pub identity: String,
     pub metrics: Arc<Metrics>,
 }
 
-/// Until it is cancelled.
+/// Runs until canceled.
 pub async fn run(controller: &Controller, cancel: &CancellationToken) {
     let candidate = Candidate {
         cluster: &controller.cluster,
@@ -50,7 +50,7 @@ async fn work(controller: &Controller, mut leading: watch::Receiver<Option<Insta
     let mut refused = Refused::default();
     loop {
         if !may_write(*leading.borrow()) {
-            // The sender lives as long as we do.
+            // The channel is never closed: its sender outlives this loop.
             let _ = tokio::time::timeout(BUSY, leading.changed()).await;
             continue;
         }
@@ -59,7 +59,7 @@ async fn work(controller: &Controller, mut leading: watch::Receiver<Option<Insta
                 metrics.seen(&seen.world);
                 let actions = plan(policy, &seen.world);
                 refused = carry_out(controller, &leading, &seen.world, &actions).await;
-                // What was decided may make the next decision possible.
+                // These writes may enable the next decision.
                 let is_stuck = |action: &Action| {
                     matches!(action, Action::Evict { .. }) || refused.runners.contains_key(action.node())
                 };
@@ -92,7 +92,7 @@ async fn work(controller: &Controller, mut leading: watch::Receiver<Option<Insta
     }
 }
 
-/// Makes the writes, and tells of them. Gives what was refused.
+/// Executes and reports the writes. Returns the rejected ones.
 async fn carry_out(
     controller: &Controller,
     leading: &watch::Receiver<Option<Instant>>,
@@ -114,7 +114,7 @@ async fn carry_out(
                 metrics.refused();
                 refused.evictions.insert(pod, reason);
             }
-            // The next look decides anew: somebody else may have been quicker.
+            // The next pass decides again: another client may have written first.
             Err(error) => {
                 metrics.write_failed();
                 tracing::warn!(error = %chain(&error), "A write was not made.");
@@ -129,7 +129,7 @@ async fn carry_out(
     refused
 }
 
-/// An Event for every phase a node enters, and for what hinders it there.
+/// Writes an Event for every phase that a node enters, and for every blocked reason.
 async fn tell(controller: &Controller, world: &World, action: &Action) {
     let Action::Write { node, record } = action else { return };
     let is_hindered = record.phase.is_active() && !record.reason.is_empty();

@@ -1,5 +1,7 @@
-//! A fleet in memory, led by [`plan`](crate::plan::plan) alone: machines that reboot, fail, get lost and lose their Node
-//! object; budgets that refuse; and a controller that dies between any two writes.
+//! A simulated fleet under [`plan`](crate::plan::plan).
+//!
+//! Machines reboot, fail, disappear and lose their Node object. Disruption budgets reject evictions. The
+//! controller crashes between any two writes.
 
 mod attacks;
 pub(crate) mod fleet;
@@ -11,11 +13,11 @@ use crate::policy::{AtOnce, Policy, Secrets};
 use crate::record::Phase;
 use fleet::{Fate, Fleet, Random};
 
-/// More looks than any wave of these sizes takes.
+/// Limit of passes, above what any rollout of these sizes takes.
 const MAX_LOOKS: usize = 20_000;
 
-/// Looks, decides and writes until nothing is left to do. `lives` says after how many writes the controller dies; what it
-/// had decided beyond that is lost.
+/// Runs passes until no work is left. `lives` returns the number of writes before the next crash, which loses
+/// the rest of the plan.
 fn lead(fleet: &mut Fleet, policy: &Policy, mut lives: impl FnMut() -> usize) -> usize {
     let mut writes = 0;
     let mut left = lives();
@@ -75,7 +77,7 @@ fn a_failing_node_stops_the_wave() {
         let waiting = fleet.phases().values().filter(|phase| **phase == Phase::Waiting).count();
         assert_eq!(waiting + done + 1, 50, "seed {seed}");
 
-        // A person looks after it: the wave goes on.
+        // After an administrator has repaired the node, the rollout continues.
         fleet.fate("n07", Fate::Well);
         fleet.mend("n07");
         lead(&mut fleet, &Policy { max_failed: 0, ..policy(3) }, immortal);
@@ -83,7 +85,7 @@ fn a_failing_node_stops_the_wave() {
     }
 }
 
-/// Kills the controller before every single write of a wave with everything in it, and starts another.
+/// Kills the controller before every single write of a rollout with all fates, and starts another one.
 #[test]
 fn killed_at_every_write_it_reaches_the_same_end() {
     let start = || {
@@ -109,7 +111,7 @@ fn killed_at_every_write_it_reaches_the_same_end() {
     }
 }
 
-/// Every seed a fleet with other fates, and a controller that dies again and again.
+/// Each seed has a fleet with other fates, and repeated controller crashes.
 #[test]
 fn random_fates_and_random_deaths() {
     for seed in 0..150 {

@@ -1,12 +1,13 @@
-//! A node's Secret from the template of all: every `{node}` in its texts is replaced by the node's name, and
-//! nothing else is.
+//! Creation of a node's Secret from the shared template.
+//!
+//! Every `{node}` in its texts is replaced by the node's name, and no other text is changed.
 
 use landfall_model::Secret;
 use serde_json::Value;
 
-/// As large as a Secret may be.
+/// The maximum size of a Secret.
 const MAX_BYTES: usize = 1024 * 1024;
-/// As deep as the JSON of a Secret is, and some.
+/// JSON nesting limit, above that of any Secret.
 const MAX_DEPTH: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -19,7 +20,7 @@ pub enum TemplateError {
     TooDeep,
 }
 
-/// The Secret of one node.
+/// Returns the Secret of one node.
 pub fn fill(template: &Secret<Vec<u8>>, node: &str) -> Result<Secret<Vec<u8>>, TemplateError> {
     if template.expose().len() > MAX_BYTES {
         return Err(TemplateError::TooLarge);

@@ -1,4 +1,6 @@
-//! Times of the week in which a node may be begun: `Mon-Fri 22:00-06:00 +01:00`. Pure arithmetic on minutes of a week.
+//! Times of the week in which a node may start: `Mon-Fri 22:00-06:00 +01:00`.
+//!
+//! The check is pure arithmetic on minutes of a week.
 
 use std::str::FromStr;
 
@@ -7,17 +9,18 @@ use jiff::Timestamp;
 const DAYS: [&str; 7] = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 const DAY: i64 = 24 * 60;
 const WEEK: i64 = 7 * DAY;
-/// The first of January 1970 was a Thursday.
+/// January 1, 1970 was a Thursday.
 const EPOCH: i64 = 3 * DAY;
-/// The farthest that clocks are from UTC.
+/// The largest offset of local time from UTC.
 const MAX_OFFSET: i64 = 14 * 60;
 
-/// A span of the day, on some days of the week; a span over midnight belongs to the day it begins on.
+/// A period of the day, on some days of the week. A period over midnight belongs to the day on which it
+/// begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Monday first.
     days: [bool; 7],
-    /// Minutes of the day.
+    /// Minutes since midnight.
     from: i64,
     minutes: i64,
     /// Minutes east of UTC.
@@ -51,7 +54,7 @@ impl FromStr for Window {
 
     fn from_str(text: &str) -> Result<Self, WindowError> {
         read(text).ok_or_else(|| match text.trim().rsplit_once(char::is_whitespace) {
-            // Whole but for a word that is none of ours: `Europe/Berlin`, `CET`.
+            // Valid except for an unsupported zone name: `Europe/Berlin`, `CET`.
             Some((rest, word)) if is_name(word) && read(rest).is_some() => {
                 WindowError::Zone { zone: word.to_owned() }
             }
@@ -78,7 +81,7 @@ fn read(text: &str) -> Option<Window> {
     (from < DAY).then_some(Window { days, from, minutes, offset })
 }
 
-/// `Mon-Fri`, `Sat,Sun`, `Fri-Mon`.
+/// Parses `Mon-Fri`, `Sat,Sun`, `Fri-Mon`.
 fn days(text: &str) -> Option<[bool; 7]> {
     let number = |name: &str| DAYS.iter().position(|day| day.eq_ignore_ascii_case(name));
     let mut days = [false; 7];
@@ -92,7 +95,7 @@ fn days(text: &str) -> Option<[bool; 7]> {
     Some(days)
 }
 
-/// `06:40`, and `24:00` as an end.
+/// Parses `06:40`, and `24:00` as an end.
 fn time(text: &str) -> Option<i64> {
     let (hours, minutes) = text.split_once(':')?;
     let two = |digits: &str| {

@@ -1,4 +1,4 @@
-//! Everything a decision is made from, and nothing else.
+//! The complete input of a decision.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,17 +8,17 @@ use landfall_model::in_place::{LABEL, SEED_LABEL, STATE_ANNOTATION, Told};
 
 use crate::record::{Notes, Record};
 
-/// On a node that we cordoned.
+/// Annotation of nodes that the controller has cordoned.
 pub const CORDONED_BY: &str = "landfall.dev/cordoned-by";
 pub const CORDONER: &str = "landfall-controller";
-/// The condition of a node that shows how far it is.
+/// The node condition that shows the progress.
 pub const CONDITION: &str = "LandfallInPlace";
 
-/// Labels that say what a node is to the control plane.
+/// Labels of control plane nodes.
 const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
-/// Taints that the cluster itself sets and takes away.
+/// Taints that the cluster itself sets and removes.
 const LIFECYCLE_TAINTS: [&str; 2] = ["node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"];
-/// Annotations that kubelet, its drivers and machine-config-daemon set themselves.
+/// Annotations that the kubelet, its drivers and machine-config-daemon set themselves.
 const OTHERS_ANNOTATIONS: [&str; 6] = [
     "machineconfiguration.openshift.io/",
     "node.alpha.kubernetes.io/",
@@ -28,7 +28,7 @@ const OTHERS_ANNOTATIONS: [&str; 6] = [
     "landfall.dev/",
 ];
 
-/// The cluster at one look.
+/// The cluster at one observation.
 #[derive(Clone, Debug)]
 pub struct World {
     pub now: Timestamp,
@@ -38,82 +38,82 @@ pub struct World {
     pub refused: Refused,
 }
 
-/// What the cluster refused last time, and why: only for what people are told.
+/// Rejections of the last pass with their reasons, used in messages only.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refused {
     /// Evictions, by `namespace/name` of the pod.
     pub evictions: BTreeMap<String, String>,
-    /// The pod that does the work, or its Secret, by the node.
+    /// The pod that runs the bootstrap, or its Secret, by node.
     pub runners: BTreeMap<String, String>,
 }
 
-/// A node at one look.
+/// A node at one observation.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Node {
     pub uid: String,
     pub version: String,
-    /// One of the labels is on, with the value that asks.
+    /// Whether one of the labels has the value that requests a bootstrap.
     pub is_requested: bool,
     pub is_ready: bool,
     pub is_control_plane: bool,
     pub boot_id: String,
     pub cordon: Cordon,
-    /// There is an annotation of its state, readable or not.
+    /// Whether the state annotation exists, readable or not.
     pub has_told: bool,
     pub told: Option<Told>,
-    /// What must outlive the node's new beginning.
+    /// Properties that must outlive the in-place bootstrap.
     pub notes: Notes,
-    /// All taints, those of the cluster itself included.
+    /// All taints, including the cluster's own.
     pub taints: BTreeSet<String>,
     pub addresses: BTreeSet<String>,
     pub condition: Option<Condition>,
-    /// What runs on it, where that matters.
+    /// Its pods, in phases that need them.
     pub pods: Vec<PodFacts>,
     pub secret: SecretState,
-    /// Which version of the person's Secret, or of the template, that is; empty where nobody knows.
+    /// Version of the administrator's Secret or of the template; empty if unknown.
     pub source: String,
     pub runner: Runner,
-    /// Why that pod does not run.
+    /// The reason why that pod does not run.
     pub hindrance: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cordon {
     None,
-    /// By us.
+    /// By the controller.
     Own,
-    /// By somebody who will want to find it as it was.
+    /// By another client, which expects to find it unchanged.
     Foreign,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretState {
     Missing,
-    /// A person's.
+    /// Created by an administrator.
     Given {
         name: String,
     },
-    /// Made by us.
+    /// Created by the controller.
     Own {
         name: String,
     },
 }
 
-/// The pod that does the work on the node.
+/// The pod that runs the bootstrap on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Runner {
     None,
     There,
     Going,
-    /// Its node refused it: it will never run.
+    /// The kubelet rejected it: it will never run.
     Rejected,
 }
 
 // === impl Node ===
 
 impl Node {
-    /// The node itself; pods, Secret and runner are looked up where they matter.
+    /// Converts a Node object. Pods, Secret and runner are added in phases that need them.
     pub fn new(node: FleetNode) -> Self {
         let FleetNode { uid, version, facts, addresses, mut conditions, .. } = node;
         let value = |label: &str| facts.labels.get(label).map(String::as_str);
@@ -154,7 +154,7 @@ impl Node {
     }
 }
 
-/// Without those that begin like one of these.
+/// Returns the entries whose keys have none of these prefixes.
 fn kept(all: BTreeMap<String, String>, without: &[&str]) -> BTreeMap<String, String> {
     all.into_iter().filter(|(key, _)| !without.iter().any(|others| key.starts_with(others))).collect()
 }

@@ -1,5 +1,6 @@
-//! The controller against a real kube-apiserver, with the rights it is installed with and no others. The test plays the
-//! nodes: it writes what kubelets and `landfall node in-place` would.
+//! Tests of the controller against a real kube-apiserver, with only the permissions of its installation.
+//!
+//! The test acts as the nodes: it writes the updates of kubelets and of `landfall node in-place`.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -25,7 +26,7 @@ fn policy() -> Policy {
         approvals: Approvals::Proven { bootstrap_users: Vec::new() },
         ..Policy::default()
     };
-    // There is no kubelet to end pods.
+    // No kubelet ends pods here.
     policy.drain.grace = Some(Duration::ZERO);
     policy
 }
@@ -35,13 +36,13 @@ async fn a_fleet_is_led() {
     if !have(ApiServer::NEEDS) {
         return;
     }
-    // A test that fails shows what the controller said.
+    // A failed test shows the controller's log.
     let _ = tracing_subscriber::fmt().with_test_writer().with_ansi(false).try_init();
     let stage = Stage::set();
     stage.node("w1", &[(LABEL, "requested"), ("zone", "a")]);
     stage.pod("default", "web", "w1");
     stage.budget("web", 0);
-    // By hand, as the original wants it.
+    // Cordoned by hand, as the original requires.
     stage.node("w2", &[(SEED_LABEL, "true")]);
     stage.kubectl(&["cordon", "w2"]);
     stage.node("w3", &[(LABEL, "requested")]);
@@ -60,7 +61,7 @@ async fn a_fleet_is_led() {
     only_the_own_node_may_be_changed(&stage).await;
     only_proven_requests_are_approved(&stage);
 
-    // The leader goes; the other one brings it to its end.
+    // The leader stops; the other replica completes the rollout.
     let (leader, other) = if first.leads() { (first, second) } else { (second, first) };
     leader.end().await;
     eventually("the other one to lead", PATIENCE, || other.leads().then_some(())).unwrap();
@@ -69,7 +70,7 @@ async fn a_fleet_is_led() {
     nothing_more_is_allowed(&stage);
 }
 
-/// Somebody writes into what only the controller writes.
+/// Another client edits records that only the controller should write.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_others_write_into_records_is_put_right() {
     if !have(ApiServer::NEEDS) {
@@ -96,7 +97,8 @@ async fn what_others_write_into_records_is_put_right() {
     };
     stage.wait("its turn", || is("phase", "HandedOver"));
 
-    // A node that never asked, called half done: the request of whoever did that is not granted.
+    // A forged record of a node that was never requested does not lead to the approval of a certificate
+    // request.
     stage.apply(&json!({"apiVersion": "landfall.dev/v1alpha1", "kind": "NodeBootstrap",
         "metadata": {"name": "w9"}, "spec": {"nodeName": "w9"}}));
     forge(
@@ -104,21 +106,21 @@ async fn what_others_write_into_records_is_put_right() {
         r#"{"phase":"Running","state":"Armed","since":"2026-01-02T03:04:05Z","handedOver":"2026-01-02T03:04:05Z"}"#,
     );
     stage.request("forged", "w9");
-    // It is about one node, for good.
+    // The node of a record is immutable.
     let other = r#"{"spec":{"nodeName":"w9"}}"#;
     assert!(stage.is_refused(&["patch", "nodebootstrap", "w1", "--type=merge", "-p", other]));
 
-    // Called done in the middle, while it is asked for: it is begun anew.
+    // A record forged as done while the node is requested: the node starts again.
     forge("w1", r#"{"phase":"Done"}"#);
     stage.wait("it to be begun anew", || is("phase", "HandedOver"));
-    // A clock was wrong: a deadline that is counted from there would never pass.
+    // A deadline that counts from a time of a wrong clock would never be reached.
     forge("w1", r#"{"since":"2099-01-02T03:04:05Z","handedOver":"2099-01-02T03:04:05Z"}"#);
     stage.wait("the moment to be put right", || {
         let is_right = |field: &str| stage.status("w1", field).is_some_and(|time| !time.starts_with("2099"));
         (is_right("since") && is_right("handedOver")).then_some(())
     });
 
-    // The node is armed, and its record is called done: it keeps its cordon until it is back.
+    // The node is armed and its record is forged as done: it stays cordoned until it returns.
     stage.annotate("w1", &told("armed"));
     stage.kubectl(&["label", "node", "w1", &format!("{LABEL}-")]);
     stage.wait("it to run", || is("phase", "Running"));
@@ -128,7 +130,7 @@ async fn what_others_write_into_records_is_put_right() {
         (stage.get("node", "w1", path).as_deref() == Some("Done")).then_some(())
     });
     assert_eq!(stage.get("node", "w1", "{.spec.unschedulable}").as_deref(), Some("true"));
-    // Somebody deletes it altogether: the same.
+    // A deleted record has the same effect.
     stage.kubectl(&["delete", "nodebootstrap", "w1"]);
     stage.boot("w1", "boot-1");
     stage.annotate("w1", &told("done"));
@@ -157,7 +159,7 @@ async fn what_it_is_installed_from_is_taken_by_an_api_server() {
             let file = folder.path().join("object.json");
             std::fs::write(&file, object.to_string()).unwrap();
             let file = file.display().to_string();
-            // Unknown and misspelt fields are refused.
+            // Unknown and misspelled fields are rejected.
             let arguments =
                 ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file.as_str()];
             server.kubectl(&arguments).unwrap_or_else(|error| panic!("{error:#}: {object:#}"));
@@ -165,7 +167,7 @@ async fn what_it_is_installed_from_is_taken_by_an_api_server() {
     }
 }
 
-/// A controller at work.
+/// A running controller.
 struct Led {
     metrics: Arc<Metrics>,
     cancel: CancellationToken,
@@ -203,7 +205,7 @@ fn one_leads(first: &Led, second: &Led) {
     assert!(!(first.leads() && second.leads()), "two lead");
 }
 
-/// As a quota or a policy of the cluster would.
+/// Rejects pods as a quota or policy of the cluster would.
 fn forbid_pods(stage: &Stage, node: &str) {
     let name = "no-pods";
     stage.apply(&json!({
@@ -223,13 +225,13 @@ fn forbid_pods(stage: &Stage, node: &str) {
         "metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]},
     }));
     let pod = format!("landfall-in-place-{node}");
-    // The API server sees a policy a moment after it has accepted it.
+    // The API server enforces a policy a moment after accepting it.
     stage.wait("the policy to be in force", || {
         stage.is_refused(&["run", &pod, "-n", "default", "--image=x"]).then_some(())
     });
 }
 
-/// Not when the time for the node's first word has run out.
+/// The rejection is reported immediately, not after the time limit of the node's first state.
 fn a_refused_pod_is_told_at_once(stage: &Stage, node: &str, controllers: [&Led; 2]) {
     stage.wait("the refusal to be told", || {
         (stage.status(node, "reason").as_deref() == Some("PodRefused")).then_some(())
@@ -257,7 +259,7 @@ fn a_refused_pod_is_told_at_once(stage: &Stage, node: &str, controllers: [&Led; 
     stage.wait("the refusal to be history", || stage.status(node, "reason").is_none().then_some(()));
 }
 
-/// The node is handed over and has no pod yet: nothing but the Secret is in the way now.
+/// The node is handed over and has no pod yet: the missing Secret is the only obstacle now.
 fn a_secret_that_goes_is_told_at_once(stage: &Stage, node: &str) {
     let secret = format!("ibm-ipb-{node}");
     stage.kubectl(&["delete", "secret", "-n", NAMESPACE, &secret]);
@@ -271,7 +273,7 @@ fn a_secret_that_goes_is_told_at_once(stage: &Stage, node: &str) {
     });
 }
 
-/// In the kubelet's words; and a pod that its node turned away makes way for another.
+/// The reason has the kubelet's wording, and a pod that the kubelet rejected is replaced.
 fn a_hindered_pod_is_told_at_once(stage: &Stage, node: &str) {
     let pod = format!("landfall-in-place-{node}");
     let report = |status: &serde_json::Value| {
@@ -339,7 +341,7 @@ fn a_node_without_a_secret_waits(stage: &Stage) {
     assert!(table.contains("PHASE") && table.contains("SecretMissing"), "{table}");
 }
 
-/// I11: in the original every node's pod could read every node's Secret.
+/// I11: in the original, every node's pod could read every node's Secret.
 async fn only_the_own_node_may_be_changed(stage: &Stage) {
     let kubeconfig = stage.token_of_pod("landfall-in-place-w1");
     let cluster = Cluster::from_kubeconfig(&kubeconfig).await.unwrap();
@@ -347,7 +349,7 @@ async fn only_the_own_node_may_be_changed(stage: &Stage) {
         let denied = cluster.secret(NAMESPACE, name).await.err().unwrap();
         assert!(denied.is_denied(), "{name}");
     }
-    // The policy is seen by the API server a moment after it was accepted.
+    // The API server enforces a policy a moment after accepting it.
     let end = std::time::Instant::now() + PATIENCE;
     while cluster.annotate_node("w2", STATE_ANNOTATION, Some("{}")).await.is_ok() {
         assert!(std::time::Instant::now() < end, "the policy is not in force");
@@ -375,7 +377,7 @@ async fn only_the_own_node_may_be_changed(stage: &Stage) {
         let denied = cluster.change_node("w1", None, &change).await.unwrap_err();
         assert!(denied.said().unwrap().contains(what), "{change:?}: {:?}", denied.said());
     }
-    // Its business: its state told, and the label off.
+    // Permitted writes: its state, and the removal of the label.
     cluster.annotate_node("w1", STATE_ANNOTATION, Some(&told("armed"))).await.unwrap();
     cluster.label_node("w1", LABEL, None).await.unwrap();
     stage.annotate("w2", &told("armed"));
@@ -402,7 +404,7 @@ fn only_proven_requests_are_approved(stage: &Stage) {
 }
 
 fn nodes_come_back(stage: &Stage) {
-    // Its Node was deleted, and registered with nothing on it.
+    // The Node was deleted and registered again without labels.
     stage.kubectl(&["delete", "node", "w1"]);
     stage.node("w1", &[]);
     for node in ["w1", "w2"] {
@@ -422,7 +424,7 @@ fn nodes_come_back(stage: &Stage) {
     }
 }
 
-/// What the account of the controller must not be able to do.
+/// Asserts operations that the controller's account must not be able to do.
 fn nothing_more_is_allowed(stage: &Stage) {
     let user = format!("--as=system:serviceaccount:{NAMESPACE}:landfall-controller");
     for question in [

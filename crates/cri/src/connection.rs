@@ -9,7 +9,7 @@ use crate::runtime::{Container, Image, Pod, Status, Version};
 
 const CHUNK: usize = 16 << 10;
 
-/// A connection to a runtime. It carries one call and is closed with it.
+/// A connection to a runtime. It serves one call and is closed after it.
 #[derive(Debug)]
 pub struct Connection {
     stream: UnixStream,
@@ -28,7 +28,7 @@ impl Connection {
     }
 
     pub fn status(self) -> Result<Status, CriError> {
-        // `verbose`: with the state of the network configuration.
+        // `verbose`: includes the state of the network configuration.
         Status::decode(&self.call("runtime.v1.RuntimeService", "Status", b"\x08\x01")?)
     }
 
@@ -79,7 +79,7 @@ impl Connection {
         self.stream.write_all(bytes).map_err(io_error)
     }
 
-    /// Sets the socket's own limits to what is left.
+    /// Sets the socket's timeouts to the remaining time.
     fn set_limits(&mut self) -> Result<(), CriError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {

@@ -1,6 +1,7 @@
-//! Just enough of the container runtime interface (CRI v1) to ask containerd or CRI-O what runs and what failed: unary
-//! gRPC calls over HTTP/2 on a blocking Unix socket with a deadline. One connection per call; an asynchronous runtime and
-//! generated code for six questions would be the larger part.
+//! A minimal client of the container runtime interface (CRI v1) of containerd or CRI-O.
+//!
+//! It queries containers and failures by unary gRPC calls over HTTP/2, on a blocking Unix socket with a deadline and
+//! one connection per call. For six calls, an asynchronous runtime and generated code would be larger than this crate.
 
 mod connection;
 mod header;

@@ -1,4 +1,4 @@
-//! The wire format of protocol buffers, read field by field.
+//! The wire format of protocol buffers, parsed field by field.
 
 use crate::CriError;
 
@@ -8,17 +8,17 @@ pub(crate) enum Value<'a> {
     Number(u64),
     /// A text, or a message.
     Bytes(&'a [u8]),
-    /// Of a type that no field we read has.
+    /// A type that none of the parsed fields has.
     Other,
 }
 
-/// Goes over the fields of a message.
+/// An iterator over the fields of a message.
 #[derive(Clone, Debug)]
 pub(crate) struct Fields<'a> {
     bytes: &'a [u8],
 }
 
-/// The messages in the fields of this number.
+/// Returns the messages in the fields of this number.
 pub(crate) fn messages(bytes: &[u8], number: u64) -> Result<Vec<&[u8]>, CriError> {
     let mut found = Vec::new();
     for field in Fields::of(bytes) {
@@ -31,9 +31,9 @@ pub(crate) fn messages(bytes: &[u8], number: u64) -> Result<Vec<&[u8]>, CriError
     Ok(found)
 }
 
-/// A field that is text, or a message.
+/// Appends a field that contains text or a message.
 pub(crate) fn push_bytes(out: &mut Vec<u8>, number: u8, bytes: &[u8]) {
-    // Numbers of our questions are below 16, and texts below 128 bytes: ids have 64.
+    // Field numbers of requests are below 16, and texts below 128 bytes: IDs have 64.
     out.push(number << 3 | 2);
     out.push(u8::try_from(bytes.len()).unwrap_or(0).min(0x7f));
     out.extend_from_slice(&bytes[..bytes.len().min(0x7f)]);
@@ -56,7 +56,7 @@ impl Value<'_> {
         }
     }
 
-    /// Negative numbers are written as their complement.
+    /// Converts a signed number, which is encoded as its two's complement.
     pub(crate) fn signed(self) -> i64 {
         self.number().cast_signed()
     }
@@ -122,7 +122,7 @@ impl<'a> Iterator for Fields<'a> {
         }
         let field = self.field();
         if field.is_err() {
-            // What follows means nothing.
+            // Bytes after an invalid field have no meaning.
             self.bytes = &[];
         }
         Some(field)

@@ -1,21 +1,21 @@
-//! The answer to one call: bytes of the connection in, the answer's message out. No I/O.
+//! The response to one call: bytes of the connection in, the response message out. No I/O.
 
 use landfall_hpack::Decoder;
 
 use crate::CriError;
 use crate::header::{self, Fields, MAX_FIELDS};
 
-/// The longest message that is taken. A busy node lists a few hundred containers of about a kilobyte each.
+/// Maximum size of a message. A busy node lists a few hundred containers of about a kilobyte each.
 const MAX_MESSAGE: usize = 8 << 20;
 
-/// What HTTP/2 allows unless somebody says otherwise; we do not.
+/// HTTP/2's default limit for frames, which this client does not change.
 const MAX_FRAME: usize = 16 << 10;
 
-/// Frames of one answer, so that pings and settings cannot keep us for ever.
+/// Maximum number of frames of one response, so that pings and settings cannot extend a call without end.
 const MAX_FRAMES: usize = 100_000;
 
 const FRAME_HEADER: usize = 9;
-/// Before every gRPC message: whether it is packed, and its length.
+/// Prefix of every gRPC message: whether it is compressed, and its length.
 const MESSAGE_HEADER: usize = 5;
 
 const DATA: u8 = 0;
@@ -37,13 +37,13 @@ const PRIORITY: u8 = 0x20;
 /// The only stream of the connection.
 const STREAM: u32 = 1;
 
-/// An answer as far as it has come.
+/// A partially received response.
 #[derive(Debug)]
 pub struct Reply {
-    /// What is not a whole frame yet.
+    /// Bytes of an incomplete frame.
     input: Vec<u8>,
     block: Vec<u8>,
-    /// The stream ends with the header block that is being read.
+    /// Whether the stream ends with the current header block.
     last_block: bool,
     in_block: bool,
     decoder: Decoder,
@@ -53,17 +53,17 @@ pub struct Reply {
     ended: bool,
 }
 
-/// Whether there is more to come.
+/// Whether the response is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     More,
     Done,
 }
 
-/// The bytes that make a call.
+/// Returns the bytes of a call.
 pub(crate) fn call(path: &str, message: &[u8]) -> Vec<u8> {
     let mut out = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec();
-    // No pushes, and room for the whole answer at once.
+    // No server push, and a window for the complete response.
     let window = u32::try_from(MAX_MESSAGE + MAX_FRAME).unwrap_or(u32::MAX >> 1);
     let mut settings = Vec::new();
     for (name, value) in [(2_u16, 0_u32), (4, window)] {
@@ -74,7 +74,7 @@ pub(crate) fn call(path: &str, message: &[u8]) -> Vec<u8> {
     push_frame(&mut out, WINDOW_UPDATE, 0, 0, &window.to_be_bytes());
     push_frame(&mut out, HEADERS, END_HEADERS, STREAM, &header::encode(path));
     let mut body = vec![0];
-    // Our questions are a few bytes.
+    // Requests have only a few bytes.
     body.extend(u32::try_from(message.len()).unwrap_or(0).to_be_bytes());
     body.extend_from_slice(message);
     push_frame(&mut out, DATA, END_STREAM, STREAM, &body);
@@ -112,7 +112,7 @@ impl Default for Reply {
 }
 
 impl Reply {
-    /// Takes bytes of the connection; what has to be sent because of them is added to `answer`.
+    /// Adds received bytes; appends the bytes to send in response to `answer`.
     pub fn push(&mut self, bytes: &[u8], answer: &mut Vec<u8>) -> Result<Progress, CriError> {
         self.input.extend_from_slice(bytes);
         let input = std::mem::take(&mut self.input);
@@ -136,7 +136,7 @@ impl Reply {
         Ok(if self.ended { Progress::Done } else { Progress::More })
     }
 
-    /// The message of an answer that is done.
+    /// Returns the message of a complete response.
     pub fn finish(self, method: &'static str) -> Result<Vec<u8>, CriError> {
         let Fields { http_status, grpc_status, grpc_message } = self.fields;
         match (http_status, grpc_status) {
@@ -204,7 +204,7 @@ impl Reply {
             }
             CONTINUATION if !self.in_block => return malformed("a header block without a beginning"),
             CONTINUATION => self.add_block(flags, payload)?,
-            // Our question is sent whole, whatever room there is; and what is not known is to be ignored.
+            // Window updates are irrelevant, because the request is already sent; unknown frames must be ignored.
             _ => {}
         }
         Ok(())

@@ -1,5 +1,5 @@
-//! What a runtime tells: the messages of `runtime.v1` that we read, as far as they help to understand a failure. The
-//! environment, the arguments and the annotations of containers are not among them.
+//! The messages of `runtime.v1`, limited to fields that help to understand a failure. The environment, the arguments
+//! and the annotations of containers are not parsed.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ pub struct Version {
     pub runtime_api_version: String,
 }
 
-/// What the runtime says about itself.
+/// The status of the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     pub conditions: Vec<Condition>,
-    /// How the last attempts to load a network configuration ended.
+    /// Results of the last attempts to load a network configuration.
     pub network_configuration: BTreeMap<String, String>,
 }
 
@@ -58,7 +58,7 @@ pub enum PodState {
     NotReady,
 }
 
-/// A container, from the list (without times of its life) or by itself.
+/// A container, from the list (without its start and end times) or from its own status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Container {
@@ -66,7 +66,7 @@ pub struct Container {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub pod_sandbox_id: String,
     pub name: String,
-    /// How often it was started before, in this pod.
+    /// Number of previous starts in this pod.
     pub attempt: u64,
     pub state: ContainerState,
     pub created_at: i64,
@@ -133,7 +133,7 @@ impl Status {
                         status.conditions.push(Condition::decode(condition)?);
                     }
                 }
-                // The rest of what it tells is its whole configuration.
+                // The rest of the verbose information is the complete configuration.
                 (2, value) => {
                     let (name, text) = entry(value.bytes())?;
                     if name.starts_with("lastCNILoadStatus") {
@@ -173,7 +173,7 @@ impl Pod {
     }
 
     fn decode(message: &[u8]) -> Result<Self, CriError> {
-        // Nought is not written, and nought is ready.
+        // Protobuf omits zero, which means ready.
         let mut pod = Self { state: PodState::Ready, ..Self::default() };
         for field in Fields::of(message) {
             match field? {
@@ -206,7 +206,7 @@ impl Container {
         messages(message, 1)?.into_iter().map(Self::decode_listed).collect()
     }
 
-    /// The answer about one container. It does not name the pod.
+    /// Decodes the status of one container, which does not include the pod.
     pub fn decode_status(message: &[u8]) -> Result<Self, CriError> {
         let Some(message) = messages(message, 1)?.first().copied() else {
             return Err(CriError::Malformed { what: "a status without a container" });
@@ -304,7 +304,7 @@ fn image_name(value: Value<'_>) -> Result<String, CriError> {
     Ok(String::from_utf8_lossy(name).into_owned())
 }
 
-/// A name and a value of a map.
+/// Decodes a map entry as name and value.
 fn entry(message: &[u8]) -> Result<(String, String), CriError> {
     let mut entry = (String::new(), String::new());
     for field in Fields::of(message) {

@@ -1,6 +1,6 @@
-//! Just enough D-Bus to ask systemd and its neighbours: calls with string arguments, answers of any type, signals, on a
-//! blocking socket with a deadline. zbus has no blocking interface, and an asynchronous runtime for six calls would be the larger
-//! part.
+//! A minimal D-Bus client for systemd and related services. It supports calls with string arguments, responses of any
+//! type, and signals, on a blocking socket with a deadline. zbus has no blocking interface, and for six calls an
+//! asynchronous runtime would be larger than this crate.
 
 mod connection;
 mod message;
@@ -24,7 +24,7 @@ pub enum DbusError {
     #[error("`{method}` failed: {error}")]
     Failed {
         method: String,
-        /// What kind of error: `org.freedesktop.DBus.Error.ServiceUnknown`.
+        /// The error name, such as `org.freedesktop.DBus.Error.ServiceUnknown`.
         name: String,
         error: String,
     },

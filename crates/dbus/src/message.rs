@@ -2,13 +2,13 @@ use std::fmt;
 
 use crate::DbusError;
 
-/// A list of all units of a large machine is about a megabyte.
+/// Maximum size of a message. The list of all units of a large host has about a megabyte.
 const MAX_MESSAGE: usize = 16 << 20;
 
-/// The specification's limit.
+/// The specification's limit for nesting.
 const MAX_NESTING: usize = 32;
 
-/// Values in one message, so that a small message cannot become a large tree.
+/// Maximum number of values in one message, so that a small message cannot become a large tree.
 const MAX_VALUES: usize = 1 << 20;
 
 const METHOD_CALL: u8 = 1;
@@ -16,7 +16,7 @@ pub(crate) const METHOD_RETURN: u8 = 2;
 const ERROR: u8 = 3;
 pub(crate) const SIGNAL: u8 = 4;
 
-/// A value as the wire has it.
+/// A value of the wire format.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Byte(u8),
@@ -42,7 +42,7 @@ pub(crate) struct Message {
     pub(crate) body: Vec<u8>,
 }
 
-/// Reads values off a body.
+/// A parser for the values of a body.
 struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -97,7 +97,7 @@ fn push_string(out: &mut Vec<u8>, text: &str) {
     out.push(0);
 }
 
-/// What we send is far below the limit of the type.
+/// Encodes a length. Messages sent here are far below the limit of the type.
 fn length(length: usize) -> [u8; 4] {
     u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes()
 }
@@ -106,7 +106,7 @@ fn align(out: &mut Vec<u8>, to: usize) {
     out.resize(out.len().next_multiple_of(to), 0);
 }
 
-/// The lengths of header fields and body, from the fixed part of a message.
+/// Returns the lengths of header fields and body from the fixed part of a message.
 pub(crate) fn lengths(fixed: &[u8; 16]) -> Result<(usize, usize), DbusError> {
     if fixed[0] != b'l' || fixed[3] != 1 {
         return Err(DbusError::Malformed { what: "another byte order or version" });
@@ -152,14 +152,14 @@ pub(crate) fn parse_message(fixed: &[u8; 16], rest: &[u8]) -> Result<Message, Db
             _ => {}
         }
     }
-    // Signals are no answers, whatever serial they claim.
+    // Signals are not responses, whatever reply serial they contain.
     if message.kind != METHOD_RETURN && message.kind != ERROR {
         message.reply_to = 0;
     }
     Ok(message)
 }
 
-/// The values of an answer, header and all.
+/// Parses the values of a response, including its header.
 pub fn parse_reply(bytes: &[u8]) -> Result<Vec<Value>, DbusError> {
     let cut = DbusError::Malformed { what: "a cut header" };
     let Some((fixed, rest)) = bytes.split_first_chunk::<16>() else { return Err(cut) };
@@ -167,7 +167,7 @@ pub fn parse_reply(bytes: &[u8]) -> Result<Vec<Value>, DbusError> {
     parse_values(&message.signature, &message.body)
 }
 
-/// The values of a body in little-endian order, by its signature.
+/// Parses the values of a little-endian body by its signature.
 pub fn parse_values(signature: &str, body: &[u8]) -> Result<Vec<Value>, DbusError> {
     let mut reader = Reader { bytes: body, at: 0, values: 0 };
     let mut signature = signature.as_bytes();
@@ -256,7 +256,7 @@ impl Reader<'_> {
         Ok(*byte)
     }
 
-    /// A number, aligned to its size.
+    /// Reads a number, aligned to its size.
     fn fixed<const N: usize>(&mut self) -> Result<[u8; N], DbusError> {
         self.align(N)?;
         let bytes = self.bytes.get(self.at..self.at + N).and_then(|bytes| bytes.try_into().ok());
@@ -269,7 +269,7 @@ impl Reader<'_> {
         self.text(length.into())
     }
 
-    /// Text of this length, and the NUL behind it.
+    /// Reads text of this length, and the NUL after it.
     fn text(&mut self, length: usize) -> Result<String, DbusError> {
         let end = self.at.checked_add(length).filter(|end| *end < self.bytes.len());
         let end = end.ok_or(DbusError::Malformed { what: "a cut text" })?;
@@ -290,7 +290,7 @@ fn take_code(signature: &mut &[u8]) -> Result<u8, DbusError> {
     Ok(*code)
 }
 
-/// Passes one complete type.
+/// Skips one complete type.
 fn skip_type(signature: &mut &[u8], depth: usize) -> Result<(), DbusError> {
     if depth > MAX_NESTING {
         return Err(DbusError::Malformed { what: "too much nesting" });
@@ -328,7 +328,7 @@ impl fmt::Display for Value {
             Self::Unsigned(value) => value.fmt(f),
             Self::Double(value) => value.fmt(f),
             Self::Text(value) => f.write_str(value),
-            // Ids are arrays of bytes.
+            // IDs are arrays of bytes.
             Self::Array(values) if matches!(values.first(), Some(Self::Byte(_))) => {
                 values.iter().try_for_each(|value| value.fmt(f))
             }

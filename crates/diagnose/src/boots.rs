@@ -1,14 +1,14 @@
-//! The boots of each machine: a log may tell of several, and what one boot suffered the next may have passed.
+//! The boots of each machine: a log may cover several, and a failure of one boot may be over in the next.
 
 use std::collections::BTreeMap;
 
 use crate::case::SourceEntry;
 use crate::moment::Moment;
 
-/// Marks closer than this are of the same boot: the journal's own mark stands just above the kernel's first line.
+/// Closer marks belong to the same boot: the journal's own mark is just above the kernel's first line.
 const SAME_BOOT_LINES: u64 = 20;
 
-/// Where each boot of each machine begins.
+/// Start of each boot of each machine.
 #[derive(Debug, Default)]
 pub(crate) struct Boots<'c> {
     starts: BTreeMap<&'c str, Vec<Start>>,
@@ -16,7 +16,7 @@ pub(crate) struct Boots<'c> {
 
 #[derive(Clone, Copy, Debug)]
 enum Start {
-    /// The log begins in the middle of a boot.
+    /// The log starts inside a boot.
     BeforeTheLog,
     At(Moment),
 }
@@ -24,7 +24,7 @@ enum Start {
 // === impl Boots ===
 
 impl<'c> Boots<'c> {
-    /// `marks` are the lines that begin a boot, in the order of each source's lines.
+    /// `marks` are the lines that start a boot, in the order of each source's lines.
     pub(crate) fn new(sources: &'c [SourceEntry], marks: impl Iterator<Item = Moment>) -> Self {
         let mut by_source: BTreeMap<usize, Vec<Moment>> = BTreeMap::new();
         for mark in marks {
@@ -45,7 +45,7 @@ impl<'c> Boots<'c> {
                 .into_iter()
                 .chain(marks.into_iter().map(Start::At))
                 .collect();
-            // Several logs of a machine tell of the same boots: the one that tells of most is believed.
+            // Several logs of a machine show the same boots: the one that shows the most is used.
             let known = starts.entry(entry.node.as_str()).or_default();
             if told.len() > known.len() {
                 *known = told;
@@ -55,7 +55,7 @@ impl<'c> Boots<'c> {
         Self { starts }
     }
 
-    /// The boot a line belongs to, counted from 1; `None` where there is only one, or nothing tells.
+    /// Returns the boot of a line, counted from 1; `None` if there is only one or it is unknown.
     pub(crate) fn of(&self, node: &str, line: Moment) -> Option<u32> {
         let starts = self.starts.get(node)?;
         let begun = starts.iter().filter_map(|start| match start {
@@ -67,7 +67,7 @@ impl<'c> Boots<'c> {
         u32::try_from(begun).ok().filter(|boot| *boot > 0)
     }
 
-    /// How many boots of the machine are seen; 0 where there is only one.
+    /// Returns the number of boots of the machine; 0 if there is only one.
     pub(crate) fn count(&self, node: &str) -> u32 {
         self.starts.get(node).map_or(0, |starts| u32::try_from(starts.len()).unwrap_or(u32::MAX))
     }

@@ -1,4 +1,4 @@
-//! The catalogue of causes: what a verdict may name, and how causes relate.
+//! The cause catalog: possible causes of a verdict and their relations.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use serde::Deserialize;
 #[serde(deny_unknown_fields)]
 pub struct CauseEntry {
     pub name: Cause,
-    /// What happened, in one line; used when the rule that found it has nothing finer to say.
+    /// Summary in one line; used if the matching rule has no more specific title.
     pub title: String,
     pub meaning: String,
     pub component: String,
@@ -19,21 +19,21 @@ pub struct CauseEntry {
     pub class: Class,
     pub fix: String,
     pub prevent: String,
-    /// How much the name leaves open: 0 says exactly what is wrong. A finding explains those that are more general.
+    /// Degree of generality: 0 names the exact problem. A finding explains more general ones.
     #[serde(default)]
     pub generality: u8,
-    /// Applications bring it about too, so it means little once the node works.
+    /// Whether applications also cause it. It then has little significance on a working node.
     #[serde(default)]
     pub workload: bool,
-    /// The fix destroys data, so a single claim is not enough to name this cause.
+    /// Whether the fix destroys data, so that a single claim is not sufficient to name this cause.
     #[serde(default)]
     pub destructive: bool,
     #[serde(default)]
     pub references: Vec<String>,
-    /// The broader names for the same trouble: shown only when this one is not.
+    /// Broader names for the same problem, shown only when this one is not.
     #[serde(default)]
     pub general: Vec<Cause>,
-    /// What else this cause brings about.
+    /// Causes that follow from this one.
     #[serde(default)]
     pub explains: Vec<Cause>,
 }
@@ -55,7 +55,7 @@ impl Catalogue {
         self.entries.values()
     }
 
-    /// Returns the entry back when its name is taken.
+    /// Returns the entry if its name is already in use.
     pub(crate) fn insert(&mut self, entry: CauseEntry) -> Result<(), Box<CauseEntry>> {
         match self.entries.entry(entry.name.clone()) {
             std::collections::btree_map::Entry::Vacant(slot) => {
@@ -66,7 +66,7 @@ impl Catalogue {
         }
     }
 
-    /// The first name used by an entry that is not itself in the catalogue.
+    /// Returns the first name that an entry uses but the catalog does not contain.
     pub(crate) fn dangling(&self) -> Option<(&Cause, &Cause)> {
         self.entries.values().find_map(|entry| {
             let mut named = entry.general.iter().chain(&entry.explains);

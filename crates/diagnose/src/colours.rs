@@ -1,16 +1,17 @@
-//! Colours and other escapes for a terminal: left out before a line is looked at, because they may stand in the middle of
-//! the words that give it away.
+//! Removal of terminal escapes such as colors before matching: they may be inside the words that a rule
+//! matches.
 
 use std::sync::LazyLock;
 
 use landfall_model::terminal;
 use memchr::{memchr, memmem};
 
-/// Written out by syslog (`#033[`) and shells (`\033[`), by JSON (`\u001b[`) and Go (`\x1b[`), and by `cat -v` (`^[[`).
+/// Escapes in the notations of syslog (`#033[`), shells (`\033[`), JSON (`\u001b[`), Go (`\x1b[`) and
+/// `cat -v` (`^[[`).
 static WRITTEN_OUT: LazyLock<[memmem::Finder<'static>; 3]> =
     LazyLock::new(|| [&b"033["[..], b"1b[", b"^[["].map(memmem::Finder::new));
 
-/// The lines without their escapes; `None` when there are none. Line ends stay.
+/// Returns the lines without escapes, or `None` if there are none. Line ends are kept.
 pub(crate) fn removed(lines: &[u8]) -> Option<Vec<u8>> {
     if memchr(terminal::ESCAPE, lines).is_none()
         && WRITTEN_OUT.iter().all(|finder| finder.find(lines).is_none())

@@ -1,6 +1,6 @@
-//! The rule files that ship inside the binary.
+//! The rule files in the binary.
 
-/// Every file of `rules/`, by name. A test compares this list with the folder.
+/// All files of `rules/` by name. A test compares this list with the directory.
 pub(crate) const FILES: &[(&str, &str)] = &[
     ("causes.toml", include_str!("../../../rules/causes.toml")),
     ("cloud-init.toml", include_str!("../../../rules/cloud-init.toml")),

@@ -1,4 +1,4 @@
-//! The examples in rule files are their tests.
+//! Tests of rule files by their own examples.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::rules::{Example, Examples, Strength, Trigger};
 use crate::scan::{Engine, PatternId, Scan};
 use crate::stream::Stream;
 
-/// An example that does not hold.
+/// A failed example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExampleFailure {
     pub rule: String,
@@ -22,31 +22,32 @@ pub enum Complaint {
     Missed,
     /// A `no` line is matched.
     Matched,
-    /// The line alone leads to another verdict, which has nothing to do with the rule's cause.
+    /// The line alone leads to another verdict, unrelated to the rule's cause.
     Claimed { by: String },
     /// The rule or milestone has no `yes` line.
     Untested,
 }
 
-/// A line that shows trouble without naming a cause.
+/// A line that shows a failure without naming a cause.
 const CRASH: &str = "systemd[1]: kubelet.service: Main process exited, code=exited, status=1/FAILURE";
 
 // === impl Engine ===
 
 impl Engine {
-    /// Checks every example of every rule; an empty list means that all hold.
+    /// Checks each example of each rule; an empty result means success.
     pub fn check_examples(&self) -> Vec<ExampleFailure> {
         let mut failures = Vec::new();
         for (index, rule) in self.rules.rules.iter().enumerate() {
             self.check(index, &rule.id, &rule.examples, &mut failures);
-            // Weak lines are leads, and some lines mean nothing alone: what they lead to is not theirs to decide.
+            // Weak lines are leads, and some lines have no significance alone, so they do not determine the
+            // verdict.
             if rule.strength < Strength::Fair || rule.after.is_some() {
                 continue;
             }
             for line in rule.examples.lines() {
-                // As often as it must be said to mean something.
+                // Repeats the line until it is significant.
                 let often = rule.least.and_then(|least| usize::try_from(least).ok()).unwrap_or(1);
-                // A cause whose fix destroys data needs a second sign of trouble.
+                // A cause whose fix destroys data needs a second sign of failure.
                 let entry = self.rules.catalogue().get(&rule.cause);
                 let second = entry.filter(|entry| entry.destructive).map(|_| CRASH);
                 let report = self.diagnose_line(&vec![line; often].join("\n"), second);

@@ -1,5 +1,8 @@
-//! Facts that a reader observed itself: the state of a unit, the end of a process, a file, the result of a probe, an object of the
-//! cluster. Facts are values. They are compared with rules as values and rendered only for people, so that no text can become one.
+//! Facts observed by a reader: the state of a unit, the end of a process, a file, a probe result, or an API
+//! object.
+//!
+//! Facts are values. They are compared with rules as values and rendered only for display, so that text
+//! cannot become a fact.
 
 use jiff::Timestamp;
 use landfall_model::report::Trust;
@@ -10,8 +13,9 @@ use crate::moment::Time;
 use crate::origin::{Components, Origin};
 use crate::pattern::Captures;
 
-/// A fact, and when a reader observed it. Its source follows from the fact, its boot from the time; it is of the machine on which the
-/// reader runs.
+/// A fact and its observation time.
+///
+/// The fact determines its source, and the time its boot. It belongs to the machine on which the reader runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Observation {
     pub kind: Fact,
@@ -22,15 +26,15 @@ pub struct Observation {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub enum Fact {
-    /// A file that a bootstrap writes is there.
+    /// A file written during a bootstrap exists.
     File {
         file: String,
     },
-    /// A file that should be there is not.
+    /// A required file is missing.
     Missing {
         missing: String,
     },
-    /// The service manager reports another state of a unit.
+    /// The service manager reports a state change of a unit.
     Unit(UnitState),
     /// The kernel reports the end of a process.
     Exit {
@@ -43,38 +47,38 @@ pub enum Fact {
         pid: u32,
         signal: u32,
     },
-    /// The reader tried to reach something that the machine needs.
+    /// The reader probed an endpoint that the machine needs.
     Probe {
         /// `dns` or `api`.
         probe: String,
         target: String,
-        /// Why it failed; empty if it succeeded.
+        /// The error; empty on success.
         #[serde(default)]
         error: String,
     },
     /// The container runtime reports the end of a container.
     Container {
         container: String,
-        /// Of its pod. Only containers of the cluster's own namespaces count.
+        /// Namespace of its pod. Only containers in the cluster's own namespaces count.
         namespace: String,
         reason: String,
     },
-    /// The cluster has a Node object of this machine.
+    /// The cluster has a Node object for this machine.
     Node {
         node: String,
         ready: bool,
     },
 }
 
-/// A unit as its service manager has it.
+/// A unit's state in its service manager.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UnitState {
-    /// With its suffix: `kubelet.service`.
+    /// Unit name with its suffix: `kubelet.service`.
     pub unit: String,
     pub active: String,
     pub sub: String,
-    /// How its last run ended: `success`, `exit-code`, `timeout` and others.
+    /// Result of its last run: `success`, `exit-code`, `timeout` and others.
     #[serde(default)]
     pub result: String,
     #[serde(default)]
@@ -83,17 +87,18 @@ pub struct UnitState {
     pub restarts: u64,
 }
 
-/// The facts a rule or milestone asks for.
+/// The facts that a rule or milestone requires.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FactSpec {
-    /// One of these files is there; `*` at the end stands for any ending.
+    /// One of these files exists; a trailing `*` matches any suffix.
     #[serde(default)]
     files: Vec<String>,
     /// One of these files is missing.
     #[serde(default)]
     missing: Vec<String>,
-    /// One of these units, without `.service`; `*` at the end stands for any ending. Empty with `states` means any unit.
+    /// One of these units, without `.service`; a trailing `*` matches any suffix. Empty with `states` means
+    /// any unit.
     #[serde(default)]
     units: Vec<String>,
     /// In one of these states: `failed`, or with its sub-state `active (running)`.
@@ -165,7 +170,7 @@ fn is_one_of(names: &[String], name: &str) -> bool {
 // === impl Fact ===
 
 impl Fact {
-    /// The source that evidence names, and the stream within it.
+    /// Returns the source that evidence names, and the stream within it.
     pub(crate) fn place(&self) -> (&'static str, &str) {
         match self {
             Self::File { file } => ("file", file),
@@ -178,7 +183,7 @@ impl Fact {
         }
     }
 
-    /// For people; nothing reads it back.
+    /// Renders the fact for display only; it is never parsed.
     fn text(&self) -> String {
         match self {
             Self::File { file } => format!("{file} exists"),
@@ -196,7 +201,7 @@ impl Fact {
         }
     }
 
-    /// The names that titles and stages fill in.
+    /// Returns the names for titles and stages.
     fn captures(&self) -> Captures {
         let pairs = match self {
             Self::File { file } | Self::Missing { missing: file } => {

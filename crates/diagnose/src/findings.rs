@@ -1,4 +1,4 @@
-//! Findings as the report shows them: titles, evidence, fixes and the reasons behind them.
+//! Findings in the report: titles, evidence, fixes and reasons.
 
 use std::collections::BTreeSet;
 
@@ -13,10 +13,10 @@ use crate::scan::Engine;
 use crate::stages::OpenStage;
 use crate::template;
 
-/// Lines of evidence shown for one finding.
+/// Maximum number of evidence lines per finding.
 const MAX_EVIDENCE: usize = 6;
 
-/// Kinds of lines named in the reasons of one finding.
+/// Maximum number of line kinds in the reasons of one finding.
 const MAX_REASONS: usize = 12;
 
 pub(crate) fn findings(
@@ -69,7 +69,7 @@ pub(crate) fn title(engine: &Engine, cause: &Cause, draft: &Draft<'_>) -> String
         .unwrap_or_else(|| cause.to_string())
 }
 
-/// The text of the strongest kind of line, with its names filled in by the newest line that has them all.
+/// Fills in the text of the strongest kind of line, with the names from the newest line that has all of them.
 fn filled<'c>(draft: &Draft<'c>, text: impl Fn(&Lines<'c>) -> Option<&'c str>) -> Option<String> {
     let best = draft.lines.first()?;
     let template = text(best)?;
@@ -78,8 +78,8 @@ fn filled<'c>(draft: &Draft<'c>, text: impl Fn(&Lines<'c>) -> Option<&'c str>) -
 }
 
 fn evidence(sources: &[SourceEntry], draft: &Draft<'_>) -> Vec<Evidence> {
-    // The newest line of each kind first, then the first ones of the strongest kind. Lines that do not count are
-    // shown only where none does.
+    // The newest line of each kind first, then the first ones of the strongest kind. Lines that do not count
+    // are shown only if no line does.
     let counts = |lines: &&Lines<'_>| lines.weight.value > 0.0 || draft.confidence <= 0.0;
     let newest = draft.lines.iter().filter(counts).filter_map(|lines| Some((lines, lines.hits.newest()?)));
     let oldest = draft.lines.iter().take(1).flat_map(|lines| lines.hits.iter().map(move |hit| (lines, hit)));
@@ -90,7 +90,7 @@ fn evidence(sources: &[SourceEntry], draft: &Draft<'_>) -> Vec<Evidence> {
         .filter(|(lines, hit)| seen.insert((lines.source, hit.line)))
         .take(MAX_EVIDENCE)
         .map(|(lines, hit)| {
-            // The count is of the kind, so only one line of the kind carries it.
+            // The count applies to the kind, so only one line of the kind shows it.
             let first = counted.insert((lines.source, lines.rule.id.as_str()));
             shown(sources, lines.source, hit, if first { lines.hits.count } else { 1 })
         })
@@ -140,7 +140,7 @@ pub(crate) fn hang(
     }
 }
 
-/// Why each finding counts for as much as it does.
+/// Returns the reasons for the confidence of each finding.
 pub(crate) fn reasons(
     sources: &[SourceEntry],
     drafts: &Drafts<'_>,
@@ -168,7 +168,7 @@ pub(crate) fn reasons(
     reasons.collect()
 }
 
-/// Three digits: more would only look exact.
+/// Rounds to three digits; more would suggest false precision.
 fn rounded(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }

@@ -1,4 +1,4 @@
-//! The lines that a rule or milestone recognized.
+//! Lines recognized by a rule or milestone.
 
 use std::collections::VecDeque;
 
@@ -6,11 +6,11 @@ use crate::moment::Time;
 use crate::origin::Origin;
 use crate::pattern::Captures;
 
-/// Lines kept from the start and from the end of a run of the same kind of line. A finding shows a few; the middle of a retry loop adds no
-/// information.
+/// Lines kept from the start and the end of a run of the same kind. A finding shows a few; the middle of a
+/// retry loop adds no information.
 pub(crate) const KEPT: usize = 6;
 
-/// The lines of one kind: the first ones, the last ones, and how many there are.
+/// Lines of one kind: the first and the last ones, and their number.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Hits {
     pub(crate) first: Vec<Hit>,
@@ -23,11 +23,11 @@ pub(crate) struct Hit {
     pub(crate) line: u64,
     pub(crate) time: Option<Time>,
     pub(crate) process: Option<String>,
-    /// The stream within the source that a citation names: in text the process, in a journal the unit that journald recorded.
+    /// The stream within the source for citations: the process in text, or the unit recorded by journald.
     pub(crate) stream: Option<String>,
     pub(crate) origin: Origin,
     pub(crate) informational: bool,
-    /// An item of a list in which kubeadm names all that is wrong at once.
+    /// An item in kubeadm's list of all errors.
     pub(crate) itemised: bool,
     pub(crate) text: String,
     pub(crate) focus: String,
@@ -39,7 +39,7 @@ pub(crate) struct Hit {
 // === impl Hit ===
 
 impl Hit {
-    /// The text without the name of its writer and whatever precedes it.
+    /// Returns the text after the name of its writer.
     pub(crate) fn message(&self) -> &str {
         let behind_name = self.process.as_deref().and_then(|name| self.text.split_once(name));
         let message = behind_name.and_then(|(_, rest)| rest.split_once(": "));
@@ -69,7 +69,7 @@ impl Hits {
         Self { first: vec![hit], last: VecDeque::new(), count: 1 }
     }
 
-    /// Takes out the hits that are not to be kept.
+    /// Removes the hits that `keep` rejects.
     pub(crate) fn split_off(&mut self, keep: impl Fn(&Hit) -> bool) -> Option<Self> {
         let (first, out): (Vec<Hit>, Vec<Hit>) = std::mem::take(&mut self.first).into_iter().partition(&keep);
         let (last, late): (Vec<Hit>, Vec<Hit>) = std::mem::take(&mut self.last).into_iter().partition(&keep);

@@ -1,13 +1,13 @@
-//! Lines that a program ends with, as klog writes them: `F0102 03:04:05.678901`. There is no literal in them to look for.
+//! A program's final lines in klog format: `F0102 03:04:05.678901`. They contain no literal to search for.
 
 use memchr::memmem;
 
-/// The level and the day.
+/// Length of level and day.
 pub(crate) const LEN: usize = 5;
 
-/// Where lines of level `F` say so, in the order of the text.
+/// Returns the offsets of lines with level `F`, in text order.
 pub(crate) fn fatal(text: &[u8]) -> Vec<usize> {
-    // Months begin with one of two digits, and capital letters before them are rare in logs.
+    // Months start with one of two digits, and capital letters before them are rare in logs.
     let mut places: Vec<usize> = [&b"F0"[..], b"F1"]
         .into_iter()
         .flat_map(|start| memmem::find_iter(text, start))
@@ -26,15 +26,16 @@ fn is_fatal(text: &[u8], at: usize) -> bool {
         })
 }
 
-/// Lines and bytes of a value that are searched for its beginning. Of a longer one, no line counts.
+/// Lines and bytes of a value that are searched backwards for its start. Lines of a longer value do not
+/// count.
 const MAX_VALUE_LINES: usize = 256;
 const MAX_VALUE: usize = 32 * 1024;
 
-/// Bytes in which the head of a line ends.
+/// Maximum length of a line's head.
 const MAX_HEAD: usize = 160;
 
-/// Whether a line of text belongs to a value that klog writes over several lines, each after a tab: from `output=<` to ` >`. A
-/// container chose it.
+/// Returns whether a text line belongs to a multi-line klog value, with a tab before each line: from
+/// `output=<` to ` >`. A container controls it.
 pub(crate) fn is_in_value(chunk: &[u8], start: usize, line: &[u8]) -> bool {
     if !is_part(line) {
         return false;
@@ -58,7 +59,7 @@ pub(crate) fn is_in_value(chunk: &[u8], start: usize, line: &[u8]) -> bool {
     true
 }
 
-/// Whether the text of a line begins with a tab, also after the head that the journal or syslog writes.
+/// Returns whether the text of a line starts with a tab, also after a head of the journal or syslog.
 fn is_part(line: &[u8]) -> bool {
     const AFTER_HEAD: [&[u8]; 3] = [b"]: \t", b"]: #011", b"]:         "];
     let head = &line[..line.len().min(MAX_HEAD)];

@@ -1,10 +1,11 @@
 //! Rules and causal engine: log lines in, verdict out. No I/O, no clock.
 //!
-//! A reader cuts its input into chunks of whole lines and hands each to [`Engine::scan`], in any order and from any
-//! number of threads. The results are put into a [`Case`] in the order of the lines, and [`Case::finish`] reasons
-//! about all of them at once: which finding explains which, what a later success has cleared, which stage never ended.
+//! A reader splits its input into chunks of complete lines and passes them to [`Engine::scan`], in any order
+//! and from any number of threads. The results are added to a [`Case`] in line order. [`Case::finish`]
+//! evaluates all of them together: which finding explains which, what a later success has cleared, and which
+//! stage never ended.
 //!
-//! What is recognised is data: `rules/*.toml`, compiled in ([`RuleSet::embedded`]) or read from elsewhere
+//! Rules are data: `rules/*.toml`, compiled in ([`RuleSet::embedded`]) or loaded from other files
 //! ([`RuleSet::parse`]).
 
 mod case;

@@ -1,32 +1,32 @@
-//! Finds any of some thousand literals in one pass, several times faster than an automaton.
+//! Search for some thousand literals in one pass, several times faster than an automaton.
 //!
-//! Of each literal the rarest seven bytes are taken, and all four groups of four bytes within them are put into a
-//! table. In the text only every fourth group of four is looked up: wherever a literal stands, exactly one of its
-//! groups falls on such a place. Most places are refused by one bit; the rest is compared with the literals that have
-//! this group. (This is Wu and Manber's idea, with a table small enough for the first-level cache.)
+//! The rarest seven bytes of each literal are selected, and all four 4-byte groups in them are added to a
+//! table. Only each fourth 4-byte group of the text is looked up: for any position of a literal, exactly one
+//! of its groups is at such an offset. One bit rejects most groups; the others are compared with the literals
+//! that contain them. This is Wu and Manber's algorithm with a table small enough for the first-level cache.
 
 use std::collections::HashMap;
 
-/// Bytes of a literal that are used to find it. A shorter literal cannot be found, and would hit too often anyway.
+/// Bytes of a literal that are used to find it. A shorter literal cannot be found, and would match too often.
 pub(crate) const WINDOW: usize = 7;
 
 const GROUP: usize = 4;
 
-/// Every how many bytes the text is looked at.
+/// Distance between lookups in the text.
 const STRIDE: usize = WINDOW - GROUP + 1;
 
-/// Bits that select a place in the filter: 32 KiB, no more than a first-level cache.
+/// Bits that select a slot in the filter: 32 KiB, the size of a first-level cache.
 const FILTER_BITS: u32 = 18;
 
 /// Bits that select a bucket of groups.
 const BUCKET_BITS: u32 = 14;
 
-/// A set of literals, ready for searching.
+/// A set of literals, prepared for searching.
 #[derive(Debug)]
 pub(crate) struct Literals {
     texts: Vec<Box<[u8]>>,
     filter: Vec<u64>,
-    /// Where the groups of each bucket begin in `groups`; one entry more than there are buckets.
+    /// Offset of each bucket's groups in `groups`; one entry more than there are buckets.
     buckets: Vec<u32>,
     groups: Vec<Group>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Literals {
 struct Group {
     value: u32,
     literal: u32,
-    /// Where in the literal the group stands.
+    /// Offset of the group in the literal.
     offset: u32,
 }
 
@@ -50,7 +50,9 @@ pub(crate) struct Found {
 // === impl Literals ===
 
 impl Literals {
-    /// Literals shorter than [`WINDOW`] are never found; rules with such literals are refused when they are read.
+    /// Prepares the search.
+    ///
+    /// Literals shorter than [`WINDOW`] are never found; rules with such literals are rejected on load.
     pub(crate) fn new<'a>(literals: impl IntoIterator<Item = &'a str>) -> Self {
         let texts: Vec<Box<[u8]>> = literals.into_iter().map(|literal| literal.as_bytes().into()).collect();
         let mut shared = HashMap::new();
@@ -80,8 +82,9 @@ impl Literals {
         Self { texts, filter, buckets, groups }
     }
 
-    /// Calls `found` for every place where a literal stands. The calls come in the order of the lines of the text, not
-    /// in the order of the bytes within a line.
+    /// Calls `found` for each occurrence of a literal.
+    ///
+    /// The calls are in line order, but not in the order of the bytes within a line.
     pub(crate) fn find(&self, text: &[u8], mut found: impl FnMut(Found)) {
         const { assert!(STRIDE == GROUP, "the groups that are looked up follow each other") };
         let (groups, _) = text.as_chunks::<GROUP>();
@@ -94,7 +97,7 @@ impl Literals {
         }
     }
 
-    // Most groups end at the filter: inlined here, the comparison would take registers from the loop above.
+    // Most groups end at the filter: inlining the comparison would take registers from the calling loop.
     #[inline(never)]
     fn compare(&self, text: &[u8], at: usize, value: u32, found: &mut impl FnMut(Found)) {
         let bucket = bucket(value);
@@ -102,7 +105,7 @@ impl Literals {
         for group in self.groups[range].iter().filter(|group| group.value == value) {
             let literal = &self.texts[group.literal as usize];
             let Some(start) = at.checked_sub(group.offset as usize) else { continue };
-            // Most groups belong to other words, which already begin with another byte.
+            // Most groups belong to other words, which already differ in the first byte.
             if text.get(start) == literal.first()
                 && text.get(start..start + literal.len()).is_some_and(|bytes| bytes == &**literal)
             {
@@ -129,8 +132,9 @@ fn bucket(value: u32) -> usize {
     (hash(value) >> (32 - BUCKET_BITS)) as usize
 }
 
-/// Where the seven bytes begin whose groups are the least frequent. How often a group stands in logs is not known, but
-/// what many literals share, logs are full of.
+/// Returns the offset of the seven bytes with the rarest groups.
+///
+/// The frequency of groups in logs is unknown; groups shared by many literals are assumed to be frequent.
 fn rarest_window(literal: &[u8], shared: &HashMap<u32, u32>) -> usize {
     let cost = |window: usize| -> u32 {
         (window..window + STRIDE)
@@ -144,7 +148,7 @@ fn rarest_window(literal: &[u8], shared: &HashMap<u32, u32>) -> usize {
     (0..=literal.len().saturating_sub(WINDOW)).min_by_key(|at| cost(*at)).unwrap_or(0)
 }
 
-/// How often a byte stands in logs, as a rough logarithm.
+/// Returns the approximate logarithm of a byte's frequency in logs.
 fn frequency(byte: u8) -> u32 {
     match byte {
         b' ' | b'e' | b't' => 10,
@@ -212,7 +216,7 @@ mod tests {
                     if state >> 60 < 8 { b'a' } else { b'b' }
                 })
                 .collect();
-            // A naive search does not see places that overlap themselves; compare which literals stand where it looks.
+            // A naive search misses overlapping occurrences; compare the literals at the offsets it finds.
             let ours = found(&literals, &text);
             assert!(naive(&literals, &text).iter().all(|place| ours.contains(place)), "length {length}");
             assert!(

@@ -1,26 +1,27 @@
-//! A message of several lines, found around the one that was recognised: tracebacks, panics, lists of errors.
+//! Multi-line messages around a recognized line: tracebacks, panics, lists of errors.
 //!
-//! A message that is cut by the end of a chunk loses what lies beyond: chunks are large, and the line itself is kept.
+//! A message at the end of a chunk loses its lines in the next one. Chunks are large, and the line itself is
+//! kept.
 
 use memchr::{memchr, memrchr};
 
 use crate::line;
 
-/// Lines kept before the recognised one: the head of a traceback and its last frames.
+/// Lines kept before the recognized one: the head of a traceback and its last frames.
 const MAX_BEFORE: usize = 8;
 
-/// Lines kept after the recognised one.
+/// Lines kept after the recognized one.
 const MAX_AFTER: usize = 8;
 
-/// Lines walked back in search of the head of a traceback; deeper stacks are cut.
+/// Maximum number of lines searched backwards for the head of a traceback; deeper stacks are truncated.
 const MAX_WALK: usize = 60;
 
-/// Bytes of a neighbouring line that are looked at.
+/// Bytes of a neighboring line that are inspected.
 const MAX_LINE: usize = 512;
 
 const TRACEBACK: &[u8] = b"Traceback (most recent call last)";
 
-/// The neighbours of the line at `start..end` that belong to its message.
+/// The neighbors of the line at `start..end` that belong to its message.
 pub(crate) struct Message<'c> {
     pub(crate) before: Vec<&'c [u8]>,
     pub(crate) after: Vec<&'c [u8]>,
@@ -32,7 +33,7 @@ pub(crate) fn around(chunk: &[u8], start: usize, end: usize) -> Message<'_> {
     Message { before: before(chunk, start, head.message), after: after(chunk, end, &head) }
 }
 
-/// A traceback whose last line was recognised.
+/// Returns the lines of a traceback whose last line was recognized.
 fn before<'c>(chunk: &'c [u8], start: usize, message: &[u8]) -> Vec<&'c [u8]> {
     if indent(message) > 0 {
         return Vec::new();
@@ -71,7 +72,7 @@ fn after<'c>(chunk: &'c [u8], end: usize, first: &line::Head<'_>) -> Vec<&'c [u8
         {
             lines.push(line);
         } else {
-            // The last line of a traceback names the error and stands where it began.
+            // The last line of a traceback names the error and has the indentation of the first.
             if traceback && !lines.is_empty() && !text.trim_ascii().is_empty() {
                 lines.push(line);
             }
@@ -84,13 +85,13 @@ fn after<'c>(chunk: &'c [u8], end: usize, first: &line::Head<'_>) -> Vec<&'c [u8
     lines
 }
 
-/// An item of a list kubeadm prints is a message of its own.
+/// Returns whether a line is a kubeadm list item, which is a separate message.
 fn is_item(text: &[u8]) -> bool {
     let text = text.trim_ascii_start();
     text.starts_with(b"[ERROR ") || text.starts_with(b"[WARNING ")
 }
 
-/// A line of the stack a Go program prints when it panics.
+/// Returns whether a line belongs to the stack of a Go panic.
 fn is_stack(text: &[u8]) -> bool {
     text.starts_with(b"goroutine ")
         || text.starts_with(b"\t")
@@ -116,12 +117,12 @@ fn lines_after(chunk: &[u8], end: usize) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Nearest first.
+/// Returns the preceding lines, nearest first.
 fn lines_before(chunk: &[u8], start: usize) -> impl Iterator<Item = &[u8]> {
     let mut at = start;
     std::iter::from_fn(move || {
         let end = at.checked_sub(1)?;
-        // A line longer than this ends no traceback; not searching further keeps this linear.
+        // A longer line does not end a traceback; a limit keeps the search linear.
         let from = end.saturating_sub(MAX_LINE * 8);
         let begin = memrchr(b'\n', &chunk[from..end]).map_or(from, |found| from + found + 1);
         at = begin;
@@ -138,7 +139,7 @@ fn cut(line: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
 
-    /// The message around the line that holds `at`, as text.
+    /// Returns the message around the line that contains `at`, as text.
     fn message<'t>(text: &'t str, at: &str) -> (Vec<&'t str>, Vec<&'t str>) {
         let place = text.find(at).unwrap();
         let start = text[..place].rfind('\n').map_or(0, |found| found + 1);

@@ -1,26 +1,27 @@
-//! Times as logs tell them, and the order of lines.
+//! Times in logs, and the order of lines.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
-/// The year given to times that name none, so that they can be compared with each other: a leap year.
+/// The year of times without one, so that they can be compared with each other: a leap year.
 const NO_YEAR: i16 = 2000;
 
 const MICROS: i64 = 1_000_000;
 
-/// A time read from a line.
+/// A time parsed from a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Time {
-    /// Microseconds since 1970 in UTC. Local times without a zone are taken for UTC: nothing better is known.
+    /// Microseconds since 1970 in UTC. Local times without a zone are treated as UTC, because the zone is
+    /// unknown.
     Full(i64),
-    /// The same, in [`NO_YEAR`]: klog and syslog do not write the year.
+    /// Like `Full`, in [`NO_YEAR`]: klog and syslog do not write the year.
     Yearless(i64),
     /// Microseconds since boot.
     Uptime(i64),
 }
 
-/// The numbers of a date and time, as found.
+/// The numbers of a date and time, as parsed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Fields {
     pub(crate) year: Option<i16>,
@@ -33,7 +34,7 @@ pub(crate) struct Fields {
     pub(crate) offset_minutes: i32,
 }
 
-/// Where a line stands among all lines.
+/// Position of a line among all lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Moment {
     pub(crate) source: usize,
@@ -44,9 +45,9 @@ pub(crate) struct Moment {
 // === impl Fields ===
 
 impl Fields {
-    /// `None` when the numbers are no date.
+    /// Returns the time; `None` if the numbers are not a date.
     pub(crate) fn time(self) -> Option<Time> {
-        // A leap second is written as 60; no calendar type takes it.
+        // A leap second is written as 60, which calendar types reject.
         let second = self.second.min(59);
         let year = self.year.unwrap_or(NO_YEAR);
         let civil = DateTime::new(
@@ -75,7 +76,7 @@ impl Time {
         }
     }
 
-    /// Puts a time without a year into the given one.
+    /// Converts a time without a year to the given year.
     pub(crate) fn in_year(self, year: i16) -> Self {
         let Self::Yearless(micros) = self else { return self };
         let moved = Timestamp::from_microsecond(micros)
@@ -90,7 +91,7 @@ impl Time {
         self.timestamp().map(|time| time.to_zoned(TimeZone::UTC).year())
     }
 
-    /// Seconds from `earlier` to this, when both are told by the same kind of clock.
+    /// Returns the seconds since `earlier` if both times are from the same kind of clock.
     pub(crate) fn seconds_since(self, earlier: Self) -> Option<i64> {
         match (self, earlier) {
             (Self::Full(a), Self::Full(b))
@@ -104,7 +105,7 @@ impl Time {
 // === impl Moment ===
 
 impl Moment {
-    /// Whether this comes after `other`; `None` when nothing tells.
+    /// Returns whether this follows `other`; `None` if unknown.
     pub(crate) fn is_after(self, other: Self) -> Option<bool> {
         if self.source == other.source {
             return Some(self.line > other.line);

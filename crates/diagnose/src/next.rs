@@ -1,4 +1,4 @@
-//! What to look at and collect next, when the evidence does not decide.
+//! Next steps when the evidence is inconclusive: what to check and collect.
 
 use landfall_model::Phase;
 
@@ -7,7 +7,7 @@ use crate::reason::Drafts;
 use crate::scan::Engine;
 use crate::stages::Stages;
 
-/// Something worth having: what it is, the names by which a source shows that it was read, and the phases it tells of.
+/// Missing evidence: its description, the source names that show it was read, and the phases it covers.
 struct Wanted {
     what: &'static str,
     known_as: &'static [&'static str],
@@ -59,7 +59,7 @@ const WANTED: [Wanted; 7] = [
     },
 ];
 
-/// Steps shown; more would be a manual.
+/// Maximum number of steps; more would be a manual.
 const MAX_STEPS: usize = 3;
 
 pub(crate) fn steps(

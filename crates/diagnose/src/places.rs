@@ -1,16 +1,16 @@
-//! Places in which all programs of a machine, or all users of a cluster, have files: `/var/log`, reports of `sos`, bundles. There, lines
-//! count only if the file has the name of a component or of a log of the whole machine.
+//! Paths where all programs of a machine, or all users of a cluster, have files: `/var/log`, `sos` reports,
+//! bundles. There, lines count only if the file has the name of a component or of a machine-wide log.
 
-/// How folders of bundles begin.
+/// Prefixes of bundle directories.
 const BUNDLES: [&str; 4] = ["sosreport", "sos_commands", "must-gather", "support-bundle"];
 
-/// Folders that collectors of reports fill with the output of commands.
+/// Directories with command output of report collectors.
 const LISTINGS: [&str; 5] = ["systeminfo", "crictl", "kubectl", "host-collectors", "kind-logs"];
 
-/// Folders with one file or folder for each pod. Users choose the names below.
+/// Directories with one file or directory per pod. Users choose the names in them.
 const PODS: [&str; 3] = ["pods", "pod-logs", "podlogs"];
 
-/// Names of logs that a bootstrap writes, or parts of such names.
+/// Complete or partial names of logs that a bootstrap writes.
 const LOGS: [&str; 48] = [
     "apiserver",
     "aws-",
@@ -65,7 +65,7 @@ const LOGS: [&str; 48] = [
 /// Commands whose output `sos` stores and which print logs of the machine.
 const SOS_LOGS: [&str; 2] = ["journalctl", "dmesg"];
 
-/// Whether a file may hold text of any program or user, by its path.
+/// Returns whether a file's path allows text of any program or user.
 pub(crate) fn is_of_anyone(name: &str) -> bool {
     let segments: Vec<&str> = name.split(['/', ':']).filter(|segment| !segment.is_empty()).collect();
     let Some((file, folders)) = segments.split_last() else { return false };
@@ -82,7 +82,7 @@ pub(crate) fn is_of_anyone(name: &str) -> bool {
     if logs.is_none() && !is_in(&LISTINGS) && !is_bundle() {
         return false;
     }
-    // A folder below `/var/log` is named after a program, too.
+    // A directory below `/var/log` is also named after a program.
     let named = &segments[logs.unwrap_or(folders.len())..];
     let is_named = named.iter().any(|name| {
         let name = name.to_ascii_lowercase();

@@ -1,8 +1,9 @@
-//! From lines to a verdict.
+//! The causal engine, which derives a verdict from lines.
 //!
-//! Lines of one cause become a finding. Evidence that a later success has cleared no longer counts. Findings explain
-//! findings, by the catalogue and by their rules; what nothing explains is a root, and the surest root is the verdict.
-//! A stage that was opened long ago and never ended is a finding of its own when nothing else explains it.
+//! Lines of one cause become a finding. Evidence cleared by a later success does not count. Findings explain
+//! other findings, by the catalog and by their rules. An unexplained finding is a root, and the root with the
+//! highest confidence is the verdict. A stage that was opened long ago and never ended becomes a separate
+//! finding if no other one explains it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,31 +22,32 @@ use crate::stages::{OpenStage, Stages};
 use crate::template;
 use crate::weigh::{self, Weight};
 
-/// Below this a finding is a lead, not a verdict.
+/// Below this confidence a finding is a lead, not a verdict.
 pub(crate) const VERDICT_FLOOR: f64 = 0.5;
 
-/// Below this a finding explains nothing else.
+/// Below this confidence a finding does not explain others.
 const EXPLAINS_FLOOR: f64 = 0.5;
 
-/// Nothing read from logs alone is surer than this.
+/// Maximum confidence from logs alone.
 const CEILING: f64 = 0.98;
 
-/// What a further kind of line adds, as a share of its own strength: kinds of lines are not independent witnesses.
+/// Contribution of a further kind of line, as a share of its own strength: kinds of lines are not
+/// independent.
 const SUPPORT: f64 = 0.3;
 
-/// How much a second, unrelated root takes from the first, as a share of its own confidence.
+/// Reduction of the first root by a second, unrelated one, as a share of the second's confidence.
 const RIVALRY: f64 = 0.3;
 
-/// How sure a hang is: the clock tells it, not a line.
+/// Confidence of a hang: it follows from the clock, not from a line.
 const HANG: f64 = 0.75;
 
-/// The most that a single claim of a cause is worth whose fix destroys data: a lead, never a verdict.
+/// Maximum confidence of a single claim for a cause whose fix destroys data: a lead, never a verdict.
 const UNCORROBORATED: f64 = 0.45;
 
-/// The generality of a cause that says no more than that something ended badly.
+/// Generality of a cause that only states a failure.
 const UNRECOGNISED: u8 = 4;
 
-/// Findings shown. The rest is noise of noise.
+/// Maximum number of findings shown; the rest is noise.
 const MAX_FINDINGS: usize = 24;
 
 /// All lines of one rule in one source.
@@ -57,7 +59,7 @@ pub(crate) struct Lines<'c> {
     pub(crate) weight: Weight,
 }
 
-/// A finding in the making.
+/// A finding being built.
 #[derive(Debug)]
 pub(crate) struct Draft<'c> {
     /// Strongest first.
@@ -65,12 +67,12 @@ pub(crate) struct Draft<'c> {
     pub(crate) class: Class,
     pub(crate) phase: Phase,
     pub(crate) confidence: f64,
-    /// How the confidence came about.
+    /// Derivation of the confidence.
     pub(crate) arithmetic: String,
     pub(crate) explains: BTreeSet<Cause>,
-    /// What explains it, and by what.
+    /// The causes that explain it, with the reasons.
     pub(crate) explained_by: Vec<String>,
-    /// The machines it was seen on.
+    /// The machines on which it was seen.
     pub(crate) nodes: BTreeSet<&'c str>,
 }
 
@@ -147,7 +149,7 @@ fn drafts<'c>(engine: &'c Engine, sources: &'c [SourceEntry], stages: &Stages<'_
             draft.class = best.rule.class;
             draft.phase = best.hits.newest().map_or(best.rule.phase, |hit| {
                 let at = Moment { source: best.source, line: hit.line, time: hit.time };
-                // What kubeadm checks first is a failure of what it was about to do.
+                // A failed kubeadm preflight check is a failure of the operation it was about to start.
                 let phase = if hit.itemised { Phase::ControlPlane } else { best.rule.phase };
                 stages.phase_at(phase, at)
             });
@@ -165,7 +167,9 @@ fn drafts<'c>(engine: &'c Engine, sources: &'c [SourceEntry], stages: &Stages<'_
     drafts
 }
 
-/// Makes a lead of what rests on rejected clients alone. A finding that it explains is a sign of this machine.
+/// Reduces findings that rest only on rejected clients to leads.
+///
+/// A finding that explains another one is evidence about this machine.
 fn doubt_rejections(drafts: &mut Drafts<'_>, stages: &Stages<'_>) {
     let rests: BTreeSet<Cause> = drafts
         .iter()
@@ -191,8 +195,9 @@ fn doubt_rejections(drafts: &mut Drafts<'_>, stages: &Stages<'_>) {
     }
 }
 
-/// The strongest kind of line counts in full, further kinds as support, if they are other lines: two rules that match
-/// one line are one witness.
+/// Combines the lines: the strongest kind counts fully, further kinds as support if they are different lines.
+///
+/// Two rules that match one line count once.
 fn combined(lines: &[Lines<'_>]) -> (f64, String) {
     let mut rules = BTreeSet::new();
     let mut heard = BTreeSet::new();
@@ -224,7 +229,7 @@ fn combined(lines: &[Lines<'_>]) -> (f64, String) {
     (confidence, arithmetic)
 }
 
-/// Marks every finding that another one explains.
+/// Marks each finding that another one explains.
 fn explain(engine: &Engine, drafts: &mut Drafts<'_>) {
     let catalogue = engine.rules.catalogue();
     let mut edges: BTreeMap<Cause, BTreeMap<Cause, &'static str>> = BTreeMap::new();
@@ -232,7 +237,7 @@ fn explain(engine: &Engine, drafts: &mut Drafts<'_>) {
         let entry = catalogue.get(cause);
         let generality = entry.map_or(0, |entry| entry.generality);
         let mut found = BTreeMap::new();
-        // A claim explains nothing that is proven: the proven finding would disappear behind it.
+        // A claim does not explain a proven finding, which would otherwise be hidden by it.
         let may_follow = |other: &Cause, rival: &Draft<'_>| {
             other != cause && rival.confidence > 0.0 && rival.trust() <= draft.trust()
         };
@@ -258,7 +263,7 @@ fn explain(engine: &Engine, drafts: &mut Drafts<'_>) {
         }
         edges.insert(cause.clone(), found);
     }
-    // Two findings that explain each other: the surer one stays.
+    // Of two findings that explain each other, the one with higher confidence stays.
     let surer = |a: &Cause, b: &Cause| {
         let confidence = |cause: &Cause| drafts.get(cause).map_or(0.0, |draft| draft.confidence);
         confidence(a) > confidence(b) || (confidence(a) >= confidence(b) && a < b)
@@ -280,7 +285,8 @@ fn explain(engine: &Engine, drafts: &mut Drafts<'_>) {
     }
 }
 
-/// Whether everything one finding rests on was said by other machines about the machine of another finding.
+/// Returns whether all evidence of one finding is from other machines and concerns the machine of another
+/// finding.
 fn points_at(symptom: &Draft<'_>, cause: &Draft<'_>) -> bool {
     let elsewhere = symptom.class != Class::Terminal && symptom.nodes.is_disjoint(&cause.nodes);
     let lines = || symptom.lines.iter().filter(|lines| lines.weight.value > 0.0);
@@ -292,7 +298,7 @@ fn points_at(symptom: &Draft<'_>, cause: &Draft<'_>) -> bool {
         })
 }
 
-/// The stage that hangs, when the clock shows that it does and no finding explains it.
+/// Returns the hung stage, if the clock shows one and no finding explains it.
 fn hang<'c>(stages: &Stages<'c>, drafts: &Drafts<'_>) -> Option<OpenStage<'c>> {
     if drafts.values().any(|draft| draft.is_root() && draft.confidence >= VERDICT_FLOOR)
         || !stages.failed().is_empty()
@@ -314,7 +320,7 @@ fn verdict(
     steps: &mut Vec<String>,
 ) -> Verdict {
     let mut roots: Vec<(&Cause, &Draft<'_>)> = drafts.iter().filter(|(_, draft)| draft.is_root()).collect();
-    // Proven evidence decides before claims do.
+    // Proven evidence takes precedence over claims.
     let proven = |draft: &Draft<'_>| draft.confidence >= VERDICT_FLOOR && draft.trust() == Trust::Proven;
     roots.sort_by(|(_, a), (_, b)| {
         let by_rank = || b.rank().total_cmp(&a.rank()).then(a.phase.cmp(&b.phase));
@@ -372,8 +378,10 @@ fn verdict(
     Verdict { state, cause: None, title, component: None, phase, confidence, trust }
 }
 
-/// The confidence of the first root, reduced by a rival. Errors that kubeadm lists together are not rivals, because all of them are true.
-/// Neither are findings on another machine, or claims beside a proven root.
+/// Returns the confidence of the first root, reduced by a rival.
+///
+/// Errors that kubeadm lists together are not rivals, because all of them are true. Neither are findings on
+/// another machine, or claims next to a proven root.
 fn contested(first: &Draft<'_>, others: &[(&Cause, &Draft<'_>)], steps: &mut Vec<String>) -> Confidence {
     let rival = others.iter().find(|(_, other)| {
         other.confidence >= VERDICT_FLOOR
@@ -390,7 +398,7 @@ fn contested(first: &Draft<'_>, others: &[(&Cause, &Draft<'_>)], steps: &mut Vec
     Confidence::new(first.confidence * share)
 }
 
-/// The verdict when nothing names a cause.
+/// Returns the verdict if no cause was found.
 fn without_cause(
     engine: &Engine,
     stages: &Stages<'_>,
@@ -398,7 +406,7 @@ fn without_cause(
 ) -> (State, String, Option<Phase>, f64) {
     let doubt = roots.first().map_or(0.0, |(_, draft)| draft.confidence);
     if let Some((name, phase, trust)) = stages.failed().into_iter().rev().max_by_key(|(_, _, trust)| *trust) {
-        // The node may be ready before the last of what prepared it has failed.
+        // The node may become ready before its last preparation step fails.
         if phase < Phase::ControlPlane && stages.success(trust) >= Some(Phase::ControlPlane) {
             let title = format!("The bootstrap succeeded, but `{name}` failed, and the logs do not say why");
             return (State::Degraded, title, Some(phase), 0.6);
@@ -428,7 +436,7 @@ fn without_cause(
         let title = "Nothing wrong has been seen, but nothing of Kubernetes either".to_owned();
         return (State::Unknown, title, None, 0.0);
     }
-    // Something ended badly, and all that is known is that it did.
+    // The only known fact is that a failure occurred.
     if let Some((cause, draft)) = roots.first()
         && engine.rules.catalogue().get(cause).is_some_and(|entry| entry.generality >= UNRECOGNISED)
     {
@@ -471,9 +479,11 @@ impl Draft<'_> {
         counted.flat_map(|lines| lines.hits.iter()).map(|hit| hit.origin.trust).max().unwrap_or_default()
     }
 
-    /// Whether more than one claim supports it: proven evidence, a second component or log that reports it in other words, or
-    /// another line that shows a crash or a stage that is open or failed. Logs may be copies of each other, and a writer may use several
-    /// names, so the same words are one claim.
+    /// Returns whether more than one claim supports it.
+    ///
+    /// Proven evidence is sufficient, as is a second component or log that reports it in other words. Another
+    /// line that shows a crash or an open or failed stage is also sufficient. Logs may be copies of each other,
+    /// and a writer may use several names, so the same words are one claim.
     pub(crate) fn is_corroborated(&self, stages: &Stages<'_>) -> bool {
         let counted = || self.lines.iter().filter(|lines| lines.weight.value > 0.0);
         let hits = || counted().flat_map(|lines| lines.hits.iter().map(|hit| (lines.source, hit)));
@@ -486,7 +496,8 @@ impl Draft<'_> {
             || counted().any(|lines| stages.shows_trouble(lines.source, &own))
     }
 
-    /// Whether only servers that rejected a client report it, on a machine whose stages are known and show no failure.
+    /// Returns whether only servers that rejected a client report it, on a machine with known stages and no
+    /// failure.
     fn rests_on_clients(&self, stages: &Stages<'_>) -> bool {
         let counted = || self.lines.iter().filter(|lines| lines.weight.value > 0.0);
         let own: BTreeSet<_> =
@@ -497,12 +508,12 @@ impl Draft<'_> {
             && !counted().any(|lines| stages.shows_failure(lines.source, &own))
     }
 
-    /// Whether its strongest lines are items of a list in which kubeadm names all that is wrong.
+    /// Returns whether its strongest lines are items in kubeadm's list of all errors.
     pub(crate) fn is_itemised(&self) -> bool {
         self.lines.first().and_then(|lines| lines.hits.newest()).is_some_and(|hit| hit.itemised)
     }
 
-    /// What orders roots: confidence, then how final it is and how much it explains.
+    /// Sort key of roots: confidence, then finality and number of explained findings.
     fn rank(&self) -> f64 {
         let class = match self.class {
             Class::Terminal => 0.04,

@@ -1,7 +1,7 @@
-//! Stage records of the OpenShift bootstrap machine (`/var/log/openshift/*.json`), turned into lines.
+//! Stage records of the OpenShift bootstrap machine (`/var/log/openshift/*.json`), converted to lines.
 //!
-//! Each file is one JSON array; every entry becomes a line that the milestones know, and every line of an error message
-//! becomes a line of its own, so that the rules see it.
+//! Each file is one JSON array. Each entry becomes a line that the milestones match, and each line of an
+//! error message becomes a separate line for the rules.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ struct Entry {
     error_message: Option<String>,
 }
 
-/// `None` when the text is no array of records: it is then read as the text it is.
+/// Converts records to lines; `None` if the text is not an array of records and must be read as plain text.
 pub(crate) fn lines(unit: &str, text: &[u8]) -> Option<Vec<u8>> {
     let entries: Vec<Entry> = serde_json::from_slice(text).ok()?;
     let mut out = String::new();

@@ -1,4 +1,4 @@
-//! Rule files: what they may say, and the checks every one of them must pass.
+//! Rule files: their format and validation.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,10 +15,10 @@ use crate::origin::{Component, Components, Origins};
 use crate::pattern::{Compile, MatchSpec, Pattern};
 use crate::version::Range;
 
-/// More rules than any collection needs; indexes are 16 bits wide.
+/// Limit for rules and milestones; indexes are 16 bits wide.
 const MAX_PATTERNS: usize = 8192;
 
-/// The rules a diagnosis works with.
+/// The rules of a diagnosis.
 #[derive(Debug)]
 pub struct RuleSet {
     pub(crate) rules: Vec<Rule>,
@@ -27,7 +27,7 @@ pub struct RuleSet {
     pub(crate) origins: Origins,
 }
 
-/// A rule file that cannot be used.
+/// Reason for rejecting a rule file.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleError {
     #[error("`{file}` is not a rule file")]
@@ -46,7 +46,7 @@ pub enum RuleError {
     TooMany,
 }
 
-/// What a rule or milestone recognizes: lines of certain components, or facts.
+/// The trigger of a rule or milestone: lines of certain components, or facts.
 #[derive(Debug)]
 pub(crate) enum Trigger {
     Line { pattern: Pattern, sources: Components },
@@ -76,19 +76,19 @@ pub(crate) struct Rule {
     pub(crate) examples: Examples,
 }
 
-/// How much one such line proves by itself.
+/// Significance of a single such line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Strength {
-    /// Seen in healthy bootstraps too; a lead at most.
+    /// Also seen in healthy bootstraps; a lead at most.
     Hint,
-    /// Points there, as it would to several other causes.
+    /// Indicates this cause and several others.
     Weak,
     /// Usually this cause.
     Fair,
-    /// Nearly always this cause.
+    /// Almost always this cause.
     Strong,
-    /// The component says so itself.
+    /// The component states the cause.
     Decisive,
 }
 
@@ -116,9 +116,9 @@ pub(crate) enum StageEvent {
     Opened,
     Done,
     Failed,
-    /// The machine starts anew: all stages begin again.
+    /// The machine boots: all stages restart.
     Boot,
-    /// Nothing begins or ends; the line tells something about the machine.
+    /// No stage starts or ends; the line contains information about the machine.
     Seen,
 }
 
@@ -176,18 +176,18 @@ pub(crate) struct RuleSpec {
     fix: Option<String>,
     #[serde(default)]
     explains: Vec<Cause>,
-    /// Milestones after which the line no longer counts, besides those that clear its cause.
+    /// Milestones after which the line does not count, in addition to those that clear its cause.
     #[serde(default)]
     cleared_by: Vec<String>,
-    /// A milestone before which the line is ordinary.
+    /// A milestone before which the line is normal.
     noise_before: Option<String>,
-    /// A milestone that must have come before, or the line means nothing.
+    /// A required earlier milestone; without it the line has no significance.
     after: Option<String>,
-    /// Seconds the trouble must last, where time is known, before it is more than start-up noise.
+    /// Minimum duration of the problem in seconds, if time is known; shorter problems are start-up noise.
     persists: Option<u64>,
-    /// How many such lines there must be before they mean what they say; fewer are seen on healthy machines.
+    /// Minimum number of such lines; fewer also occur on healthy machines.
     least: Option<u64>,
-    /// The releases for which the line means this: `kubelet >= 1.24, < 1.30`. Decides where the logs tell a version.
+    /// The releases to which the rule applies: `kubelet >= 1.24, < 1.30`. Used if the logs contain a version.
     versions: Option<String>,
     #[serde(default)]
     examples: Examples,
@@ -198,7 +198,7 @@ pub(crate) struct RuleSpec {
 struct MilestoneSpec {
     id: String,
     phase: Phase,
-    /// The stage that is opened or ended; the phase itself unless named.
+    /// The stage that is opened or ended; the phase itself by default.
     stage: Option<String>,
     event: StageEvent,
     #[serde(rename = "match")]
@@ -207,23 +207,23 @@ struct MilestoneSpec {
     /// The accepted components, as in a rule.
     #[serde(default)]
     sources: Vec<String>,
-    /// Causes whose earlier evidence no longer counts; `*` for everything up to this phase.
+    /// Causes whose earlier evidence is cleared; `*` for everything up to this phase.
     #[serde(default)]
     clears: Vec<String>,
-    /// The line tells how things stood when the log was taken, wherever in it the line is.
+    /// The line shows the state at the end of the log, wherever it is.
     #[serde(default)]
     standing: bool,
     /// Seconds after which the opened stage is overdue.
     patience: Option<u64>,
-    /// What the opened stage waits for.
+    /// The condition that the opened stage waits for.
     waits_for: Option<String>,
-    /// Whether kubeadm makes a control plane or joins one: lines after it belong to this phase.
+    /// Whether kubeadm creates a control plane or joins one: later lines belong to this phase.
     #[serde(default)]
     decides: bool,
-    /// The line shows that a program crashed. It supports what other lines claim of it.
+    /// The line shows that a program crashed. It supports claims of other lines about it.
     #[serde(default)]
     crash: bool,
-    /// The component whose version the capture `version` tells.
+    /// The component whose version is in the capture `version`.
     version_of: Option<String>,
     #[serde(default)]
     examples: Examples,
@@ -252,14 +252,14 @@ impl fmt::Display for Example {
 // === impl RuleSet ===
 
 impl RuleSet {
-    /// The rules compiled into this binary.
+    /// Returns the rules compiled into this binary.
     pub fn embedded() -> Result<Self, RuleError> {
         Self::read(embedded::FILES.iter().copied(), Compile::WhenNeeded)
     }
 
-    /// The rules compiled into this binary and those of further files, given as name and text.
+    /// Returns the rules compiled into this binary and those of further files, given as name and text.
     pub fn embedded_with<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, RuleError> {
-        // Expressions from outside are compiled once by themselves, so that a bad one is refused.
+        // External expressions are compiled once separately, so that invalid ones are rejected.
         let files: Vec<(&str, &str)> = files.into_iter().collect();
         let common = ["causes.toml", "milestones.toml", "sources.toml"];
         let common = embedded::FILES.iter().copied().filter(|(name, _)| common.contains(name));
@@ -267,8 +267,9 @@ impl RuleSet {
         Self::read(embedded::FILES.iter().copied().chain(files), Compile::WhenNeeded)
     }
 
-    /// Reads rule files, given as name and text: our own, and those of node-problem-detector's log monitor. The names
-    /// serve error messages only.
+    /// Parses rule files, given as name and text: our own, and those of node-problem-detector's log monitor.
+    ///
+    /// The names are used only in error messages.
     pub fn parse<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<Self, RuleError> {
         Self::read(files, Compile::Now)
     }
@@ -285,7 +286,7 @@ impl RuleSet {
                 file: name.to_owned(),
                 source,
             };
-            // A file of node-problem-detector is JSON; ours are TOML, which never begins with a brace.
+            // A file of node-problem-detector is JSON; ours are TOML, which never starts with a brace.
             let foreign = text.trim_start().starts_with('{');
             let mut file: File = if foreign {
                 npd::read(name, text).map_err(|error| syntax(Box::new(error)))?
@@ -296,7 +297,7 @@ impl RuleSet {
                 return Err(RuleError::TooMany);
             }
             for entry in std::mem::take(&mut file.cause) {
-                // Their reasons have no page of their own; where ours means the same, ours stays.
+                // Their reasons have no catalog page; for a cause with the same name, ours is kept.
                 if foreign && catalogue.get(&entry.name).is_some() {
                     continue;
                 }
@@ -311,7 +312,7 @@ impl RuleSet {
             return Err(RuleError::UnknownName { id: id.to_string(), name: name.to_string() });
         }
 
-        // Counted before anything is compiled: a file may hold more than would ever be ready.
+        // Counted before compilation: a file may contain more than could be compiled in reasonable time.
         if parsed.iter().map(|(_, file)| file.rule.len() + file.milestone.len()).sum::<usize>() > MAX_PATTERNS
         {
             return Err(RuleError::TooMany);
@@ -337,24 +338,24 @@ impl RuleSet {
         Ok(set)
     }
 
-    /// The literals every chunk is searched for.
+    /// Returns the literals that each chunk is searched for.
     pub fn literals(&self) -> impl Iterator<Item = &str> {
         let patterns = self.triggers().filter_map(Trigger::pattern);
         patterns.flat_map(|pattern| pattern.any.iter().map(String::as_str))
     }
 
-    /// What every rule, then every milestone, recognizes.
+    /// Returns the triggers of all rules, then of all milestones.
     pub(crate) fn triggers(&self) -> impl Iterator<Item = &Trigger> {
         let rules = self.rules.iter().map(|rule| &rule.trigger);
         rules.chain(self.milestones.iter().map(|milestone| &milestone.trigger))
     }
 
-    /// The components of a bootstrap, for readers that can prove where their lines come from.
+    /// Returns the components of a bootstrap, for readers that can prove the origin of lines.
     pub fn origins(&self) -> &Origins {
         &self.origins
     }
 
-    /// Lines that prove a cause, as its rules' examples show them.
+    /// Returns example lines of a cause, from its rules.
     pub fn examples(&self, cause: &Cause) -> impl Iterator<Item = &str> {
         let rules = self.rules.iter().filter(move |rule| rule.cause == *cause);
         rules.flat_map(|rule| rule.examples.lines())
@@ -393,7 +394,7 @@ impl RuleSet {
 // === impl RuleSpec ===
 
 impl RuleSpec {
-    /// A rule that says nothing beyond what it matches.
+    /// Creates a rule with only a trigger and a cause.
     pub(crate) fn plain(id: String, cause: Cause, matches: MatchSpec, strength: Strength) -> Self {
         Self {
             id,
@@ -490,8 +491,9 @@ impl Milestone {
 }
 
 impl Milestone {
-    /// The last phase of which this is the success. A control plane that stands or a node that joined proves that
-    /// everything up to its kubelet works.
+    /// Returns the last phase whose success this proves.
+    ///
+    /// A running control plane or a joined node proves that everything up to its kubelet works.
     pub(crate) fn reach(&self) -> Option<Phase> {
         self.clears.iter().any(|name| name == "*").then(|| self.phase.max(Phase::Kubelet))
     }
@@ -500,7 +502,8 @@ impl Milestone {
 // === impl Strength ===
 
 impl Strength {
-    /// The share of such lines that do mean the cause, as far as the labelled logs and the components' sources tell.
+    /// Returns the share of such lines that indicate the cause, estimated from labeled logs and component
+    /// sources.
     pub(crate) fn value(self) -> f64 {
         match self {
             Self::Hint => 0.2,
@@ -512,7 +515,7 @@ impl Strength {
     }
 }
 
-/// What the rules and milestones of one file share.
+/// Properties shared by the rules and milestones of one file.
 struct FileContext<'f> {
     name: &'f str,
     component: Option<&'f str>,

@@ -1,8 +1,8 @@
-//! Whose log it is. What an application says about its own world proves little about the machine it runs on.
+//! Ownership of logs: an application's messages prove little about the machine on which it runs.
 
 use memchr::memmem;
 
-/// Programs that have a part in bringing a node up, by what their names hold.
+/// Parts of the names of programs with a role in a bootstrap.
 const PROGRAMS: [&str; 47] = [
     "kube",
     "containerd",
@@ -56,35 +56,35 @@ const PROGRAMS: [&str; 47] = [
 /// The namespace of the control plane.
 const SYSTEM: &str = "kube-system";
 
-/// Logs of containers of unknown namespaces in a report of `sos`.
+/// Logs of containers in unknown namespaces in a `sos` report.
 const UNNAMED_LOGS: [&str; 3] = ["crictl_logs", "docker_logs", "podman_logs"];
 
-/// Usual names of folders for `kubectl cluster-info dump`.
+/// Usual directory names for `kubectl cluster-info dump`.
 const DUMPS: [&str; 3] = ["cluster-info", "cluster-state", "dump"];
 
-/// A pod's container, as the path of its log names it.
+/// A pod's container, from the path of its log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
     pub(crate) namespace: String,
     pub(crate) container: String,
 }
 
-/// Whether a program is known to have no part in bringing a node up: a container's id, or a name nobody here knows.
+/// Returns whether a program has no role in a bootstrap: a container ID or an unknown name.
 pub(crate) fn is_foreign(process: &str) -> bool {
     process != "sh" && !PROGRAMS.iter().any(|program| process.contains(program))
 }
 
-/// The pod a path belongs to: `pods/NAMESPACE_POD_UID/CONTAINER/…`, `containers/POD_NAMESPACE_CONTAINER-ID.log`,
-/// `namespaces/NAMESPACE/pods/POD/CONTAINER/…`.
+/// Returns the pod of a path: `pods/NAMESPACE_POD_UID/CONTAINER/…`,
+/// `containers/POD_NAMESPACE_CONTAINER-ID.log`, `namespaces/NAMESPACE/pods/POD/CONTAINER/…`.
 pub(crate) fn pod(name: &str) -> Option<Pod> {
     let path = name;
     let from_file: Vec<&str> = name.rsplit(['/', ':']).take(3).collect();
     match from_file[..] {
-        // `kubectl cluster-info dump`. minikube calls its logs so, too.
+        // `kubectl cluster-info dump`. minikube also uses this name for its logs.
         ["logs.txt", name, namespace] if DUMPS.iter().any(|folder| path.contains(folder)) => {
             return Some(Pod { namespace: namespace.to_owned(), container: name.to_owned() });
         }
-        // The name is a container's id.
+        // The name is a container ID.
         [file, ..]
             if file.ends_with("-json.log") || UNNAMED_LOGS.iter().any(|logs| file.starts_with(logs)) =>
         {
@@ -100,7 +100,7 @@ pub(crate) fn pod(name: &str) -> Option<Pod> {
             Some(Pod { namespace: namespace.to_owned(), container: container.to_owned() })
         };
         match segment {
-            // As troubleshoot.sh collects them.
+            // The layout of troubleshoot.sh.
             "pods" if next == Some("logs") => {
                 let namespace = after.next()?;
                 let _ = after.next();
@@ -116,7 +116,7 @@ pub(crate) fn pod(name: &str) -> Option<Pod> {
             "pods" => {
                 let parts: Vec<&str> = next?.split('_').collect();
                 match parts[..] {
-                    // A file is named after the container, too.
+                    // A file is also named after the container.
                     [namespace, _, container, ..] if after.peek().is_none() => {
                         return pod(namespace, container.strip_suffix(".log").unwrap_or(container));
                     }
@@ -124,7 +124,7 @@ pub(crate) fn pod(name: &str) -> Option<Pod> {
                     _ => {}
                 }
             }
-            // A directory is named as below `pods`, a file by the pod first.
+            // A directory is named as in `pods`; a file name starts with the pod.
             "containers" => {
                 let name = next?;
                 let parts: Vec<&str> = name.split('_').collect();
@@ -148,8 +148,9 @@ pub(crate) fn pod(name: &str) -> Option<Pod> {
     None
 }
 
-/// Whether a file of a bundle holds objects of the cluster that users of any namespace write: `resources/pods.json`,
-/// `cluster-resources/events/shop.json`, `namespaces/shop/core/configmaps.yaml`. Their text proves nothing about a machine.
+/// Returns whether a file of a bundle contains API objects that users of any namespace write:
+/// `resources/pods.json`, `cluster-resources/events/shop.json`, `namespaces/shop/core/configmaps.yaml`. Their
+/// text proves nothing about a machine.
 pub(crate) fn holds_user_objects(name: &str) -> bool {
     const KINDS: [&str; 22] = [
         "csr",
@@ -175,7 +176,7 @@ pub(crate) fn holds_user_objects(name: &str) -> bool {
         "rolebindings",
         "leases",
     ];
-    // What answers on the kubelet's port while it is down may be any user's program.
+    // While the kubelet is down, any user's program may respond on its port.
     if name.contains("kubelet-health") {
         return true;
     }
@@ -203,8 +204,9 @@ pub(crate) fn holds_user_objects(name: &str) -> bool {
     is_kind(file) || is_kind(directory) && above == Some("cluster-resources")
 }
 
-/// Whether a line of the kubelet or the container runtime is about a pod of a namespace that is not the cluster's own:
-/// `pod="NAMESPACE/NAME"`, `object="NAMESPACE/NAME"`, `(NAME_NAMESPACE(UID))`, `Namespace:NAMESPACE,`.
+/// Returns whether a line of the kubelet or the container runtime is about a pod outside the cluster's own
+/// namespaces: `pod="NAMESPACE/NAME"`, `object="NAMESPACE/NAME"`, `(NAME_NAMESPACE(UID))`,
+/// `Namespace:NAMESPACE,`.
 pub(crate) fn is_about_workload(line: &[u8], is_system: impl Fn(&[u8]) -> bool) -> bool {
     let name =
         |bytes: &[u8]| bytes.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'-').count();

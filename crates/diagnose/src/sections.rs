@@ -1,11 +1,11 @@
-//! Logs of several programs in one stream, each under a heading: `minikube logs`, `tail -v`, `head -v`.
+//! Logs of several programs in one stream, with a heading each: `minikube logs`, `tail -v`, `head -v`.
 
 use memchr::memmem;
 
-/// Headings of one chunk that are remembered; more of them are no report of a person's machine.
+/// Maximum number of headings per chunk; real reports have fewer.
 const MAX_HEADINGS: usize = 4096;
 
-/// Bytes of a heading.
+/// Maximum bytes of a heading.
 const MAX_HEADING: usize = 256;
 
 /// The headings of a chunk, in order.
@@ -38,25 +38,26 @@ impl Sections {
             line += memchr::memchr_iter(b'\n', &chunk[counted..offset]).count() as u64;
             counted = offset;
             let name = String::from_utf8_lossy(name.trim_ascii());
-            // `coredns [3f2a…]`: the program, without the container's id.
+            // `coredns [3f2a…]`: the program, without the container ID.
             let name = name.split(" [").next().unwrap_or_default().to_owned();
             headings.push(Heading { offset, line, name });
         }
         Self { headings }
     }
 
-    /// The section a place of the chunk lies in.
+    /// Returns the section of an offset in the chunk.
     pub(crate) fn at(&self, offset: usize) -> Option<&str> {
         let after = self.headings.partition_point(|heading| heading.offset <= offset);
         Some(self.headings.get(after.checked_sub(1)?)?.name.as_str())
     }
 
-    /// The number of the first heading's line: lines before it belong to the section of the chunk before.
+    /// Returns the line number of the first heading: earlier lines belong to the section of the previous
+    /// chunk.
     pub(crate) fn first_line(&self) -> Option<u64> {
         self.headings.first().map(|heading| heading.line)
     }
 
-    /// The section that goes on after the chunk.
+    /// Returns the section that continues after the chunk.
     pub(crate) fn last(&self) -> Option<&str> {
         self.headings.last().map(|heading| heading.name.as_str())
     }

@@ -1,4 +1,4 @@
-//! Progress: which stages were opened, which ended, and how.
+//! Progress: opened and ended stages with their outcomes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ use crate::scan::Engine;
 use crate::template;
 use crate::version::{Range, Version};
 
-/// `kubeadm init` says what it is this many lines above its first check, at most.
+/// Maximum number of lines between kubeadm's mode and its first check.
 const MODE_LINES: u64 = 10;
 
 /// All milestones of a case.
@@ -24,9 +24,10 @@ pub(crate) struct Stages<'c> {
     events: Vec<Event<'c>>,
     sources: &'c [SourceEntry],
     boots: Boots<'c>,
-    /// The newest time any source tells, and the present where it is known: two clocks, of which either may be of use.
+    /// The newest time in any source, and the current time if known: two clocks, either of which may be
+    /// usable.
     now: [Option<Time>; 2],
-    /// Seconds the machine has been up: nothing of it is older.
+    /// The machine's uptime in seconds: none of its events is older.
     up: Option<i64>,
 }
 
@@ -36,7 +37,7 @@ pub(crate) struct Event<'c> {
     pub(crate) hit: &'c Hit,
     pub(crate) moment: Moment,
     pub(crate) phase: Phase,
-    /// Which boot it belongs to, where several are seen.
+    /// Its boot, if several are seen.
     boot: Option<u32>,
 }
 
@@ -47,11 +48,12 @@ pub(crate) struct OpenStage<'c> {
     pub(crate) hit: &'c Hit,
     pub(crate) source: usize,
     pub(crate) name: String,
-    /// Seconds from its start to the last thing any source tells, or to the present, where clocks allow.
+    /// Seconds from its start to the last event of any source, or to the current time, if the clocks are
+    /// comparable.
     pub(crate) age: Option<i64>,
 }
 
-/// The last word on a stage.
+/// The last event of a stage.
 struct LastWord<'c> {
     name: String,
     event: Event<'c>,
@@ -59,7 +61,9 @@ struct LastWord<'c> {
 
 // === impl Stages ===
 
-/// The lines at which a machine boots. Where a machine has proven ones, claimed ones do not divide its logs.
+/// Returns the lines at which a machine boots.
+///
+/// If a machine has proven ones, claimed ones do not divide its logs.
 fn boot_marks(events: &[Event<'_>], sources: &[SourceEntry]) -> Vec<Moment> {
     let node = |event: &Event<'_>| sources.get(event.moment.source).map_or("", |entry| entry.node.as_str());
     let marks = || events.iter().filter(|event| event.milestone.event == StageEvent::Boot);
@@ -101,7 +105,7 @@ impl<'c> Stages<'c> {
         stages
     }
 
-    /// Puts every event into its boot, and failures of kubeadm into what kubeadm was doing.
+    /// Assigns each event to its boot, and kubeadm's failures to its current operation.
     fn place(&mut self) {
         let placed: Vec<(Option<u32>, Phase)> = self
             .events
@@ -117,7 +121,8 @@ impl<'c> Stages<'c> {
         }
     }
 
-    /// The phase of a line that kubeadm may print when it makes a control plane as well as when it joins one.
+    /// Returns the phase of a line that kubeadm may print when it creates a control plane and when it joins
+    /// one.
     pub(crate) fn phase_at(&self, phase: Phase, line: Moment) -> Phase {
         if !matches!(phase, Phase::ControlPlane | Phase::Join) {
             return phase;
@@ -130,15 +135,16 @@ impl<'c> Stages<'c> {
         if newest.milestone.event == StageEvent::Opened {
             return newest.milestone.phase;
         }
-        // Both print that they check; only one says before that what it is about to do.
+        // Both print their checks; only one announces the operation before.
         let said = newest_first
             .find(|event| event.milestone.event == StageEvent::Opened)
             .filter(|event| event.moment.line + MODE_LINES >= newest.moment.line);
         said.unwrap_or(newest).milestone.phase
     }
 
-    /// What later shows that the trouble a line told of is over.
-    /// A claim clears no evidence whose origin is proven.
+    /// Returns the later event that clears a line's problem.
+    ///
+    /// A claim does not clear evidence of proven origin.
     pub(crate) fn cleared_by(&self, rule: &Rule, line: Moment, trust: Trust) -> Option<&Event<'c>> {
         self.events.iter().find(|event| {
             let milestone = event.milestone;
@@ -149,7 +155,7 @@ impl<'c> Stages<'c> {
         })
     }
 
-    /// The boot a line belongs to and a later one of the same machine that got past the phase, when there is one.
+    /// Returns a line's boot and a later one of the same machine that passed the phase, if there is one.
     pub(crate) fn passed_in_later_boot(
         &self,
         phase: Phase,
@@ -166,19 +172,19 @@ impl<'c> Stages<'c> {
         later.filter_map(|event| event.boot).find(|other| *other > boot).map(|other| (boot, other))
     }
 
-    /// The first milestone of that name, when a line came before all of them.
+    /// Returns the first milestone with this name, if the line precedes all of them.
     pub(crate) fn is_before(&self, name: &str, line: Moment, trust: Trust) -> Option<&Event<'c>> {
         let is_meant = |event: &&Event<'_>| event.milestone.id == name && event.hit.origin.trust >= trust;
         let marks = || self.events.iter().filter(is_meant);
         marks().next().filter(|_| marks().all(|event| self.after(event.moment, line)))
     }
 
-    /// Whether a line came after a milestone of that name.
+    /// Returns whether a line follows a milestone with this name.
     pub(crate) fn is_after(&self, name: &str, line: Moment) -> bool {
         self.events.iter().any(|event| event.milestone.id == name && self.after(line, event.moment))
     }
 
-    /// A success of everything up to the phase that came before a line.
+    /// Returns a success of everything up to the phase that precedes a line.
     pub(crate) fn succeeded_before(&self, phase: Phase, line: Moment, trust: Trust) -> Option<&Event<'c>> {
         self.successes().find(|event| {
             event.milestone.reach() >= Some(phase)
@@ -187,7 +193,7 @@ impl<'c> Stages<'c> {
         })
     }
 
-    /// The version of the range's component that was seen last on the machine, when the range does not hold it.
+    /// Returns the last version of the range's component on the machine, if it is outside the range.
     pub(crate) fn other_version(&self, range: &Range, line: Moment, trust: Trust) -> Option<Version> {
         let told = self.events.iter().filter(|event| {
             event.milestone.version_of.as_deref() == Some(range.component.as_str())
@@ -198,7 +204,7 @@ impl<'c> Stages<'c> {
         (!range.holds(seen)).then_some(seen)
     }
 
-    /// Versions the logs tell, as `component version`.
+    /// Returns the versions in the logs, as `component version`.
     pub(crate) fn versions(&self) -> Vec<String> {
         let mut seen: Vec<String> = Vec::new();
         for event in &self.events {
@@ -213,7 +219,8 @@ impl<'c> Stages<'c> {
         seen
     }
 
-    /// Whether one line comes after another of the same machine; what happens elsewhere proves nothing here.
+    /// Returns whether one line follows another of the same machine; events on other machines prove nothing
+    /// here.
     fn after(&self, later: Moment, earlier: Moment) -> bool {
         self.node(later) == self.node(earlier) && later.is_after(earlier) == Some(true)
     }
@@ -226,29 +233,29 @@ impl<'c> Stages<'c> {
         self.boots.of(self.node(moment), moment)
     }
 
-    /// Whether a line tells of the machine as it runs now.
+    /// Returns whether a line describes the machine's current boot.
     fn is_current(&self, event: &Event<'_>) -> bool {
         event.boot.is_none_or(|boot| boot >= self.boots.count(self.node(event.moment)))
     }
 
-    /// Where a line stands, for people.
+    /// Formats the location of a line.
     pub(crate) fn place_of(&self, event: &Event<'_>) -> String {
         let name = self.sources.get(event.moment.source).map_or("", |entry| entry.name.as_str());
         format!("{name}:{}", event.hit.line)
     }
 
-    /// The furthest phase that is known to have succeeded, by evidence of at least this trust.
+    /// Returns the furthest successful phase, by evidence with at least this trust.
     pub(crate) fn success(&self, trust: Trust) -> Option<Phase> {
         let trusted = self.successes().filter(|event| event.hit.origin.trust >= trust);
         trusted.map(|event| event.phase).max()
     }
 
-    /// What kubeadm was last seen to begin: it has not succeeded before it reports that.
+    /// Returns the last operation that kubeadm started: it has not succeeded before it reports that.
     pub(crate) fn kubeadm_phase(&self) -> Option<Phase> {
         self.events.iter().rev().find(|event| event.milestone.decides).map(|event| event.phase)
     }
 
-    /// Whether anything of Kubernetes is seen: a machine may be healthy and no node at all.
+    /// Returns whether any Kubernetes event was seen: a machine may be healthy without being a node.
     pub(crate) fn kubernetes(&self) -> bool {
         self.events.iter().any(|event| {
             event.phase >= Phase::ControlPlane && event.milestone.event != StageEvent::Seen
@@ -256,7 +263,7 @@ impl<'c> Stages<'c> {
         })
     }
 
-    /// The last thing seen: by time where it is told, otherwise the furthest.
+    /// Returns the last event: by time if known, otherwise the furthest phase.
     pub(crate) fn last_event(&self) -> Option<&Event<'c>> {
         let key = |event: &&Event<'_>| {
             let time = event.moment.time.and_then(Time::timestamp).map(jiff::Timestamp::as_microsecond);
@@ -279,14 +286,14 @@ impl<'c> Stages<'c> {
         })
     }
 
-    /// Whether the origin of what shows the furthest success is proven.
+    /// Returns the trust of the evidence for the furthest success.
     pub(crate) fn success_trust(&self) -> Trust {
         let furthest = self.success(Trust::Claimed);
         let events = self.successes().filter(|event| Some(event.phase) == furthest);
         events.map(|event| event.hit.origin.trust).max().unwrap_or_default()
     }
 
-    /// Whether something of a later phase has begun on the same machine and boot.
+    /// Returns whether a later phase has started on the same machine and boot.
     fn is_left_behind(&self, event: &Event<'_>) -> bool {
         self.events.iter().any(|later| {
             later.phase > event.phase
@@ -297,7 +304,7 @@ impl<'c> Stages<'c> {
         })
     }
 
-    /// Stages that said themselves that they failed, with nothing better after it.
+    /// Returns the stages that reported a failure, without a later success.
     pub(crate) fn failed(&self) -> Vec<(String, Phase, Trust)> {
         self.last_of_each_stage()
             .into_iter()
@@ -309,7 +316,7 @@ impl<'c> Stages<'c> {
             .collect()
     }
 
-    /// Stages whose last word is that they began.
+    /// Returns the stages whose last event is their start.
     pub(crate) fn open(&self) -> Vec<OpenStage<'c>> {
         self.last_of_each_stage()
             .into_iter()
@@ -325,24 +332,27 @@ impl<'c> Stages<'c> {
             .collect()
     }
 
-    /// Seconds since then. A clock that was set forward in between makes everything before it look old: by no clock is anything
-    /// older than the machine is up.
+    /// Returns the seconds since a time.
+    ///
+    /// A clock set forward in between makes earlier events look too old, so the uptime is the limit.
     fn age(&self, then: Time) -> Option<i64> {
         let ages = self.now.iter().flatten().filter_map(|now| now.seconds_since(then));
         ages.filter(|age| self.up.is_none_or(|up| *age <= up)).max()
     }
 
-    /// Whether a line other than the given ones shows, on the machine of a source, a crash or a stage that is open or failed.
+    /// Returns whether a line other than the given ones shows, on a source's machine, a crash or an open or
+    /// failed stage.
     pub(crate) fn shows_trouble(&self, source: usize, except: &BTreeSet<(usize, u64)>) -> bool {
         self.shows(source, except, &[PhaseOutcome::Open, PhaseOutcome::Failed])
     }
 
-    /// Whether a line other than the given ones shows, on the machine of a source, a crash or a stage that failed.
+    /// Returns whether a line other than the given ones shows, on a source's machine, a crash or a failed
+    /// stage.
     pub(crate) fn shows_failure(&self, source: usize, except: &BTreeSet<(usize, u64)>) -> bool {
         self.shows(source, except, &[PhaseOutcome::Failed])
     }
 
-    /// Whether any stage began or ended.
+    /// Returns whether any stage started or ended.
     pub(crate) fn are_known(&self) -> bool {
         self.events.iter().any(|event| event.milestone.event != StageEvent::Seen)
     }
@@ -359,7 +369,7 @@ impl<'c> Stages<'c> {
         })
     }
 
-    /// Each phase of each boot.
+    /// Returns the timeline: each phase of each boot.
     pub(crate) fn timeline(&self) -> Vec<TimelineEntry> {
         let mut phases: BTreeMap<(Option<u32>, Phase), Vec<&Event<'c>>> = BTreeMap::new();
         for event in self.events.iter().filter(|event| event.milestone.event != StageEvent::Seen) {
@@ -385,7 +395,7 @@ impl<'c> Stages<'c> {
             .collect()
     }
 
-    /// Every stage with its last word, for those who want to know.
+    /// Returns each stage with its last event, for the reasoning.
     pub(crate) fn reasons(&self) -> Vec<StageReason> {
         self.last_of_each_stage()
             .into_iter()

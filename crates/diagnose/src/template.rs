@@ -2,7 +2,7 @@
 
 use crate::pattern::Captures;
 
-/// Fills the names in; `None` when one has no value, so that the caller takes a text without it.
+/// Fills in the names; `None` if one has no value, so that the caller can use a text without it.
 pub(crate) fn fill(template: &str, values: &Captures) -> Option<String> {
     let mut text = String::with_capacity(template.len());
     let mut rest = template;

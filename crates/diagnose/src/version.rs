@@ -1,15 +1,15 @@
-//! Versions as logs tell them, and the ranges a rule may name.
+//! Versions in logs, and version ranges in rules.
 
 use std::fmt;
 
-/// Numbers of a version that are compared: major, minor, patch.
+/// Compared numbers of a version: major, minor, patch.
 const NUMBERS: usize = 3;
 
 /// `v1.30.1+k3s1` is 1.30.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Version([u32; NUMBERS]);
 
-/// What a rule says about versions: `kubelet >= 1.24, < 1.30`.
+/// A rule's version range: `kubelet >= 1.24, < 1.30`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) component: String,
@@ -33,7 +33,7 @@ pub(crate) struct InvalidRange(String);
 // === impl Version ===
 
 impl Version {
-    /// Reads as many numbers as there are; what follows them does not count.
+    /// Parses the leading numbers and ignores the rest.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let text = text.trim().trim_start_matches('v');
         let mut numbers = [0; NUMBERS];
@@ -61,7 +61,7 @@ impl fmt::Display for Version {
 // === impl Range ===
 
 impl Range {
-    /// Without a name, the range is that of `component`.
+    /// Parses a range; without a name, it applies to `component`.
     pub(crate) fn parse(text: &str, component: &str) -> Result<Self, InvalidRange> {
         let invalid = || InvalidRange(text.to_owned());
         let split = text.find(['<', '>', '=']).ok_or_else(invalid)?;

@@ -1,4 +1,4 @@
-//! What real components logged when they were broken on purpose (`e2e/`): the rules must still name what was broken.
+//! Logs of real components that were broken deliberately (`e2e/`): the rules must name the fault.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use landfall_diagnose::{Engine, RuleSet, Stream};
 use regex::Regex;
 
-/// Fewer would mean that the fixtures are gone, not that nothing is broken.
+/// Fewer would mean that fixtures are missing, not that there are fewer faults.
 const LEAST: usize = 25;
 
 #[test]
@@ -16,7 +16,9 @@ fn every_kept_breakage_is_named() {
     name_every_breakage(|log| log);
 }
 
-/// Times, process ids and ports are chance. Rules ask for numbers that mean something, and must not find them there.
+/// Times, process IDs and ports are arbitrary.
+///
+/// Rules that match significant numbers must not match them there.
 #[test]
 fn no_verdict_hangs_on_a_number_that_is_chance() {
     let fraction = Regex::new(r"(:\d\d\.)\d{6}\b").unwrap();
@@ -27,7 +29,7 @@ fn no_verdict_hangs_on_a_number_that_is_chance() {
     {
         name_every_breakage(|log| {
             let log = fraction.replace_all(&log, format!("${{1}}{code:0<6}")).into_owned();
-            // The service manager is always the first process.
+            // The service manager is always process 1.
             let log = process.replace_all(&log, format!("${{1}}{code}${{2}}")).into_owned();
             let log = log.replace(&format!("systemd[{code}]"), "systemd[1]");
             port.replace_all(&log, format!("${{1}}{code}{tail}")).into_owned()
@@ -40,7 +42,7 @@ fn name_every_breakage(changed: impl Fn(String) -> String) {
     let mut count = 0;
     let mut wrong = Vec::new();
     for folder in entries(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/breakages")) {
-        // The folder is named after the cause.
+        // The directory is named after the cause.
         let cause = folder.file_name().unwrap().to_string_lossy().into_owned();
         for path in entries(&folder) {
             count += 1;

@@ -1,4 +1,4 @@
-//! The inputs of the fuzz target, run as plain tests, and what a fuzzer would do to them.
+//! The inputs of the fuzz target, run as plain tests with additional mutations.
 
 #![expect(clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -34,7 +34,8 @@ fn every_input_may_be_cut_anywhere() {
 
 #[test]
 fn hostile_lines_cost_no_more_than_their_length() {
-    // Ten times the bytes may take ten times as long, and what a loaded machine adds; not a hundred times.
+    // Ten times the bytes may take ten times as long, plus a reserve for loaded machines, but not a hundred
+    // times.
     let time = |count: usize| {
         let shapes = [
             "  File \"x\", line 1\n".repeat(count),

@@ -1,5 +1,7 @@
-//! Text that an attacker chose must not change a verdict: every phrase that a rule or milestone recognizes, in every carrier by which
-//! such text reaches a log without root, on machines that failed, succeeded and are still running.
+//! Attacker-chosen text must not change a verdict.
+//!
+//! The tests use each phrase that a rule or milestone recognizes, in all carriers by which such text reaches
+//! a log without root. The machines have failed, succeeded or are still running.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -16,10 +18,10 @@ use serde::Deserialize;
 
 use crate::phrases::phrases;
 
-/// A log into which an attacker can write a text of their choice.
+/// A log into which an attacker can write arbitrary text.
 struct Carrier {
     name: &'static str,
-    /// The file it ends up in; the base log if empty.
+    /// The file that contains the text; the base log if empty.
     file: &'static str,
     line: fn(&str) -> String,
 }
@@ -232,7 +234,7 @@ const CARRIERS: &[Carrier] = &[
     },
 ];
 
-/// The carriers of a file, in its words.
+/// The carriers of a file, in its format.
 #[derive(Debug, Deserialize)]
 struct Templates {
     carrier: Vec<Template>,
@@ -297,7 +299,7 @@ fn diagnose<'p>(
     (verdict.state, verdict.cause)
 }
 
-/// The verdicts that a carrier changes.
+/// Returns the verdicts that a carrier changes.
 fn flips(
     engine: &Engine,
     phrases: &BTreeMap<String, BTreeSet<String>>,
@@ -313,7 +315,7 @@ fn flips(
             if diagnose(engine, base, file, &line, phrases) == expected {
                 continue;
             }
-            // Which ones it was.
+            // Determines the responsible phrases.
             flips.extend(phrases.iter().filter_map(|phrase| {
                 let got = diagnose(engine, base, file, &line, [phrase]);
                 (got != expected).then(|| format!("{}, {name}: {phrase:?} gives {got:?}", base.name))
@@ -348,7 +350,7 @@ fn chosen_text_in_other_formats_changes_no_verdict() {
     assert!(flips.is_empty(), "{} flips:\n{}", flips.len(), flips.join("\n"));
 }
 
-/// A line with the phrase in place of its tokens.
+/// Replaces the tokens of a line with the phrase.
 fn fill(line: &str, phrase: &str) -> String {
     let quoted = format!("{phrase:?}");
     let inner = |text: &str| text[1..text.len() - 1].to_owned();
@@ -370,7 +372,7 @@ fn fill(line: &str, phrase: &str) -> String {
         ("{path}", escaped(":_.", |byte| format!("\\x{byte:02x}"))),
         ("{dns}", escaped("-_.", |byte| format!("\\{byte:03}"))),
     ];
-    // The phrase itself must not be searched for tokens: each is replaced by a mark first.
+    // Tokens in the phrase itself must not be replaced: each token is replaced with a placeholder first.
     let marks = || iter::successors(Some('\u{e000}'), |mark| char::from_u32(u32::from(*mark) + 1));
     let marked = marks()
         .zip(&tokens)

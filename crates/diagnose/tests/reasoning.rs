@@ -1,4 +1,4 @@
-//! The principles of the causal engine, each on a small log.
+//! The principles of the causal engine, each with a small log.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -171,7 +171,7 @@ fn times_without_a_year_take_it_from_their_neighbours() {
     assert_eq!(report.findings[0].evidence[0].time.unwrap().to_string(), "2026-01-02T03:04:05Z");
 }
 
-// The blind spots of `openshift-install analyze`, one test each.
+// Cases that `openshift-install analyze` misses, one test each.
 
 const JOURNAL: &str = "2026-08-20T11:00:00Z bootstrap kubelet[1]: nothing to say\n";
 
@@ -309,7 +309,8 @@ fn one_broken_etcd_member_explains_the_trouble_of_the_others() {
     assert!(report.findings[0].explains.iter().any(|cause| cause.as_str() == "etcd-no-quorum"));
 }
 
-/// The fix of this cause destroys data: one line of unproven origin makes it a lead, a second independent sign a verdict.
+/// The fix of this cause destroys data: one line of unproven origin makes it a lead, a second independent
+/// sign a verdict.
 #[test]
 fn one_claim_does_not_name_a_cause_whose_fix_destroys_data() {
     let claim =
@@ -342,7 +343,7 @@ fn one_claim_does_not_name_a_cause_whose_fix_destroys_data() {
     assert_eq!((cause(&report), report.verdict.state), (Some("leftover-cluster-state"), State::Failed));
 }
 
-/// Cases of a table that do not end in the cause the table says, if this log is there as well.
+/// Returns the cases of a table that do not end in the expected cause, with this additional log.
 fn wrong_in(table: &str, other: &str) -> Vec<String> {
     let cases = table.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('\t'));
     cases
@@ -357,7 +358,7 @@ fn wrong_in(table: &str, other: &str) -> Vec<String> {
 
 #[test]
 fn every_wording_leads_to_its_cause() {
-    // A single line is not enough where the fix destroys data.
+    // A single line is not sufficient if the fix destroys data.
     let crash = "systemd[1]: kubelet.service: Main process exited, code=exited, status=1/FAILURE\n";
     let wrong = wrong_in(include_str!("fixtures/wordings.tsv"), crash);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -401,11 +402,11 @@ fn a_stage_of_which_nothing_more_is_heard_grows_older() {
         (State::Hung, Some("stage-hung"))
     );
     assert!(late.title.contains("for 30 min"), "{}", late.title);
-    // A clock that stands before the lines proves nothing.
+    // A clock that is behind the lines proves nothing.
     assert_eq!(at("2025-01-01T00:00:00Z").verdict.state, State::Running);
 }
 
-/// The clock stood at 1970 when the stage began, and was set while it went on.
+/// The clock was at 1970 when the stage started, and was set while it continued.
 #[test]
 fn a_clock_that_is_set_forward_makes_nothing_hang() {
     let engine = engine();

@@ -30,7 +30,7 @@ fn diagnose(engine: &Engine, bytes: &[u8]) -> Report {
     case.finish()
 }
 
-/// A small generator, so that failures can be repeated.
+/// Returns the next number of a deterministic generator, so that failures can be reproduced.
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     *state >> 33

@@ -1,4 +1,4 @@
-//! Verdicts that depend on where a line stands: in which list, boot, section, pod, version and machine.
+//! Verdicts that depend on a line's context: list, boot, section, pod, version and machine.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -143,7 +143,7 @@ fn trouble_that_no_later_boot_got_past_stands() {
     assert_eq!(report.timeline.iter().filter_map(|entry| entry.boot).max(), Some(2), "one mark, one boot");
 }
 
-/// A rule that means the kubelet and nobody else.
+/// Returns an engine with a rule that accepts only the kubelet.
 fn with_sourced_rule() -> Engine {
     let rule = "[[rule]]\nid = \"mine\"\ncause = \"cgroup-unavailable\"\nmatch.any = [\"no slice for me\"]\n\
         strength = \"strong\"\nsources = [\"kubelet\"]\nexamples.yes = [\"no slice for me\"]\n";
@@ -172,7 +172,7 @@ fn a_section_goes_on_in_the_next_chunk() {
     case.add(source, engine.scan(&stream, 5, b"no slice for me\n"));
     let report = case.finish();
     let lines: Vec<u64> = report.findings[0].evidence.iter().map(|evidence| evidence.line).collect();
-    // The line of another program does not count: it is not evidence, and only the reasoning lists it.
+    // The line of another program does not count: only the reasoning lists it.
     assert_eq!(lines, [5]);
     let weights: Vec<bool> =
         report.reasoning.unwrap().findings[0].lines.iter().map(|line| line.weight > 0.0).collect();
@@ -299,7 +299,7 @@ fn the_reasoning_tells_every_step() {
     assert_eq!(reasoning.stages[0].place, "kubelet.log:3");
 }
 
-/// Whatever a program says when it ends, it is told, and it is no verdict.
+/// A program's final message that no rule matches is a lead, not a verdict.
 #[test]
 fn a_last_word_that_no_rule_knows_is_a_lead() {
     for line in [
@@ -370,7 +370,7 @@ fn a_rejected_port_is_named_as_the_line_says() {
     assert_eq!(cause(&diagnose(&[("kubelet.log", registry)])), Some("image-registry-unreachable"));
 }
 
-/// What a healthy machine says once is no verdict, and no lead that would count as one.
+/// A line that healthy machines print once is neither a verdict nor a lead that counts as one.
 #[test]
 fn what_every_start_says_is_no_failure() {
     for text in [
@@ -449,7 +449,7 @@ fn failed_probe_names_its_target() {
     assert_eq!(report.findings[0].evidence[0].source, "probe:dns");
 }
 
-/// Lines of proven origin and claims beside them, such as `logger -t kubelet` in a text log.
+/// Lines of proven origin with claims such as `logger -t kubelet` in a text log.
 #[test]
 fn claims_do_not_change_a_proven_failure() {
     let verdict = |proven: &str, claims: &str| {

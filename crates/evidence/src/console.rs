@@ -1,21 +1,22 @@
-//! Reports over a serial console: the one line out of a machine whose network never came up.
+//! Reports over a serial console, the only output of a machine whose network never came up.
 //!
-//! A report is packed and cut into numbered lines, each with its own checksum, and written again and again:
+//! A report is compressed and split into numbered lines, each with a checksum, and written repeatedly:
 //!
 //! ```text
 //! @landfall/1 9c1b54d0a8f2 3/21 5f0c9a71 KLUv_QBYVQ…
 //!             │            │    │        └ up to 120 bytes, base64 for URLs
-//!             │            │    └ CRC-32 of what stands before and behind it
-//!             │            └ which line of how many
-//!             └ the end of the report's id
+//!             │            │    └ CRC-32 of the text before and after it
+//!             │            └ line number and number of lines
+//!             └ the end of the report's ID
 //! ```
 //!
-//! - **A line that the kernel wrote into is missed, not believed**: its checksum tells. The next repetition has it again, and
-//!   lines of different repetitions make up one report.
-//! - **A capture of the last 64 KiB holds all lines of a report**: it is never longer than a quarter of that, and repeated.
-//!   What does not fit is cut to what matters most; the signature is left out then, as it no longer holds.
+//! - **Lines damaged by kernel output are discarded**: their checksums do not match. The next repetition
+//!   contains them again, and lines of different repetitions are combined into one report.
+//! - **A capture of the last 64 KiB contains all lines of a report**: a report takes at most a quarter of
+//!   that, and is repeated. Longer reports are reduced to their most important parts, without the signature,
+//!   which is then invalid.
 //!
-//! Reading is pure and bounded, whatever the bytes.
+//! Reading is pure and bounded for any input.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read};
@@ -27,26 +28,28 @@ use landfall_model::envelope::Envelope;
 use landfall_model::report::Evidence;
 use memchr::{memchr, memmem, memrchr};
 
-/// What each line begins with, somewhere in a line of the console.
+/// The prefix of each line, at any position in a line of the console.
 const MARK_TEXT: &str = "@landfall/1 ";
 const MARK: &[u8] = MARK_TEXT.as_bytes();
-/// Bytes of a report in one line: with its head it stays below 200 columns, where some consoles break lines.
+/// Bytes of a report per line: with its head a line stays below 200 columns, where some consoles break lines.
 const BYTES_PER_LINE: usize = 120;
-/// A quarter of the 64 KiB that the meanest of the clouds keeps, less what the heads of lines take.
+/// A quarter of the 64 KiB that the smallest cloud console buffer holds, less the line heads.
 const MAX_LINES: usize = 80;
-/// Digits of the report's id: enough to tell one machine's reports apart.
+/// Digits of the report's ID: enough to distinguish the reports of one machine.
 const ID_DIGITS: usize = 12;
-/// White space that a console adds before a line. Continued messages and objects of a bundle are indented further.
+/// White space that a console adds before a line. Continued messages and objects of a bundle are indented
+/// further.
 const MAX_BLANK: usize = 4;
-/// A line with its head, and room for what a console adds.
+/// A line with its head, and space for additions by the console.
 const MAX_LINE: usize = 512;
-/// Reports of one console whose lines are collected at a time; the one whose last line is longest ago goes first.
+/// Reports of one console that are assembled concurrently; the least recently updated one is evicted first.
 const MAX_REPORTS: usize = 16;
-/// A report is below 100 KiB, and no hub takes a longer one than this. A few lines can unpack to far more.
+/// A report is below 100 KiB, and hubs reject longer ones than this. A few lines can decompress to far more.
 const MAX_UNPACKED: u64 = 1 << 20;
-/// Reports are packed with windows no larger than themselves; a frame that asks for more than 8 MiB is none of ours.
+/// Reports are compressed with windows no larger than themselves; frames that need more than 8 MiB are not
+/// ours.
 const MAX_WINDOW_LOG: u32 = 23;
-/// Small input: more effort buys nothing and costs memory.
+/// Reports are small: higher levels save nothing and cost memory.
 const LEVEL: i32 = 3;
 
 #[derive(Debug, thiserror::Error)]
@@ -59,23 +62,23 @@ pub enum FrameError {
     TooLarge,
 }
 
-/// A report that was found on a console.
+/// A report found on a console.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// Without a signature when it was cut.
+    /// Unsigned if the report was reduced.
     pub envelope: Envelope,
-    /// The same, as it was written.
+    /// The envelope as it was written.
     pub bytes: Vec<u8>,
 }
 
-/// Collects lines of reports from a console.
+/// Assembles reports from the lines of a console.
 #[derive(Debug, Default)]
 pub struct Finder {
     reports: BTreeMap<String, Partial>,
     lines: u64,
 }
 
-/// The lines of one report so far.
+/// The lines of one report received so far.
 #[derive(Debug)]
 struct Partial {
     of: usize,
@@ -83,16 +86,16 @@ struct Partial {
     last_line: u64,
 }
 
-/// Looks for reports in what is read through it.
+/// A reader that searches the data for reports.
 #[derive(Debug)]
 pub(crate) struct Tap<R> {
     reader: R,
     finder: Finder,
-    /// The beginning of a line whose end is not read yet.
+    /// The start of a line that is not yet complete.
     held: Vec<u8>,
 }
 
-/// The lines to write for a report, in its envelope as JSON; one for people at the end.
+/// Returns the lines to write for a report, given its envelope as JSON; the last line is human-readable.
 pub fn frame(envelope: &[u8]) -> Result<String, FrameError> {
     let parsed: Envelope = serde_json::from_slice(envelope).map_err(FrameError::Envelope)?;
     let mut packed = pack(envelope)?;
@@ -108,7 +111,7 @@ pub fn frame(envelope: &[u8]) -> Result<String, FrameError> {
     }
     let id = short_id(&parsed);
     let of = packed.len().div_ceil(BYTES_PER_LINE);
-    // Whatever stood on the line before.
+    // Ends any partial line on the console.
     let mut text = String::from("\n");
     for (number, piece) in packed.chunks(BYTES_PER_LINE).enumerate() {
         let (place, data) = (format!("{}/{of}", number + 1), BASE64.encode(piece));
@@ -127,7 +130,7 @@ fn pack(bytes: &[u8]) -> Result<Vec<u8>, FrameError> {
     zstd::bulk::compress(bytes, LEVEL).map_err(FrameError::Pack)
 }
 
-/// What counts, with one line each to prove it.
+/// Reduces a report to its essential parts, with one line of evidence each.
 fn without_details(mut envelope: Envelope) -> Envelope {
     let report = &mut envelope.report;
     report.findings.retain(|finding| finding.root && finding.ruled_out.is_none());
@@ -170,7 +173,7 @@ fn checksum(id: &str, place: &str, data: &str) -> u32 {
 // === impl Record ===
 
 impl Record {
-    /// The lines that prove what the report says, in the order they were written on the machine.
+    /// Returns the lines of evidence in the report, in the order they were written on the machine.
     pub fn lines(&self) -> String {
         let findings = self.envelope.report.findings.iter();
         let counted = findings.filter(|finding| finding.ruled_out.is_none());
@@ -193,7 +196,7 @@ impl Record {
 // === impl Finder ===
 
 impl Finder {
-    /// Takes a line of the console; most are no lines of a report.
+    /// Processes a line of the console; most lines are not part of a report.
     pub fn line(&mut self, line: &[u8]) {
         self.lines += 1;
         let Some(at) = memmem::find(line, MARK) else { return };
@@ -215,8 +218,10 @@ impl Finder {
         }
     }
 
-    /// The reports of which every line was found, the latest last. Each is unpacked when it is asked for: all of them together
-    /// may be a thousand times what the console was.
+    /// Returns the complete reports, latest last.
+    ///
+    /// Each is decompressed when the iterator reaches it: together they may be a thousand times larger than
+    /// the console data.
     pub fn records(self) -> impl IntoIterator<Item = Record, IntoIter: Send> {
         let mut whole: Vec<(String, Partial)> =
             self.reports.into_iter().filter(|(_, partial)| partial.lines.len() == partial.of).collect();
@@ -225,15 +230,17 @@ impl Finder {
     }
 }
 
-/// Whether only a time precedes the mark, which some captures add to each line. Agents begin a line with the mark: behind the name of a
-/// program it is text that the program quotes, and anyone may have chosen it.
+/// Returns whether only a timestamp precedes the prefix, as some captures add to each line.
+///
+/// Agents write the prefix at the start of a line. After a program name it is text that the program quotes,
+/// and an attacker may have chosen it.
 fn is_time(prefix: &[u8]) -> bool {
     let is_part =
         |byte: &u8| byte.is_ascii_digit() || byte.is_ascii_control() || b"TZ-:.,+/[] ".contains(byte);
     prefix.iter().all(is_part) && (prefix.len() < MAX_BLANK || prefix.iter().any(u8::is_ascii_digit))
 }
 
-/// What stands behind the mark, if it is whole: the id, which line of how many, and its bytes.
+/// Parses the rest of an intact line: ID, line number, number of lines, and bytes.
 fn parse(rest: &[u8]) -> Option<(String, usize, usize, Vec<u8>)> {
     let rest = std::str::from_utf8(&rest[..rest.len().min(MAX_LINE)]).ok()?;
     let mut words = rest.split_ascii_whitespace();
@@ -272,7 +279,7 @@ impl<R: Read> Tap<R> {
         Self { reader, finder: Finder::default(), held: Vec::new() }
     }
 
-    /// What was found, once everything is read.
+    /// Returns the reports found, after all data was read.
     pub(crate) fn finish(mut self) -> impl Iterator<Item = Record> {
         self.finder.line(&self.held);
         self.finder.records().into_iter()

@@ -1,7 +1,7 @@
-//! Evidence: what is read, and how it comes to the engine.
+//! Evidence and its paths to the engine.
 //!
-//! [`collect`] asks a machine for everything that tells its story, [`bundle`] carries it, and [`read`] opens what users
-//! have: bundles, files, folders, standard input.
+//! [`collect`] collects evidence from a machine, and [`bundle`] packages it. [`read`] opens users' inputs:
+//! bundles, files, directories and standard input.
 
 pub mod bundle;
 pub mod collect;

@@ -1,4 +1,4 @@
-//! Packed logs are read whatever packs them, and hostile packing is bounded and told.
+//! Compressed logs are read in all formats, and hostile archives are bounded and reported.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -26,12 +26,12 @@ fn cause(path: &Path) -> String {
     report.verdict.cause.unwrap_or_else(|| panic!("no cause: {:#?}", report.sources)).to_string()
 }
 
-/// What the report says is wrong with its sources.
+/// Returns the errors of the report's sources.
 fn errors(report: &Report) -> Vec<&str> {
     report.sources.iter().filter_map(|source| source.error.as_deref()).collect()
 }
 
-/// Runs a packing program in the folder and gives the path of what it made.
+/// Runs an archiver in the directory and returns the path of its output.
 #[track_caller]
 fn pack(folder: &TempDir, script: &str, made: &str) -> PathBuf {
     let status = Command::new("sh").args(["-euc", script]).current_dir(folder.path()).status().unwrap();
@@ -82,7 +82,7 @@ fn evidence_names_the_file_inside_the_archive() {
     assert!(source.ends_with("/a.tar.gz:logs/host/kubelet.log"), "{source}");
 }
 
-/// Two nodes' logs have the same names; only where they lie tells them apart.
+/// Logs of two nodes have the same names; only their directories differ.
 #[test]
 fn equal_names_are_told_apart_by_their_place() {
     let folder = tempfile::tempdir().unwrap();
@@ -132,7 +132,7 @@ fn links_escapes_and_repeated_names_are_told() {
     let mut archive = tar::Builder::new(fs::File::create(&path).unwrap());
     for name in ["../../../etc/kubelet.log", "/etc/kubelet.log", "twice.log", "twice.log"] {
         let mut header = tar::Header::new_gnu();
-        // Written by hand: the library refuses to make such names.
+        // Written manually: the library rejects such names.
         header.as_gnu_mut().unwrap().name[..name.len()].copy_from_slice(name.as_bytes());
         header.set_size(LOG.len() as u64);
         header.set_cksum();
@@ -229,7 +229,7 @@ fn the_boots_of_a_journal_are_told_apart() {
     }
 }
 
-/// An entry of kubelet's as `journalctl -o export` prints it.
+/// Returns a kubelet entry in the format of `journalctl -o export`.
 fn exported(number: u64, boot: u64, message: &str) -> String {
     format!(
         "__CURSOR=s={number:032x};i={number};b={boot:032x};m={number};t={number};x={number}\n\

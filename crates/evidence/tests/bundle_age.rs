@@ -1,4 +1,4 @@
-//! Bundles encrypted to a recipient, opened by the real `age`.
+//! Encrypted bundles, decrypted with the real `age`.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -43,7 +43,7 @@ fn age_opens_what_we_seal_whatever_its_length() {
         fs::write(folder.path().join("sealed"), sealed).unwrap();
         let output = decrypt(folder.path());
         assert!(output.status.success(), "{length}: {output:?}");
-        // Of nothing it makes no file.
+        // `age` creates no file for empty content.
         let plain = folder.path().join("plain");
         assert_eq!(fs::read(&plain).unwrap_or_default(), content, "{length}");
         assert!(length == 0 || fs::remove_file(plain).is_ok());

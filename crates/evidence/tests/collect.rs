@@ -1,4 +1,5 @@
-//! Collecting from folders that look like machines: what is there comes, what is secret goes, what is missing is told.
+//! Collection from directories that look like machines: existing files are collected, secrets are removed,
+//! and missing files are reported.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "machine/mod.rs"]
@@ -17,14 +18,14 @@ use proptest::prelude::*;
 
 use machine::{Bundle, Machine};
 
-/// Folders of the machine below.
+/// Directories of the machine below.
 const PLACES: [&str; 8] =
     ["etc", "run", "run/cloud-init", "run/kubeadm", "var", "var/lib", "var/lib/cloud", "var/log"];
 
 const TOKEN: &str = "abcdef.0f1e2d3c4b5a6978";
 const PASSWORD: &str = "plum-Jam-und-Zimt-77";
 
-/// A node whose join failed, with secrets where they really are and where they should not be.
+/// Returns a node whose join failed, with secrets in their real files and in logs.
 fn failed_node() -> Machine {
     let machine = Machine::new();
     machine
@@ -147,7 +148,7 @@ fn a_log_that_is_too_long_keeps_its_head_and_its_end() {
     let filler = "I0102 03:04:05.678901 1 kubelet.go:1] one of many lines that say nothing at all\n";
     let mut log = String::from("the first line\n");
     log += &filler.repeat((12 << 20) / filler.len());
-    // The kept end begins inside this key: without what stands before, its lines would look like anything.
+    // The kept end starts inside this key: without the preceding lines, the key's lines are not recognizable.
     let end = filler.repeat(((2 << 20) - 600) / filler.len());
     log += &format!(
         "-----BEGIN RSA PRIVATE KEY-----\n{key_lines}-----END RSA PRIVATE KEY-----\n{end}the last line\n"
@@ -178,14 +179,14 @@ fn certificates_are_told_by_their_public_facts() {
 }
 
 proptest! {
-    // Each case makes and reads a bundle.
+    // Each case creates and reads a bundle.
     #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn any_source_may_be_missing(missing in prop::collection::vec(any::<bool>(), PLACES.len())) {
         let machine = failed_node();
         for (place, _) in PLACES.iter().zip(&missing).filter(|(_, missing)| **missing) {
-            // It may lie in a folder that is gone already.
+            // The parent directory may already be removed.
             let _ = fs::remove_dir_all(machine.root.path().join(place));
         }
         let bundle = machine.collect();
@@ -280,7 +281,7 @@ fn a_pid_file_that_is_none_stays_where_it_is() {
     );
 }
 
-/// Limits for one item, as an administrator would set them.
+/// Limits for one item, as set by an administrator.
 const ONE_SECOND: &str = "[[item]]\nid = \"units\"\nto = \"\"\nseconds = 1\nsource.units.names = []\n";
 
 #[test]
@@ -288,7 +289,7 @@ fn a_service_that_does_not_answer_is_given_up_and_the_rest_is_collected() {
     let machine = failed_node();
     machine.file("etc/landfall/gather.d/short.toml", ONE_SECOND).file("run/systemd/system", "");
     let socket = machine.root.path().join("run/systemd/private");
-    // Connections are accepted by the kernel; nobody ever answers.
+    // The kernel accepts connections, but no process responds.
     let _listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
     let bundle = machine.collect();
     assert_eq!(bundle.outcome("units"), &ItemOutcome::TimedOut);
@@ -325,7 +326,7 @@ fn a_bus_without_systemd_is_told() {
     );
 }
 
-/// The files that tell who a machine is are read before anything is known about it; on a hostile disk they lead to keys.
+/// Identity files are read first; on a hostile disk they link to keys.
 #[test]
 fn a_machine_is_named_by_plain_words_or_not_at_all() {
     let machine = Machine::new();

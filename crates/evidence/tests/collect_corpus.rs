@@ -1,4 +1,4 @@
-//! The inputs of the fuzz targets, without a fuzzer.
+//! The inputs of the fuzz targets, run as plain tests.
 
 #[path = "../../../fuzz/bodies/dns.rs"]
 mod bodies;

@@ -19,10 +19,10 @@ use serde_json::{Value, json};
 
 use machine::Bundle;
 
-/// A machine that is loaded is slow.
+/// A loaded machine is slow.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// A machine that works writes hundreds of lines that look like trouble; none of them may become a verdict.
+/// A healthy machine writes hundreds of suspicious lines; none of them may become a verdict.
 #[test]
 fn a_real_node_that_is_ready_has_nothing_wrong_with_it() {
     let needs = [Node::NEEDS, ApiServer::NEEDS, ControllerManager::NEEDS, Invitation::NEEDS].concat();
@@ -72,7 +72,7 @@ fn a_real_node_that_is_ready_has_nothing_wrong_with_it() {
         assert!(names.contains(&name), "{name} is missing in {names:?}");
     }
 
-    // What containerd says of itself and of the pod.
+    // containerd's state, and its state of the pod.
     let json = |path: &str| -> Value { serde_json::from_str(&bundle.text(path)).unwrap() };
     assert_eq!(json("bootstrap/cri/containerd/version.json")["runtimeName"], "containerd");
     let status = json("bootstrap/cri/containerd/status.json");
@@ -100,7 +100,7 @@ fn a_real_node_that_is_ready_has_nothing_wrong_with_it() {
     );
 }
 
-/// cloud-init calls it a success when kubeadm fails and a later command does not.
+/// cloud-init reports success when kubeadm fails and a later command succeeds.
 const SILENT_FAILURE: &str = "#cloud-config
 runcmd:
   - echo the password is plum-Jam-und-Zimt-77
@@ -132,13 +132,13 @@ fn a_real_node_tells_of_its_failed_unit_and_of_kubeadms_silent_failure() {
     node.wait_for_boot().unwrap();
     assert_eq!(node.wait_for_cloud_init().unwrap(), [""; 0], "cloud-init noticed");
     assert!(!node.run(&["systemctl", "start", "broken.service"]).unwrap().status.success());
-    // A program that calls itself by a secret.
+    // A program whose name is a secret.
     let name = "join token abcdef.0f1e2d3c4b5a6978";
     node.output(&["systemd-cat", "-t", name, "echo", "said under a secret name"]).unwrap();
-    // The journal is written a moment after the unit has ended.
+    // The journal is written shortly after the unit ends.
     node.output(&["journalctl", "--sync"]).unwrap();
 
-    // A file system that is full, and a journal that is rotated all the while it is read.
+    // A full file system, and a journal that is rotated while it is read.
     assert!(!node.run(&["dd", "if=/dev/zero", "of=/srv/big", "bs=1k", "count=65"]).unwrap().status.success());
     let root = format!("/proc/{}/root", node.leader().unwrap());
     let done = AtomicBool::new(false);
@@ -197,7 +197,7 @@ fn a_real_node_tells_of_its_failed_unit_and_of_kubeadms_silent_failure() {
     let named = journal.lines().find(|line| line.ends_with(": said under a secret name")).unwrap();
     assert!(named.contains(" join_token_abcdef.") && !journal.contains("0f1e2d3c4b5a6978"), "{named}");
 
-    // From a time on, only what was said later comes, in whichever file it was rotated to.
+    // With a start time, only later entries are collected, in any rotated file.
     let since = jiff::Timestamp::now();
     node.output(&["systemd-cat", "-t", "later", "echo", "said later"]).unwrap();
     node.output(&["journalctl", "--sync"]).unwrap();
@@ -212,7 +212,7 @@ fn a_real_node_tells_of_its_failed_unit_and_of_kubeadms_silent_failure() {
     assert_eq!(journal.matches(": said later").count(), 1, "{journal}");
     assert!(!journal.contains("the reason is on this line"), "{journal}");
 
-    // Without its private socket, systemd is asked over the bus.
+    // Without its private socket, systemd is queried over the bus.
     node.output(&["mv", "/run/systemd/private", "/run/systemd/hidden"]).unwrap();
     let bundle = Bundle::of(Host::at(Path::new(&root)).unwrap());
     assert_eq!(bundle.text("failed-units.txt"), failed);

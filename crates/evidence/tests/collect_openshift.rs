@@ -1,4 +1,4 @@
-//! A bundle of an OpenShift bootstrap machine, as the programs of others read it.
+//! A bundle of an OpenShift bootstrap machine, as other tools read it.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "machine/mod.rs"]
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use machine::{Bundle, Machine};
 
-/// `openshift-install analyze`, as described in its documentation: what it would say of a bundle.
+/// Output of `openshift-install analyze` for a bundle, following its documentation.
 fn analyze(bundle: &Bundle) -> Vec<String> {
     #[derive(Default)]
     struct Service {

@@ -1,5 +1,5 @@
-//! Secrets of several lines that begin in a part of the evidence that is left out: the middle of a long file, and what was written before
-//! the time that was asked for.
+//! Secrets of several lines that start in omitted evidence: in the middle of a long file, or before the
+//! requested time.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "machine/mod.rs"]
@@ -16,12 +16,12 @@ use machine::{Bundle, Machine};
 
 const REMOTE: &str = "/usr/lib/systemd/systemd-journal-remote";
 
-/// A secret value of a document.
+/// Returns a secret value of a document.
 fn value(number: usize) -> String {
     format!("v{:08x}x{number:06}", number.wrapping_mul(0x9e37_79b9) & 0xffff_ffff)
 }
 
-/// Documents of several lines whose values no name and no form gives away.
+/// Documents of several lines whose values are not recognizable by name or form.
 fn document(kind: &str, values: usize) -> String {
     let mut text = String::new();
     let mut line = |arguments: std::fmt::Arguments<'_>| writeln!(text, "{arguments}").unwrap();
@@ -54,7 +54,7 @@ fn document(kind: &str, values: usize) -> String {
 
 const DOCUMENTS: [&str; 4] = ["ignition", "cloud-config", "here-document", "block"];
 
-/// The numbers of the values that are left in a bundle.
+/// Returns the numbers of the values left in a bundle.
 fn left(bundle: &Bundle, values: usize) -> Vec<usize> {
     (0..values).filter(|number| bundle.contains(&value(*number)).is_some()).take(10).collect()
 }
@@ -91,7 +91,7 @@ fn documents_in_the_middle_of_long_files_do_not_leak() {
 
 #[test]
 fn documents_that_begin_where_nobody_looked_do_not_leak() {
-    // The document begins before the part that is searched and reaches into the part that is kept.
+    // The document starts before the searched part and extends into the kept part.
     let text = format!(
         "{}{}{}the end of the file is here\n",
         "Nov 19 05:38:09 node-1 kubelet[812]: a line like any other\n".repeat(20_000),
@@ -107,7 +107,8 @@ fn documents_that_begin_where_nobody_looked_do_not_leak() {
     assert!(kept.ends_with("the end of the file is here\n"));
 }
 
-/// Makes a journal with systemd's own program: a line for each message, a second apart, from the given time on.
+/// Creates a journal with systemd's own program: one line per message, one second apart, starting at the
+/// given time.
 fn journal(root: &std::path::Path, messages: &[String], first: u64) {
     let folder = root.join("var/log/journal/0f1e2d3c4b5a69788796a5b4c3d2e1f0");
     std::fs::create_dir_all(&folder).unwrap();

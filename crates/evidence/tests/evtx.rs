@@ -1,4 +1,4 @@
-//! Windows event logs, made by a writer of a few lines in the layout that Windows uses, and read by another's reader too.
+//! Windows event logs, built by a minimal writer in Windows' layout and cross-checked with python-evtx.
 #![expect(clippy::cast_possible_truncation, reason = "a chunk has 64 KiB")]
 
 use std::fs;
@@ -9,11 +9,11 @@ use landfall_evidence::read::evtx::{CHUNK, chunk_text};
 use landfall_evidence::read::{self, Input};
 use landfall_testkit::{Need, have};
 
-/// Microseconds of 2026-01-02T03:04:05Z, as Windows counts: tenths of them since 1601.
+/// 2026-01-02T03:04:05Z in the units of Windows: tenths of microseconds since 1601.
 const TIME: u64 = (1_767_323_045_000_000 + 11_644_473_600_000_000) * 10;
 const SWAP: &str = "failed to run Kubelet: running with swap on is not supported, please disable swap";
 
-/// A chunk under construction; offsets in it count from its start.
+/// A chunk under construction; its offsets are relative to its start.
 struct Chunk(Vec<u8>);
 
 impl Chunk {
@@ -34,7 +34,7 @@ impl Chunk {
         self.put(&units);
     }
 
-    /// A name, new to the chunk.
+    /// Writes a name that is new to the chunk.
     fn name(&mut self, name: &str) {
         let place = self.0.len() as u32 + 4;
         self.put(&place.to_le_bytes());
@@ -71,7 +71,7 @@ impl Chunk {
         self.put(&[0x04]);
     }
 
-    /// A record with its template inside, or with that of another record; returns where the template is.
+    /// Writes a record with its template, or with that of another record; returns the template's offset.
     fn record(&mut self, template: Option<u32>, message: &str) -> u32 {
         let start = self.0.len();
         self.put(b"**\0\0");
@@ -134,7 +134,7 @@ impl Chunk {
     }
 
     fn finish(mut self) -> Vec<u8> {
-        // Where the next record would stand, and the numbers of the first and the last one.
+        // Offset of the next record, and the numbers of the first and the last one.
         let next = self.0.len() as u32;
         self.0[48..52].copy_from_slice(&next.to_le_bytes());
         for number in [8, 24] {
@@ -170,7 +170,7 @@ fn records_become_lines_with_time_source_and_level() {
     );
 }
 
-/// Prints each record as we do, from what python-evtx makes of it.
+/// Prints each record in our format, from python-evtx's output.
 const OTHER_READER: &str = r#"
 import sys, xml.etree.ElementTree as tree
 from Evtx.Evtx import Evtx
@@ -225,7 +225,7 @@ fn a_damaged_log_is_told_and_the_rest_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("System.evtx");
     let mut bytes = log();
-    // The first record's own fragment; its template still serves the second.
+    // Damages the first record's own fragment; the second record still uses its template.
     let at = bytes.windows(4).position(|window| window == b"**\0\0").unwrap() + 24;
     bytes[at] = 0x7f;
     fs::write(&path, bytes).unwrap();
@@ -238,7 +238,7 @@ fn a_damaged_log_is_told_and_the_rest_is_read() {
     );
 }
 
-/// Templates that stand once and are used by every record make work that no byte pays for.
+/// Templates that are stored once but used by all records cause work out of proportion to the bytes.
 #[test]
 fn work_without_bytes_is_bounded() {
     let mut chunk = Chunk::new();

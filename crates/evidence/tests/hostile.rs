@@ -1,4 +1,5 @@
-//! Archives built to exhaust their reader: each is bounded in time and memory, and told in the report's sources.
+//! Archives built to exhaust their reader: time and memory are bounded, and the report's sources show the
+//! limit.
 #![expect(
     clippy::unwrap_used,
     clippy::cast_possible_truncation,
@@ -16,12 +17,12 @@ use landfall_evidence::read::{self, Input, ReadError};
 use landfall_model::report::Report;
 
 const LOG: &[u8] = b"failed to run Kubelet: running with swap on is not supported, please disable swap\n";
-/// Generous, because machines that run tests are loaded; without bounds these inputs take hours.
+/// Generous for loaded test machines; without bounds these inputs take hours.
 const TIME: Duration = Duration::from_secs(300);
-/// All tests of this file together, whatever they are given, and the engine's own needs.
+/// Limit for all tests of this file together, including the engine's own memory.
 const MEMORY_KIB: u64 = 700 << 10;
 
-/// Reads it within the bounds of time and memory.
+/// Reads an input within the bounds of time and memory.
 #[track_caller]
 fn bounded(input: Input) -> Result<Report, ReadError> {
     let engine = Engine::new(RuleSet::embedded().unwrap()).unwrap();
@@ -96,7 +97,7 @@ fn records_without_end_are_refused() {
     assert_still_read(&report);
 }
 
-/// Gives the same bytes again and again.
+/// Repeats the same bytes.
 struct Again {
     bytes: Vec<u8>,
     at: usize,
@@ -137,7 +138,7 @@ fn a_stream_that_unpacks_without_end_is_cut() {
     assert_still_read(&report);
 }
 
-/// Each level holds the one below many times: small, and tens of thousands of logs.
+/// Each level contains the one below many times: a small file with tens of thousands of logs.
 #[test]
 fn archives_of_archives_end_at_the_limit() {
     let mut archive = gzip(&log_entry("kubelet.log"));
@@ -155,7 +156,7 @@ fn archives_of_archives_end_at_the_limit() {
     assert_still_read(&report);
 }
 
-/// A folder and the input in it.
+/// Creates a directory with the input in it.
 fn file(bytes: &[u8]) -> (tempfile::TempDir, Input) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hostile");
@@ -163,7 +164,7 @@ fn file(bytes: &[u8]) -> (tempfile::TempDir, Input) {
     (folder, Input::Path(path))
 }
 
-/// A zip of one packed stream that the directory names many times.
+/// Builds a zip with one compressed stream that the directory lists many times.
 fn overlapping_zip(times: u16) -> Vec<u8> {
     let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::fast());
     encoder.write_all(LOG).unwrap();

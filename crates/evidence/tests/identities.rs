@@ -26,7 +26,7 @@ fn machine() -> Machine {
     machine
 }
 
-/// Collects, and checks that files with these paths are withheld and the log is not.
+/// Collects a bundle, and checks that files with these paths are withheld and the log is not.
 #[track_caller]
 fn assert_withheld(machine: &Machine, paths: &[&str]) {
     let bundle = machine.collect();
@@ -88,7 +88,7 @@ fn bind_mounts_of_secret_files_are_withheld() {
         shell(&format!("mount --bind {root}/etc/shadow {root}/var/log/x.log"));
         shell(&format!("mount --bind {root}/etc/kubernetes/pki {root}/var/log/pki"));
         shell(&format!("mount --bind {root}/etc/kubernetes/pki/etcd {root}/var/log/etcd"));
-        // A container with a directory of logs.
+        // A container with a log directory.
         shell(&format!(
             "mount --bind {root}/var/log/app {root}/var/lib/kubelet/pods/uid/volume-subpaths/logs/app/0"
         ));

@@ -1,4 +1,4 @@
-//! The secrets of files in their real formats: a log that prints each of them bare loses all of them, and no other word.
+//! Secrets in files of real formats: a log that contains each of them bare loses exactly these words.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "machine/mod.rs"]
@@ -11,13 +11,13 @@ use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 
 use machine::Machine;
 
-/// Where the log is in the bundle, and on the machine.
+/// Path of the log in the bundle and on the machine.
 const LOG: (&str, &str) = ("bootstrap/log/syslog", "var/log/syslog");
 
 /// Plants secrets in files.
 struct Planter {
     machine: Machine,
-    /// The file and the value.
+    /// File and value.
     planted: RefCell<Vec<(String, String)>>,
 }
 
@@ -27,7 +27,7 @@ impl Planter {
         self.plant_as(path, "", |secret| text(secret).into_bytes());
     }
 
-    /// The same with a secret that begins with this text.
+    /// Like [`Self::plant`], for a secret with this prefix.
     fn plant_as(&self, path: &str, prefix: &str, content: impl FnOnce(&str) -> Vec<u8>) {
         let secret = self.secret(path, prefix);
         self.machine.file(path, content(&secret));
@@ -35,7 +35,7 @@ impl Planter {
 
     fn secret(&self, path: &str, prefix: &str) -> String {
         let mut planted = self.planted.borrow_mut();
-        // Letters and digits that no rule recognizes by their form.
+        // Letters and digits that no rule recognizes by form.
         let mut state = (planted.len() as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut next = || {
             state ^= state << 13;
@@ -433,7 +433,7 @@ fn landfall(p: &Planter) {
     });
 }
 
-/// Harmless words of the same files.
+/// Harmless words in the same files.
 const HARMLESS: [&str; 40] = [
     "https://keystone.example:5000/v3",
     "application_credential_id",

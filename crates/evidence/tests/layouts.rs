@@ -1,4 +1,4 @@
-//! What others collect is opened as it comes: each layout in small, packed as its tool packs it.
+//! Layouts of other collectors: a small example of each, compressed like its tool does.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 const FAILURE: &str = "Jan 02 03:04:05 n1 kubelet[7]: failed to run Kubelet: running with swap on is not supported, please disable swap\n";
 const FINE: &str = "Jan 02 03:04:05 n1 systemd[1]: Started session.\n";
 
-/// Makes the files, packs them, and says where the evidence must be found: the file, and the unit in a log of many.
+/// Creates and packs the files, and checks that the evidence is found in the given file and unit.
 #[track_caller]
 fn opened(files: &[(&str, &str)], script: &str, made: &str, place: &str) {
     let folder = TempDir::new().unwrap();
@@ -53,7 +53,7 @@ fn a_sosreport() {
     );
 }
 
-/// The same, made by the program itself.
+/// The same, created by `sos` itself.
 #[test]
 fn a_sosreport_of_sos() {
     if !have(&[Need::Root, Need::Program("sos")]) {

@@ -1,4 +1,5 @@
-//! A diagnosis on a machine: evidence names its real location, and journald's fields and the owner of a file prove its origin.
+//! Diagnosis on a machine: evidence names its real location, and journald's fields and file owners prove its
+//! origin.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "machine/mod.rs"]
@@ -21,14 +22,14 @@ const SWAP_OF_KUBEADM: &str = "\t[ERROR Swap]: running with swap on is not suppo
 const FILLER: &str =
     "one of many lines that report nothing at all, and that are about a hundred bytes long each\n";
 
-/// A service of root.
+/// A root service.
 const KUBELET: &str = "_TRANSPORT=stdout\n_UID=0\n_PID=7\n_EXE=/usr/bin/kubelet\n_COMM=kubelet\n_SYSTEMD_UNIT=kubelet.service\nSYSLOG_IDENTIFIER=kubelet\n";
-/// `logger -t kubelet` of a user without a unit.
+/// `logger -t kubelet`, run by a user outside a unit.
 const USER: &str =
     "_TRANSPORT=syslog\n_UID=1000\n_PID=8\n_EXE=/usr/bin/logger\n_COMM=logger\nSYSLOG_IDENTIFIER=kubelet\n";
 const KERNEL: &str = "_TRANSPORT=kernel\nSYSLOG_IDENTIFIER=kernel\n";
 
-/// An entry as `journalctl -o export` prints it.
+/// Returns an entry in the format of `journalctl -o export`.
 fn entry(number: u64, boot: u64, fields: &str, message: &str) -> String {
     format!(
         "__CURSOR=s={number:032x};i={number};b={boot:032x};m={number};t={number};x={number}\n\
@@ -38,7 +39,7 @@ fn entry(number: u64, boot: u64, fields: &str, message: &str) -> String {
     )
 }
 
-/// Makes a journal file of the machine, with systemd's own writer.
+/// Creates a journal file of the machine with systemd's own writer.
 fn write_journal(machine: &Machine, export: &str) {
     machine.file("a.export", export).file(JOURNAL, "");
     let root = machine.root.path();
@@ -128,7 +129,7 @@ fn earlier_boots_leave_room_for_the_last_one() {
     let machine = Machine::new();
     machine.file(
         "etc/landfall/gather.d/small.toml",
-        // Limits for one item, as an administrator would set them.
+        // Limits for one item, as set by an administrator.
         "[[item]]\nid = \"journal\"\nto = \"journal.log\"\nmebibytes = 1\nsource.journal.since = \"all\"\n",
     );
     let long = FILLER.trim().repeat(40);
@@ -150,7 +151,7 @@ fn a_log_that_only_root_can_write_is_proven() {
     let machine = Machine::new();
     machine.file(OUTPUT, format!("[preflight] Running pre-flight checks\n{SWAP_OF_KUBEADM}"));
     let path = machine.root.path().join(&OUTPUT[1..]);
-    // Only root can give a file to root.
+    // Only root can change a file's owner to root.
     if chown(&path, Some(0), Some(0)).is_err() {
         return;
     }
@@ -165,7 +166,7 @@ fn a_log_that_only_root_can_write_is_proven() {
     assert_eq!(evidence(&diagnose(&machine), "swap-enabled")[0].trust, Trust::Claimed);
 }
 
-/// Any program writes to these, also where the file belongs to root.
+/// All programs can write to these logs, even though root owns the files.
 #[test]
 fn logs_of_all_programs_prove_nothing() {
     let machine = Machine::new();
@@ -250,7 +251,7 @@ fn this_machine_cites_real_locations() {
     }
 }
 
-/// Any user can write to the system log under any name; the journal has the same lines with their writer.
+/// Any user can write to the system log under any name; the journal has the same lines with their writers.
 #[test]
 fn system_log_beside_a_journal_is_not_read() {
     if !have(&[Need::Program(REMOTE)]) {
@@ -267,7 +268,7 @@ fn system_log_beside_a_journal_is_not_read() {
     assert_eq!(report.verdict.cause.as_ref().map(landfall_model::Cause::as_str), Some("swap-enabled"));
 }
 
-/// The path of a container's log names it, and only the runtime writes there.
+/// The path of a container's log names the container, and only the runtime writes there.
 #[test]
 fn logs_of_system_containers_are_proven() {
     let line = "2026-01-02T03:04:05.000001Z stderr F {\"level\":\"fatal\",\"ts\":\"2026-01-02T03:04:05Z\",\"msg\":\"failed to recover v3 backend from snapshot\",\"error\":\"failed to find database snapshot file (snap: snapshot file doesn't exist)\"}\n";

@@ -5,7 +5,7 @@ use crate::patience::Patience;
 use crate::{FetchError, Fetcher};
 
 impl Fetcher {
-    /// A small thing, into memory, and which place gave it.
+    /// Downloads a small document into memory, and returns the URL that delivered it.
     pub async fn document(
         &self,
         urls: &[String],

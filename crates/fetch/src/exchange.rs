@@ -1,5 +1,7 @@
-//! One question with its credentials to one place, and its whole answer: nothing is tried again and no redirect is
-//! followed, because a header or a query that holds a password must not travel to where somebody else points.
+//! One request with its credentials to one URL, and its complete answer.
+//!
+//! Nothing is retried and no redirect is followed. A header or a query with a password must not be sent to a URL that
+//! another party chose.
 
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
@@ -20,10 +22,10 @@ use crate::file::starts_at;
 use crate::part::Part;
 use crate::{FetchError, Fetcher};
 
-/// Of a file that is sent: read at once, and in memory before they are on the wire.
+/// Bytes of an uploaded file that are read at once, and buffered before they are sent.
 const PIECE: u64 = 128 * 1024;
 const PIECES_AHEAD: usize = 2;
-/// Of what is said with a refusal in the place of a file: a page of words.
+/// Size limit for the body of an error response in place of a file: one page of text.
 const MAX_WORDS: usize = 64 * 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,49 +37,50 @@ pub enum Method {
     Delete,
 }
 
-/// What is sent along.
+/// The body of the request.
 #[derive(Clone, Debug)]
 pub enum Body {
     Bytes(Vec<u8>),
-    /// Read while it is sent. It must stay as long as it is said to be: fewer bytes break the exchange off, more are left.
+    /// Read while it is sent. The file must keep its stated length: with fewer bytes the request fails, and
+    /// additional bytes are ignored.
     File {
         path: PathBuf,
         length: u64,
     },
 }
 
-/// Where a download begins.
+/// The start of a download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Begin {
     Anew,
-    /// Where an earlier one was cut off, if there is one and the server says by a strong entity tag that it would send the
-    /// same; else anew. What arrives before a cut stays beside the file.
+    /// Resumes an interrupted download if there is one, and if the server confirms the same content by a strong
+    /// entity tag. Otherwise the download starts from scratch. Data of an interrupted download stays beside the file.
     WhereCut,
 }
 
-/// What is asked.
+/// A request.
 #[expect(missing_debug_implementations, reason = "its headers are credentials")]
 pub struct Exchange {
     pub method: Method,
-    /// As errors show it.
+    /// The URL as shown in errors.
     pub url: String,
-    /// The rest of the query, for stores that are shown a password there: on the wire, and in no error.
+    /// The rest of the query, for stores that expect a password there: sent, but never part of an error.
     pub secret_query: Option<Secret<String>>,
     pub headers: Vec<(&'static str, Secret<String>)>,
     pub body: Option<Body>,
-    /// For the head of the answer, and between two pieces of it.
+    /// Timeout for the head of the answer, and between two chunks of it.
     pub within: Duration,
-    /// Bytes of the answer.
+    /// Size limit of the answer, in bytes.
     pub limit: u64,
-    /// For an answer that goes to a file.
+    /// For an answer that is written to a file.
     pub begin: Begin,
 }
 
-/// What was answered.
+/// The answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
-    /// Names in lower case; values that are no text are left out.
+    /// Names in lower case; values that are not text are left out.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
@@ -85,9 +88,9 @@ pub struct Answer {
 /// An answer that was written to a file instead of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// Its body is empty, or the beginning of what was said with a refusal.
+    /// Its body is empty, or the beginning of an error response.
     pub answer: Answer,
-    /// Of what was written; nothing was, unless the answer was a success.
+    /// Hash and length of the file; `None` unless the answer was a success.
     pub file: Option<(Digest, u64)>,
 }
 
@@ -107,7 +110,7 @@ impl Exchange {
         }
     }
 
-    /// Where it goes, with everything.
+    /// The complete URL.
     fn address(&self) -> Secret<String> {
         let Some(query) = &self.secret_query else { return Secret::new(self.url.clone()) };
         let separator = if self.url.contains('?') { '&' } else { '?' };
@@ -144,7 +147,7 @@ impl Answer {
 // === impl Fetcher ===
 
 impl Fetcher {
-    /// Asks once. Every answer is one, whatever its status.
+    /// Sends the request once. Every status is returned as an answer.
     pub async fn exchange(&self, exchange: &Exchange) -> Result<Answer, FetchError> {
         let (mut answer, mut response) = self.begin_exchange(exchange, None).await?;
         while let Some(chunk) = next(&mut response, exchange).await? {
@@ -156,8 +159,10 @@ impl Fetcher {
         Ok(answer)
     }
 
-    /// Asks once and writes a successful answer's body to a file, which is for the owner alone and on the disk when this
-    /// returns. The caller gives it its final name.
+    /// Sends the request once and writes the body of a successful answer to a file.
+    ///
+    /// The file is readable by its owner only and is on the disk when this returns. The caller gives it its final
+    /// name.
     pub async fn exchange_to_file(&self, exchange: &Exchange, path: &Path) -> Result<Saved, FetchError> {
         if exchange.begin == Begin::WhereCut {
             return self.resume_to_file(exchange, path).await;
@@ -190,7 +195,7 @@ impl Fetcher {
         let tag = part.validator(&exchange.url);
         let after = tag.as_ref().map(|tag| (part.length(), tag.as_str()));
         let (mut answer, mut response) = self.begin_exchange(exchange, after).await?;
-        // Nothing is missing but the end: an earlier process did not come to write it down.
+        // The file is complete: an earlier process ended before it recorded that.
         let end =
             answer.header("content-range").and_then(|range| range.strip_prefix("bytes */")?.parse().ok());
         let is_whole = answer.status == 416 && tag.is_some() && end == Some(part.length());
@@ -221,7 +226,7 @@ impl Fetcher {
         Ok(Saved { answer, file })
     }
 
-    /// `after` is how much is here already, and the tag it has.
+    /// `after` is the length of the existing data, with its entity tag.
     async fn begin_exchange(
         &self,
         exchange: &Exchange,
@@ -237,7 +242,7 @@ impl Fetcher {
         };
         let mut request = request.header(ACCEPT_ENCODING, "identity");
         for (name, value) in &exchange.headers {
-            // A value that cannot be sent is left out; whoever wants it will say so.
+            // An invalid header value is left out; the server will report the missing header.
             if let Ok(mut value) = HeaderValue::from_str(value.expose()) {
                 value.set_sensitive(true);
                 request = request.header(*name, value);
@@ -247,7 +252,7 @@ impl Fetcher {
             request = request.header(RANGE, format!("bytes={length}-")).header(IF_RANGE, tag);
         }
         match &exchange.body {
-            // Said also of nothing, where some servers want to hear it.
+            // Sent for an empty body as well, because some servers require it.
             Some(Body::Bytes(bytes)) => {
                 request = request.header(CONTENT_LENGTH, bytes.len()).body(bytes.clone());
             }
@@ -277,7 +282,7 @@ impl Fetcher {
     }
 }
 
-/// A file's bytes, read on a thread that may wait for the disk.
+/// Streams a file, read on a thread that may block on the disk.
 fn pieces(file: File, length: u64) -> impl Stream<Item = io::Result<Frame<Bytes>>> + Send + Sync + 'static {
     let (tell, heard) = tokio::sync::mpsc::channel(PIECES_AHEAD);
     tokio::task::spawn_blocking(move || {
@@ -292,7 +297,7 @@ fn pieces(file: File, length: u64) -> impl Stream<Item = io::Result<Frame<Bytes>
                 Err(error) => Err(error),
             };
             let broken = piece.is_err();
-            // Nobody listens any more once the exchange is over.
+            // The receiver is dropped when the request is over.
             if tell.blocking_send(piece).is_err() || broken {
                 return;
             }
@@ -308,7 +313,7 @@ async fn next(response: &mut Response, exchange: &Exchange) -> Result<Option<Vec
     Ok(chunk.map(|chunk| chunk.to_vec()))
 }
 
-/// What is said with a refusal, as far as it is short and comes: the refusal itself is known already.
+/// Returns the body of an error response, as far as it is short and arrives: the status is known already.
 async fn words(response: &mut Response, exchange: &Exchange) -> Vec<u8> {
     let mut words = Vec::new();
     while let Ok(Some(chunk)) = next(response, exchange).await {

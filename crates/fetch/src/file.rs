@@ -9,12 +9,12 @@ use crate::part::Part;
 use crate::patience::Patience;
 use crate::{FetchError, Fetcher};
 
-/// A file that is wanted.
+/// A file to download.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// The same file in several places, the best first.
+    /// URLs of the same file in order of preference.
     pub urls: Vec<String>,
-    /// Its folder exists.
+    /// Its directory must exist.
     pub target: PathBuf,
     pub digest: Digest,
     pub mode: u32,
@@ -23,8 +23,9 @@ pub struct Order {
 }
 
 impl Fetcher {
-    /// Fetches a file. When this returns well, the file is on the disk, whole, with the hash that was asked for; when not,
-    /// the name is as it was. Says which place gave it.
+    /// Downloads a file and returns its source.
+    ///
+    /// On success the complete file is on the disk and has the expected hash. On failure the target is unchanged.
     pub async fn file(
         &self,
         order: &Order,
@@ -86,7 +87,7 @@ impl Fetcher {
             let seconds = order.patience.idle.as_secs();
             let chunk = chunk.map_err(|_| FetchError::Idle { url: url.to_owned(), seconds })?;
             let Some(chunk) = chunk.map_err(|source| match total {
-                // What a cut connection looks like.
+                // The error of an interrupted connection.
                 Some(expected) if source.is_body() || source.is_decode() => {
                     FetchError::Short { url: url.to_owned(), got: part.length(), expected }
                 }
@@ -114,7 +115,7 @@ impl Fetcher {
         Ok(())
     }
 
-    /// The answer to append from, after what is there if the server agrees, else from the start.
+    /// Returns the response to append: after the existing data if the server agrees, otherwise from the start.
     async fn begin(&self, part: &mut Part, url: &str, order: &Order) -> Result<Response, FetchError> {
         let idle = order.patience.idle;
         let mut headers = HeaderMap::new();
@@ -128,7 +129,7 @@ impl Fetcher {
         }
         let resumes = !headers.is_empty();
         let mut response = match self.get(url, headers, idle).await {
-            // Nothing is left behind what we have, or the server miscounts: from the start.
+            // There is no data after the existing part, or the server is wrong: from the start.
             Err(FetchError::Status { status: 416, .. }) if resumes => {
                 self.get(url, HeaderMap::new(), idle).await?
             }
@@ -148,7 +149,7 @@ impl Fetcher {
     }
 }
 
-/// What must be unchanged for a range to fit: a strong entity tag, else the time of the last change.
+/// Returns the validator for a range request: a strong entity tag, otherwise the time of the last change.
 fn validator_of(response: &Response) -> Option<String> {
     let text = |name| response.headers().get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let tag = text(ETAG).filter(|tag| tag.starts_with('"'));

@@ -1,17 +1,17 @@
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::time::Duration;
 
-/// How long to wait and how often to try.
+/// Timeouts and retries of a download.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// For everything: all tries at all places.
+    /// Total time for all attempts at all URLs.
     pub total: Duration,
-    /// Between two pieces of an answer, and for its beginning.
+    /// Timeout between two chunks of an answer, and for its start.
     pub idle: Duration,
     pub connect: Duration,
-    /// Rounds through all places.
+    /// Rounds through all URLs.
     pub rounds: u32,
-    /// Between two rounds: doubled each time up to `longest_pause`, and shortened by up to half at random.
+    /// Delay between two rounds: doubled each time up to `longest_pause`, and shortened by up to half at random.
     pub first_pause: Duration,
     pub longest_pause: Duration,
 }
@@ -29,7 +29,7 @@ impl Patience {
         longest_pause: Duration::from_secs(15),
     };
 
-    /// For an image of some hundred megabytes over a thin line.
+    /// For an image of some hundred megabytes over a slow link.
     pub const IMAGE: Self =
         Self { total: Duration::from_mins(30), idle: Duration::from_secs(60), ..Self::DOCUMENT };
 

@@ -1,4 +1,4 @@
-//! Downloads from a server that behaves, and from one that does not.
+//! Downloads from a correct server, and from misbehaving ones.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -10,7 +10,7 @@ use landfall_model::{Secret, chain};
 use landfall_testkit::{FileServer, Serve};
 use tempfile::TempDir;
 
-/// Quick where nothing is to be waited for, long enough for a loaded machine.
+/// Short timeouts, but long enough for a loaded machine.
 const QUICK: Patience = Patience {
     total: Duration::from_secs(60),
     idle: Duration::from_secs(20),
@@ -52,7 +52,7 @@ impl Place {
         self.fetcher.file(order, &|_, _| {}).await
     }
 
-    /// Names that are not hidden.
+    /// Returns the visible names.
     fn visible(&self) -> Vec<String> {
         names(self.folder.path()).into_iter().filter(|name| !name.starts_with('.')).collect()
     }
@@ -121,20 +121,20 @@ async fn a_mirror_steps_in() {
     let order = place.order(&["/gone", "/wrong", "/right"], &content());
     let source = place.fetch(&order).await.unwrap();
     assert_eq!(std::fs::read(&order.target).unwrap(), content());
-    // It says who gave it, and why the others did not.
+    // The source names the URL that delivered, and why the others failed.
     assert_eq!(source.url, place.server.url("/right"));
     let refused: Vec<&str> = source.passed_over.iter().map(|refusal| refusal.reason.as_str()).collect();
     assert!(refused[0].contains("answered 404") && refused[1].contains("its sha512 is"), "{refused:?}");
     let urls = [place.server.url("/gone"), place.server.url("/right")];
     let (_, source) = place.fetcher.document(&urls, 1 << 20, &QUICK).await.unwrap();
     assert_eq!((source.url, source.passed_over.len()), (place.server.url("/right"), 1));
-    // None gives it: that one of them gave something else is not lost.
+    // No URL delivers: the error still records that one had the wrong content.
     let order = place.order(&["/gone", "/wrong"], b"another");
     let error = place.fetch(&order).await.unwrap_err();
     assert!(matches!(error, FetchError::Everywhere { wrong: true, .. }), "{error:?}");
 }
 
-/// The original tried again only when the connection failed; a server in trouble was its last word.
+/// The original retried only failed connections; an error status of the server was final.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_in_trouble_is_asked_again_and_a_clear_no_is_not() {
     let place = Place::new();
@@ -230,7 +230,7 @@ async fn an_answer_that_broke_off_is_taken_up_where_it_broke_off() {
     assert_eq!(std::fs::read(&target).unwrap(), bytes);
     assert_eq!(place.server.asked(), ["GET /once", "GET /once from 1000"]);
 
-    // The process ended between the last byte and the name.
+    // The process ended between the last byte and the rename.
     place.server.serve("/whole", Serve::Cut { bytes: bytes.clone(), after: bytes.len() - 1, times: 1 });
     question.url = place.server.url("/whole");
     let target = place.folder.path().join("whole");
@@ -241,7 +241,7 @@ async fn an_answer_that_broke_off_is_taken_up_where_it_broke_off() {
     place.fetcher.exchange_to_file(&question, &target).await.unwrap();
     assert_eq!(std::fs::read(&target).unwrap(), bytes);
 
-    // Another document under the same name: from the start.
+    // Another document at the same URL: the download starts from scratch.
     place.server.serve("/other", Serve::Cut { bytes: bytes.clone(), after: 1000, times: 1 });
     question.url = place.server.url("/other");
     let target = place.folder.path().join("other");

@@ -1,4 +1,4 @@
-//! Who may use the gateway's own paths.
+//! Authorization for the gateway's own paths.
 
 use hyper::{HeaderMap, StatusCode};
 use landfall_cluster::{Access, TokenReview, User};
@@ -11,25 +11,25 @@ use crate::credentials::Peer;
 use crate::headers::bearer;
 use crate::review::ReviewError;
 
-/// May do everything in every cluster, and gather where nobody can be asked.
+/// The group with full access to every cluster; its members may gather without an API server to authorize them.
 const MASTERS: &str = "system:masters";
 const AUTHENTICATED: &str = "system:authenticated";
 const GATHER_TOKEN_USER: &str = "landfall:gather-token";
 
-/// What is needed for a path.
+/// The permission that a path requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// To be somebody.
+    /// Any authenticated identity.
     AnyIdentity,
     /// The right to `get` this path.
     Path(&'static str),
 }
 
-/// Somebody who may.
+/// An authorized client.
 #[derive(Clone, Debug)]
 pub(crate) struct Admitted {
     pub(crate) user: String,
-    /// What decided.
+    /// The credential or rule that granted access.
     pub(crate) by: &'static str,
 }
 
@@ -38,7 +38,7 @@ enum Identity {
     User(User),
 }
 
-/// Admits a client or says why not; both are recorded.
+/// Authorizes a client or rejects it; the audit log records both outcomes.
 pub(crate) async fn admit(
     connection: &Connection,
     method: &str,
@@ -73,7 +73,7 @@ pub(crate) async fn admit(
     }
 }
 
-/// Records a refusal in full. Strangers are not told why they are strangers.
+/// Records a rejection in full. Unauthenticated clients do not see its reason.
 fn deny(connection: &Connection, event: &Event, user: Option<&str>, refusal: &Refusal) -> Refusal {
     connection.gateway.metrics.denied.add(1);
     connection.gateway.audit.denied(event, user, refusal.code, &refusal.message);
@@ -83,7 +83,8 @@ fn deny(connection: &Connection, event: &Event, user: Option<&str>, refusal: &Re
     }
 }
 
-/// The gather token opens by itself; else a certificate counts before a token, as kube-apiserver has it.
+/// Identifies the client of a request. The gather token needs no other credential; otherwise a certificate takes
+/// precedence over a token, as in kube-apiserver.
 async fn identify(connection: &Connection, headers: &HeaderMap) -> Result<Identity, Refusal> {
     let credentials = connection.gateway.credentials.get();
     let token = bearer(headers);
@@ -94,7 +95,7 @@ async fn identify(connection: &Connection, headers: &HeaderMap) -> Result<Identi
     let no_certificate = match connection.peer(&credentials) {
         Peer::Known(known) => {
             let mut user = known.user.clone();
-            // What kube-apiserver adds to everybody it knows.
+            // kube-apiserver adds this group to every authenticated user.
             user.groups.push(AUTHENTICATED.to_owned());
             return Ok(Identity::User(user));
         }
@@ -117,12 +118,12 @@ async fn identify(connection: &Connection, headers: &HeaderMap) -> Result<Identi
     }
 }
 
-/// Not a no: who comes again may be let in.
+/// Returns 429 rather than 403: the client may retry.
 fn too_many() -> Refusal {
     Refusal::new(StatusCode::TOO_MANY_REQUESTS, "too many requests are being reviewed")
 }
 
-/// The cluster decides while it can be asked; else the few who are trusted without it.
+/// Authorizes a user through the cluster, or by the configured users and groups while no API server is available.
 async fn authorize(connection: &Connection, user: &User, path: &str) -> Result<&'static str, Refusal> {
     let forbidden = |reason: String| {
         let message = format!("User \"{}\" cannot get path \"{path}\"{reason}", user.name);

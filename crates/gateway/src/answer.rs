@@ -1,4 +1,4 @@
-//! Answers the gateway makes itself, in the form clients of an API server know.
+//! Responses of the gateway itself, in the format that API clients expect.
 
 use hyper::header::{self, HeaderValue};
 use hyper::{Response, StatusCode};
@@ -7,17 +7,17 @@ use crate::body::Body;
 
 pub(crate) type Answer = Response<Body>;
 
-/// A request that is not answered as it wishes.
+/// A request that the gateway rejects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) code: StatusCode,
     pub(crate) message: String,
 }
 
-/// When clients may try again.
+/// Seconds until clients may retry.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// A failure, as `metav1.Status`.
+/// Returns a failure as `metav1.Status`.
 pub(crate) fn failure(code: StatusCode, message: &str) -> Answer {
     let reason = match code {
         StatusCode::BAD_REQUEST => "BadRequest",

@@ -1,4 +1,4 @@
-//! Who asked for what of the gateway's own, and what became of it: one JSON object a line.
+//! The audit log: one JSON object per line for each request to the gateway's own paths and for its outcome.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -13,10 +13,10 @@ use serde_json::json;
 
 use crate::access::Admitted;
 
-/// When the file is this long it becomes `….1` and a new one begins: the disk of a dying machine is not ours to fill.
+/// Size at which the log is renamed to `….1` and a new one starts: the log must not fill the disk of a failing host.
 const MAX_FILE: u64 = 16 * 1024 * 1024;
 
-/// Something asked for.
+/// A request that is audited.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     client: SocketAddr,
@@ -68,7 +68,7 @@ impl Audit {
         }));
     }
 
-    /// Something admitted has ended.
+    /// Records the end of an admitted tunnel.
     pub(crate) fn ended(&self, event: &Event, user: &str, up: u64, down: u64) {
         tracing::info!(client = %event.client, path = event.path, user, up, down, "ended");
         self.write(&json!({

@@ -1,4 +1,4 @@
-//! What an answer's body is made of.
+//! Bodies of responses.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -13,21 +13,21 @@ use crate::upstream::Returning;
 
 pub(crate) type BoxError = Box<dyn Error + Send + Sync>;
 
-/// An answer's body.
+/// The body of a response.
 pub(crate) enum Body {
     Text(Option<Bytes>),
-    /// From the API server, as it comes.
+    /// Forwarded from the API server as it arrives.
     Forwarded(Forwarded),
-    /// From a task of ours. The sender says at the end whether it was all.
+    /// Produced by a task of the gateway. An error as the last item marks the body as truncated.
     Fed(mpsc::Receiver<Result<Bytes, BoxError>>),
 }
 
 pub(crate) struct Forwarded {
     incoming: Incoming,
-    /// Ends the body as if all had been said: a watcher then asks again where it left off.
+    /// Ends the body normally when it resolves; a watching client then resumes from its last resource version.
     end: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
     ended: bool,
-    /// Given back at the end.
+    /// Returns the connection to its pool at the end.
     returning: Option<Returning>,
 }
 
@@ -82,7 +82,7 @@ impl HttpBody for Body {
                 match Pin::new(&mut forwarded.incoming).poll_frame(cx) {
                     Poll::Ready(Some(Err(error))) => {
                         forwarded.ended = true;
-                        // What ends a watch is for its client the same: it asks again.
+                        // A failed watch ends normally, too: in both cases the client starts a new one.
                         let over = forwarded.end.is_some();
                         Poll::Ready(if over { None } else { Some(Err(error.into())) })
                     }
@@ -126,7 +126,8 @@ impl HttpBody for Body {
 // === impl Forwarded ===
 
 impl Forwarded {
-    /// A body of known length ends with its last frame, and nobody may ask for another.
+    /// Returns the connection to its pool. A body of known length ends with its last frame, after which hyper may not
+    /// poll it again.
     fn give_back_at_end(&mut self) {
         if (self.ended || self.incoming.is_end_stream())
             && let Some(returning) = self.returning.take()

@@ -1,5 +1,5 @@
-//! Bundles for many from one collection. What is collected goes into a file without a name; everybody who asked reads it
-//! from its beginning at their own speed, and whoever lost the connection goes on where they were.
+//! Bundles for many clients from one collection. The gateway writes the bundle to an unnamed file. Every client reads
+//! it from the beginning at its own speed, and resumes after a lost connection.
 
 use std::fs::File;
 use std::io;
@@ -19,28 +19,28 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use crate::body::{Body, BoxError};
 use crate::collector::{AskError, BUNDLE_ID, Collector};
 
-/// Nobody's logs are larger, and nobody's disk should be filled by them.
+/// Maximum size of a bundle. No usual host has more logs, and a bundle must not fill the disk.
 const MAX_BUNDLE: u64 = 4 * 1024 * 1024 * 1024;
-/// Read at once for one client.
+/// Size of one read for one client.
 const PIECE: usize = 128 * 1024;
 const PIECES: usize = 2;
-/// Clients that read bundles at the same time.
+/// Maximum number of clients that read bundles concurrently.
 const MAX_READERS: usize = 16;
-/// How long a finished bundle is kept for those who were cut off.
+/// Time for which a finished bundle is kept for interrupted clients.
 const KEPT_FOR: Duration = Duration::from_secs(600);
-/// A collection that sends nothing for so long is over. Collectors bound each item well below this.
+/// Timeout for a collection that sends nothing. Collectors bound each item well below this.
 const SILENCE: Duration = Duration::from_secs(300);
-/// Where a bundle may lie; the place with most room is taken.
+/// Candidate directories for a bundle; the one with the most free space is used.
 const PLACES: [&str; 4] = ["/var/lib/landfall", "/var/tmp", "/tmp", "/run"];
 
-/// How a bundle is packed.
+/// The compression format of a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
     Gzip,
     Zstd,
 }
 
-/// Which part of which bundle is wanted.
+/// The part of a bundle that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resume {
     pub(crate) bundle: String,
@@ -57,11 +57,11 @@ pub(crate) enum GatherError {
     Busy,
 }
 
-/// A bundle to be read.
+/// A bundle to send to a client.
 pub(crate) struct Bundle {
     pub(crate) id: String,
     pub(crate) packing: Packing,
-    /// Where it begins and how long it is in all, when it is the rest of one.
+    /// Offset and total length, when this is the rest of a bundle.
     pub(crate) rest: Option<(u64, u64)>,
     pub(crate) body: Body,
 }
@@ -73,12 +73,12 @@ pub(crate) struct Gathers {
     readers: Arc<Semaphore>,
 }
 
-/// A bundle in its file, being written or finished.
+/// A bundle in its file, in progress or finished.
 #[derive(Debug)]
 struct Spool {
     id: String,
     packing: Packing,
-    /// What was written before is not in it.
+    /// Lines written before this time are not in the bundle.
     since: Option<Timestamp>,
     file: File,
     progress: watch::Receiver<Progress>,
@@ -109,8 +109,8 @@ impl Gathers {
         &self.collector
     }
 
-    /// A bundle: the one being made, if there is one; the rest of the one that is kept, if that is wanted; else a new one.
-    /// The flag tells whether this began a collection.
+    /// Returns the collection in progress, the requested rest of the kept bundle, or a new collection. The flag is true
+    /// for a new collection.
     pub(crate) async fn bundle(
         &self,
         packing: Packing,
@@ -123,17 +123,18 @@ impl Gathers {
         }
         let mut current = self.current.lock().await;
         while let Some(spool) = current.as_ref().filter(|spool| spool.is_open()) {
-            // Whoever reads zstd reads gzip; not everybody who reads gzip reads zstd. More than was asked for will do.
+            // Clients of zstd also read gzip, but not the reverse. A bundle with an earlier `since` contains the
+            // requested lines, too.
             let enough = spool.since.is_none_or(|from| since.is_some_and(|since| since >= from));
             if enough && (spool.packing == packing || spool.packing == Packing::Gzip) {
                 let spool = Arc::clone(spool);
                 return Ok((Reading { spool, rest: None }.into_body(turn), false));
             }
-            // One collection at a time: this one first.
+            // One collection at a time: wait for the current one.
             let mut progress = spool.progress.clone();
             let _ = progress.wait_for(|progress| progress.end != End::NotYet).await;
         }
-        // The kept one makes room before the next is written.
+        // Frees the disk space of the kept bundle before writing the next one.
         *current = None;
         let asked = self.collector.bundle(packing == Packing::Zstd, since).await;
         let answer = asked.map_err(GatherError::Ask)?;
@@ -142,7 +143,7 @@ impl Gathers {
         Ok((Reading { spool, rest: None }.into_body(turn), true))
     }
 
-    /// The rest of a bundle that is still known, once it is whole.
+    /// Returns the rest of a bundle that is still kept, once it is complete.
     async fn rest(&self, resume: Option<&Resume>, _: &OwnedSemaphorePermit) -> Option<Reading> {
         let resume = resume?;
         let spool = self.current.lock().await.clone()?;
@@ -159,7 +160,7 @@ impl Gathers {
 // === impl Spool ===
 
 impl Spool {
-    /// Begins to write an answer of the collector into a file.
+    /// Starts writing a response of the collector to a file.
     fn fill(answer: Response<Incoming>, packing: Packing, since: Option<Timestamp>) -> io::Result<Self> {
         let id =
             answer.headers().get(BUNDLE_ID).and_then(|id| id.to_str().ok()).unwrap_or("unknown").to_owned();
@@ -175,7 +176,7 @@ impl Spool {
     }
 }
 
-/// A file without a name, where there is most room.
+/// Creates an unnamed file in the directory with the most free space.
 fn place() -> io::Result<File> {
     let room = |path: &&str| rustix::fs::statvfs(*path).map_or(0, |space| space.f_bavail * space.f_frsize);
     let mut places = PLACES;
@@ -188,7 +189,7 @@ fn place() -> io::Result<File> {
     tempfile::tempfile()
 }
 
-/// Writes all that comes. Goes on when nobody reads: who was cut off comes back.
+/// Writes the complete body to the file, even without readers: interrupted clients may resume.
 async fn write(mut body: Incoming, file: File, progress: watch::Sender<Progress>) {
     let file = Arc::new(file);
     let mut length = 0;
@@ -222,7 +223,7 @@ async fn write(mut body: Incoming, file: File, progress: watch::Sender<Progress>
     progress.send_replace(Progress { length, end });
 }
 
-/// A bundle and which part of it.
+/// A bundle and the requested part of it.
 struct Reading {
     spool: Arc<Spool>,
     rest: Option<(u64, u64)>,
@@ -238,7 +239,7 @@ impl Reading {
         tokio::spawn(async move {
             let _turn = turn;
             if let Err(error) = read(&spool, offset, &sender).await {
-                // The reader sees a stream without its end; if it is gone, it need not.
+                // The client sees a truncated stream; the send fails if it has disconnected.
                 let _ = sender.send(Err(error)).await;
             }
         });
@@ -275,7 +276,7 @@ async fn read(
         let piece = piece.await??;
         offset += piece.len() as u64;
         if sender.send(Ok(piece.into())).await.is_err() {
-            // The client is gone.
+            // The client has disconnected.
             return Ok(());
         }
     }
@@ -284,7 +285,7 @@ async fn read(
 // === impl Packing ===
 
 impl Packing {
-    /// What a client wants, by its `Accept`; gzip unless it names zstd.
+    /// Returns the format for an `Accept` header; gzip unless it names zstd.
     pub(crate) fn accepted(accept: Option<&str>) -> Self {
         let named = |kind: &str| kind.split(';').next().is_some_and(|kind| kind.trim() == "application/zstd");
         if accept.is_some_and(|accept| accept.split(',').any(named)) { Self::Zstd } else { Self::Gzip }

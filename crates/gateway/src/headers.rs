@@ -1,17 +1,17 @@
-//! What of a request's and an answer's head is for the next hop, and what must never be.
+//! Rules for the request and response headers that may pass to the next hop.
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 
 use crate::config::FrontProxy;
 
-/// What a front proxy says under kube-apiserver's default names, whatever names are configured.
+/// kube-apiserver's default prefix of identity headers, whatever names are configured.
 const REMOTE: &str = "x-remote-";
-/// Who a request is made as. Taking one of these away would make it somebody else's request.
+/// Impersonation headers. Removing one would execute the request as another user.
 const IMPERSONATE: &str = "impersonate-";
 const WEBSOCKET_TOKEN: &str = "base64url.bearer.authorization.k8s.io.";
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Headers that concern one hop only. `Trailer` stays: it announces what follows the body.
+/// Hop-by-hop headers. `Trailer` stays: it announces the fields that follow the body.
 const HOP: [HeaderName; 7] = [
     header::CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -22,14 +22,14 @@ const HOP: [HeaderName; 7] = [
     header::UPGRADE,
 ];
 
-/// Names under which this API server believes a front proxy.
+/// Header names by which this API server accepts identities from a front proxy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Believed {
     names: Vec<String>,
     prefixes: Vec<String>,
 }
 
-/// Why a request is not forwarded.
+/// Reason for not forwarding a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HeadError {
     #[error("the Connection header names a header that says who makes the request")]
@@ -38,8 +38,8 @@ pub(crate) enum HeadError {
     TwoLengths,
 }
 
-/// Makes a client's headers fit to be forwarded: nothing of this hop, nothing that only a front proxy may say.
-/// Identity is added after this, and nothing is taken away after that.
+/// Prepares the headers of a client for forwarding: removes hop-by-hop headers and all that only a front proxy may
+/// send. Identity headers are added after this, and no header is removed after that.
 pub(crate) fn clean_request(headers: &mut HeaderMap, believed: &Believed) -> Result<(), HeadError> {
     if headers.contains_key(header::TRANSFER_ENCODING) && headers.contains_key(header::CONTENT_LENGTH) {
         return Err(HeadError::TwoLengths);
@@ -65,7 +65,7 @@ pub(crate) fn clean_request(headers: &mut HeaderMap, believed: &Believed) -> Res
     Ok(())
 }
 
-/// Makes an answer's headers fit for the client.
+/// Prepares the headers of a response for the client.
 pub(crate) fn clean_answer(headers: &mut HeaderMap) {
     for name in named_by_connection(headers) {
         headers.remove(name);
@@ -73,12 +73,12 @@ pub(crate) fn clean_answer(headers: &mut HeaderMap) {
     remove_hop(headers);
 }
 
-/// Whether the client claims to be a front proxy that speaks for somebody.
+/// Returns whether the client sends identity headers of a front proxy.
 pub(crate) fn speaks_for_others(headers: &HeaderMap, believed: &Believed) -> bool {
     headers.keys().any(|name| believed.claims(name))
 }
 
-/// Whether the request carries a token, valid or not.
+/// Returns whether the request has a token, valid or not.
 pub(crate) fn carries_token(headers: &HeaderMap) -> bool {
     let websocket = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL).iter();
     bearer(headers).is_some()
@@ -88,7 +88,7 @@ pub(crate) fn carries_token(headers: &HeaderMap) -> bool {
             .any(|protocol| protocol.trim().starts_with(WEBSOCKET_TOKEN))
 }
 
-/// The bearer token, as kube-apiserver reads it.
+/// Returns the bearer token, parsed as in kube-apiserver.
 pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?.trim();
     let (scheme, token) = value.split_once(' ')?;
@@ -96,13 +96,13 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// Whether the client asks for another protocol on this connection.
+/// Returns whether the client requests another protocol on this connection.
 pub(crate) fn asks_for_upgrade(headers: &HeaderMap) -> bool {
     let upgrade = HeaderName::from_static("upgrade");
     headers.contains_key(&upgrade) && named_by_connection(headers).any(|name| name == upgrade)
 }
 
-/// Adds the client's address to those the request has come from.
+/// Appends the client's address to the forwarding header.
 pub(crate) fn forwarded_for(headers: &mut HeaderMap, client: std::net::IpAddr) {
     let mut list: Vec<u8> = Vec::new();
     for value in headers.get_all(FORWARDED_FOR) {
@@ -121,7 +121,7 @@ fn remove_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Names that cannot be a header's name name nothing.
+/// Returns the headers that `Connection` names. Invalid header names are ignored.
 fn named_by_connection(headers: &HeaderMap) -> impl Iterator<Item = HeaderName> + use<> {
     let names: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)
@@ -145,7 +145,7 @@ impl Believed {
 
     fn claims(&self, name: &HeaderName) -> bool {
         let name = name.as_str();
-        // kube-apiserver reads header names as Go does, where `_` and `-` differ; others in between may not.
+        // In kube-apiserver, as in Go, `_` and `-` in header names differ; proxies in between may treat them as equal.
         let dashed = name.bytes().map(|byte| if byte == b'_' { b'-' } else { byte });
         dashed.take(REMOTE.len()).eq(REMOTE.bytes())
             || self.names.iter().any(|own| own == name)

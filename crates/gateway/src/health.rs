@@ -1,11 +1,12 @@
-//! `/livez`, `/readyz` and `/healthz`, by the conventions of kube-apiserver. Answered to anybody, before anything else.
+//! `/livez`, `/readyz` and `/healthz`, by the conventions of kube-apiserver. They need no authentication and precede
+//! all other paths.
 
 use hyper::{Method, Request, StatusCode};
 
 use crate::Gateway;
 use crate::answer::{Answer, text};
 
-/// Which of the three is asked for, and what of it.
+/// A parsed health request: one of the three endpoints and its parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Question {
     what: What,
@@ -25,7 +26,7 @@ enum What {
 struct Check {
     name: &'static str,
     good: bool,
-    /// Whether a load balancer should send clients elsewhere when it fails.
+    /// Whether a failure of this check makes the endpoint fail, so that a load balancer removes the gateway.
     counts: bool,
 }
 
@@ -67,7 +68,7 @@ impl Question {
             gateway.probed();
             checks.push(check("tls-certs", gateway.credentials.get().serves_a_valid_certificate()));
             checks.push(check("upstream", situation.is_ready(gateway.config.readiness)));
-            // Without logs the API server is still reached through here.
+            // The API server is reachable through the gateway even when it cannot gather logs.
             checks.push(Check {
                 name: "gather",
                 good: gateway.gathers.collector().is_there(),
@@ -94,7 +95,7 @@ impl Question {
         let mut good = true;
         for check in &checks {
             let excluded = self.excluded.iter().any(|excluded| excluded == check.name);
-            // Who asks for one check wants to know about that.
+            // An explicitly requested check always counts.
             let counts = check.counts || self.check.is_some();
             good &= check.good || excluded || !counts;
             page += &match (excluded, check.good) {

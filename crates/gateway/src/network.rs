@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
-/// A network: an address and how many of its bits count.
+/// An IP network: an address and a prefix length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(with = "String"))]
@@ -17,8 +17,8 @@ pub struct Network {
 #[error("`{0}` is no network; hint: write it like `10.0.0.0/8` or `fd00::/8`")]
 pub struct NetworkError(String);
 
-/// Whether a tunnel may ever lead there: not to what listens for this machine alone, not to a cloud's metadata, not to
-/// everybody.
+/// Returns whether tunnels to an address are ever allowed. Loopback, link-local (cloud metadata), multicast and
+/// broadcast addresses are not.
 pub(crate) fn is_ordinary(address: IpAddr) -> bool {
     let local = match address {
         IpAddr::V4(address) => address.is_link_local() || address.is_broadcast() || address.octets()[0] == 0,
@@ -51,7 +51,7 @@ fn same_start(one: u128, other: u128, width: u32, bits: u8) -> bool {
 impl FromStr for Network {
     type Err = NetworkError;
 
-    /// An address alone is a network of one.
+    /// A single address is a network of one.
     fn from_str(text: &str) -> Result<Self, NetworkError> {
         let failed = || NetworkError(text.to_owned());
         let (address, bits) =

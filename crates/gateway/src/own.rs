@@ -1,4 +1,4 @@
-//! `/bootstrap` and what is below it.
+//! `/bootstrap` and the paths below it.
 
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -21,10 +21,10 @@ pub(crate) const REPORT: &str = "/bootstrap/report";
 pub(crate) const IDENTITY: &str = "/bootstrap/identity";
 pub(crate) const TUNNEL: &str = "/bootstrap/tunnel";
 
-/// The form of the identity; it grows, and its fields do not change meaning.
+/// Version of the identity format. Fields may be added, but existing fields keep their meaning.
 const FORMAT: u32 = 1;
 
-/// Which machine answers, and where it stands.
+/// The identity and phase of this host.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Identity {
@@ -35,10 +35,10 @@ struct Identity {
     node: NodeIdentity,
 }
 
-/// Tells that a gateway answers and no API server, whatever it answers.
+/// Marks every response of the gateway, to distinguish it from one of the API server.
 const MARK: HeaderName = HeaderName::from_static("landfall-gateway");
 
-/// Answers a request for one of our own paths.
+/// Answers a request for one of the gateway's own paths.
 pub(crate) async fn answer(connection: &Connection, request: Request<Incoming>) -> Answer {
     let mut answer = decide(connection, request).await;
     answer.headers_mut().insert(MARK, HeaderValue::from_static(env!("CARGO_PKG_VERSION")));
@@ -145,14 +145,14 @@ fn headed(mut answer: Answer, packing: Packing, id: Option<&str>) -> Answer {
     answer
 }
 
-/// `?since=2h`, or a time.
+/// Parses `?since=2h`, or a time.
 fn since(query: &str) -> Result<Option<Timestamp>, SinceError> {
     let value = query.split('&').find_map(|part| part.strip_prefix("since="));
     value.map(|text| parse_since(&text.replace("%3A", ":").replace("%3a", ":"), Timestamp::now())).transpose()
 }
 
-/// What a client that was cut off asks for: `Range: bytes=N-` of the bundle named by `If-Range`. Anything else is a
-/// wish for a whole bundle.
+/// Parses the request of an interrupted client: `Range: bytes=N-` of the bundle in `If-Range`. All other requests get a
+/// complete bundle.
 fn resume(headers: &HeaderMap) -> Option<Resume> {
     let value = |name| headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok());
     let bundle = value(header::IF_RANGE)?.strip_prefix('"')?.strip_suffix('"')?;

@@ -1,49 +1,49 @@
-//! Where the birth of the control plane stands, from what is seen of it. Pure: observations in, phase out.
+//! Bootstrap phase of the control plane, derived from observations without side effects.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// Failures of the control plane stay visible for so many observations before it counts as not there yet.
+/// Number of observations for which the phase stays `Failed` before it returns to `NoApi`.
 const FAILED_FOR: u32 = 30;
-/// Permanent API servers that must answer before they count as a control plane beside the local one.
+/// Number of permanent API servers that must answer before they count as a control plane beside the local one.
 const ENOUGH: usize = 2;
 
-/// Where the birth of the control plane stands.
+/// Bootstrap phase of the control plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// No API server answers yet.
     NoApi,
-    /// The local one answers.
+    /// The local API server answers.
     Local,
-    /// The local one and permanent ones answer.
+    /// The local and permanent API servers answer.
     Both,
-    /// The permanent ones take over while the local one goes.
+    /// Permanent API servers replace the local one.
     Handover,
-    /// Only permanent ones answer.
+    /// Only permanent API servers answer.
     Permanent,
-    /// There was one, and none is left.
+    /// An API server answered before, and none does now.
     Failed,
 }
 
-/// What is seen at one moment.
+/// One observation of the API servers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) local: bool,
     pub(crate) permanent: usize,
-    /// The bootstrap says that it has done its work.
+    /// The bootstrap has finished.
     pub(crate) finished: bool,
 }
 
-/// Follows the phases.
+/// The phase and its history.
 #[derive(Debug)]
 pub(crate) struct Phases {
     phase: Phase,
     failed_for: u32,
 }
 
-/// Whether something answers, damped: it takes a few answers in a row to change one's mind.
+/// A debounced state: it changes only after several consecutive observations.
 #[derive(Debug)]
 pub(crate) struct Steady {
     up: bool,
@@ -140,7 +140,7 @@ mod tests {
             (seen(true, 1, false), Phase::Local),
             (seen(true, 2, false), Phase::Both),
             (seen(true, 3, true), Phase::Handover),
-            // A restarted bootstrap forgets its markers; what is handed over stays so.
+            // A restarted bootstrap loses its markers; a handover is not reverted.
             (seen(true, 3, false), Phase::Handover),
             (seen(false, 3, true), Phase::Permanent),
             (seen(false, 0, true), Phase::Failed),

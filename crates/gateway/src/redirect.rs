@@ -1,7 +1,7 @@
-//! Brings connections to the API port here, for as long as that does good.
+//! Redirects connections of the API port to the gateway while the API is reachable through it.
 //!
-//! The rule matches only while the port stands in a set whose elements expire: a gateway that is killed falls out of the
-//! path by itself, without anybody cleaning up.
+//! The rule matches only while the port is in a set whose elements expire. If the gateway is killed, the redirect
+//! therefore ends without any cleanup.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,22 +20,22 @@ use crate::upstream::As;
 
 const TABLE: &str = "landfall_gateway";
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// How long the rule holds without being renewed.
+/// Seconds until the rule expires unless renewed.
 const HOLDS: u32 = 15;
 const COMMAND_LIMIT: Duration = Duration::from_secs(10);
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);
-/// Answers in a row that change our mind.
+/// Consecutive observations that change the decision.
 const RISE: u32 = 1;
 const FALL: u32 = 2;
 
-/// What is seen of the two ways to the API.
+/// Observation of the two routes to the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ways {
-    /// An API server answers without us.
+    /// An API server answers directly.
     direct: bool,
-    /// It answers through us.
+    /// An API server answers through the gateway.
     through: bool,
-    /// We answer for ourselves.
+    /// The gateway itself answers.
     own: bool,
 }
 
@@ -49,12 +49,12 @@ enum RedirectError {
     Refused(String),
 }
 
-/// Whether rules can be changed at all. What somebody who was killed has left behind goes by this.
+/// Checks whether rules can be changed. This also removes the rule of a killed gateway.
 pub(crate) async fn check() -> Result<(), BoxError> {
     Ok(run(&remove()).await?)
 }
 
-/// Keeps the redirection of `from` to our own `port` right, for ever.
+/// Keeps the redirect rule from port `from` to the gateway's `port` up to date, without end.
 pub(crate) async fn keep(gateway: Arc<Gateway>, from: u16, port: u16) {
     let mut wanted = Steady::new(RISE, FALL);
     let mut installed = false;
@@ -73,7 +73,7 @@ pub(crate) async fn keep(gateway: Arc<Gateway>, from: u16, port: u16) {
     }
 }
 
-/// Takes the redirection away at the end.
+/// Removes the redirect rule on shutdown.
 pub(crate) async fn clear() {
     told(&run(&remove()).await);
 }
@@ -92,7 +92,7 @@ async fn look(gateway: &Gateway, port: u16) -> Ways {
     Ways { direct: situation.local, through: situation.has_route() && through, own: alive }
 }
 
-/// Whether somebody answers with more than "not available".
+/// Returns whether the target answers with a status below 500.
 async fn answers(gateway: &Gateway, target: SocketAddr, path: &'static str) -> bool {
     let credentials = gateway.credentials.get();
     let Some(pool) = credentials.pools.own(As::Plain) else { return false };
@@ -102,8 +102,8 @@ async fn answers(gateway: &Gateway, target: SocketAddr, path: &'static str) -> b
     matches!(asking, Ok(Ok((answer, _))) if answer.status() < StatusCode::INTERNAL_SERVER_ERROR)
 }
 
-/// A table of our own, so that taking it away takes nobody else's rules. Only what is for this machine is redirected:
-/// others' API servers may be reached through it.
+/// Returns the script that installs a separate table, so that removing it affects no other rules. It redirects only
+/// connections to this host, because API servers of other clusters may be reached through it.
 fn install(from: u16, port: u16) -> String {
     format!(
         "table inet {TABLE} {{}}\n\
@@ -119,7 +119,8 @@ fn install(from: u16, port: u16) -> String {
     )
 }
 
-/// Adding what is there does nothing, so it is taken away and added anew, in one transaction.
+/// Returns the script that renews the element. Adding an existing element does not extend its timeout, so the script
+/// deletes and adds it in one transaction.
 fn renew(from: u16) -> String {
     format!(
         "add element inet {TABLE} alive {{ {from} timeout {HOLDS}s }}\n\
@@ -158,7 +159,8 @@ async fn run(script: &str) -> Result<(), RedirectError> {
 // === impl Ways ===
 
 impl Ways {
-    /// Nobody is served worse through us; and where nothing else answers, at least `/bootstrap` does.
+    /// Returns whether the redirect rule helps: the API is reachable through the gateway, or at least `/bootstrap`
+    /// while there is no direct route.
     fn do_good(self) -> bool {
         self.through || !self.direct && self.own
     }

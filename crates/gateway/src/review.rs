@@ -1,4 +1,4 @@
-//! Asks an API server who somebody is and what they may.
+//! Token and access reviews through an API server.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,28 +7,28 @@ use landfall_cluster::{Access, Cluster, TokenReview, User};
 use landfall_model::{Secret, chain};
 use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 
-/// Patience with an API server that may be dying, and before that with those whose turn it is.
+/// Timeout for an API server that may be failing, and for a permit before the request.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// Questions of one kind at once.
+/// Concurrent reviews of each kind.
 const AT_ONCE: usize = 8;
 
-/// Whom to ask.
+/// A client for reviews.
 pub(crate) struct Reviewer {
     kubeconfig: Option<PathBuf>,
     client: Mutex<Option<Client>>,
-    /// Anybody who reaches the port can come with a token.
+    /// Permits for token reviews, which any client that reaches the port can trigger.
     strangers: Semaphore,
-    /// What somebody may is asked about those only who are known: no stranger keeps them waiting.
+    /// Permits for access reviews of authenticated users; token reviews cannot exhaust them.
     known: Semaphore,
 }
 
 struct Client {
-    /// The file it was made from.
+    /// Content of the kubeconfig from which the client was created.
     content: Vec<u8>,
     cluster: Cluster,
 }
 
-/// Nobody could be asked.
+/// Failure of a review.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReviewError {
     #[error("there is no kubeconfig to ask an API server with")]
@@ -39,7 +39,7 @@ pub(crate) enum ReviewError {
     Unanswered(#[source] landfall_cluster::Error),
 }
 
-/// Those who wait are no more than the connections and their streams.
+/// Waits for a permit. The number of connections and streams bounds the waiting requests.
 async fn turn(turns: &Semaphore) -> Result<SemaphorePermit<'_>, ReviewError> {
     match tokio::time::timeout(DEADLINE, turns.acquire()).await {
         Ok(Ok(turn)) => Ok(turn),
@@ -55,7 +55,7 @@ impl Reviewer {
         Self { kubeconfig, client: Mutex::new(None), strangers: turns(), known: turns() }
     }
 
-    /// Whose token is it?
+    /// Reviews a token and returns its user.
     pub(crate) async fn token(&self, token: &str) -> Result<TokenReview, ReviewError> {
         let _turn = turn(&self.strangers).await?;
         let cluster = self.cluster().await.ok_or(ReviewError::NobodyToAsk)?;
@@ -63,14 +63,14 @@ impl Reviewer {
         cluster.review_token(&token, &[]).await.map_err(ReviewError::Unanswered)
     }
 
-    /// May they?
+    /// Reviews whether a user may `get` a path.
     pub(crate) async fn access(&self, user: &User, path: &str) -> Result<Access, ReviewError> {
         let _turn = turn(&self.known).await?;
         let cluster = self.cluster().await.ok_or(ReviewError::NobodyToAsk)?;
         cluster.review_path_access(user, "get", path).await.map_err(ReviewError::Unanswered)
     }
 
-    /// A client for the cluster, made anew when its file has changed.
+    /// Returns a client for the cluster, recreated when its kubeconfig has changed.
     pub(crate) async fn cluster(&self) -> Option<Cluster> {
         let path = self.kubeconfig.as_ref()?;
         let content = match tokio::fs::read(path).await {

@@ -1,4 +1,5 @@
-//! As much of WebSocket (RFC 6455) as carries a byte stream: binary frames both ways, pings answered, a close at the end.
+//! The part of WebSocket (RFC 6455) that a byte stream needs: binary frames both ways, replies to pings, a close at the
+//! end.
 
 use std::io;
 
@@ -17,13 +18,13 @@ const BINARY: u8 = 2;
 const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
-/// The longest content of a ping, a pong or a close.
+/// Maximum payload of a ping, a pong or a close.
 const MAX_CONTROL: usize = 125;
-/// Sent in one frame at most.
+/// Maximum payload of a frame that is sent.
 const PIECE: usize = 16 * 1024;
-/// Pings that wait for their answer; more are not answered.
+/// Maximum number of queued pings; further ones are not answered.
 const PINGS: usize = 4;
-/// A close that says that all is well.
+/// A close frame with status 1000 (normal closure).
 const GOODBYE: [u8; 4] = [0x80 | CLOSE, 2, 0x03, 0xe8];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +37,7 @@ pub(crate) enum FrameError {
     Control,
 }
 
-/// What a client has sent.
+/// A part of the client's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     Data(Bytes),
@@ -44,11 +45,11 @@ pub(crate) enum Piece {
     Close,
 }
 
-/// Reads frames from bytes that come in any cuts. Data is given as it comes, not frame by frame.
+/// A frame parser for input with arbitrary boundaries. It returns data as it arrives, not frame by frame.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
     input: BytesMut,
-    /// Of the data frame being read.
+    /// State of the current data frame.
     remaining: u64,
     mask: [u8; 4],
     turn: usize,
@@ -61,12 +62,12 @@ struct Head {
     size: usize,
 }
 
-/// What proves to a client that its wish was understood.
+/// Returns the `Sec-WebSocket-Accept` value for a key.
 pub(crate) fn accept(key: &str) -> String {
     STANDARD.encode(digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{MAGIC}").as_bytes()))
 }
 
-/// Carries bytes until both have said all, or one is gone. Gives how many went up and down.
+/// Copies bytes until both sides have finished, or one has failed. Returns the bytes sent up and down.
 pub(crate) async fn carry<S: AsyncRead + AsyncWrite>(
     client: S,
     mut node: TcpStream,
@@ -83,7 +84,7 @@ pub(crate) async fn carry<S: AsyncRead + AsyncWrite>(
                     to_node.write_all(&bytes).await?;
                     total += bytes.len() as u64;
                 }
-                // One that finds no place is not answered, which a client that floods deserves.
+                // Pings beyond the queue are dropped: only a flooding client sends that many.
                 Some(Piece::Ping(content)) => drop(pings.try_send(content)),
                 Some(Piece::Close) => break,
                 None => {
@@ -124,7 +125,8 @@ pub(crate) async fn carry<S: AsyncRead + AsyncWrite>(
     };
     let mut up = std::pin::pin!(up);
     let mut down = std::pin::pin!(down);
-    // When the node has ended, nobody listens to the client any more; the other way round, it may still answer.
+    // After the node has ended, input of the client has no receiver. After the client has ended, the node may still
+    // answer.
     tokio::select! {
         down = down.as_mut() => Ok((0, down?)),
         up = up.as_mut() => {
@@ -134,7 +136,7 @@ pub(crate) async fn carry<S: AsyncRead + AsyncWrite>(
     }
 }
 
-/// The head of a frame from a server, which masks nothing.
+/// Returns the head of a frame from a server, which is not masked.
 fn head(operation: u8, length: usize) -> Vec<u8> {
     let first = 0x80 | operation;
     match (u8::try_from(length), u16::try_from(length)) {
@@ -147,7 +149,7 @@ fn head(operation: u8, length: usize) -> Vec<u8> {
 // === impl Frames ===
 
 impl Frames {
-    /// What is to be read next; `None` while more bytes are needed.
+    /// Returns the next piece; `None` if more bytes are needed.
     pub(crate) fn next(&mut self) -> Result<Option<Piece>, FrameError> {
         loop {
             if self.remaining > 0 {
@@ -240,7 +242,7 @@ mod tests {
         bytes
     }
 
-    /// All data and what else came, however the bytes are cut.
+    /// Parses `bytes` in pieces of `cut` bytes; returns all data and all other pieces.
     fn read(bytes: &[u8], cut: usize) -> Result<(Vec<u8>, Vec<Piece>), FrameError> {
         let (mut frames, mut data, mut others) = (Frames::default(), Vec::new(), Vec::new());
         for piece in bytes.chunks(cut) {

@@ -1,5 +1,5 @@
-//! Bundles of nodes from their own agents: nothing is logged in to, nothing is copied there. Directly where the agent's port
-//! can be reached, else through the tunnel.
+//! Bundles of nodes from their own agents, without a login or files copied to the node. The agent's port is reached
+//! directly, or through the tunnel.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use crate::connection::{Connection, Dialer, Speaks, said};
 use crate::fetch::{Arrival, take_all};
 use crate::{Access, Endpoint, Error, Fetched, Found, Wanted, tunnel};
 
-/// Where agents listen unless they are told otherwise.
+/// Default port of agents.
 pub const AGENT_PORT: u16 = 8710;
 
-/// Fetches a new bundle from an agent whose port can be reached from here.
+/// Fetches a new bundle from an agent whose port is directly reachable.
 pub async fn from_agent(
     agent: &Endpoint,
     access: &Access,
@@ -25,7 +25,7 @@ pub async fn from_agent(
     bundle(connection, agent, wanted, to, progress).await
 }
 
-/// The same through the endpoint, which was found for it.
+/// Fetches a new bundle from an agent through the tunnel of the endpoint.
 pub async fn from_agent_through(
     (found, endpoint): (Found, &Endpoint),
     agent: &Endpoint,

@@ -1,4 +1,4 @@
-//! What an API server knows: its nodes, and who has asked to become one.
+//! The nodes and certificate requests of an API server.
 
 use http_body_util::{BodyExt as _, Limited};
 use hyper::{HeaderMap, Method, StatusCode};
@@ -9,23 +9,23 @@ use crate::{Access, Endpoint, Error};
 
 const NODES: &str = "/api/v1/nodes";
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
-/// Lists of the largest clusters are some megabytes.
+/// The lists of the largest clusters have a few megabytes.
 const MAX_LIST: usize = 64 << 20;
 
-/// Lists as the API server gives them.
+/// The lists in the format of the API server.
 #[derive(Clone, Debug, Default)]
 pub struct Census {
     pub(crate) nodes: Value,
     pub(crate) requests: Value,
 }
 
-/// Asks whichever API server answers at the endpoint: they all know the same.
+/// Lists nodes and requests from any API server behind the endpoint, as they all return the same.
 pub async fn census(endpoint: &Endpoint, access: &Access) -> Result<Census, Error> {
     let dialer = Dialer::new(endpoint, access, Speaks::ApiServer)?;
     Ok(Census { nodes: list(&dialer, NODES).await?, requests: list(&dialer, REQUESTS).await? })
 }
 
-/// On a connection of its own: one that was sent away after the first answer is as good.
+/// Fetches a list on its own connection, because a server may close a connection after the first response.
 async fn list(dialer: &Dialer<'_>, path: &'static str) -> Result<Value, Error> {
     let mut connection = dialer.dial().await?;
     let answer = connection.ask(Method::GET, path, HeaderMap::new()).await?;

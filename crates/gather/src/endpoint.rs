@@ -6,38 +6,38 @@ use landfall_model::Secret;
 
 use crate::Error;
 
-/// kube-apiserver's port, when a URL names none.
+/// kube-apiserver's port, for URLs without one.
 const DEFAULT_PORT: u16 = 6443;
 
-/// The longest host name DNS knows.
+/// Maximum length of a DNS host name.
 const MAX_HOST: usize = 253;
 
-/// Where the API of a cluster is served: `https://api.example.com:6443`.
+/// The API endpoint of a cluster: `https://api.example.com:6443`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     host: String,
     port: u16,
 }
 
-/// How to speak to an endpoint: whom to trust there, and as whom to come.
+/// Credentials and trust for an endpoint.
 #[expect(missing_debug_implementations, reason = "holds credentials")]
 #[derive(Default)]
 pub struct Access {
-    /// PEM; the host's own authorities when there is none.
+    /// CA certificates (PEM). Default: the CAs that the host trusts.
     pub authority: Option<Vec<u8>>,
-    /// The name to check the server's certificate for, where it is not the endpoint's.
+    /// The name to verify the server's certificate for, if it is not the endpoint's.
     pub server_name: Option<String>,
     pub skip_verification: bool,
     pub identity: Option<Identity>,
     pub token: Option<Secret<String>>,
-    /// `http://proxy:3128`; without one the environment's.
+    /// `http://proxy:3128`. Default: the proxy of the environment.
     pub proxy: Option<String>,
 }
 
 // === impl Endpoint ===
 
 impl Endpoint {
-    /// Without the brackets of an IPv6 address.
+    /// Returns the host, without the brackets of an IPv6 address.
     pub fn host(&self) -> &str {
         &self.host
     }
@@ -46,7 +46,7 @@ impl Endpoint {
         self.port
     }
 
-    /// `host:port`, with brackets where they are needed.
+    /// Returns `host:port`, with brackets where necessary.
     pub(crate) fn authority(&self) -> String {
         if self.host.contains(':') {
             format!("[{}]:{}", self.host, self.port)
@@ -59,9 +59,9 @@ impl Endpoint {
 impl FromStr for Endpoint {
     type Err = Error;
 
-    /// Takes what users have at hand: a URL with or without the path `/bootstrap`, or `host:port`.
+    /// Parses a URL with or without the path `/bootstrap`, or `host:port`.
     fn from_str(text: &str) -> Result<Self, Error> {
-        // What stands before an `@` is a password and is not repeated.
+        // The part before an `@` may contain a password and must not appear in errors.
         let shown = text.rsplit_once('@').map_or(text, |(_, rest)| rest);
         let bad = |why: &'static str| Error::Url { url: shown.to_owned(), why };
         if text.starts_with("http://") {

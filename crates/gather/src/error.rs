@@ -1,7 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// Why nothing, or not all, came from the endpoint.
+/// Reason for a missing or incomplete response of the endpoint.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("`{url}` is no API endpoint: {why}")]
@@ -41,7 +41,7 @@ pub enum Error {
 // === impl Error ===
 
 impl Error {
-    /// The peer is there and says no to us.
+    /// Returns whether the server denied access.
     pub fn is_denied(&self) -> bool {
         matches!(
             self,
@@ -51,7 +51,7 @@ impl Error {
         )
     }
 
-    /// Nobody answered: later, it may.
+    /// Returns whether no server responded, so that a retry may succeed.
     pub fn is_unavailable(&self) -> bool {
         matches!(
             self,

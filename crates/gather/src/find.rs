@@ -1,5 +1,5 @@
-//! Finds the bootstrap machine behind a load balancer: the balancer chooses per connection, so connections are opened
-//! until one of them says that it is the bootstrap machine, and that one is kept.
+//! Search for the bootstrap host behind a load balancer. The balancer chooses per connection, so this opens connections
+//! until one reaches the bootstrap host, and keeps that connection.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,38 +12,38 @@ use tokio::time::Instant;
 use crate::connection::{Connection, Dialer, Speaks, small_body};
 use crate::{Access, Endpoint, Error};
 
-/// Between two tries; grows to the longest.
+/// Pause between attempts; it grows to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 
-/// How long to look for the bootstrap machine.
+/// Time limit of the search for the bootstrap host.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     pub within: Duration,
-    /// Told once why nobody has answered yet, when it is tried on.
+    /// Called once with the first error, if the search continues after it.
     pub tell: fn(&Error),
 }
 
-/// What `/bootstrap/identity` tells. Fields that a newer gateway adds are passed over.
+/// The response of `/bootstrap/identity`. Unknown fields of newer gateways are ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct IdentityAnswer {
     pub node: NodeIdentity,
-    /// Where the bootstrap stands: `no-api`, `local`, `both`, `handover`, `permanent`, `failed`.
+    /// Phase of the bootstrap: `no-api`, `local`, `both`, `handover`, `permanent`, `failed`.
     pub phase: String,
-    /// The gateway's own.
+    /// Version of the gateway.
     pub version: String,
 }
 
-/// A connection to the bootstrap machine.
+/// A connection to the bootstrap host.
 #[expect(missing_debug_implementations, reason = "holds credentials")]
 pub struct Found {
     pub identity: IdentityAnswer,
-    /// How many connections it took.
+    /// Number of connections until the host was found.
     pub tries: usize,
     pub(crate) connection: Connection,
 }
 
-/// Opens connections until the bootstrap machine answers.
+/// Opens connections until the bootstrap host responds.
 pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> Result<Found, Error> {
     let dialer = Dialer::new(endpoint, access, Speaks::Gateway)?;
     let started = Instant::now();
@@ -61,25 +61,25 @@ pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> R
                 *reached.entry("the bootstrap machine, which refuses us".to_owned()).or_default() += 1;
                 denied = Some((status, said));
             }
-            // It is the right machine; it may be able to say more when there is an API server to ask.
+            // This is the bootstrap host; the result may change once an API server can review the credentials.
             Ok(Answer::NotNow(status, said)) => not_now = Some((status, said)),
             Ok(Answer::Other(status)) => {
                 *reached.entry(format!("somebody else (HTTP {status})")).or_default() += 1;
             }
-            // A mistake in what we were given does not go away.
+            // An invalid configuration stays invalid, so a retry cannot succeed.
             Err(error @ (Error::Credentials { .. } | Error::Url { .. } | Error::Proxy { .. })) => {
                 return Err(error);
             }
             Err(error) => {
                 tracing::debug!(error = %landfall_model::chain(&error), "No answer on this connection.");
-                // Who mistyped a name should not have to wait to learn it.
+                // Report the error immediately: a mistyped host name should be visible before the timeout.
                 if last_error.is_none() && started.elapsed() + pause < patience.within {
                     (patience.tell)(&error);
                 }
                 last_error = Some(error);
             }
         }
-        // Nobody's rights change by waiting: the machine was reached and has said no.
+        // The bootstrap host denied access, which a retry does not change.
         if let Some((status, said)) = denied {
             return Err(Error::Refused { path: "/bootstrap/identity", status, said });
         }
@@ -92,7 +92,7 @@ pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> R
     if let Some((status, said)) = not_now {
         return Err(Error::Refused { path: "/bootstrap/identity", status, said });
     }
-    // Nobody answered at all: why is better than how often.
+    // Without any response, the error is more useful than the number of attempts.
     if let Some(error) = last_error.filter(|_| reached.is_empty()) {
         return Err(error);
     }
@@ -108,11 +108,11 @@ pub async fn find(endpoint: &Endpoint, access: &Access, patience: Patience) -> R
 
 enum Answer {
     Bootstrap(Box<IdentityAnswer>, Connection),
-    /// It is the bootstrap machine, and it does not want us.
+    /// The bootstrap host denied access.
     Denied(u16, String),
-    /// It is the bootstrap machine, and it cannot tell yet whether it wants us.
+    /// The bootstrap host cannot decide about access yet.
     NotNow(u16, String),
-    /// Another API server, or one that does not know the path.
+    /// Another API server, or one without this path.
     Other(u16),
 }
 
@@ -137,10 +137,10 @@ async fn try_one(dialer: &Dialer<'_>) -> Result<Answer, Error> {
     Ok(Answer::Other(status))
 }
 
-/// Between half and the whole of a pause, so that many clients do not come at once.
+/// Returns between half of a pause and all of it, so that many clients do not retry simultaneously.
 fn jittered(pause: Duration) -> Duration {
     let mut byte = [0];
-    // Without randomness the pause is merely longer.
+    // Without system randomness the pause is only longer.
     let share = getrandom::fill(&mut byte).map_or(1.0, |()| 0.5 + f64::from(byte[0]) / 512.0);
     pause.mul_f64(share)
 }

@@ -1,5 +1,5 @@
-//! The operator's side of the gateway: finds the bootstrap machine behind a load balancer, fetches its bundle, opens
-//! tunnels to other nodes through it, and names machines that never became nodes.
+//! The operator's client of the gateway. It finds the bootstrap host behind a load balancer, downloads its bundle, and
+//! opens tunnels to other nodes through it. It also lists hosts that never became nodes.
 
 mod agent;
 mod census;

@@ -1,5 +1,5 @@
-//! Bundles of other nodes, by SSH through the tunnel. The node needs nothing but a shell: this program goes there on
-//! standard input, collects, answers on standard output, and is removed again.
+//! Bundles of other nodes, by SSH through the tunnel. The node needs only a shell: the binary is sent on standard
+//! input, collects, writes the bundle to standard output, and is removed.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -12,37 +12,37 @@ use tokio::process::Command;
 use crate::fetch::{Arrival, SILENCE_LIMIT, silent};
 use crate::{Error, Fetched};
 
-/// Of what ssh says on standard error, the last part tells why it failed.
+/// Maximum length of ssh's standard error; the last part contains the reason of a failure.
 const MAX_SAID: u64 = 16 << 10;
 
-/// `/var/tmp` first: `/tmp` is mounted without the right to run programs on hardened machines more often.
+/// `/var/tmp` first: hardened hosts more often mount `/tmp` as noexec.
 const COLLECT: &str = "set -e; f=$(mktemp /var/tmp/landfall.XXXXXX || mktemp); trap 'rm -f \"$f\"' EXIT; cat >\"$f\"; \
                        chmod 700 \"$f\"; if [ \"$(id -u)\" = 0 ]; then \"$f\" agent --once -o -; \
                        else sudo -n \"$f\" agent --once -o -; fi";
 
-/// How to reach nodes by SSH.
+/// SSH access to nodes.
 #[derive(Clone, Debug)]
 pub struct Ssh {
-    /// The user to log in as, `core` on OpenShift.
+    /// The login user, `core` on OpenShift.
     pub user: Option<String>,
     pub key: Option<PathBuf>,
-    /// Known hosts to check the node's key against; without it ssh's own.
+    /// Known hosts to verify the node's key. Default: those of ssh.
     pub known_hosts: Option<PathBuf>,
     /// The command that opens the tunnel, without the target.
     pub proxy_command: Vec<OsString>,
-    /// The program to run there.
+    /// The binary to run on the node.
     pub program: PathBuf,
 }
 
-/// What became of one node.
+/// Result of one node.
 #[derive(Debug)]
 pub enum NodeAnswer {
     Bundle(Box<Fetched>),
-    /// Nothing came; this is what ssh or the node said.
+    /// No data was received; this is the error of ssh or the node.
     Nothing(String),
 }
 
-/// Collects one node's bundle into a file.
+/// Downloads one node's bundle to a file.
 pub async fn over_ssh(node: &str, ssh: &Ssh, to: &Path) -> Result<NodeAnswer, Error> {
     let failed = |source| Error::Ssh { node: node.to_owned(), source };
     if node.is_empty()
@@ -58,7 +58,7 @@ pub async fn over_ssh(node: &str, ssh: &Ssh, to: &Path) -> Result<NodeAnswer, Er
     };
     let said = tokio::spawn(async move {
         let mut said = Vec::new();
-        // What was said before the stream broke is still worth telling.
+        // The error output before a broken stream is still useful.
         let _ = stderr.take(MAX_SAID).read_to_end(&mut said).await;
         String::from_utf8_lossy(&said).into_owned()
     });
@@ -78,7 +78,7 @@ pub async fn over_ssh(node: &str, ssh: &Ssh, to: &Path) -> Result<NodeAnswer, Er
             }
         }
     };
-    // It has ended, or it is not worth waiting for.
+    // The process has ended, or there is no reason to wait for it.
     let _ = child.start_kill();
     let _ = child.wait().await;
     let said = said.await.unwrap_or_default();
@@ -86,12 +86,12 @@ pub async fn over_ssh(node: &str, ssh: &Ssh, to: &Path) -> Result<NodeAnswer, Er
     if any {
         return Ok(NodeAnswer::Bundle(Box::new(fetched)));
     }
-    // Nobody wants an empty file.
+    // Do not leave an empty file.
     let _ = std::fs::remove_file(&fetched.path);
     Ok(NodeAnswer::Nothing(reason(&said).to_owned()))
 }
 
-/// The last word of ssh. What our own `connect` adds when ssh has left it is no reason, and no news.
+/// Returns the last error of ssh, without the lines that `landfall connect` adds when ssh closes the stream.
 fn reason(said: &str) -> &str {
     let ours = |line: &str| line.starts_with("error: carry bytes") || line.starts_with("hint: ");
     let mut lines = said.lines().rev().map(str::trim);
@@ -128,7 +128,7 @@ impl Ssh {
     }
 }
 
-/// One word for the shell that ssh runs a ProxyCommand with; `%` is ssh's own.
+/// Quotes a word for the shell that ssh runs a ProxyCommand with; `%` is special to ssh.
 fn quoted(word: &OsString) -> String {
     let text = word.to_string_lossy().replace('%', "%%").replace('\'', "'\\''");
     format!("'{text}'")

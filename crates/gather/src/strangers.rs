@@ -1,5 +1,5 @@
-//! Machines that have shown themselves to the bootstrap machine and are no nodes: they asked for their configuration or
-//! for a certificate, or live on the same network. Nobody lists them, and their logs are the ones that are missing.
+//! Hosts seen by the bootstrap host that are not nodes. They requested their configuration or a certificate, or are on
+//! the same network. The API lists none of them, and their logs are missing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -14,41 +14,42 @@ use x509_parser::prelude::FromDer as _;
 
 use crate::Census;
 
-/// What is read of one file in a bundle; a machine that asks shows itself more than once.
+/// Maximum number of bytes read of one file in a bundle; a host leaves more than one trace.
 const MAX_FILE: u64 = 64 << 20;
 
-/// One line of a log.
+/// Maximum length of one line of a log.
 const MAX_LINE: usize = 64 << 10;
 
-/// More machines than one bootstrap machine ever serves.
+/// More hosts than one bootstrap host ever serves.
 const MAX_MACHINES: usize = 10_000;
 
-/// A machine that is no node.
+/// A host that is not a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stranger {
-    /// Its name or address, as it was seen.
+    /// Its name or address in the source.
     pub name: String,
-    /// How it was seen, for people.
+    /// Human-readable descriptions of its traces.
     pub seen: Vec<&'static str>,
 }
 
 const NODE_USER: &str = "system:node:";
-/// `ATF_COM`: the neighbour has answered.
+/// `ATF_COM`: the neighbor has answered.
 const ARP_COMPLETE: u32 = 0x2;
 
 const ASKED_CONFIGURATION: &str = "asked the machine-config server for its configuration";
 const ASKED_CERTIFICATE: &str = "asked for a node's certificate";
 const NEIGHBOUR: &str = "answers on the bootstrap machine's network";
 
-/// What the files of a bundle tell.
+/// Traces of hosts in the files of a bundle.
 #[derive(Debug, Default)]
 struct Sightings {
     seen: BTreeMap<String, BTreeSet<&'static str>>,
-    /// Names and addresses of nodes, and of the machine itself.
+    /// Names and addresses of nodes, and of the host itself.
     known: BTreeSet<String>,
 }
 
-/// The strangers of one bundle. An API server that could be asked knows more nodes, and more of who asked to become one.
+/// Returns the hosts in one bundle that are not nodes. The census of an API server, if available, contains more nodes
+/// and more certificate requests.
 pub fn strangers(bundle: &Path, census: Option<&Census>) -> io::Result<Vec<Stranger>> {
     let mut reader = BufReader::new(File::open(bundle)?);
     let is_zstd = reader.fill_buf()?.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]);
@@ -64,7 +65,7 @@ pub fn strangers(bundle: &Path, census: Option<&Census>) -> io::Result<Vec<Stran
     }
     let mut archive = tar::Archive::new(unpacked);
     for entry in archive.entries()? {
-        // A cut bundle ends here; what was seen so far counts.
+        // A truncated bundle ends here; the traces so far count.
         let Ok(entry) = entry else { break };
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         sightings.file(&path, entry.take(MAX_FILE));
@@ -103,8 +104,8 @@ impl Sightings {
         }
     }
 
-    /// Nodes ask in their own name; machines that are none yet ask with a bootstrap account, and name the node they want
-    /// to be inside the request.
+    /// Reads certificate requests. Nodes use their own name. Other hosts use a bootstrap account and put the name of
+    /// the future node inside the request.
     fn requests(&mut self, list: &Value) {
         for request in items(list) {
             let user = request.pointer("/spec/username").and_then(Value::as_str).unwrap_or_default();
@@ -134,8 +135,9 @@ impl Sightings {
         }
     }
 
-    /// `10.0.0.7 dev ens3 lladdr 52:54:00:00:00:01 REACHABLE`, or a line of `/proc/net/arp`:
-    /// `10.0.0.7 0x1 0x2 52:54:00:00:00:01 * ens3`
+    /// Parses a line of `ip neigh`, or one of `/proc/net/arp`:
+    /// - `10.0.0.7 dev ens3 lladdr 52:54:00:00:00:01 REACHABLE`
+    /// - `10.0.0.7 0x1 0x2 52:54:00:00:00:01 * ens3`
     fn neighbour(&mut self, line: &str) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let answers = match words[..] {
@@ -177,7 +179,7 @@ fn without_port(text: &str) -> Option<IpAddr> {
 }
 
 fn list(content: impl Read) -> Value {
-    // What cannot be read names nobody.
+    // An unreadable list counts as empty.
     serde_json::from_reader(BufReader::new(content)).unwrap_or_default()
 }
 
@@ -185,7 +187,7 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.get("items").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// The common name in a certificate request, which the API server gives as PEM in base64.
+/// Returns the common name of a certificate request, which the API server provides as PEM in base64.
 fn requested_name(text: &str) -> Option<String> {
     let pem = base64::engine::general_purpose::STANDARD.decode(text).ok()?;
     let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
@@ -194,7 +196,7 @@ fn requested_name(text: &str) -> Option<String> {
     name.as_str().ok().map(str::to_owned)
 }
 
-/// Every line that is text and not too long.
+/// Calls `line` for every line that is text and within the limit.
 fn each_line(content: impl Read, mut line: impl FnMut(&str)) {
     let mut reader = BufReader::new(content);
     let mut bytes = Vec::new();
@@ -231,7 +233,7 @@ mod tests {
         let neighbours = "10.0.0.5 dev ens3 lladdr 52:54:00:00:00:05 STALE\n10.0.0.9 dev ens3 FAILED\n\
                           10.0.0.2 dev ens3 lladdr 52:54:00:00:00:02 REACHABLE\nfe80::1 dev ens3 lladdr 52:54:00:00:00:01 STALE\n";
         sightings.file("b/bootstrap/network/ip-neigh.txt", neighbours.as_bytes());
-        // As the kernel writes it, and as our own bundles have it.
+        // The kernel's format, which bundles contain.
         let arp = "IP address       HW type     Flags       HW address            Mask     Device\n\
                    10.0.0.7         0x1         0x2         52:54:00:00:00:07     *        ens3\n\
                    10.0.0.8         0x1         0x0         00:00:00:00:00:00     *        ens3\n";
@@ -243,7 +245,7 @@ mod tests {
         assert_eq!(found[0].seen, [NEIGHBOUR, ASKED_CONFIGURATION]);
     }
 
-    /// Of a machine that wants to be `system:node:master-2`, made with openssl.
+    /// A request for `system:node:master-2`, made with openssl.
     const REQUEST: &str = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURSBSRVFVRVNULS0tLS0KTUlIeU1JR1lBZ0VBTURZeEZUQVRCZ05WQkFvTURI\
         TjVjM1JsYlRwdWIyUmxjekVkTUJzR0ExVUVBd3dVYzNsegpkR1Z0T201dlpHVTZiV0Z6ZEdWeUxUSXdXVEFUQmdj\
         cWhrak9QUUlCQmdncWhrak9QUU1CQndOQ0FBU29tNnlLCjdZd2dVOEFmVmZQcytzVksrQms3bklGTkwzM3BtWUx2\

@@ -1,5 +1,5 @@
-//! A tunnel through the endpoint to a node's port: what `ssh` calls a ProxyCommand. The key stays here, the host key is
-//! checked here; the gateway sees ciphertext.
+//! A tunnel through the endpoint to a node's port, for use as ssh's ProxyCommand. The private key and the check of the
+//! host key stay with the client; the gateway sees only ciphertext.
 
 use std::io;
 
@@ -11,10 +11,10 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use crate::connection::said;
 use crate::{Endpoint, Error, Found};
 
-/// How much is carried at once, each way.
+/// Bytes copied per read in each direction.
 const CARRY: usize = 64 << 10;
 
-/// Joins `input` and `output` with `target` (`host:port`) until both directions have ended.
+/// Connects `input` and `output` with `target` (`host:port`) until both directions have ended.
 pub async fn connect(
     found: Found,
     endpoint: &Endpoint,
@@ -35,7 +35,7 @@ pub async fn connect(
         tokio::io::copy_buf(&mut buffered, &mut output).await?;
         output.flush().await
     };
-    // When the node has nothing more to say, what is typed here has nowhere to go.
+    // After the node has ended, further input has no receiver.
     tokio::pin!(out, back);
     tokio::select! {
         done = &mut back => done.map_err(failed),
@@ -46,7 +46,7 @@ pub async fn connect(
     }
 }
 
-/// The way to `target` (`host:port`).
+/// Opens a tunnel to `target` (`host:port`).
 pub(crate) async fn open(
     mut found: Found,
     endpoint: &Endpoint,

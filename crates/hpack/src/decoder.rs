@@ -1,10 +1,10 @@
 use crate::table::Table;
 use crate::{Field, Headers, HpackError, huffman};
 
-/// Larger integers than this describe nothing that would be accepted anyway.
+/// Maximum value of integers; larger ones would exceed other limits.
 const MAX_INTEGER: usize = 1 << 24;
 
-/// Reads header blocks. An error leaves the table out of step with the peer's: the connection is lost with it.
+/// A decoder for header blocks. After an error its table no longer matches the peer's, so the connection must end.
 #[derive(Debug)]
 pub struct Decoder {
     table: Table,
@@ -18,7 +18,7 @@ struct Reader<'a> {
 // === impl Decoder ===
 
 impl Decoder {
-    /// A decoder that refuses header lists larger than `limit`.
+    /// Creates a decoder that rejects header lists larger than `limit`.
     pub fn new(limit: usize) -> Self {
         Self { table: Table::new(), limit }
     }
@@ -79,7 +79,7 @@ impl Reader<'_> {
             let part = usize::from(byte & 0x7f).checked_shl(shift).ok_or(HpackError::Integer)?;
             value =
                 value.checked_add(part).filter(|value| *value <= MAX_INTEGER).ok_or(HpackError::Integer)?;
-            // Zeros could follow for ever without the value growing.
+            // An endless sequence of zeros would not increase the value.
             if shift > 28 {
                 return Err(HpackError::Integer);
             }
@@ -127,7 +127,7 @@ mod tests {
         list.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     }
 
-    /// RFC 7541, C.3 (plain) and C.4 (Huffman): three requests on one connection.
+    /// Tests RFC 7541, C.3 (plain) and C.4 (Huffman): three requests on one connection.
     #[test]
     fn requests_of_the_rfc_decode_with_and_without_huffman() {
         let plain = [
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    /// RFC 7541, C.5: responses with a table of 256 bytes, so that entries are evicted.
+    /// Tests RFC 7541, C.5: responses with a table of 256 bytes, so that entries are evicted.
     #[test]
     fn evicted_entries_are_gone() {
         let mut decoder = Decoder::new(4096);

@@ -3,10 +3,10 @@ use bytes::{BufMut as _, BytesMut};
 use crate::Headers;
 use crate::table::STATIC;
 
-/// Writes header blocks without referring to earlier ones.
+/// An encoder for header blocks that never refers to earlier ones.
 #[derive(Debug, Default)]
 pub struct Encoder {
-    /// The peer made its table smaller than the default and must be told that none of it is used (RFC 7541, 4.2).
+    /// Whether to announce an empty table, because the peer's is smaller than the default (RFC 7541, 4.2).
     announce_empty_table: bool,
 }
 
@@ -41,7 +41,8 @@ impl Encoder {
     }
 }
 
-/// Credentials are marked "never indexed", for proxies on the way; everything else is "without indexing".
+/// Returns the field prefix. Credentials are "never indexed" for intermediate proxies; all other fields are "without
+/// indexing".
 fn prefix(name: &[u8]) -> u8 {
     if name == b"authorization" { 0x10 } else { 0 }
 }

@@ -1,6 +1,6 @@
 //! The Huffman code of RFC 7541, appendix B.
 //!
-//! The code is canonical: the lengths alone determine it, so the lengths are all that is written down here.
+//! The code is canonical: the lengths alone determine it, so only they are listed here.
 
 use std::sync::LazyLock;
 
@@ -8,12 +8,12 @@ use crate::HpackError;
 
 const MIN_LENGTH: usize = 5;
 const MAX_LENGTH: usize = 30;
-/// The 257th symbol ends a string; it may only appear as padding, cut off.
+/// The 257th symbol ends a string; only its first bits may occur, as padding.
 const END_OF_STRING: usize = 256;
-/// Padding fills the last byte; a whole byte of it says nothing.
+/// Maximum number of padding bits, which fill the last byte; a complete byte of padding is invalid.
 const MAX_PADDING: usize = 7;
 
-/// How many bits the code of each symbol has.
+/// Number of bits in the code of each symbol.
 #[rustfmt::skip]
 const LENGTHS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28,
@@ -31,7 +31,7 @@ const LENGTHS: [u8; 257] = [
 
 static CODE: LazyLock<Code> = LazyLock::new(Code::new);
 
-/// For each length: the first code of that length, and where its symbol stands in `symbols`.
+/// For each length: the first code of that length, and the index of its symbol in `symbols`.
 struct Code {
     first: [u32; MAX_LENGTH + 1],
     count: [u32; MAX_LENGTH + 1],
@@ -39,7 +39,7 @@ struct Code {
     symbols: Vec<usize>,
 }
 
-/// Decodes a whole string, refusing what would make it longer than `limit`.
+/// Decodes a complete string, and rejects one longer than `limit`.
 pub(crate) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>, HpackError> {
     let code = &*CODE;
     let mut output = Vec::with_capacity((input.len() * 8 / MIN_LENGTH).min(limit));
@@ -56,7 +56,7 @@ pub(crate) fn decode(input: &[u8], limit: usize) -> Result<Vec<u8>, HpackError> 
             else {
                 continue;
             };
-            // Symbols above 255 are the end of the string, which must not be spelled out.
+            // Symbols above 255 are the end of the string, which must not be encoded.
             let symbol = code.symbols[code.offset[length] + index as usize];
             output.push(u8::try_from(symbol).map_err(|_| HpackError::Huffman)?);
             if output.len() > limit {
@@ -97,7 +97,7 @@ impl Code {
 mod tests {
     use super::*;
 
-    /// RFC 7541, C.4 and C.6.
+    /// Tests RFC 7541, C.4 and C.6.
     #[test]
     fn the_examples_of_the_rfc_decode() {
         let cases: [(&[u8], &str); 6] = [

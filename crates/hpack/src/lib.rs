@@ -1,5 +1,5 @@
-//! Header compression (RFC 7541), as much as gRPC needs: a complete decoder, and an encoder that never refers
-//! to what it sent before, so that it has no state to keep or to get wrong.
+//! Header compression (RFC 7541), as far as gRPC needs it: a complete decoder, and a stateless encoder that never
+//! refers to earlier header blocks.
 
 mod decoder;
 mod encoder;
@@ -41,7 +41,7 @@ pub enum HpackError {
 // === impl Field ===
 
 impl Field {
-    /// What a field counts for, in tables and limits (RFC 7541, 4.1).
+    /// Returns the size of a field for tables and limits (RFC 7541, 4.1).
     fn size(&self) -> usize {
         self.name.len() + self.value.len() + 32
     }
@@ -71,12 +71,12 @@ impl Headers {
         &self.0
     }
 
-    /// The value of the first field called `name`.
+    /// Returns the value of the first field called `name`.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.0.iter().find(|field| field.name == name.as_bytes()).map(|field| field.value.as_slice())
     }
 
-    /// The values of all fields called `name`.
+    /// Returns the values of all fields called `name`.
     pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
         self.0.iter().filter(move |field| field.name == name.as_bytes()).map(|field| field.value.as_slice())
     }

@@ -1,10 +1,10 @@
-//! The tables an index in a header block refers to: 61 fixed fields, then what was sent before, newest first.
+//! The tables for indexes in header blocks: 61 static fields, then previously sent ones, newest first.
 
 use std::collections::VecDeque;
 
 use crate::{Field, HpackError};
 
-/// Until SETTINGS say otherwise; they never do here.
+/// The size unless SETTINGS change it, which they never do here.
 pub(crate) const DEFAULT_SIZE: u32 = 4096;
 
 /// RFC 7541, appendix A.
@@ -25,7 +25,7 @@ pub(crate) const STATIC: [(&str, &str); 61] = [
     ("user-agent", ""), ("vary", ""), ("via", ""), ("www-authenticate", ""),
 ];
 
-/// What the peer sent before.
+/// The dynamic table: fields that the peer sent before.
 #[derive(Debug)]
 pub(crate) struct Table {
     entries: VecDeque<Field>,
@@ -40,7 +40,7 @@ impl Table {
         Self { entries: VecDeque::new(), size: 0, limit: DEFAULT_SIZE as usize }
     }
 
-    /// The field an index of the wire stands for; 0 stands for nothing.
+    /// Returns the field for an index; 0 is invalid.
     pub(crate) fn get(&self, index: usize) -> Result<Field, HpackError> {
         if let Some((name, value)) = index.checked_sub(1).and_then(|at| STATIC.get(at)) {
             return Ok(Field { name: name.as_bytes().to_vec(), value: value.as_bytes().to_vec() });
@@ -52,7 +52,7 @@ impl Table {
     pub(crate) fn insert(&mut self, field: Field) {
         let size = field.size();
         self.evict(self.limit.saturating_sub(size));
-        // A field larger than the whole table empties it and is not kept; that is not an error (RFC 7541, 4.4).
+        // A field larger than the complete table empties it and is not kept; that is not an error (RFC 7541, 4.4).
         if size <= self.limit {
             self.size += size;
             self.entries.push_front(field);

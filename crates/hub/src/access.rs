@@ -1,9 +1,11 @@
-//! Who asks, and what they may.
+//! Authentication and authorization of callers.
 //!
-//! A caller is known by the first of: a client certificate, a token (header or cookie), the user a trusted proxy names. A
-//! credential that is presented and is not good is refused, never overlooked. Without any credential configured, which is
-//! possible on loopback only, everybody who reaches the socket is an operator; so there the `Host` must be a loopback name,
-//! or any web page in a browser on this machine could reach in by a DNS name of its own.
+//! A caller is identified by the first of: a client certificate, a token (header or cookie), the user named by a
+//! trusted proxy. An invalid credential is rejected, even if another one would suffice.
+//!
+//! A hub without any configured credential is only possible on loopback; every client of the socket is then an
+//! operator. The `Host` header must therefore be a loopback name. Otherwise any web page in a browser on this
+//! machine could reach the hub under a DNS name of its own.
 
 use std::net::IpAddr;
 
@@ -13,32 +15,32 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::name::NodeName;
 use crate::token::{Holder, TokenError, TokenKey};
 
-/// The organization of certificates whose holder may see and do everything.
+/// Organization of operator certificates, which permit every operation.
 const OPERATORS: &str = "landfall:operators";
-/// The organization of certificates whose holder may see everything.
+/// Organization of viewer certificates, which permit every read.
 const VIEWERS: &str = "landfall:viewers";
-/// Nodes have the certificates Kubernetes gives them.
+/// Organization of the node certificates that Kubernetes issues.
 const NODES: &str = "system:nodes";
 const NODE_PREFIX: &str = "system:node:";
 
-/// What machines are called before somebody gives them a name. Of those that share a token, many are.
+/// Default host names of machines without a name. Many machines with a shared token have one of them.
 const NAMELESS: [&str; 3] = ["localhost", "localhost.localdomain", "unknown"];
 
-/// How callers are recognised.
+/// The configured methods of authentication.
 #[derive(Default)]
 pub(crate) struct Access {
     pub tokens: Option<TokenKey>,
-    /// Client certificates are asked for and were issued by an authority of ours.
+    /// Whether client certificates are requested. The TLS layer verifies them against the configured CA.
     pub certificates: bool,
     pub proxy: Option<Proxy>,
 }
 
-/// A proxy that authenticates people and says who they are.
+/// A proxy that authenticates users and names them in a header.
 #[derive(Clone, Debug)]
 pub struct Proxy {
-    /// Addresses it may come from.
+    /// Addresses of the proxy.
     pub from: Vec<Network>,
-    /// The header that names the user.
+    /// The header with the name of the user.
     pub header: String,
 }
 
@@ -53,11 +55,11 @@ pub struct Network {
 #[error("`{0}` is neither an address nor a range of addresses such as `10.0.0.0/8`")]
 pub struct InvalidNetwork(String);
 
-/// What a request brings along.
+/// The credentials and the origin of a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Presented<'a> {
     pub peer: Option<IpAddr>,
-    /// The verified client certificate, DER.
+    /// The verified client certificate in DER form.
     pub certificate: Option<&'a [u8]>,
     pub token: Option<&'a str>,
     pub proxy_user: Option<&'a str>,
@@ -66,28 +68,28 @@ pub(crate) struct Presented<'a> {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Caller {
-    /// Reached us over loopback, where nothing is asked.
+    /// A client on loopback, of a hub that requires no credential.
     Anyone,
     Node(NodeName),
-    /// One of many machines that share a token; which one, only its key tells.
+    /// One of many machines that share a token; only its key identifies the node.
     Nodes {
         prefix: String,
-        /// Of the token.
+        /// Fingerprint of the token.
         token: [u8; 32],
     },
     Viewer(String),
     Operator(String),
 }
 
-/// Something a caller wants to do.
+/// An operation that requires authorization.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wish<'a> {
     See,
-    /// Speak as this node.
+    /// Report as this node.
     Report(&'a NodeName),
-    /// Speak as this node, and prove it by its key.
+    /// Report as this node with a signature by its key.
     Enrol(&'a NodeName),
-    /// Make tokens, have things forgotten.
+    /// Create tokens and delete nodes.
     Operate,
 }
 
@@ -121,7 +123,7 @@ pub(crate) enum Denied {
 // === impl Access ===
 
 impl Access {
-    /// Whether anything at all is asked of callers.
+    /// Returns whether callers must present a credential.
     pub(crate) fn demands_credential(&self) -> bool {
         self.tokens.is_some() || self.certificates || self.proxy.is_some()
     }
@@ -163,7 +165,7 @@ impl Access {
 // === impl Caller ===
 
 impl Caller {
-    /// Refuses who may report for no node at all, before anything of theirs is read or waited for.
+    /// Rejects callers that may not report for any node, before the request is read or queued.
     pub(crate) fn may_report(&self) -> Result<(), Denied> {
         match self {
             Self::Viewer(_) => Err(Denied::NotAllowed("a node")),
@@ -221,10 +223,10 @@ impl Network {
     }
 }
 
-/// Whether a token for names that begin so is good for this one.
+/// Checks whether a token with this prefix covers the claimed name.
 fn may_enrol(prefix: &str, claimed: &NodeName) -> Result<(), Denied> {
     let name = claimed.as_str();
-    // The cluster's name may stand before it.
+    // The cluster's name may precede the node's.
     let ends =
         |none: &str| name.strip_suffix(none).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'));
     if !name.starts_with(prefix) {
@@ -236,7 +238,7 @@ fn may_enrol(prefix: &str, claimed: &NodeName) -> Result<(), Denied> {
     }
 }
 
-/// Whether a `Host` header names this machine by loopback.
+/// Returns whether a `Host` header names this machine by loopback.
 pub(crate) fn is_loopback_name(host: &str) -> bool {
     let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         Some((address, _)) => address,

@@ -1,9 +1,10 @@
-//! Tokens that many nodes share: machines of one image or one autoscaling group have the same user data, and nobody knows
-//! their names beforehand.
+//! Tokens shared by many nodes.
 //!
-//! The token only opens the door. Which node somebody is, their key tells: the first key a name shows is the node's from
-//! then on, so that a token that leaked speaks for no node that is known, and makes others known no faster than
-//! [`NEW_NODES_A_MINUTE`](crate::store::NEW_NODES_A_MINUTE).
+//! Machines of one image or one autoscaling group have the same user data, and their names are not known in advance.
+//! The token only authorizes enrollment; a node is identified by its key.
+//!
+//! The first key used for a name is pinned. A leaked token therefore cannot report for a known node, and enrolls at
+//! most [`NEW_NODES_A_MINUTE`](crate::store::NEW_NODES_A_MINUTE) new ones per minute.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,28 +19,28 @@ use crate::name::NodeName;
 use crate::problem::Problem;
 use crate::store::{Allowance, Pinned, Refusal, Standing};
 
-/// The header that proves whose a bundle is.
+/// Header with the signature that proves the node of a bundle.
 pub(crate) const SIGNATURE: &str = "landfall-signature";
-/// What is signed begins with this, so that no signature of a bundle passes for one of something else.
+/// Prefix of the signed message, so that the signature of a bundle is not valid for any other purpose.
 const BUNDLE: &str = "landfall-bundle-v1";
-/// Tokens remembered before those that rest are let go.
+/// Number of remembered tokens above which idle ones are dropped.
 const MANY_TOKENS: usize = 64;
 
-/// A way by which others bring reports: each has an allowance of its own, as if it were a token.
+/// A source of reports without its own credential. Each has its own enrollment quota, like a token.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Way {
     Neighbours,
     Bucket,
     Stream,
-    /// Somebody who may speak for every node passes on what others said.
+    /// A caller that may report for every node forwards reports of others.
     PassedOn,
 }
 
-/// What every token that many nodes share may still make known.
+/// Remaining enrollment quota of each shared token.
 #[derive(Debug, Default)]
 pub(crate) struct Enrolments(Mutex<HashMap<[u8; 32], Arc<Allowance>>>);
 
-/// What the key of a node signs for a bundle.
+/// Returns the message that a node's key signs for a bundle.
 fn message(node: &NodeName, digest: &str) -> String {
     format!("{BUNDLE}\n{node}\n{digest}")
 }
@@ -50,7 +51,7 @@ impl Enrolments {
     fn of(&self, token: [u8; 32]) -> Arc<Allowance> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if all.len() >= MANY_TOKENS {
-            // One that nothing is missing from is as good as a new one.
+            // An unused quota equals a new one.
             let now = Instant::now();
             all.retain(|_, allowance| !allowance.is_full(now));
         }
@@ -61,14 +62,15 @@ impl Enrolments {
 // === impl Hub ===
 
 impl Hub {
-    /// How a report counts that others bring, such as an agent for its neighbours or a bucket: whoever controls them could have
-    /// written it.
+    /// Returns the sender trust of reports that another party delivers. An agent that stores reports of its
+    /// neighbors, or a writer of a bucket, could have written the report.
     pub(crate) fn standing_of_others(&self, way: Way) -> Standing {
-        // No fingerprint of a token is one byte over and over.
+        // The fingerprint of a token never consists of one repeated byte.
         Standing::ByKey(self.enrolments.of([way as u8; 32]))
     }
 
-    /// How a report counts that the caller passes on. A credential that is good for every node tells nothing of this one.
+    /// Returns the sender trust of a report that the caller forwards. A credential that is valid for every node
+    /// proves no particular node.
     pub(crate) fn standing_of_passed_on(&self, caller: &Caller, node: &NodeName) -> Result<Standing, Denied> {
         let standing = self.standing(caller, node)?;
         Ok(match caller {
@@ -77,7 +79,7 @@ impl Hub {
         })
     }
 
-    /// How the caller may report as this node.
+    /// Returns the sender trust of the caller's reports for this node.
     pub(crate) fn standing(&self, caller: &Caller, node: &NodeName) -> Result<Standing, Denied> {
         match caller {
             Caller::Nodes { token, .. } => {
@@ -88,8 +90,9 @@ impl Hub {
         }
     }
 
-    /// Who sends this bundle: a holder of a token that many nodes share is the node only if its key signed the bundle. Where the
-    /// node has a token of its own, a signature by another key is that of a machine whose reports are not taken either.
+    /// Returns the sender of a bundle. A holder of a shared token counts as the node only if the node's key signed
+    /// the bundle. With a token of the node's own, a signature by another key is rejected as well: reports with that
+    /// key would be rejected too.
     pub(crate) async fn sender_of_bundle(
         &self,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! What a bundle says of the machine beside its logs: units that are in trouble, and how far probes got.
+//! Details of the machine in a bundle beside its logs: failing units and the results of probes.
 
 use std::collections::VecDeque;
 use std::io::Read;
@@ -9,20 +9,21 @@ use landfall_evidence::bundle;
 
 use crate::bundles::BundleError;
 
-/// Files shown of each kind, and how much of each: a machine in trouble has a handful of units that failed.
+/// Maximum number of files per kind: a failing machine has few failed units.
 const MAX_PARTS: usize = 40;
+/// Maximum number of bytes shown of such a file.
 const MAX_PART: u64 = 16 << 10;
-/// What is unpacked in search of them.
+/// Maximum number of bytes decompressed to find them.
 const MAX_UNPACKED: u64 = 1 << 30;
-/// The largest packed bundle that is looked through while somebody waits for a page.
+/// Maximum compressed size of a bundle that is read during the request of a page.
 pub(crate) const MAX_PACKED: u64 = 64 << 20;
-/// Machines remembered; a page that follows what happens asks for the same one again and again.
+/// Maximum number of cached machines; a page with live updates requests the same one repeatedly.
 const MAX_REMEMBERED: usize = 64;
 
 /// Units and probes of one bundle.
 #[derive(Debug, Default)]
 pub(crate) struct Machine {
-    /// Those in trouble first.
+    /// Failing units first.
     pub(crate) units: Vec<Part>,
     pub(crate) probes: Vec<Part>,
 }
@@ -35,7 +36,7 @@ pub(crate) struct Part {
     pub(crate) text: String,
 }
 
-/// The machines asked for last, by the digest of their bundle. Bundles do not change.
+/// Cache of the last requested machines by the digest of their bundle. Bundles do not change.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered(Mutex<VecDeque<(String, Arc<Machine>)>>);
 
@@ -57,7 +58,7 @@ impl Remembered {
     }
 }
 
-/// Looks a bundle through. Blocking.
+/// Reads a bundle. Blocking.
 pub(crate) fn read(packed: impl Read) -> Result<Machine, BundleError> {
     let mut machine = Machine::default();
     bundle::walk(packed, MAX_UNPACKED, &mut |_, record, content| {
@@ -99,12 +100,13 @@ impl Part {
         Ok(Self { name: name.to_owned(), path: path.to_owned(), text })
     }
 
-    /// The one line that says how the unit is.
+    /// Returns the line with the state of the unit.
     pub(crate) fn state(&self) -> Option<&str> {
         self.text.lines().find_map(|line| line.trim().strip_prefix("Active:")).map(str::trim)
     }
 
-    /// A unit that is started over and over is called *activating*, not *failed*.
+    /// Returns whether the unit failed. systemd calls a unit that is restarted repeatedly *activating*, not
+    /// *failed*.
     pub(crate) fn is_bad(&self) -> bool {
         self.state().is_some_and(|state| state.starts_with("failed") || state.contains("(auto-restart)"))
     }

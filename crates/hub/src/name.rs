@@ -1,9 +1,9 @@
 use std::fmt;
 
-/// The longest name DNS allows.
+/// The maximum length of a DNS name.
 const MAX_LENGTH: usize = 253;
 
-/// The name the hub knows a node by: its host name, of characters that can stand in a URL and a file name.
+/// Name of a node: its host name, restricted to characters that are safe in URLs and file names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeName(String);
 

@@ -1,4 +1,4 @@
-//! The OpenAPI document, made from the table of routes and the types that travel.
+//! The OpenAPI document, generated from the table of routes and the types of the API.
 
 use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::http::{BatchAnswer, FoundList, Groups, History, LogFiles, Method, ROUTES, RoleList, TokenWish};
 use crate::{bundles, hub, problem, progress, store};
 
-/// The document as `docs/reference/hub.openapi.json` holds it.
+/// Returns the document stored as `docs/reference/hub.openapi.json`.
 pub fn document() -> Value {
     let mut generator = SchemaSettings::draft2020_12()
         .with(|settings| settings.definitions_path = "/components/schemas".into())

@@ -1,4 +1,4 @@
-//! Why a request was not done, as the one who sent it needs to know (RFC 9457).
+//! Error responses (RFC 9457).
 
 use landfall_model::chain;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::receive::ReportError;
 use crate::store::{Refusal, StoreError};
 use crate::unpack::UnpackError;
 
-/// An answer that is a refusal. `retry` tells whether the same request may be done later.
+/// An error response. `retry` states whether the same request may succeed later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -41,7 +41,7 @@ impl From<Denied> for Problem {
         let (status, title) = match &denied {
             Denied::NoCredential | Denied::Token(_) => (401, "Who are you?"),
             Denied::Host => (421, "Wrong name"),
-            // Agents give such a report up: most machines get their name a moment after their agent has started.
+            // Agents discard such a report: most machines get their name shortly after their agent has started.
             Denied::OtherPrefix { .. } | Denied::Nameless(_) => (422, "Not a report of this token"),
             Denied::Certificate
             | Denied::ProxyUser
@@ -55,7 +55,7 @@ impl From<Denied> for Problem {
 
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
-        // What is wrong with our disk is our operators' business, not the caller's.
+        // Errors of the store are for the operator's log, not for the response.
         tracing::warn!(error = %chain(&error), "The store did not answer.");
         Self::new(503, "Try again later", "the store cannot do this now")
     }
@@ -100,7 +100,7 @@ impl From<BundleError> for Problem {
             BundleError::Stream(_) => Self::new(408, "Cut off", chain(&error).to_string()),
             BundleError::Long => Self::new(422, "Too large", error.to_string()),
             BundleError::NoRoom => Self::new(503, "Try again later", error.to_string()),
-            // Agents give such a bundle up: however often it is sent, it stays another's.
+            // Agents discard such a bundle: it would be rejected again.
             BundleError::OtherNode { .. }
             | BundleError::Digest
             | BundleError::NotABundle(_)

@@ -1,4 +1,4 @@
-//! In-place bootstraps, as nodes tell how far they are.
+//! Progress of in-place bootstraps, as reported by nodes.
 
 use jiff::Timestamp;
 use landfall_model::in_place::{Progress, State};
@@ -10,30 +10,30 @@ use crate::name::NodeName;
 use crate::problem::Problem;
 use crate::store::{Heard, ProgressEvent, ProgressLine};
 
-/// One event with its reason.
+/// Maximum size of an event, including its reason.
 pub(crate) const MAX_PROGRESS: usize = 64 << 10;
-/// Attempts are hashes, boots are UUIDs, steps a few words.
+/// Maximum length of a name: attempts are hashes, boots are UUIDs, steps are a few words.
 const MAX_NAME: usize = 128;
-/// Counts stay exact in JSON readers that know only double precision.
+/// Maximum count that JSON readers with double precision represent exactly.
 const MAX_SEQUENCE: u64 = 1 << 53;
-/// Nodes on one answer.
+/// Maximum number of nodes per response.
 const MAX_LINES: u32 = 1000;
 
-/// The acknowledgement of an event: it is on the disk.
+/// Acknowledgement of a durably stored event.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ProgressReceipt {
     outcome: Heard,
 }
 
-/// The newest attempt of a node, its events in their order.
+/// The newest attempt of a node, with its events in order.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct NodeProgress {
     pub(crate) events: Vec<ProgressEvent>,
 }
 
-/// Every node that was ever asked to begin anew, the one heard last first.
+/// All nodes with an in-place bootstrap, most recently received first.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(crate) struct ProgressLines {
@@ -43,7 +43,7 @@ pub(crate) struct ProgressLines {
 // === impl Hub ===
 
 impl Hub {
-    /// Takes an event in. Events may come in any order and more than once.
+    /// Stores an event. Events may arrive in any order and repeatedly.
     pub(crate) async fn take_progress(
         &self,
         caller: &Caller,

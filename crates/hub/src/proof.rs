@@ -1,8 +1,8 @@
-//! Where in a bundle a line of evidence stands.
+//! Location of a line of evidence in a bundle.
 //!
-//! A report quotes lines by what they were read from on the machine: the journal, a log, a file of another bundle. A bundle
-//! says in its records what each of its files was read from, and there the line is looked for by its words. Its number only
-//! helps to choose among equal lines: a bundle is made at another time than the report, and limits may have cut it.
+//! A report quotes lines with their source on the machine: the journal, a log, a file of another bundle. A bundle
+//! records the source of each of its files, and the line is searched there by its text. The line number only selects
+//! among equal lines: bundle and report are made at different times, and limits may have truncated the bundle.
 
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -12,13 +12,13 @@ use crate::bundles::{self, BundleError, Effort};
 use crate::hub::Hub;
 use crate::problem::Problem;
 
-/// What of a line is looked for; the rest of a long one tells nothing more.
+/// Number of compared characters of a line; the rest of a long line adds no information.
 pub(crate) const MAX_WORDS: usize = 240;
-/// What the agent was told by the kernel and stands in no log.
+/// Source whose lines come from the kernel and are not in any log.
 const NOT_WRITTEN: &str = "processes";
 const JOURNAL: &str = "journal";
 
-/// A line that is looked for.
+/// A line to find.
 #[derive(Clone, Debug)]
 pub(crate) struct Wanted {
     pub(crate) source: String,
@@ -26,7 +26,7 @@ pub(crate) struct Wanted {
     pub(crate) text: String,
 }
 
-/// Where it stands.
+/// The location of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) path: String,
@@ -36,7 +36,7 @@ pub(crate) struct Place {
 // === impl Hub ===
 
 impl Hub {
-    /// Where the line stands in this bundle; nothing when it is not in it.
+    /// Returns the location of the line in this bundle, or `None`.
     pub(crate) async fn place_of(
         &self,
         caller: &Caller,
@@ -47,18 +47,18 @@ impl Hub {
     }
 }
 
-/// Whether a bundle can hold lines of this source.
+/// Returns whether a bundle can contain lines of this source.
 pub(crate) fn is_written(source: &str) -> bool {
     !is_of(source, NOT_WRITTEN)
 }
 
-/// The path below `log-bundle-<id>/`, when the source is a file of a bundle.
+/// Returns the path below `log-bundle-<id>/` if the source is a file of a bundle.
 pub(crate) fn path_in_bundle(source: &str) -> Option<&str> {
     let (_, rest) = source.split_once("log-bundle-")?;
     rest.split_once('/').map(|(_, path)| path)
 }
 
-/// Looks for the line. Blocking.
+/// Searches for the line. Blocking.
 fn find(packed: impl Read, wanted: &Wanted, effort: &Effort) -> Result<Option<Place>, BundleError> {
     let text = plain(&wanted.text);
     let text = text.trim_matches('…').trim();
@@ -80,13 +80,14 @@ fn find(packed: impl Read, wanted: &Wanted, effort: &Effort) -> Result<Option<Pl
                 found = Some(Place { path: path.to_owned(), line: number });
             }
         }
-        // The same line of the journal stands in the file of its unit and in that of all.
+        // A line of the journal is both in the file of its unit and in the file of all units; the first match
+        // suffices.
         Ok(if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
     if found.is_none() && effort.is_spent() { Err(BundleError::Long) } else { Ok(found) }
 }
 
-/// Whether a file of a bundle holds what the report calls this.
+/// Returns whether a file of a bundle has the source that the report names.
 fn fits(source: &str, path: &str, read_from: &str) -> bool {
     match path_in_bundle(source) {
         Some(own) => is_of(own, path),
@@ -95,12 +96,12 @@ fn fits(source: &str, path: &str, read_from: &str) -> bool {
     }
 }
 
-/// Whether this is the name, or the name with a program or unit behind it.
+/// Returns whether this is the name, optionally followed by a program or unit.
 fn is_of(source: &str, name: &str) -> bool {
     source.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
 }
 
-/// Reports have a mark in the place of every character that cannot be seen.
+/// Normalizes a line: reports contain a marker in place of every invisible character.
 fn plain(text: &str) -> String {
     let hidden = |c: char| matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
     text.chars().map(|c| if c.is_control() || hidden(c) { '\u{fffd}' } else { c }).collect()

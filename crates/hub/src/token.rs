@@ -1,8 +1,8 @@
-//! Tokens: who somebody is and until when, under the seal of a key that only the hub's operators have.
+//! Tokens: a subject and an expiry time, signed with a key that only the hub's operators have.
 //!
-//! They are checked without asking the store, so replicas need to share nothing but the key. A token reads
-//! `landfall.CLAIMS.SEAL`, both parts base64 without padding; the seal is HMAC-SHA-256 over the first two. Changing the key
-//! withdraws every token.
+//! They are verified without access to the store, so replicas share only the key. A token has the form
+//! `landfall.CLAIMS.SEAL`, both parts in base64 without padding. The seal is HMAC-SHA-256 over the first two parts.
+//! Changing the key revokes every token.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
@@ -14,28 +14,28 @@ use sha2::{Digest as _, Sha256};
 
 use crate::name::NodeName;
 
-/// What every token begins with, so that secret scanners and people recognise one.
+/// Prefix of every token, so that secret scanners and users recognize one.
 const PREFIX: &str = "landfall";
-/// Shorter keys can be guessed.
+/// Minimum length of the key in bytes; shorter keys can be guessed.
 const MIN_KEY: usize = 32;
-/// A token is some two hundred bytes.
+/// Maximum length of a token, which is usually about 200 bytes.
 const MAX_TOKEN: usize = 2048;
 
-/// The key that seals tokens.
+/// The key that signs tokens.
 #[expect(missing_debug_implementations, reason = "holds a secret")]
 pub struct TokenKey(Secret<Vec<u8>>);
 
-/// Who a token was made for.
+/// The subject of a token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind", content = "name")]
 pub enum Holder {
-    /// A machine: it may report as itself and do nothing else.
+    /// A machine; may only report as itself.
     Node(String),
-    /// Machines whose names begin with this: each may report as itself, known by its key.
+    /// Machines whose names have this prefix; each may report as itself, identified by its key.
     Nodes(String),
-    /// A person or program that may see everything.
+    /// A user or program that may read everything.
     Viewer(String),
-    /// One that may also make tokens, take reports in for others and have nodes forgotten.
+    /// An operator that may also create tokens, forward reports and delete nodes.
     Operator(String),
 }
 
@@ -84,7 +84,7 @@ impl TokenKey {
         let (sealed, seal) = token.rsplit_once('.').ok_or(TokenError::Foreign)?;
         let (prefix, claims) = sealed.split_once('.').ok_or(TokenError::Foreign)?;
         let seal = BASE64.decode(seal).map_err(|_| TokenError::Foreign)?;
-        // Compares in constant time, and before anything inside is believed.
+        // Compares in constant time, and before the claims are parsed.
         self.seal(sealed).ok_or(TokenError::Foreign)?.verify_slice(&seal).map_err(|_| TokenError::Foreign)?;
         if prefix != PREFIX {
             return Err(TokenError::Foreign);
@@ -94,9 +94,9 @@ impl TokenKey {
         if claims.expires <= now.as_second() { Err(TokenError::Expired) } else { Ok(claims.holder) }
     }
 
-    /// Tells tokens apart without keeping them.
+    /// Identifies a token without storing it.
     pub(crate) fn fingerprint(token: &str) -> [u8; 32] {
-        // Without the seal: whoever could write that in two ways would have two tokens.
+        // Without the seal: a holder that can encode it in two ways would otherwise have two tokens.
         Sha256::digest(token.rsplit_once('.').map_or(token, |(sealed, _)| sealed)).into()
     }
 

@@ -1,14 +1,14 @@
-//! Bodies of requests, packed or not, never larger than allowed.
+//! Decompression of request bodies, with a size limit.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
 
 use flate2::read::MultiGzDecoder;
 
-/// A report is a few kilobytes; a frame that needs more than 8 MiB to be unpacked holds something else.
+/// A report is a few kilobytes; a frame that needs a window above 8 MiB does not contain a report.
 const MAX_WINDOW_LOG: u32 = 23;
 
-/// How a body is packed, as `Content-Encoding` tells.
+/// Compression of a body according to `Content-Encoding`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
     None,
@@ -92,7 +92,7 @@ mod tests {
             assert!(bomb.len() < 100 << 10);
             assert!(matches!(unpack(packing, &bomb, 1 << 20), Err(UnpackError::TooLarge { .. })));
         }
-        // A frame header that asks for a window of 2 GiB.
+        // A frame header that requests a window of 2 GiB.
         let greedy = [0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa8, 0x01, 0x00, 0x00];
         assert!(matches!(unpack(Packing::Zstd, &greedy, 1 << 20), Err(UnpackError::Damaged(_))));
     }

@@ -1,4 +1,4 @@
-//! Prints journal files or folders in export format, like `journalctl --output=export --quiet --file=…`.
+//! Prints journal files or directories in export format, like `journalctl --output=export --quiet --file=…`.
 
 use std::io::{self, Write};
 use std::path::PathBuf;

@@ -6,10 +6,10 @@ use crate::id128::Id128;
 use crate::list::List;
 use crate::source::Source;
 
-/// More boots than this are not listed: a host that boots every minute for a week.
+/// Maximum number of listed boots: a host that boots every minute for a week.
 const MAX_BOOTS: usize = 10_000;
 
-/// A boot the journal has entries of. Times are microseconds since 1970.
+/// A boot with entries in the journal. Times are microseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Boot {
     pub id: Id128,
@@ -20,7 +20,7 @@ pub struct Boot {
 // === impl JournalFile ===
 
 impl<S: Source> JournalFile<S> {
-    /// Adds the boots of this file to a list, or widens what the list says about them.
+    /// Adds the boots of this file to a list, or extends the time spans in it.
     pub(crate) fn boots(&mut self, boots: &mut Vec<Boot>) -> Result<(), Error> {
         let mut ids = Vec::new();
         self.values("_BOOT_ID", |value| {
@@ -39,7 +39,7 @@ impl<S: Source> JournalFile<S> {
         Ok(())
     }
 
-    /// When the first and the last entry of a boot were written.
+    /// Returns the times of the first and the last entry of a boot.
     fn span_of(&mut self, id: Id128) -> io::Result<Option<(u64, u64)>> {
         let Some(index) = self.find_value(format!("_BOOT_ID={id}").as_bytes())? else { return Ok(None) };
         let mut last = index.first;

@@ -1,29 +1,29 @@
-//! Unpacked fields that many entries share, by offset.
+//! A cache of decompressed fields that many entries share, by offset.
 //!
-//! Most fields of most entries repeat (`_HOSTNAME`, `_BOOT_ID`, the unit, the command line). Keeping them unpacked
-//! and checked makes reading an entry a handful of copies.
+//! Most fields of most entries repeat (`_HOSTNAME`, `_BOOT_ID`, the unit, the command line). With decompressed and
+//! validated fields in the cache, reading an entry needs only a few copies.
 //!
-//! Marked `#[inline]` because the callers are generic and therefore compiled in other crates.
+//! Functions are `#[inline]` because the callers are generic and therefore compiled in other crates.
 
 use crate::field::Field;
 
-/// Sets of two; enough for the values that are in use around one point of a busy host's journal.
+/// Number of slots, in sets of two; sufficient for the values around one point of a busy host's journal.
 const SLOTS: usize = 16 * 1024;
 
-/// When the values fill this, all are dropped and those still in use come back: cheaper than to track use.
+/// Size at which the cache is cleared. Values still in use return, which is cheaper than tracking use.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
-/// A larger value is unpacked each time; it would push out thousands of small ones.
+/// Maximum size of a cached value; a larger one would evict thousands of small ones.
 const MAX_VALUE: usize = 16 * 1024;
 
-/// How a field is written in the export format.
+/// The form of a field in the export format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// On one line.
     Text,
-    /// With its length, since it has control characters or is not UTF-8.
+    /// With its length, because it has control characters or is not UTF-8.
     Binary,
-    /// Not at all: the boot id is written with the entry's address.
+    /// Omitted: the boot ID is written with the entry's address.
     BootId,
 }
 
@@ -33,7 +33,7 @@ pub(crate) struct Cache {
     bytes: Vec<u8>,
 }
 
-/// A checked field: `line[..name]` is its name.
+/// A validated field: `line[..name]` is its name.
 #[derive(Clone, Copy)]
 pub(crate) struct Cached<'a> {
     /// The field and a line feed.
@@ -68,7 +68,7 @@ impl Cache {
     pub(crate) fn find(&self, offset: u64) -> Option<usize> {
         let set = set_of(offset);
         let [first, second] = self.slots.get(set..set + 2)? else { return None };
-        // Any offset may be asked for, also the one in an empty slot.
+        // Callers may pass any offset, including that of an empty slot.
         if first.offset == offset && first.len != 0 {
             Some(set)
         } else if second.offset == offset && second.len != 0 {
@@ -90,7 +90,7 @@ impl Cache {
         field.len() <= MAX_VALUE
     }
 
-    /// Keeps a field that [`takes`](Self::takes) accepts.
+    /// Caches a field that [`takes`](Self::takes) accepts.
     #[expect(clippy::cast_possible_truncation, reason = "bounded by MAX_BYTES, and names by 64")]
     pub(crate) fn insert(&mut self, offset: u64, field: &[u8], name: usize, form: Form) -> usize {
         if self.slots.is_empty() {
@@ -114,7 +114,8 @@ impl Cache {
     }
 }
 
-/// Objects lie at multiples of eight, near each other; the multiplication spreads them.
+/// Returns the set of an offset. Objects are at multiples of eight and close to each other; the multiplication
+/// distributes them.
 #[inline]
 fn set_of(offset: u64) -> usize {
     const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;

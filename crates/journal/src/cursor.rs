@@ -3,12 +3,12 @@ use std::str::FromStr;
 
 use crate::Id128;
 
-/// Where an entry stands: the address journald gives it, printed as `__CURSOR`.
+/// The position of an entry: the address that journald assigns, printed as `__CURSOR`.
 ///
-/// The same entry has the same cursor in every file that holds a copy of it.
+/// An entry has the same cursor in every file that contains a copy of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cursor {
-    /// Which sequence the number counts in; files of one rotation share it.
+    /// The sequence of the number; all files of one rotation share it.
     pub seqnum_id: Id128,
     pub seqnum: u64,
     pub boot_id: Id128,
@@ -16,11 +16,11 @@ pub struct Cursor {
     pub monotonic: u64,
     /// Microseconds since 1970.
     pub realtime: u64,
-    /// Identity of the contents: every field's hash, XORed.
+    /// Hash of the contents: the XOR of every field's hash.
     pub xor_hash: u64,
 }
 
-/// A text that is not a journal cursor.
+/// An invalid journal cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not a journal cursor: expected `s=…;i=…;b=…;m=…;t=…;x=…`")]
 pub struct BadCursor;
@@ -32,7 +32,7 @@ impl Cursor {
         self.push_with(out, &self.seqnum_id.digits(), &self.boot_id.digits());
     }
 
-    /// For writers of many entries, who have the digits of both ids at hand.
+    /// Appends the cursor, for writers of many entries that have cached the digits of both IDs.
     pub(crate) fn push_with(&self, out: &mut Vec<u8>, seqnum_id: &[u8; 32], boot_id: &[u8; 32]) {
         out.extend_from_slice(b"s=");
         out.extend_from_slice(seqnum_id);
@@ -73,7 +73,7 @@ impl FromStr for Cursor {
                 "m" => monotonic = Some(number()?),
                 "t" => realtime = Some(number()?),
                 "x" => xor_hash = Some(number()?),
-                // Later versions may add parts; an entry is found without them.
+                // Later versions may add parts, which are not needed to find an entry.
                 _ => {}
             }
         }
@@ -102,7 +102,7 @@ pub(crate) fn push_hex(out: &mut Vec<u8>, number: u64) {
 pub(crate) fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
     let mut digits = [0; 20];
     let mut start = digits.len();
-    // Two digits a division: every entry has two timestamps.
+    // Two digits per division: every entry has two timestamps.
     while number >= 100 {
         let pair = (number % 100) as u8;
         number /= 100;

@@ -1,20 +1,20 @@
-//! What is wrong with a file, and where. Damage is skipped and told, never fatal once the header is readable.
+//! Damage in a file, with its location. Damage is skipped and reported, and never fatal once the header is readable.
 
 use std::fmt;
 use std::io;
 
-/// How many single damages are kept for the report. A torn file can have one per entry; the count tells the rest.
+/// Maximum number of recorded locations. A torn file can have one per entry; the count includes the rest.
 const MAX_KEPT: usize = 32;
 
-/// One unreadable spot.
+/// One unreadable location.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// Where in the file.
+    /// Offset in the file.
     pub offset: u64,
     pub kind: DamageKind,
 }
 
-/// What kind of damage, and thereby what was lost.
+/// The kind of damage, which determines what was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DamageKind {
@@ -40,14 +40,14 @@ pub enum DamageKind {
     BadField,
 }
 
-/// Everything found wrong so far, bounded.
+/// All damage found so far, with a limited number of locations.
 #[derive(Clone, Debug, Default)]
 pub struct DamageLog {
     count: u64,
     first: Vec<Damage>,
 }
 
-/// Why an object could not be had.
+/// Reason for an unavailable object.
 #[derive(Debug)]
 pub(crate) enum Fault {
     Damaged(Damage),
@@ -65,12 +65,12 @@ impl fmt::Display for Damage {
 // === impl DamageLog ===
 
 impl DamageLog {
-    /// How many spots were unreadable.
+    /// Returns the number of unreadable locations.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The first of them.
+    /// Returns the first of them.
     pub fn first(&self) -> &[Damage] {
         &self.first
     }
@@ -82,7 +82,7 @@ impl DamageLog {
         }
     }
 
-    /// Notes damage and lets the caller go on; a failing read is passed up.
+    /// Records damage, so that the caller can continue; returns read errors.
     pub(crate) fn absorb(&mut self, fault: Fault) -> io::Result<()> {
         match fault {
             Fault::Damaged(damage) => {

@@ -4,7 +4,7 @@ use crate::field::Field;
 use crate::file::{Error, JournalFile, Place};
 use crate::source::Source;
 
-/// An entry of a journal file. Its fields are read when asked for.
+/// An entry of a journal file. Its fields are read on request.
 pub struct Entry<'a, S> {
     file: &'a mut JournalFile<S>,
     next: usize,
@@ -17,12 +17,12 @@ impl<'a, S: Source> Entry<'a, S> {
         Self { file, next: 0 }
     }
 
-    /// Its address: sequence number, times, boot.
+    /// Returns its address: sequence number, times, boot.
     pub fn cursor(&self) -> Cursor {
         self.file.cursor()
     }
 
-    /// The next field; unreadable ones are left out and noted as damage.
+    /// Returns the next field; unreadable ones are skipped and recorded as damage.
     pub fn next_field(&mut self) -> Result<Option<Field<'_>>, Error> {
         while let Some(offset) = self.file.items().get(self.next).copied() {
             self.next += 1;
@@ -34,7 +34,7 @@ impl<'a, S: Source> Entry<'a, S> {
         Ok(None)
     }
 
-    /// The first field with this name.
+    /// Returns the first field with this name.
     pub fn get(&mut self, name: &str) -> Result<Option<Field<'_>>, Error> {
         self.file.rewind();
         for index in 0..self.file.items().len() {
@@ -70,7 +70,7 @@ impl<'a, S: Source> Entry<'a, S> {
         match self.file.view(place) {
             Ok(field) => Ok(Some(field)),
             Err(Fault::Read(error)) => Err(Error::Read(error)),
-            // It was there a moment ago: a writer took the file away.
+            // The entry was readable before: its file was truncated meanwhile.
             Err(Fault::Damaged(_)) => Ok(None),
         }
     }

@@ -1,14 +1,14 @@
-//! Writing the export format.
+//! Writer for the export format.
 //!
-//! An entry is a block of fields followed by an empty line. A field that is printable text is the line `NAME=value`;
-//! any other is the line `NAME`, eight bytes of length (little-endian), the value, and a line feed. What an entry's
-//! address says is written first, in fields whose names start with two underscores.
+//! An entry is a block of fields followed by an empty line. A field of printable text is the line `NAME=value`. Any
+//! other field is the line `NAME`, eight bytes of length (little-endian), the value, and a line feed. The entry's
+//! address comes first, in fields whose names start with two underscores.
 
 use crate::cursor::{Cursor, push_decimal};
 use crate::field::Field;
 use crate::id128::Id128;
 
-/// The digits of the ids that hardly ever change from one entry to the next.
+/// Cached digits of the IDs, which rarely change from one entry to the next.
 #[derive(Default)]
 pub(crate) struct Ids {
     seqnum: Option<(Id128, [u8; 32])>,
@@ -26,7 +26,7 @@ impl Ids {
     }
 }
 
-/// The lines every entry starts with.
+/// Appends the lines that every entry starts with.
 pub(crate) fn push_address(out: &mut Vec<u8>, cursor: &Cursor, ids: &mut Ids) {
     let seqnum_id = Ids::digits(&mut ids.seqnum, cursor.seqnum_id);
     let boot_id = Ids::digits(&mut ids.boot, cursor.boot_id);
@@ -41,7 +41,7 @@ pub(crate) fn push_address(out: &mut Vec<u8>, cursor: &Cursor, ids: &mut Ids) {
     out.push(b'\n');
 }
 
-/// A field that is not text.
+/// Appends a field that is not text.
 pub(crate) fn push_binary(out: &mut Vec<u8>, field: Field<'_>) {
     out.extend_from_slice(field.name_bytes());
     out.push(b'\n');

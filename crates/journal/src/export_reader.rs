@@ -1,20 +1,20 @@
-//! Reading the export format (`journalctl --output=export`, `systemd-journal-gatewayd`, our own bundles).
+//! Reader for the export format (`journalctl --output=export`, `systemd-journal-gatewayd`, landfall bundles).
 
 use std::io::{self, BufRead, Read};
 
 use crate::field::MAX_NAME;
 use crate::record::{MAX_VALUE, Record};
 
-/// A line of text: a name, the `=`, and the longest value.
+/// Maximum length of a line of text: a name, the `=`, and the longest value.
 const MAX_LINE: usize = MAX_NAME + 1 + MAX_VALUE;
 
-/// journald accepts no longer field; a greater length is damage.
+/// Maximum length of a field in journald; a greater length is damage.
 const MAX_FIELD: usize = 768 * 1024 * 1024;
 
-/// Entries of an export stream, one after the other, in bounded memory.
+/// An iterator over the entries of an export stream, in bounded memory.
 ///
-/// A stream may be cut or garbled: an invalid field is left out of its entry; where the stream cannot be understood
-/// any more, reading goes on behind the next empty line.
+/// A stream may be truncated or garbled. An invalid field is left out of its entry. If the stream cannot be parsed,
+/// reading continues after the next empty line.
 #[derive(Debug)]
 pub struct ExportReader<R> {
     input: R,
@@ -25,7 +25,7 @@ pub struct ExportReader<R> {
 
 enum Line {
     End,
-    /// In `line`, without the line feed.
+    /// A complete line in `line`, without the line feed.
     Whole,
     TooLong,
 }
@@ -37,12 +37,12 @@ impl<R: BufRead> ExportReader<R> {
         Self { input, line: Vec::new(), record: Record::default(), skipped: 0 }
     }
 
-    /// How many times reading had to skip to the next empty line.
+    /// Returns how many times reading had to skip to the next empty line.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// The next entry; `None` at the end.
+    /// Returns the next entry; `None` at the end.
     #[expect(
         clippy::should_implement_trait,
         reason = "the entry borrows the reader, which Iterator cannot express"
@@ -52,7 +52,7 @@ impl<R: BufRead> ExportReader<R> {
         loop {
             match self.read_line()? {
                 Line::End => break,
-                // The entry goes without this field: the fields after it are whole.
+                // The entry omits this field: the fields after it are complete.
                 Line::TooLong => {}
                 Line::Whole if self.line.is_empty() => {
                     if !self.record.is_empty() {
@@ -71,7 +71,7 @@ impl<R: BufRead> ExportReader<R> {
             self.record.push(name, &value[1..]);
             return Ok(());
         }
-        // A name alone: eight bytes of length, the value and a line feed follow.
+        // A line with only a name: eight bytes of length, the value and a line feed follow.
         let mut length = [0; 8];
         if self.line.len() > MAX_NAME || !self.read_whole(&mut length)? {
             return self.resynchronize();
@@ -82,7 +82,8 @@ impl<R: BufRead> ExportReader<R> {
         }
         let mut value = Vec::new();
         let mut input = self.input.by_ref().take(length as u64);
-        // The entry goes without a field that is too long. Its value may look like further entries, so it is passed over exactly.
+        // The entry omits a field that is too long. Its value may look like further entries, so exactly its length is
+        // skipped.
         let is_too_long = length > MAX_VALUE;
         let n = if is_too_long {
             io::copy(&mut input, &mut io::sink())?
@@ -99,7 +100,7 @@ impl<R: BufRead> ExportReader<R> {
         Ok(())
     }
 
-    /// Gives the entry up and goes behind the next empty line.
+    /// Discards the entry and continues after the next empty line.
     fn resynchronize(&mut self) -> io::Result<()> {
         self.skipped += 1;
         self.record.clear();
@@ -116,7 +117,7 @@ impl<R: BufRead> ExportReader<R> {
         read_line(&mut self.input, &mut self.line, MAX_LINE)
     }
 
-    /// False if the stream ends before.
+    /// Fills the buffer; returns `false` if the stream ends before.
     fn read_whole(&mut self, buffer: &mut [u8]) -> io::Result<bool> {
         match self.input.read_exact(buffer) {
             Ok(()) => Ok(true),
@@ -126,7 +127,7 @@ impl<R: BufRead> ExportReader<R> {
     }
 }
 
-/// Reads up to a line feed. A line above the limit is passed over whole.
+/// Reads up to a line feed. A line above the limit is skipped completely.
 fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, limit: usize) -> io::Result<Line> {
     line.clear();
     line.shrink_to(1024 * 1024);
@@ -143,7 +144,8 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>, limit: usize) -> io::
     Ok(if line.is_empty() { Line::End } else { Line::Whole })
 }
 
-/// The next line for readers of other line formats; `None` at the end. Lines above the limit are counted and skipped.
+/// Returns the next line for readers of other line formats; `None` at the end. Lines above the limit are counted and
+/// skipped.
 pub(crate) fn next_line(
     input: &mut impl BufRead,
     line: &mut Vec<u8>,
@@ -199,7 +201,7 @@ mod tests {
         }
     }
 
-    /// A user chooses what a message contains, and how long it is.
+    /// Tests a forged entry inside a long field: users control the content and length of a message.
     #[test]
     fn overlong_field_is_omitted_and_hides_no_entry() {
         let forged = b"\n\n__REALTIME_TIMESTAMP=9\n_TRANSPORT=kernel\nMESSAGE=forged\n\n";

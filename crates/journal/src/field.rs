@@ -1,8 +1,8 @@
-//! Fields: what may be a name, and what may be shown as text.
+//! Fields: valid names, and values that are printable text.
 
 use std::fmt;
 
-/// Writers refuse longer names.
+/// Maximum length of a name in journald.
 pub(crate) const MAX_NAME: usize = 64;
 
 /// One field of an entry, borrowed from the reader's buffers.
@@ -21,18 +21,18 @@ impl<'a> Field<'a> {
         Self { bytes, name }
     }
 
-    /// Letters `A` to `Z`, digits and `_`.
+    /// Returns the name: letters `A` to `Z`, digits and `_`.
     pub fn name(&self) -> &'a str {
-        // Names are checked to be ASCII when the field is read.
+        // Names are validated as ASCII when the field is read.
         std::str::from_utf8(&self.bytes[..self.name]).unwrap_or_default()
     }
 
-    /// Any bytes; mostly, but not always, UTF-8.
+    /// Returns the value: any bytes, usually UTF-8.
     pub fn value(&self) -> &'a [u8] {
         &self.bytes[self.name + 1..]
     }
 
-    /// `NAME=value`.
+    /// Returns `NAME=value`.
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -48,7 +48,7 @@ impl fmt::Debug for Field<'_> {
     }
 }
 
-/// The length of the name in `NAME=value`, if it is a valid one.
+/// Returns the length of the name in `NAME=value`, if it is valid.
 #[inline]
 pub(crate) fn name_len(field: &[u8]) -> Option<usize> {
     let head = &field[..field.len().min(MAX_NAME + 1)];
@@ -61,13 +61,13 @@ pub(crate) fn is_name(name: &[u8]) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && !name[0].is_ascii_digit() && name.iter().all(valid)
 }
 
-/// Whether a field can stand on one line of the export format: UTF-8 without control characters (except the tab) and
-/// without code points that are reserved for ever.
+/// Returns whether a field fits on one line of the export format: UTF-8 without control characters (except the tab) and
+/// without permanently reserved code points.
 pub(crate) fn is_text(field: &[u8]) -> bool {
     const LANES: usize = 32;
     let plain = |byte: u8| byte.wrapping_sub(b' ') < 0x5f || byte == b'\t';
     let (chunks, rest) = field.as_chunks::<LANES>();
-    // Without early exit inside a chunk, so that the compiler can use vector instructions.
+    // No early exit inside a chunk, so that the compiler can use vector instructions.
     let ascii = chunks.iter().all(|chunk| chunk.iter().fold(true, |all, byte| all & plain(*byte)))
         && rest.iter().all(|byte| plain(*byte));
     ascii || std::str::from_utf8(field).is_ok_and(|text| text.chars().all(is_printable))

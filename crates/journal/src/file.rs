@@ -1,4 +1,4 @@
-//! One journal file: where to start, what to want, and the next entry.
+//! A reader of one journal file: position, filter, and next entry.
 
 use std::fs::File;
 use std::io;
@@ -19,14 +19,15 @@ use crate::source::Source;
 use crate::unpack::{Unpacker, is_packed};
 use crate::window::Window;
 
-/// All fields of an entry together, except small ones that are shared. Entries that name a large field thousands of
-/// times are made to use up memory.
+/// Maximum size of all fields of an entry, except small shared ones. An entry that refers to a large field thousands of
+/// times is an attempt to exhaust memory.
 const MAX_ENTRY_BYTES: usize = 128 * 1024 * 1024;
 
-/// What an entry takes at least for each of its fields; so many fields can all entries of a file have.
+/// Minimum size of a field reference in an entry, which limits the number of references in a file.
 const SMALLEST_ITEM: u64 = 4;
 
-/// A journal file cannot be read. Damage behind a good header is no error: see [`JournalFile::damage`].
+/// An error that prevents reading a journal file. Damage after a valid header is not an error: see
+/// [`JournalFile::damage`].
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -40,18 +41,18 @@ pub enum Error {
     Unsupported { flags: u32 },
 }
 
-/// Where to start reading.
+/// The position to start reading at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// At the first entry.
     Start,
     /// At the first entry not before this time, in microseconds since 1970.
     Time(u64),
-    /// At the entry with this cursor, or where it would be.
+    /// At the entry with this cursor, or at its position if there is none.
     At(Cursor),
-    /// Behind the entry with this cursor.
+    /// After the entry with this cursor.
     After(Cursor),
-    /// Behind the last entry: only what is written from now on.
+    /// After the last entry, so that only new entries are read.
     End,
 }
 
@@ -64,24 +65,24 @@ pub struct JournalFile<S> {
     pub(crate) damage: DamageLog,
     filter: Filter,
     walk: Walk,
-    /// The entry the reader stands on, and where its fields are.
+    /// The current entry, and the offsets of its fields.
     cursor: Cursor,
     items: Vec<u64>,
-    /// How many bytes of fields were read of it.
+    /// Number of bytes read of its fields.
     read: usize,
     ids: export::Ids,
 }
 
-/// How the next entry is found.
+/// State of the search for the next entry.
 struct Walk {
     mode: Mode,
-    /// The entry found last; later ones lie behind it.
+    /// The last entry found; later ones have higher offsets.
     last: u64,
-    /// Leave out the entry with this cursor.
+    /// Cursor of an entry to skip.
     skip: Option<Cursor>,
 }
 
-/// Where a loaded field is.
+/// Location of a loaded field.
 #[derive(Clone, Copy)]
 pub(crate) enum Place {
     Cached(usize),
@@ -90,11 +91,11 @@ pub(crate) enum Place {
 }
 
 enum Mode {
-    /// Along the list of all entries.
+    /// Follows the list of all entries.
     List { list: List, batch: Vec<u64>, at: usize },
-    /// Along the lists of the wanted values.
+    /// Follows the lists of the wanted values.
     Matches(Matcher),
-    /// Object by object, because the list is broken.
+    /// Scans object by object, because the list is broken.
     Search { next: u64, budget: u64 },
 }
 
@@ -111,7 +112,7 @@ impl<S: Source> JournalFile<S> {
     pub fn new(source: S) -> Result<Self, Error> {
         let mut window = Window::new(source).map_err(Error::Read)?;
         let header = read_header(&window)?;
-        // Whatever the header counts is complete in the bytes read after it; so is the size.
+        // All that the header counts is complete in the bytes read after it, including the size.
         window.reset().map_err(Error::Read)?;
         let mut damage = DamageLog::default();
         if header.size.checked_add(header.arena).is_none_or(|end| end > window.size()) {
@@ -140,23 +141,23 @@ impl<S: Source> JournalFile<S> {
         &self.header
     }
 
-    /// What was found unreadable so far.
+    /// Returns the damage found so far.
     pub fn damage(&self) -> &DamageLog {
         &self.damage
     }
 
-    /// Wants only entries that match, and starts again at the first of them.
+    /// Sets a filter and restarts at the first matching entry.
     pub fn set_filter(&mut self, filter: Filter) -> Result<(), Error> {
         self.filter = filter;
         self.seek(Seek::Start)
     }
 
-    /// Moves to a place. Seeking by time assumes, as journald ensures, that time only goes forward within a file.
+    /// Moves to a position. Seeking by time assumes, as journald ensures, that time only increases within a file.
     pub fn seek(&mut self, seek: Seek) -> Result<(), Error> {
         self.seek_raw(seek).map_err(Error::Read)
     }
 
-    /// The next wanted entry, or `None` at the end (for now, if the file is being written).
+    /// Returns the next matching entry, or `None` at the end (which may change while the file is being written).
     #[expect(
         clippy::should_implement_trait,
         reason = "the entry borrows the reader, which Iterator cannot express"
@@ -165,10 +166,10 @@ impl<S: Source> JournalFile<S> {
         Ok(self.advance().map_err(Error::Read)?.then(|| Entry::new(self)))
     }
 
-    /// Looks again at a file that may be written to. True if entries were added since the last look; reading then
-    /// goes on behind the last entry.
+    /// Reads the header again, for a file that may be written to. Returns `true` if entries were added; reading then
+    /// continues after the last entry.
     pub fn refresh(&mut self) -> Result<bool, Error> {
-        // The header first: whatever it counts is complete in the bytes read after it.
+        // The header first: all that it counts is complete in the bytes read after it.
         let header = read_header(self.objects.window())?;
         let grown = header.entries.saturating_sub(self.header.entries);
         self.header = header;
@@ -184,7 +185,7 @@ impl<S: Source> JournalFile<S> {
         Ok(true)
     }
 
-    /// Goes to the next entry; false at the end.
+    /// Moves to the next entry; returns `false` at the end.
     pub(crate) fn advance(&mut self) -> io::Result<bool> {
         while let Some(offset) = self.next_offset()? {
             match self.objects.entry(offset, &mut self.items) {
@@ -210,7 +211,7 @@ impl<S: Source> JournalFile<S> {
         &self.items
     }
 
-    /// The fields of the current entry are going to be read from the first one on.
+    /// Prepares for reading the fields of the current entry from the first one.
     pub(crate) fn rewind(&mut self) {
         self.read = 0;
     }
@@ -223,7 +224,7 @@ impl<S: Source> JournalFile<S> {
         self.damage.absorb(fault)
     }
 
-    /// Gives memory back while nothing is to be read here.
+    /// Frees memory while this file is not read.
     pub(crate) fn release(&mut self) {
         self.objects.window().release();
         self.cache.clear();
@@ -234,7 +235,7 @@ impl<S: Source> JournalFile<S> {
         }
     }
 
-    /// Reads and checks one field of the current entry.
+    /// Reads and validates one field of the current entry.
     pub(crate) fn load(&mut self, offset: u64) -> Result<Place, Fault> {
         if let Some(slot) = self.cache.find(offset) {
             return Ok(Place::Cached(slot));
@@ -247,14 +248,14 @@ impl<S: Source> JournalFile<S> {
         let field = unpacked(&mut self.unpacker, offset, data.packing, data.payload)?;
         self.read += field.len();
         let name = name_len(field).ok_or(Fault::at(offset, DamageKind::BadField))?;
-        // A field of a single entry will not be asked for again.
+        // A field of a single entry will not be read again.
         if shared && Cache::takes(field) {
             return Ok(Place::Cached(self.cache.insert(offset, field, name, form(field))));
         }
         Ok(if packed { Place::Unpacked { name } } else { Place::Plain { offset, name } })
     }
 
-    /// The field that was loaded last.
+    /// Returns the field that was loaded last.
     pub(crate) fn view(&mut self, place: Place) -> Result<Field<'_>, Fault> {
         Ok(match place {
             Place::Cached(slot) => self.cache.get(slot).field(),
@@ -263,12 +264,12 @@ impl<S: Source> JournalFile<S> {
         })
     }
 
-    /// Writes what the export format says of the current entry before its fields.
+    /// Writes the address of the current entry in export format, which precedes its fields.
     pub(crate) fn write_address(&mut self, out: &mut Vec<u8>) {
         export::push_address(out, &self.cursor, &mut self.ids);
     }
 
-    /// Writes one field of the current entry in export format; for a shared one that is a single copy.
+    /// Writes one field of the current entry in export format; for a shared field that is a single copy.
     pub(crate) fn write_field(&mut self, offset: u64, out: &mut Vec<u8>) -> Result<(), Fault> {
         let place = self.load(offset)?;
         if let Place::Cached(slot) = place {
@@ -297,7 +298,7 @@ impl<S: Source> JournalFile<S> {
         self.walk.last = 0;
         let all = Index { first: 0, array: self.header.entry_array, total: self.header.entries };
         let mut list = List::new(all);
-        // A broken list ends the search where it breaks; reading then starts there and meets the damage itself.
+        // A broken list ends the search at the damage; reading then starts there and reports it.
         let found = match seek {
             Seek::Start => Ok(None),
             Seek::End => list.advance(&mut self.objects, |_, _| Ok(Some(false))),
@@ -329,7 +330,7 @@ impl<S: Source> JournalFile<S> {
         Ok(())
     }
 
-    /// By number within the same sequence, else by time since the same boot, else by wall clock.
+    /// Seeks by number within the same sequence, else by time within the same boot, else by wall clock.
     fn seek_cursor(&mut self, list: &mut List, cursor: Cursor) -> Result<Option<u64>, Fault> {
         let objects = &mut self.objects;
         if cursor.seqnum_id == self.header.seqnum_id {
@@ -353,7 +354,7 @@ impl<S: Source> JournalFile<S> {
         matcher
     }
 
-    /// Where the next entry should be. Nothing is read there yet.
+    /// Returns the offset of the next entry, without reading it.
     fn next_offset(&mut self) -> io::Result<Option<u64>> {
         loop {
             match &mut self.walk.mode {
@@ -388,7 +389,8 @@ impl<S: Source> JournalFile<S> {
                     let offset = batch[*at];
                     *at += 1;
                     let last = self.walk.last;
-                    // An offset too high hides everything up to it; the one after it gives it away.
+                    // A wrong, too high offset would hide all entries up to it. The lower offset after it reveals the
+                    // error.
                     let strays =
                         batch.get(*at).is_some_and(|after| (last..offset).contains(after) && *after != last);
                     if offset > last && !strays {
@@ -407,7 +409,7 @@ impl<S> std::fmt::Debug for JournalFile<S> {
     }
 }
 
-/// The cursor of a reader that has not read yet.
+/// The cursor of a reader that has not read an entry yet.
 const NOWHERE: Cursor = Cursor {
     seqnum_id: crate::Id128::from_bytes([0; 16]),
     seqnum: 0,
@@ -426,7 +428,7 @@ impl Mode {
     }
 }
 
-/// Past the block cache, since a header is read anew to see whether a file has grown.
+/// Reads the header without the block cache, because a later read must detect whether the file has grown.
 fn read_header<S: Source>(window: &Window<S>) -> Result<Header, Error> {
     let mut bytes = [0; HEADER_BYTES];
     match window.read_exact(0, &mut bytes) {
@@ -440,7 +442,7 @@ fn read_header<S: Source>(window: &Window<S>) -> Result<Header, Error> {
     })
 }
 
-/// Advances to the first entry whose address satisfies a condition that stays true once it is true.
+/// Advances to the first entry whose address satisfies a condition that holds for all later entries, too.
 fn reach<S: Source>(
     list: &mut List,
     objects: &mut Objects<S>,

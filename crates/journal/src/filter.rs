@@ -6,25 +6,25 @@ use crate::list::List;
 use crate::object::{Index, Objects};
 use crate::source::Source;
 
-/// The message id systemd-coredump logs with.
+/// The message ID of systemd-coredump.
 const COREDUMP: &str = "fc2e22bc6ee647b6b90729ab34a250b1";
 
-/// Which entries are wanted, by exact values of fields.
+/// A filter for entries, by exact values of fields.
 ///
-/// Works like matches on journalctl's command line: values of the same field are alternatives, different fields must
-/// all match, and [`or`](Self::or) is the `+` between two sets of matches. The default wants every entry.
+/// It works like matches on journalctl's command line. Values of the same field are alternatives, different fields must
+/// all match, and [`or`](Self::or) is the `+` between two sets of matches. The default filter matches every entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     any: Vec<Alternative>,
 }
 
-/// All of these must match.
+/// Conditions that must all match.
 type Alternative = Vec<Values>;
 
-/// One of these `NAME=value` must be in the entry.
+/// Alternatives: the entry must contain one of these `NAME=value`.
 type Values = Vec<Vec<u8>>;
 
-/// A filter bound to one file: every value replaced by the list of the entries that have it.
+/// A filter bound to one file, with the list of matching entries in place of every value.
 #[derive(Debug)]
 pub(crate) struct Matcher {
     any: Vec<Vec<Vec<List>>>,
@@ -49,7 +49,7 @@ impl Filter {
         self
     }
 
-    /// Starts another set of matches; an entry is wanted if it matches any set.
+    /// Starts another set of matches; an entry matches if it matches any set.
     #[must_use]
     pub fn or(mut self) -> Self {
         if self.any.last().is_some_and(|all| !all.is_empty()) {
@@ -58,7 +58,7 @@ impl Filter {
         self
     }
 
-    /// Wants what both want.
+    /// Returns a filter for entries that match both filters.
     #[must_use]
     pub fn and(self, other: &Self) -> Self {
         let (left, right) = (self.normal(), other.clone().normal());
@@ -73,13 +73,13 @@ impl Filter {
         Self { any: pairs.collect() }
     }
 
-    /// Everything of one boot.
+    /// Returns a filter for all entries of one boot.
     pub fn boot(id: Id128) -> Self {
         Self::default().field("_BOOT_ID", id.to_string())
     }
 
-    /// Everything about a unit, like `journalctl --unit`: from its processes, from systemd about it, its core dumps,
-    /// and what privileged services say about it. The name must be complete (`kubelet.service`).
+    /// Returns a filter for all entries of a unit, like `journalctl --unit`. It includes messages of its processes, of
+    /// systemd and privileged services about it, and its core dumps. The name must be complete (`kubelet.service`).
     pub fn unit(name: &str) -> Self {
         let filter = Self::default()
             .field("_SYSTEMD_UNIT", name)
@@ -93,7 +93,7 @@ impl Filter {
             .or()
             .field("_UID", "0")
             .field("OBJECT_SYSTEMD_UNIT", name);
-        // Unit names are case-sensitive; this is not a file's extension.
+        // Unit names are case-sensitive; this is not a file extension.
         if name.strip_suffix(".slice").is_some() { filter.or().field("_SYSTEMD_SLICE", name) } else { filter }
     }
 
@@ -101,7 +101,7 @@ impl Filter {
         self.any.iter().all(Vec::is_empty)
     }
 
-    /// Binds the filter to a file; `find` looks a value up.
+    /// Binds the filter to a file; `find` looks up a value.
     pub(crate) fn bind(
         &self,
         mut find: impl FnMut(&[u8]) -> io::Result<Option<Index>>,
@@ -130,7 +130,7 @@ impl Filter {
 // === impl Matcher ===
 
 impl Matcher {
-    /// The first entry at or behind `from` that is wanted. `from` must never decrease.
+    /// Returns the first matching entry at or after `from`, which must never decrease.
     pub(crate) fn next<S: Source>(
         &mut self,
         objects: &mut Objects<S>,
@@ -146,7 +146,7 @@ impl Matcher {
     }
 }
 
-/// Leapfrog: whoever stands behind jumps to where the foremost stands, until all stand on the same entry.
+/// Intersects lists: the ones behind skip to the position of the foremost, until all are at the same entry.
 fn next_of_all<S: Source>(
     all: &mut [Vec<List>],
     objects: &mut Objects<S>,
@@ -179,7 +179,7 @@ fn advance<S: Source>(
     target: u64,
     damage: &mut DamageLog,
 ) -> io::Result<Option<u64>> {
-    // An unused slot holds 0 and lies before everything.
+    // An unused slot contains 0 and sorts before everything.
     match list.advance(objects, |_, offset| Ok(Some(offset >= target))) {
         Ok(found) => Ok(found),
         Err(Fault::Damaged(Damage { offset, .. })) => {

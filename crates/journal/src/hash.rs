@@ -1,9 +1,9 @@
 //! The two hash functions of the journal format.
 //!
-//! Files with the *keyed hash* flag place a field by SipHash-2-4 under the file's own id; older files use Bob
+//! Files with the *keyed hash* flag place a field by SipHash-2-4 with the file's own ID as key; older files use Bob
 //! Jenkins' lookup3. An entry's `xor_hash` is always lookup3, so that the same entry has the same cursor in every file.
 
-/// SipHash-2-4 of `data` under a 16-byte key.
+/// Returns SipHash-2-4 of `data` with a 16-byte key.
 pub(crate) fn siphash24(data: &[u8], key: [u8; 16]) -> u64 {
     let (k0, k1) = halves(key);
     let mut v = [
@@ -17,7 +17,7 @@ pub(crate) fn siphash24(data: &[u8], key: [u8; 16]) -> u64 {
     for word in words {
         sip_word(&mut v, u64::from_le_bytes(*word));
     }
-    // The last word carries what is left and, in its top byte, the length modulo 256.
+    // The final eight bytes contain the remaining input and, in their top byte, the length modulo 256.
     let mut last = [0; 8];
     last[..rest.len()].copy_from_slice(rest);
     last[7] = data.len().to_le_bytes()[0];
@@ -30,13 +30,13 @@ pub(crate) fn siphash24(data: &[u8], key: [u8; 16]) -> u64 {
     v[0] ^ v[1] ^ v[2] ^ v[3]
 }
 
-/// lookup3 (`hashlittle2` with both seeds zero), the first result in the upper half.
+/// Returns lookup3 (`hashlittle2` with both seeds zero), with the first result in the upper half.
 pub(crate) fn jenkins64(data: &[u8]) -> u64 {
     #[expect(clippy::cast_possible_truncation, reason = "lookup3 seeds with the length modulo 2^32")]
     let seed = 0xdead_beef_u32.wrapping_add(data.len() as u32);
     let mut v = [seed; 3];
     let (blocks, rest) = data.as_chunks::<12>();
-    // The last block, even a full one, goes through the final mix instead of the ordinary one.
+    // The last block, even a full one, gets the final mix instead of the ordinary one.
     let (blocks, last) = match (blocks.split_last(), rest) {
         (Some((last, blocks)), []) => (blocks, last.as_slice()),
         _ => (blocks, rest),

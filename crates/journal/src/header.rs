@@ -1,15 +1,16 @@
 use crate::Id128;
 use crate::object::{u32_at, u64_at};
 
-/// The part of the header every version has; later versions append to it.
+/// Size of the header in every version; later versions append to it.
 pub(crate) const HEADER_BYTES: usize = 208;
 
-/// Each new version of systemd adds a few dozen bytes; it takes long until a header fills a page.
+/// Maximum size of a header. Each version of systemd adds at most a few dozen bytes, so headers stay within a page for
+/// a long time.
 const MAX_HEADER: u64 = 4096;
 
 const SIGNATURE: &[u8; 8] = b"LPKSHHRH";
 
-// Features without which a file cannot be read. The compression bits only announce what objects may carry.
+// Features without which a file cannot be read. The compression bits only state which compression objects may have.
 const XZ: u32 = 1;
 const LZ4: u32 = 2;
 const KEYED_HASH: u32 = 4;
@@ -17,17 +18,17 @@ const ZSTD: u32 = 8;
 const COMPACT: u32 = 16;
 const KNOWN: u32 = XZ | LZ4 | KEYED_HASH | ZSTD | COMPACT;
 
-/// A feature a reader may ignore: the file carries seals (`TAG` objects) against tampering.
+/// A feature that readers may ignore: the file contains seals (`TAG` objects) against tampering.
 const SEALED: u32 = 1;
 
-/// What a journal file says about itself.
+/// The header of a journal file.
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     pub file_id: Id128,
     pub machine_id: Id128,
     pub seqnum_id: Id128,
     pub state: State,
-    /// Offsets are 32 bits wide and entries do not repeat the fields' hashes.
+    /// Offsets have 32 bits, and entries do not repeat the fields' hashes.
     pub compact: bool,
     /// Fields are placed by a hash keyed with `file_id`.
     pub keyed_hash: bool,
@@ -38,38 +39,38 @@ pub struct Header {
     /// Microseconds since 1970.
     pub first_realtime: u64,
     pub last_realtime: u64,
-    /// Of the header itself; objects start behind it.
+    /// Size of the header itself; objects start after it.
     pub(crate) size: u64,
-    /// Of everything behind the header.
+    /// Size of everything after the header.
     pub(crate) arena: u64,
     pub(crate) data_table: Table,
     pub(crate) field_table: Table,
     pub(crate) entry_array: u64,
-    /// The last object written; whatever comes later lies behind it.
+    /// The last object written; later ones have higher offsets.
     pub(crate) tail_object: u64,
 }
 
-/// Whether someone is writing the file.
+/// Whether a file is being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Closed properly; may be opened again.
+    /// Closed properly; may be opened for writing again.
     Offline,
-    /// Being written, or its writer died.
+    /// Being written, or its writer crashed.
     Online,
-    /// Closed for good.
+    /// Closed permanently.
     Archived,
-    /// A value no version writes: the header is damaged, the rest may be fine.
+    /// An unknown value: the header is damaged, but the rest may be readable.
     Unknown(u8),
 }
 
-/// A hash table: where its buckets start and how many bytes they take.
+/// A hash table: the offset of its buckets and their size in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Table {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
 }
 
-/// Why these bytes are not a header we can work with.
+/// Reason for rejecting a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     NotAJournal,

@@ -1,11 +1,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A 128-bit id as systemd uses them for machines, boots, files and sequences. Written as 32 hexadecimal digits.
+/// A 128-bit ID of a host, a boot, a file or a sequence in systemd. Its text form has 32 hexadecimal digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Id128([u8; 16]);
 
-/// The text is not 32 hexadecimal digits.
+/// An invalid ID: the text does not have 32 hexadecimal digits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an id must be 32 hexadecimal digits")]
 pub struct BadId;
@@ -21,7 +21,7 @@ impl Id128 {
         self.0
     }
 
-    /// The 32 digits, for writers that cannot afford a formatter.
+    /// Returns the 32 digits, faster than a formatter.
     pub(crate) fn digits(self) -> [u8; 32] {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
         let mut digits = [0; 32];

@@ -1,4 +1,4 @@
-//! Many files as one journal: merged, without repetition, and followed while they grow.
+//! Several files as one journal: merged, without duplicates, and followed while they grow.
 
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -17,29 +17,30 @@ use crate::filter::Filter;
 use crate::id128::Id128;
 use crate::watch::Watch;
 
-/// Every file stays open while it is read, and a process may open 1024 by default. journald keeps 100 archived files.
+/// Maximum number of open files: every file stays open while it is read, and a process may open 1024 by default.
+/// journald keeps 100 archived files.
 const MAX_FILES: usize = 800;
 
-/// How many unreadable files are remembered for the report.
+/// Maximum number of unreadable files that are recorded.
 const MAX_PROBLEMS: usize = 100;
 
-/// A journal made of many files.
+/// A journal with several files.
 ///
-/// Entries come in the order journalctl gives them: by sequence number between files of the same sequence, else by
-/// time since boot within the same boot, else by wall clock. An entry that several files hold is given once.
+/// Entries have journalctl's order. Files of the same sequence are merged by sequence number, the same boot by time
+/// since boot, and all others by wall clock. An entry in several files is returned once.
 #[derive(Debug)]
 pub struct Journal {
     paths: Vec<PathBuf>,
     members: Vec<Member>,
     filter: Filter,
     origin: Seek,
-    /// The entry given last and the file it came from.
+    /// The last returned entry and its file.
     last: Option<(Cursor, Identity)>,
     problems: Vec<Problem>,
     watch: Option<Watch>,
 }
 
-/// A file or folder that could not be read; the journal goes on without it.
+/// A file or directory that could not be read; the journal continues without it.
 #[derive(Debug)]
 pub struct Problem {
     pub path: PathBuf,
@@ -54,28 +55,28 @@ struct Member {
     head: Head,
 }
 
-/// A file keeps it when journald renames it on rotation.
+/// The identity of a file, which it keeps when journald renames it on rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     device: u64,
     inode: u64,
 }
 
-/// What a member offers next.
+/// The next entry of a member.
 #[derive(Clone, Copy, Debug)]
 enum Head {
     Unread,
     Ready(Cursor),
-    /// Nothing, until the file grows.
+    /// No entry until the file grows.
     Ended,
 }
 
 // === impl Journal ===
 
 impl Journal {
-    /// Opens files, and folders with the files in them, as journald lays them out: `*.journal` and `*.journal~`,
-    /// directly in the folder or in subfolders named after a machine. What cannot be read is told by
-    /// [`problems`](Self::problems). A folder that does not exist yet is looked for again by [`wait`](Self::wait).
+    /// Opens files, and directories in journald's layout: `*.journal` and `*.journal~`, directly in the directory or in
+    /// subdirectories named after a host. [`problems`](Self::problems) returns the unreadable ones.
+    /// [`wait`](Self::wait) searches again for a directory that does not exist yet.
     pub fn open(paths: impl IntoIterator<Item = impl Into<PathBuf>>) -> Self {
         let mut journal = Self {
             paths: paths.into_iter().map(Into::into).collect(),
@@ -94,24 +95,24 @@ impl Journal {
         &self.problems
     }
 
-    /// How many files are open.
+    /// Returns the number of open files.
     pub fn files(&self) -> usize {
         self.members.len()
     }
 
-    /// All damage found so far, with the file it is in.
+    /// Returns all damage found so far, with its file.
     pub fn damage(&self) -> impl Iterator<Item = (&Path, &Damage)> {
         self.members.iter().flat_map(|member| {
             member.file.damage().first().iter().map(move |damage| (member.path.as_path(), damage))
         })
     }
 
-    /// How many spots were unreadable, in all files.
+    /// Returns the number of unreadable locations in all files.
     pub fn damage_count(&self) -> u64 {
         self.members.iter().map(|member| member.file.damage().count()).sum()
     }
 
-    /// Wants only entries that match, and starts again at the first of them.
+    /// Sets a filter and restarts at the first matching entry.
     pub fn set_filter(&mut self, filter: Filter) {
         self.filter = filter;
         let filter = &self.filter;
@@ -124,7 +125,7 @@ impl Journal {
         self.restart(seek);
     }
 
-    /// The next wanted entry, or `None` at the end (for now). A file that fails is left out from then on.
+    /// Returns the next matching entry, or `None` at the current end. A file that fails is skipped from then on.
     #[expect(
         clippy::should_implement_trait,
         reason = "the entry borrows the journal, which Iterator cannot express"
@@ -154,8 +155,8 @@ impl Journal {
         Some(Entry::new(&mut member.file))
     }
 
-    /// Waits until something is written, at most for `timeout`, and then looks again at all files. True if there is
-    /// something new; in any case [`next`](Self::next) may be called again.
+    /// Waits for new data, at most for `timeout`, and then checks all files again. Returns `true` if there is something
+    /// new; in any case [`next`](Self::next) may be called again.
     pub fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
         let watch = match &mut self.watch {
             Some(watch) => watch,
@@ -163,14 +164,14 @@ impl Journal {
         };
         let new_places =
             self.paths.iter().flat_map(|path| places(path)).filter(|path| watch.add(path)).count();
-        // What was written before the watch was set is found by looking, not by waiting.
+        // Data written before the watch was added is found by the check, not by waiting.
         if new_places == 0 || timeout.is_zero() {
             watch.wait(timeout)?;
         }
         Ok(self.refresh())
     }
 
-    /// Looks again at all files, and for new ones. True if there is something new.
+    /// Checks all files again, and searches for new ones. Returns `true` if there is something new.
     pub fn refresh(&mut self) -> bool {
         let mut grown = false;
         let problems = &mut self.problems;
@@ -187,7 +188,7 @@ impl Journal {
         self.discover() || grown
     }
 
-    /// The boots the journal knows, the oldest first.
+    /// Returns the boots in the journal, the oldest first.
     pub fn boots(&mut self) -> Vec<Boot> {
         let mut boots: Vec<Boot> = Vec::new();
         let found = &mut boots;
@@ -204,7 +205,7 @@ impl Journal {
         }
     }
 
-    /// Opens files not seen before; forgets those that are deleted and read to the end. True if there are new ones.
+    /// Opens new files and closes those that are deleted and read to the end. Returns `true` if there are new ones.
     fn discover(&mut self) -> bool {
         let known: HashSet<_> = self.members.iter().map(|member| member.identity).collect();
         let mut seen = HashSet::new();
@@ -219,7 +220,7 @@ impl Journal {
             };
             self.paths.push(path);
             for (path, identity) in files {
-                // The same file may be reached by two names.
+                // The same file may have two names.
                 if !seen.insert(identity) || known.contains(&identity) {
                     continue;
                 }
@@ -245,7 +246,7 @@ impl Journal {
         file.set_filter(self.filter.clone())?;
         match (self.last, self.origin) {
             (Some((cursor, _)), _) => file.seek(Seek::At(cursor))?,
-            // A file that appears later has only new entries.
+            // A file that appears later contains only new entries.
             (None, Seek::End | Seek::Start) => {}
             (None, origin) => file.seek(origin)?,
         }
@@ -256,7 +257,7 @@ impl Journal {
 // === impl Member ===
 
 impl Member {
-    /// The next entry of this file that belongs behind the one given last.
+    /// Returns the next entry of this file that follows the last returned one.
     fn peek(&mut self, last: Option<(Cursor, Identity)>) -> Result<Option<Cursor>, Error> {
         loop {
             let head = match self.head {
@@ -271,8 +272,8 @@ impl Member {
                     self.file.cursor()
                 }
             };
-            // Copies of what was given, and in another file whatever sorts before it, would be repetition. Within
-            // the same file the order of the file counts, even if damage makes a number in it look odd.
+            // Copies of returned entries are duplicates, and so are entries of another file that sort before the last
+            // one. Within the same file, the order of the file counts, even if damage changed a number in it.
             let passed = last.is_some_and(|(last, from)| {
                 from != self.identity && order(&head, &last) != Ordering::Greater
             });
@@ -297,7 +298,7 @@ impl Member {
     }
 }
 
-/// Which of two entries comes first. Equal means: the same entry.
+/// Compares the positions of two entries. Equal means the same entry.
 fn order(a: &Cursor, b: &Cursor) -> Ordering {
     let by_number = if a.seqnum_id == b.seqnum_id { a.seqnum.cmp(&b.seqnum) } else { Ordering::Equal };
     let by_uptime = || if a.boot_id == b.boot_id { a.monotonic.cmp(&b.monotonic) } else { Ordering::Equal };
@@ -307,7 +308,7 @@ fn order(a: &Cursor, b: &Cursor) -> Ordering {
         .then_with(|| a.xor_hash.cmp(&b.xor_hash))
 }
 
-/// Runs something on every file; one that fails is left out from then on.
+/// Calls a function for every file; one that fails is skipped from then on.
 fn each_member(
     members: &mut Vec<Member>,
     problems: &mut Vec<Problem>,
@@ -328,11 +329,11 @@ fn note(problems: &mut Vec<Problem>, path: PathBuf, error: Error) {
     }
 }
 
-/// The journal files at a path, by name.
+/// Returns the journal files at a path, by name.
 fn files_in(path: &Path) -> io::Result<Vec<(PathBuf, Identity)>> {
     let metadata = match fs::metadata(path) {
         Ok(metadata) => metadata,
-        // journald creates its folders when it first writes to them.
+        // journald creates its directories when it first writes to them.
         Err(error) if error.kind() == io::ErrorKind::NotFound && !is_journal(path) => return Ok(Vec::new()),
         Err(error) => return Err(error),
     };
@@ -343,7 +344,7 @@ fn files_in(path: &Path) -> io::Result<Vec<(PathBuf, Identity)>> {
     for folder in places(path) {
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
-            // A file may be rotated away between the two calls; its new name is found at the next look.
+            // A file may be rotated between the two calls; the next check finds its new name.
             if is_journal(&path)
                 && let Ok(metadata) = fs::metadata(&path)
                 && metadata.is_file()
@@ -356,7 +357,7 @@ fn files_in(path: &Path) -> io::Result<Vec<(PathBuf, Identity)>> {
     Ok(files)
 }
 
-/// The folder itself and its subfolders named after a machine (and perhaps a namespace), or the file.
+/// Returns the directory and its subdirectories named after a host (with an optional namespace), or the file.
 fn places(path: &Path) -> Vec<PathBuf> {
     let mut places = vec![path.to_owned()];
     let entries = fs::read_dir(path).into_iter().flatten().flatten();

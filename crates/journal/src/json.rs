@@ -1,7 +1,7 @@
-//! Reading journalctl's JSON (`--output=json`, and the same entries as `json-seq` and `json-sse`).
+//! Reader for journalctl's JSON (`--output=json`, and the same entries as `json-seq` and `json-sse`).
 //!
-//! One object a line. A value is a string; `null` if it was too long to be shown; an array of numbers if it is not
-//! UTF-8; an array of such values if the entry has the field more than once.
+//! There is one object per line. A value is a string, `null` if it was too long to be printed, or an array of numbers
+//! if it is not UTF-8. It is an array of such values if the entry has the field more than once.
 
 use std::fmt;
 use std::io::{self, BufRead};
@@ -12,10 +12,10 @@ use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use crate::export_reader::next_line;
 use crate::record::{MAX_BYTES, Record};
 
-/// A record separator starts each entry of a `json-seq`, `data: ` each of a `json-sse` stream.
+/// Prefix of each entry: a record separator in a `json-seq` stream, `data: ` in a `json-sse` stream.
 const PREFIXES: [&[u8]; 2] = [b"\x1e", b"data: "];
 
-/// Entries of a JSON stream, one after the other, in bounded memory. Lines that are no entry are skipped.
+/// An iterator over the entries of a JSON stream, in bounded memory. Other lines are skipped.
 #[derive(Debug)]
 pub struct JsonReader<R> {
     input: R,
@@ -31,12 +31,12 @@ impl<R: BufRead> JsonReader<R> {
         Self { input, line: Vec::new(), record: Record::default(), skipped: 0 }
     }
 
-    /// How many lines were not entries.
+    /// Returns the number of lines that were not entries.
     pub fn skipped(&self) -> u64 {
         self.skipped
     }
 
-    /// The next entry; `None` at the end.
+    /// Returns the next entry; `None` at the end.
     #[expect(
         clippy::should_implement_trait,
         reason = "the entry borrows the reader, which Iterator cannot express"
@@ -61,7 +61,7 @@ impl<R: BufRead> JsonReader<R> {
     }
 }
 
-/// The object: fills a record.
+/// A visitor for the object, which fills a record.
 struct Fields<'a>(&'a mut Record);
 
 impl<'de> DeserializeSeed<'de> for Fields<'_> {
@@ -94,10 +94,10 @@ impl<'de> Visitor<'de> for Fields<'_> {
 /// One value of a field.
 enum Value {
     Bytes(Vec<u8>),
-    /// A number: a value if alone, a byte of one if in an array.
+    /// A number: a value by itself, or a byte of a value inside an array.
     Number(u64),
     Many(Vec<Value>),
-    /// `null`, and whatever journalctl does not write.
+    /// `null`, or a value that journalctl does not write.
     Missing,
 }
 
@@ -168,7 +168,7 @@ impl<'de> Visitor<'de> for ValueVisitor {
                     Ok(byte) => bytes.push(byte),
                     Err(_) => values.push(Value::Number(number)),
                 },
-                // Nothing is nested twice.
+                // Arrays have at most two levels.
                 Value::Many(_) => values.push(Value::Missing),
                 other => values.push(other),
             }

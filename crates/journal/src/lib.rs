@@ -1,14 +1,14 @@
-//! systemd journals without libsystemd and without journalctl: bytes in, entries out.
+//! A reader for systemd journals without libsystemd and without journalctl: bytes in, entries out.
 //!
-//! A bootstrap that failed leaves its story in the journal, often on a disk whose host no longer runs, in a container
-//! without systemd, or on a laptop with another operating system. This crate reads
+//! The journal explains a failed bootstrap. It is often on a disk whose host no longer runs, in a container without
+//! systemd, or on a laptop with another operating system. This crate reads
 //!
-//! - **journal files** ([`JournalFile`]): regular and compact, with keyed and unkeyed hashes, fields packed with zstd,
-//!   LZ4 or XZ, sealed or not, archived, torn, or being written at this moment;
-//! - **folders of them** ([`Journal`]), merged in journalctl's order without repetition, and followed as they grow;
+//! - **journal files** ([`JournalFile`]): regular or compact, with keyed or unkeyed hashes, compressed with zstd, LZ4
+//!   or XZ, sealed, archived, torn, or being written;
+//! - **directories** ([`Journal`]), merged in journalctl's order without duplicates, and followed as they grow;
 //! - **export streams** ([`ExportReader`]) and **JSON streams** ([`JsonReader`]), as journalctl prints them;
 //!
-//! and writes the export format, which `systemd-journal-remote` turns back into a journal file.
+//! and writes the export format, which `systemd-journal-remote` converts back to a journal file.
 //!
 //! ```no_run
 //! use landfall_journal::{Filter, Journal, Seek};
@@ -30,61 +30,64 @@
 //!
 //! All numbers are little-endian; every object starts at a multiple of eight bytes.
 //!
-//! A file starts with a *header*: the signature `LPKSHHRH`, flags, the file's id, the machine's id, the id of the
-//! sequence its entries are numbered in, and where the main structures are. Flags come in two kinds. Those a reader
-//! may ignore say that the file is sealed. Those it may not ignore announce packed fields (XZ 1, LZ4 2, ZSTD 8), the
-//! keyed hash (4) and the compact layout (16); a file with a flag we do not know is refused.
+//! A file starts with a *header*: the signature `LPKSHHRH`, flags, the IDs of the file, the host and the sequence that
+//! numbers its entries. It also contains the offsets of the main structures. There are two kinds of flags. Compatible
+//! flags, which readers may ignore, say that the file is sealed. Incompatible flags announce compressed fields (XZ 1,
+//! LZ4 2, ZSTD 8), the keyed hash (4) and the compact layout (16). A file with an unknown incompatible flag is
+//! rejected.
 //!
-//! Behind it lie *objects*: a type, packing flags, a size, and a body.
+//! *Objects* follow the header: a type, compression flags, a size, and a body.
 //!
 //! | type | object | body |
 //! |---|---|---|
 //! | 1 | `DATA` | one `NAME=value`, stored once however many entries have it; the list of these entries |
 //! | 2 | `FIELD` | one `NAME`; the list of its values |
-//! | 3 | `ENTRY` | sequence number, wall clock, time since boot, boot id, a hash of the contents; the offsets of its fields |
+//! | 3 | `ENTRY` | sequence number, wall clock, time since boot, boot ID, a hash of the contents; the offsets of its
+//! fields |
 //! | 4, 5 | hash tables | buckets of `DATA`, and of `FIELD` |
-//! | 6 | `ENTRY_ARRAY` | offsets of entries, and where the list goes on |
-//! | 7 | `TAG` | a seal; readers pass it |
+//! | 6 | `ENTRY_ARRAY` | offsets of entries, and the offset of the next array |
+//! | 7 | `TAG` | a seal; readers skip it |
 //!
-//! The compact layout stores offsets in lists in four bytes instead of eight (so such files end at 4 GiB), leaves the
-//! hashes out of entries, and has eight more bytes in the head of `DATA`.
+//! The compact layout stores offsets in lists in four bytes instead of eight (so such files end at 4 GiB). It omits the
+//! hashes from entries, and has eight more bytes in the head of `DATA`.
 //!
-//! A list of entries is a chain of arrays that double in length. There is one for all entries, in the order of
-//! writing, which is also the order of sequence numbers and, because journald rotates when the clock is set back, of
-//! time: so a time or a cursor is found by bisection. And there is one for each value. A [`Filter`] looks its values up
-//! in the hash table and walks their lists side by side; entries that do not match are never touched.
+//! A list of entries is a chain of arrays that double in length. There is one for all entries in the order of writing,
+//! which is also the order of sequence numbers. It is also the order of time, because journald rotates when the clock
+//! is set back. A time or a cursor is therefore found by bisection. There is also one list for each value. A [`Filter`]
+//! looks up its values in the hash table and follows their lists in parallel; entries that do not match are never read.
 //!
-//! Values are placed in the hash table by SipHash-2-4 under the file's id if the keyed-hash flag is set, else by
-//! Jenkins' lookup3. A packed value is a zstd frame, an XZ stream, or eight bytes of length and an LZ4 block.
+//! The hash table uses SipHash-2-4 with the file ID as key if the keyed-hash flag is set, else Jenkins' lookup3. A
+//! compressed value is a zstd frame, an XZ stream, or eight bytes of length and an LZ4 block.
 //!
 //! # A file being written
 //!
-//! journald adds an entry in this order: fields, entry, list, count. Who reads the count first and the rest after it
-//! sees only whole entries. [`JournalFile::refresh`] reads the count again, and [`Journal::wait`] sleeps until
-//! something is written. On rotation the file gets a new name and the old name a new file; nothing is lost or repeated.
+//! journald adds an entry in this order: fields, entry, list, count. A reader that reads the count first and the rest
+//! after it sees only complete entries. [`JournalFile::refresh`] reads the count again, and [`Journal::wait`] waits
+//! until something is written. On rotation the file gets a new name, and a new file gets the old name. The reader
+//! neither loses nor repeats entries.
 //!
 //! # Damage
 //!
-//! A host that failed to boot often was switched off while writing, so damage is a normal input. Once the header is
-//! understood, reading never fails because of what the bytes say; it skips what is unreadable and says so
-//! ([`JournalFile::damage`]):
+//! A host that fails to boot is often powered off while writing, so damage is a normal input. Once the header is valid,
+//! no content of the file makes reading fail. Unreadable parts are skipped and reported ([`JournalFile::damage`]):
 //!
-//! - An entry or field whose object is invalid is left out. The checks are journalctl's, so an entry it shows is shown
-//!   by us with the same bytes. One exception: an entry that claims more than 8192 fields, which journald cannot write,
-//!   is left out here, while journalctl shows it with the fields of its neighbours.
-//! - A field that is not `NAME=value`, or whose packing is unknown, is left out; journalctl stops there.
+//! - An entry or field whose object is invalid is left out. The checks are journalctl's, so an entry that journalctl
+//!   prints has the same bytes here. The exception is an entry with more than 8192 fields, which journald cannot write.
+//!   It is left out here, while journalctl prints it with the fields of its neighbors.
+//! - A field that is not `NAME=value`, or has an unknown compression, is left out; journalctl stops there.
 //! - An entry listed out of order is left out; journalctl stops there.
-//! - If the list of entries is broken, the rest of the file is searched for entries; journalctl stops there. An entry
-//!   found this way counts only if it and all its fields are whole.
-//! - A file shorter than its header says is read as far as it goes; journalctl refuses it.
-//! - A filter finds what its lists still name; a broken list loses the rest of its entries.
+//! - If the list of entries is broken, the rest of the file is scanned for entries; journalctl stops there. An entry
+//!   found this way counts only if it and all its fields are complete.
+//! - A file shorter than its header says is read up to its end; journalctl rejects it.
+//! - A filter finds the entries that its lists still contain; a broken list loses the rest of its entries.
 //!
 //! Contents are not verified against hashes or seals: a flipped bit inside a message stays, as it does in journalctl.
 //!
 //! # Bounds
 //!
-//! Memory does not grow with the file: a cache of blocks (512 KiB) and one of shared values (at most 4 MiB) per file being
-//! read. A single field is held up to 64 MiB, packed or unpacked; a larger one is left out and told.
+//! Memory does not grow with the file. Each open file has a cache of blocks (512 KiB) and one of shared values (at most
+//! 4 MiB). The maximum size of a single field is 64 MiB, compressed or decompressed; a larger one is left out and
+//! reported.
 
 mod boot;
 mod cache;

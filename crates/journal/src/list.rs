@@ -1,26 +1,26 @@
-//! Lists of entries: the list of all of them, and one per value ("every entry of this unit").
+//! Lists of entries: the list of all entries, and one per value ("every entry of this unit").
 //!
-//! A list is a chain of arrays of entry offsets. Each array is about twice as long as the one before, so even a long
-//! list is a short chain, and within an array a place is found by bisection.
+//! A list is a chain of arrays of entry offsets. Each array is about twice as long as the previous one. A long list is
+//! therefore still a short chain, and bisection finds a position within an array.
 
 use crate::damage::Fault;
 use crate::object::{Index, Objects};
 use crate::source::Source;
 
-/// How many offsets are read at once when a list is followed from front to back.
+/// Number of offsets per read when a list is followed from start to end.
 const BATCH: usize = 1024;
 
-/// A place in a list.
+/// A position in a list.
 #[derive(Debug)]
 pub(crate) struct List {
-    /// An entry named before the arrays, as long as it is not passed; 0 if there is none.
+    /// The entry stored before the arrays, until it is passed; 0 if there is none.
     first: u64,
     start: u64,
-    /// The array we are in; 0 before the first one.
+    /// The current array; 0 before the first one.
     array: u64,
     slots: u64,
     slot: u64,
-    /// How many entries the arrays still name from here on, by the count kept beside the list.
+    /// Number of remaining entries in the arrays, according to the count stored with the list.
     left: u64,
 }
 
@@ -39,17 +39,17 @@ impl List {
         }
     }
 
-    /// Entries the count promises but which were not reached.
+    /// Returns the number of announced entries that were not reached.
     pub(crate) fn left(&self) -> u64 {
         self.left
     }
 
-    /// The list got longer.
+    /// Extends the list.
     pub(crate) fn grow(&mut self, by: u64) {
         self.left = self.left.saturating_add(by);
     }
 
-    /// Replaces `batch` by the next entry offsets and passes them. Empty at the end.
+    /// Replaces `batch` with the next entry offsets and passes them. Empty at the end.
     pub(crate) fn take<S: Source>(
         &mut self,
         objects: &mut Objects<S>,
@@ -71,8 +71,8 @@ impl List {
         Ok(())
     }
 
-    /// Goes forward to the first entry for which `reached` holds, without passing it. `reached` must be false for
-    /// a first part of the list and true for the rest; it answers `None` for an offset it cannot judge.
+    /// Advances to the first entry for which `reached` is true, without passing it. `reached` must be false for a first
+    /// part of the list and true for the rest. It returns `None` for an offset that it cannot evaluate.
     pub(crate) fn advance<S: Source>(
         &mut self,
         objects: &mut Objects<S>,
@@ -90,7 +90,7 @@ impl List {
                 let item = objects.array_slot(self.array, slot)?;
                 reached(objects, item)
             };
-            // Most arrays are passed whole: ask their last entry first.
+            // Most arrays are passed completely: check their last entry first.
             if judge(objects, end - 1)? == Some(false) {
                 self.pass(end - self.slot);
                 continue;
@@ -108,7 +108,7 @@ impl List {
                     }
                 }
             }
-            // Bisection stops at what it cannot judge; from there on only a walk finds the place.
+            // Bisection stops at an offset that cannot be evaluated; from there a linear search finds the position.
             while gaps && low < end && judge(objects, low)? != Some(true) {
                 low += 1;
             }
@@ -125,13 +125,13 @@ impl List {
         self.left -= count;
     }
 
-    /// Makes sure that there is a slot to read; false at the end of the list.
+    /// Ensures that there is a slot to read; returns `false` at the end of the list.
     fn enter<S: Source>(&mut self, objects: &mut Objects<S>) -> Result<bool, Fault> {
         if self.left == 0 {
             return Ok(false);
         }
         if self.slot == self.slots {
-            // The link is read only now: in a file being written it may not have been there before.
+            // The link is read as late as possible: in a file being written it may have been absent before.
             let next = if self.array == 0 { self.start } else { objects.array(self.array)?.next };
             if next == 0 {
                 return Ok(false);

@@ -1,4 +1,4 @@
-//! Looking values and names up in a file's hash tables.
+//! Lookup of values and names in a file's hash tables.
 
 use std::io;
 
@@ -12,7 +12,7 @@ use crate::source::Source;
 // === impl JournalFile ===
 
 impl<S: Source> JournalFile<S> {
-    /// Calls `each` with every value the field has anywhere in the file, the newest first.
+    /// Calls `each` with every value of the field in the file, the newest first.
     pub fn values(&mut self, name: &str, mut each: impl FnMut(&[u8])) -> Result<(), Error> {
         let first = self.find_name(name.as_bytes()).map_err(Error::Read)?;
         let mut offset = first.unwrap_or(0);
@@ -33,7 +33,7 @@ impl<S: Source> JournalFile<S> {
         Ok(())
     }
 
-    /// The entries that have `NAME=value`, through the hash table.
+    /// Returns the entries with `NAME=value`, through the hash table.
     pub(crate) fn find_value(&mut self, value: &[u8]) -> io::Result<Option<Index>> {
         let hash = self.hash(value);
         let Some(mut offset) = self.bucket(self.header.data_table, hash)? else { return Ok(None) };
@@ -57,7 +57,7 @@ impl<S: Source> JournalFile<S> {
         Ok(None)
     }
 
-    /// The newest value of a field, through the hash table of names.
+    /// Returns the newest value of a field, through the hash table of names.
     fn find_name(&mut self, name: &[u8]) -> io::Result<Option<u64>> {
         let hash = self.hash(name);
         let Some(mut offset) = self.bucket(self.header.field_table, hash)? else { return Ok(None) };
@@ -78,7 +78,8 @@ impl<S: Source> JournalFile<S> {
         Ok(None)
     }
 
-    /// Follows a bucket, which only ever leads towards the end of the file; anything else could be a loop.
+    /// Returns the next object of a bucket. Buckets only lead towards the end of the file; anything else could be a
+    /// loop.
     fn onward(&mut self, offset: u64, next: u64) -> u64 {
         if next != 0 && next <= offset {
             self.damage.add(Damage { offset, kind: DamageKind::BrokenIndex });

@@ -1,6 +1,6 @@
-//! Objects: the typed, length-prefixed records a journal file consists of.
+//! Objects: the typed, length-prefixed records of a journal file.
 //!
-//! The checks here decide what counts as damaged. They are those journalctl makes, so that both show the same fields.
+//! The checks here define damage. They are journalctl's, so that both print the same fields.
 
 use std::io;
 
@@ -11,14 +11,15 @@ use crate::id128::Id128;
 use crate::source::Source;
 use crate::window::Window;
 
-/// The largest field we hold, packed or unpacked. journald itself truncates messages far below this; what is larger
-/// is a core dump of an old system, or an attempt to use up our memory.
+/// Maximum size of a field, compressed or decompressed. journald itself truncates messages far below this. Larger
+/// fields are core dumps of old systems, or attempts to exhaust memory.
 pub(crate) const MAX_DATA_BYTES: u64 = 64 * 1024 * 1024;
 
-/// journald accepts 1024 fields from a sender and adds a few dozen; more cannot have been written by it.
+/// Maximum number of fields in an entry. journald accepts 1024 fields from a sender and adds a few dozen, so it cannot
+/// have written more.
 const MAX_ENTRY_ITEMS: u64 = 8192;
 
-/// Timestamps are microseconds and writers refuse any above this (a thousand years).
+/// Maximum timestamp in microseconds (a thousand years), above which writers fail.
 const MAX_TIMESTAMP: u64 = 1 << 55;
 
 const OBJECT_HEAD: usize = 16;
@@ -35,7 +36,7 @@ pub(crate) enum Kind {
     EntryArray = 6,
 }
 
-/// What the objects of one file look like, from its header.
+/// The layout of the objects in one file, from its header.
 #[derive(Clone, Copy)]
 pub(crate) struct Layout {
     pub(crate) header_size: u64,
@@ -43,7 +44,7 @@ pub(crate) struct Layout {
     pub(crate) seqnum_id: Id128,
 }
 
-/// Reads the objects of one file.
+/// A reader for the objects of one file.
 pub(crate) struct Objects<S> {
     window: Window<S>,
     layout: Layout,
@@ -52,17 +53,17 @@ pub(crate) struct Objects<S> {
 /// A `DATA` object: one `NAME=value`, shared by all entries that have it.
 pub(crate) struct Data<'a> {
     pub(crate) hash: u64,
-    /// The next object in the same hash bucket.
+    /// Offset of the next object in the same hash bucket.
     pub(crate) next_in_bucket: u64,
-    /// The next value of the same field.
+    /// Offset of the next value of the same field.
     pub(crate) next_of_field: u64,
-    /// The entries that have it: the first one here, the others in a list of arrays.
+    /// The entries with this value: the first one here, the others in a list of arrays.
     pub(crate) index: Index,
     pub(crate) packing: u8,
     pub(crate) payload: &'a [u8],
 }
 
-/// Which entries a list names: `first` (if not 0), then those in the arrays from `array` on; `total` in all.
+/// The entries of a list: `first` (if not 0), then those in the arrays from `array` on; `total` in all.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Index {
     pub(crate) first: u64,
@@ -70,14 +71,14 @@ pub(crate) struct Index {
     pub(crate) total: u64,
 }
 
-/// A `FIELD` object: one field name, the head of the list of its values.
+/// A `FIELD` object: one field name, and the first element in the list of its values.
 pub(crate) struct FieldName<'a> {
     pub(crate) next_in_bucket: u64,
     pub(crate) first_data: u64,
     pub(crate) name: &'a [u8],
 }
 
-/// The head of an `ENTRY_ARRAY`: how many slots it has and where the list goes on.
+/// The head of an `ENTRY_ARRAY`: its number of slots and the offset of the next array.
 #[derive(Clone, Copy)]
 pub(crate) struct Array {
     pub(crate) slots: u64,
@@ -124,7 +125,7 @@ impl<S: Source> Objects<S> {
         self.window.reset()
     }
 
-    /// Reads an entry: its address, and the offsets of its fields into `items`.
+    /// Reads an entry: returns its address, and stores the offsets of its fields in `items`.
     pub(crate) fn entry(&mut self, offset: u64, items: &mut Vec<u64>) -> Result<Cursor, Fault> {
         items.clear();
         let Layout { compact, seqnum_id, .. } = self.layout;
@@ -183,7 +184,7 @@ impl<S: Source> Objects<S> {
         let next = u64_at(self.window.get(offset, ARRAY_HEAD)?, OBJECT_HEAD);
         let items = size.saturating_sub(ARRAY_HEAD as u64);
         let inside = offset.checked_add(size).is_some_and(|end| end <= self.window.size());
-        // Lists only ever grow towards the end of the file; anything else could be a loop.
+        // Lists only lead towards the end of the file; anything else could be a loop.
         if !inside
             || items == 0
             || !items.is_multiple_of(item)
@@ -195,14 +196,14 @@ impl<S: Source> Objects<S> {
         Ok(Array { slots: items / item, next })
     }
 
-    /// The entry offset in one slot of an array whose head was read.
+    /// Returns the entry offset in one slot of an array whose head was read.
     pub(crate) fn array_slot(&mut self, array: u64, slot: u64) -> Result<u64, Fault> {
         let item = self.layout.array_item();
         let bytes = self.window.get(array + ARRAY_HEAD as u64 + slot * item as u64, item)?;
         Ok(if item == 4 { u64::from(u32_at(bytes, 0)) } else { u64_at(bytes, 0) })
     }
 
-    /// Many slots at once, past the block cache.
+    /// Reads many slots without the block cache.
     pub(crate) fn array_slots(&mut self, array: u64, slot: u64, slots: &mut [u64]) -> Result<(), Fault> {
         const CHUNK: usize = 512;
         let item = self.layout.array_item();
@@ -219,7 +220,7 @@ impl<S: Source> Objects<S> {
         Ok(())
     }
 
-    /// Any object's type and size, for searching a file whose list of entries is broken.
+    /// Returns the type and size of any object, to scan a file whose list of entries is broken.
     pub(crate) fn any(&mut self, offset: u64) -> Result<Option<(u8, u64)>, Fault> {
         let bytes = self.window.get(offset, OBJECT_HEAD)?;
         let (kind, size) = (bytes[0], u64_at(bytes, 8));
@@ -238,7 +239,7 @@ impl<S: Source> Objects<S> {
         Ok(bytes)
     }
 
-    /// All bytes of an object of the given kind and of a size within the limits.
+    /// Returns all bytes of an object of the given kind and of a size within the limits.
     fn object(
         &mut self,
         offset: u64,
@@ -287,7 +288,7 @@ fn parse_entry(bytes: &[u8], seqnum_id: Id128) -> Option<Cursor> {
     valid.then_some(cursor)
 }
 
-/// The little-endian number at a place the caller has checked to exist.
+/// Returns the little-endian number at an offset whose range the caller has checked.
 #[inline]
 pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     let mut number = [0; 8];

@@ -2,19 +2,19 @@ use crate::cursor::{Cursor, push_decimal};
 use crate::export;
 use crate::field::{Field, is_name, is_text};
 
-/// No field is longer than this in a stream; the same bound as for files.
+/// Maximum size of a field in a stream, the same as for files.
 pub(crate) const MAX_VALUE: usize = 64 * 1024 * 1024;
 
-/// All fields of an entry together; a stream that goes on without an empty line must not fill the memory.
+/// Maximum size of all fields of an entry; a stream without empty lines must not exhaust memory.
 pub(crate) const MAX_BYTES: usize = 2 * MAX_VALUE;
 
-/// As many fields as an entry of a file can have.
+/// Maximum number of fields, the same as for an entry of a file.
 const MAX_FIELDS: usize = 8192;
 
-/// An entry read from an export or JSON stream. Readers reuse it.
+/// An entry from an export or JSON stream. Readers reuse it.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// The fields one after the other, each as `NAME=value`.
+    /// The concatenated fields, each as `NAME=value`.
     bytes: Vec<u8>,
     spans: Vec<Span>,
     cursor: Option<Cursor>,
@@ -33,17 +33,17 @@ struct Span {
 // === impl Record ===
 
 impl Record {
-    /// Its address, if the stream gives it.
+    /// Returns its address, if the stream contains it.
     pub fn cursor(&self) -> Option<Cursor> {
         self.cursor
     }
 
-    /// Microseconds since 1970.
+    /// Returns the time in microseconds since 1970.
     pub fn realtime(&self) -> Option<u64> {
         self.realtime
     }
 
-    /// Microseconds since boot.
+    /// Returns the time in microseconds since boot.
     pub fn monotonic(&self) -> Option<u64> {
         self.monotonic
     }
@@ -52,18 +52,18 @@ impl Record {
         self.spans.iter().map(|span| Field::new(&self.bytes[span.start..span.end], span.name))
     }
 
-    /// The value of the first field with this name.
+    /// Returns the value of the first field with this name.
     pub fn get(&self, name: &str) -> Option<&[u8]> {
         self.fields().find(|field| field.name_bytes() == name.as_bytes()).map(|field| field.value())
     }
 
-    /// How many fields the stream names but does not have in full: journalctl writes `null` for long ones, and
+    /// Returns the number of fields that are in the stream but incomplete: journalctl writes `null` for long ones, and
     /// invalid ones are dropped.
     pub fn left_out(&self) -> usize {
         self.left_out
     }
 
-    /// Appends the entry in export format. For an entry that came from journalctl that gives the same bytes again.
+    /// Appends the entry in export format. An entry from journalctl gets the same bytes again.
     pub fn write_export(&self, out: &mut Vec<u8>) {
         if let Some(cursor) = &self.cursor {
             out.extend_from_slice(b"__CURSOR=");
@@ -92,7 +92,7 @@ impl Record {
 
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
-        // One huge entry must not stay in memory for the rest of the stream.
+        // A huge entry must not occupy memory for the rest of the stream.
         self.bytes.shrink_to(1024 * 1024);
         self.spans.clear();
         (self.cursor, self.realtime, self.monotonic, self.left_out) = (None, None, None, 0);
@@ -102,7 +102,7 @@ impl Record {
         self.spans.is_empty() && self.realtime.is_none() && self.cursor.is_none()
     }
 
-    /// Takes a field, or what the stream says about the entry itself.
+    /// Adds a field, or a part of the entry's address.
     pub(crate) fn push(&mut self, name: &[u8], value: &[u8]) {
         if name.starts_with(b"__") {
             self.push_address(name, value);
@@ -131,7 +131,7 @@ impl Record {
             b"__CURSOR" => self.cursor = text.parse().ok(),
             b"__REALTIME_TIMESTAMP" => self.realtime = text.parse().ok(),
             b"__MONOTONIC_TIMESTAMP" => self.monotonic = text.parse().ok(),
-            // Sequence numbers are in the cursor; what else may come is not for fields.
+            // The cursor contains sequence numbers; other such names are not fields.
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Finding entries in a file whose list of them is broken.
+//! Scan for entries in a file whose list of entries is broken.
 
 use std::io;
 
@@ -6,8 +6,8 @@ use crate::damage::Fault;
 use crate::object::{Kind, Objects};
 use crate::source::Source;
 
-/// Looks for an entry from `next` on, object by object, and where objects are unreadable, eight bytes at a time. Every
-/// field looked at is taken from the budget, so that bytes made to look like many entries do not cost for ever.
+/// Scans for an entry from `next` on, object by object, and in unreadable parts at every eighth byte. Every field read
+/// reduces the budget, so that bytes crafted to look like many entries cannot cause unlimited work.
 pub(crate) fn search<S: Source>(
     objects: &mut Objects<S>,
     next: &mut u64,
@@ -34,8 +34,7 @@ pub(crate) fn search<S: Source>(
     Ok(None)
 }
 
-/// Bytes found by searching are taken for an entry only if its fields lie before it, as every writer puts them, and
-/// can be read.
+/// Returns whether the entry is valid: its fields must be readable and precede it, as every writer places them.
 fn plausible<S: Source>(objects: &mut Objects<S>, offset: u64, items: &mut Vec<u64>) -> io::Result<bool> {
     let mut check = || -> Result<bool, Fault> {
         objects.entry(offset, items)?;

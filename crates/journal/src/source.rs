@@ -2,15 +2,15 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// Bytes that can be read at any position: a file, or a slice in memory.
+/// A byte source that can be read at any position: a file, or a slice in memory.
 ///
-/// Positioned reads instead of a memory map: a map would need `unsafe`, and a disk error or a truncation by another
-/// process would kill the reader with a signal.
+/// It uses positioned reads instead of a memory map. A map would need `unsafe`, and a disk error or a truncation by
+/// another process would kill the reader with a signal.
 pub trait Source {
-    /// How many bytes there are now; a file being written grows.
+    /// Returns the current number of bytes; a file being written grows.
     fn size(&self) -> io::Result<u64>;
 
-    /// Reads at `offset` into `buffer` and says how many bytes it got; 0 means the end.
+    /// Reads at `offset` into `buffer` and returns the number of bytes; 0 means the end.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 }
 

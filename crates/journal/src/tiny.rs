@@ -1,5 +1,5 @@
-//! Journals of a few kilobytes, for tests without systemd and as seeds for the fuzzer. The smallest file systemd's
-//! own tools write has eight megabytes.
+//! Journals of a few kilobytes, for tests without systemd and as seeds for the fuzzer. systemd's own tools write at
+//! least eight megabytes.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ struct Writer {
     entries: Vec<usize>,
 }
 
-/// A file with the given entries, each a list of `NAME=value`.
+/// Returns a file with the given entries, each a list of `NAME=value`.
 fn tiny(compact: bool, keyed: bool, entries: &[&[&str]]) -> Vec<u8> {
     let mut writer = Writer {
         bytes: vec![0; HEADER],
@@ -139,7 +139,7 @@ impl Writer {
                     self.put(item + 48, array);
                 }
                 _ => {
-                    // One entry an array: the longest possible chain.
+                    // One entry per array results in the longest possible chain.
                     let mut last = self.get(item + 48);
                     while self.get(last + 16) != 0 {
                         last = self.get(last + 16);
@@ -269,7 +269,7 @@ fn filters_and_seeks_work_without_systemd_at_hand() {
     }
 }
 
-/// Every single byte altered, in every way that tends to matter: nothing may panic or run for ever.
+/// Tests every byte with every typical modification: no panic, no endless loop.
 #[test]
 fn no_altered_byte_harms() {
     for (_, bytes) in seeds() {
@@ -289,7 +289,7 @@ fn no_altered_byte_harms() {
     }
 }
 
-/// The fuzzer starts from these files. `LANDFALL_UPDATE_CORPUS=1` writes them anew.
+/// Checks the seeds of the fuzzer. `LANDFALL_UPDATE_CORPUS=1` writes them.
 #[test]
 fn the_fuzz_corpus_holds_these_files() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/journal_file");

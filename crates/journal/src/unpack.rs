@@ -1,4 +1,4 @@
-//! Unpacking of compressed fields, within bounds.
+//! Decompression of fields, with limits.
 
 use std::io::Read;
 
@@ -13,13 +13,13 @@ const LZ4: u8 = 2;
 const ZSTD: u8 = 4;
 const ANY: u8 = XZ | LZ4 | ZSTD;
 
-/// A buffer for a large field is kept for the next one only up to this size.
+/// Maximum size of a buffer that is kept after a large field.
 const KEPT: usize = 1024 * 1024;
 
-/// One byte of LZ4 can stand for at most this many; a larger promise is a lie and not worth the memory.
+/// Maximum compression ratio of LZ4; a header that announces more is invalid, and no memory is allocated for it.
 const LZ4_RATIO: u64 = 255;
 
-/// journald packs with a dictionary of 1 MiB; this also takes the largest preset of the `xz` program.
+/// journald uses a dictionary of 1 MiB; this also permits the largest preset of the `xz` program.
 const XZ_MEMORY_KIB: u32 = 80 * 1024;
 
 /// Reusable state of the decompressors.
@@ -36,7 +36,7 @@ pub(crate) fn is_packed(packing: u8) -> bool {
 // === impl Unpacker ===
 
 impl Unpacker {
-    /// Unpacks into a buffer that the next call overwrites.
+    /// Decompresses into a buffer that the next call overwrites.
     pub(crate) fn unpack(&mut self, packing: u8, packed: &[u8]) -> Result<&[u8], DamageKind> {
         if self.buffer.capacity() > KEPT {
             self.buffer = Vec::new();
@@ -46,13 +46,13 @@ impl Unpacker {
             XZ => self.xz(packed)?,
             LZ4 => self.lz4(packed)?,
             ZSTD => self.zstd(packed)?,
-            // No writer packs twice.
+            // Writers never compress twice.
             _ => return Err(DamageKind::BadCompression),
         }
         Ok(&self.buffer)
     }
 
-    /// What was unpacked last.
+    /// Returns the last decompressed field.
     pub(crate) fn last(&self) -> &[u8] {
         &self.buffer
     }
@@ -67,7 +67,7 @@ impl Unpacker {
     }
 
     fn lz4(&mut self, packed: &[u8]) -> Result<(), DamageKind> {
-        // The size comes first: eight bytes before the block.
+        // Eight bytes with the size precede the block.
         let Some((_, block)) = packed.split_first_chunk::<8>() else {
             return Err(DamageKind::BadCompression);
         };
@@ -80,7 +80,7 @@ impl Unpacker {
     fn zstd(&mut self, packed: &[u8]) -> Result<(), DamageKind> {
         let size =
             zstd_safe::get_frame_content_size(packed).ok().flatten().ok_or(DamageKind::BadCompression)?;
-        // Only the first frame counts, as for the writer's own reader; a damaged length may add bytes behind it.
+        // Only the first frame counts, as in journald's own reader; a damaged length may add bytes after it.
         let frame = zstd_safe::find_frame_compressed_size(packed).map_err(|_| DamageKind::BadCompression)?;
         let frame = packed.get(..frame).ok_or(DamageKind::BadCompression)?;
         let size = self.reserve(size, u64::MAX)?;
@@ -90,7 +90,7 @@ impl Unpacker {
         if n == size { Ok(()) } else { Err(DamageKind::BadCompression) }
     }
 
-    /// Makes room for a promised size, if it can be true and is within bounds.
+    /// Reserves memory for an announced size, if it is possible and within limits.
     fn reserve(&mut self, promised: u64, possible: u64) -> Result<usize, DamageKind> {
         if promised > possible || promised == 0 {
             return Err(DamageKind::BadCompression);
@@ -151,7 +151,7 @@ mod tests {
             for at in 0..packed.len() {
                 let mut altered = packed.clone();
                 altered[at] ^= 0x41;
-                // Some changes go unnoticed by design (no checksum); they must only not harm.
+                // Some changes are undetectable by design (no checksum); they must only be harmless.
                 let _ = unpacker.unpack(packing, &altered).map(<[u8]>::len);
             }
         }

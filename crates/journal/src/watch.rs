@@ -1,7 +1,7 @@
-//! Waiting for journald to write.
+//! Notification of writes by journald.
 //!
-//! journald writes through a memory map, which the kernel does not report; it therefore truncates the file to its own
-//! size after each batch, and that is what we see.
+//! journald writes through a memory map, which the kernel does not report. It therefore truncates the file to its own
+//! size after each batch, which the kernel does report.
 
 use std::collections::HashSet;
 use std::io;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
-/// Room for the events of one read; which files changed does not matter, only that some did.
+/// Buffer size for the events of one read; only their existence matters, not which files changed.
 const EVENTS: usize = 4096;
 
 #[derive(Debug)]
@@ -30,16 +30,16 @@ impl Watch {
         Ok(Self { inotify, places: HashSet::new() })
     }
 
-    /// Watches a folder or a file; true if it was not watched before.
+    /// Watches a directory or a file; returns `true` if it was not watched before.
     pub(crate) fn add(&mut self, path: &Path) -> bool {
         let events = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::DELETE;
-        // A place that cannot be watched is still looked at whenever a wait ends.
+        // A path that cannot be watched is still checked after each wait.
         !self.places.contains(path)
             && inotify::add_watch(&self.inotify, path, events).is_ok()
             && self.places.insert(path.to_owned())
     }
 
-    /// Returns when something happened, or after `timeout`.
+    /// Returns after an event, or after `timeout`.
     pub(crate) fn wait(&mut self, timeout: Duration) -> io::Result<()> {
         let timeout = Timespec::try_from(timeout).map_err(io::Error::other)?;
         let mut fds = [PollFd::new(&self.inotify, PollFlags::IN)];

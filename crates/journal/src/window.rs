@@ -1,20 +1,18 @@
-//! A small cache of blocks over a [`Source`]: how the reader sees a file of any size in constant memory.
+//! A small cache of blocks over a [`Source`], so that memory does not depend on the size of a file.
 
 use std::io;
 
 use crate::damage::{DamageKind, Fault};
 use crate::source::Source;
 
-/// Large enough that reading a file from front to back is not dominated by system calls, small enough that jumping
-/// to a single entry does not read much beside it.
+/// Size of a block. System calls then do not dominate sequential reads, and reading a single entry loads little else.
 const BLOCK: usize = 32 * 1024;
 
-/// Blocks are found by number in one of these sets, each of two blocks, so that the block being read and one other
-/// never push each other out.
+/// Number of sets with two blocks each, so that the current block and one other never evict each other.
 const SETS: usize = 8;
 const WAYS: usize = 2;
 
-/// A buffer for a large object is kept for the next one only up to this size.
+/// Maximum size of a buffer that is kept after a large object.
 const KEPT_SPAN: usize = 1024 * 1024;
 
 const NO_BLOCK: u64 = u64::MAX;
@@ -23,16 +21,16 @@ pub(crate) struct Window<S> {
     source: S,
     size: u64,
     blocks: Vec<Block>,
-    /// Allocated at first use: a journal directory may hold many files of which few are read at one time.
+    /// Allocated at first use: a journal directory may have many files of which few are read at one time.
     bytes: Vec<u8>,
-    /// Objects that do not lie within one block.
+    /// Objects that span several blocks.
     span: Vec<u8>,
 }
 
 #[derive(Clone, Copy)]
 struct Block {
     number: u64,
-    /// How much of it exists; less than a block at the end of the file.
+    /// Number of valid bytes; less than a block at the end of the file.
     len: usize,
     /// Whether the other block of the set is older.
     recent: bool,
@@ -52,23 +50,23 @@ impl<S: Source> Window<S> {
         self.size
     }
 
-    /// Forgets what was read, for a file that another process writes.
+    /// Clears the cache, for a file that another process writes.
     pub(crate) fn reset(&mut self) -> io::Result<()> {
         self.blocks.fill(EMPTY);
         self.size = self.source.size()?;
         Ok(())
     }
 
-    /// Gives the memory back; the next read starts anew.
+    /// Frees the memory; the next read allocates it again.
     pub(crate) fn release(&mut self) {
         self.blocks.fill(EMPTY);
         self.bytes = Vec::new();
         self.span = Vec::new();
     }
 
-    /// The `len` bytes at `offset`. The caller bounds `len`.
+    /// Returns the `len` bytes at `offset`. The caller limits `len`.
     pub(crate) fn get(&mut self, offset: u64, len: usize) -> Result<&[u8], Fault> {
-        // Also keeps offsets away from the system that it would not take for offsets.
+        // This check also rejects values that the system does not accept as offsets.
         if offset >= self.size {
             return Err(Fault::at(offset, DamageKind::OutsideFile));
         }
@@ -93,7 +91,7 @@ impl<S: Source> Window<S> {
         Ok(&self.bytes[start..start + len])
     }
 
-    /// Reads past the cache, for callers that go through a range once and keep it themselves.
+    /// Reads without the cache, for callers that read a range once and keep it themselves.
     pub(crate) fn read_exact(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Fault> {
         if offset >= self.size {
             return Err(Fault::at(offset, DamageKind::OutsideFile));
@@ -103,7 +101,7 @@ impl<S: Source> Window<S> {
     }
 
     fn get_span(&mut self, offset: u64, len: usize) -> Result<&[u8], Fault> {
-        // Checked before the buffer grows, so that a wrong size costs nothing.
+        // Checked before the buffer grows, so that a wrong size allocates no memory.
         if offset.checked_add(len as u64).is_none_or(|end| end > self.size) {
             return Err(Fault::at(offset, DamageKind::OutsideFile));
         }
@@ -129,7 +127,7 @@ impl<S: Source> Window<S> {
     }
 }
 
-/// The block a byte is in, and where.
+/// Returns the block of a byte, and the position in it.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "less than BLOCK")]
 fn split(offset: u64) -> (u64, usize) {

@@ -47,7 +47,7 @@ pub(crate) enum Command {
 // === impl Cli ===
 
 impl Cli {
-    /// What the words say. Older programs' names and ways of writing flags become ours.
+    /// Parses arguments. Names of older programs and their flag notations are converted.
     pub(crate) fn of_arguments(words: impl Iterator<Item = OsString>) -> Result<Self, clap::Error> {
         let (words, program) = torcx_names::arguments(words, Self::command)?;
         let command = program.map_or_else(Self::command, |program| program.dress(Self::command()));
@@ -59,7 +59,7 @@ impl Cli {
 // === impl Command ===
 
 impl Command {
-    /// How much is logged at least, in `-v`s.
+    /// Returns the minimum verbosity, in `-v`s.
     pub(crate) fn verbosity(&self) -> u8 {
         match self {
             Self::Tunnel(tunnel) => tunnel.verbosity(),
@@ -77,7 +77,7 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// An example that is refused teaches nothing.
+    /// Examples in help texts must parse.
     #[test]
     fn examples_in_help_are_understood() {
         let mut all = Vec::new();
@@ -85,12 +85,12 @@ mod tests {
         assert!(all.len() > 40, "{all:?}");
         let refusal = |line: &String| {
             let (before, own) = line.split_once("landfall ")?;
-            // A command within another's word ends with that word.
+            // A command inside quotes ends with the closing quote.
             let own = if before.ends_with('\'') { own.split('\'').next().unwrap_or(own) } else { own };
             let error =
                 Cli::of_arguments(["landfall".to_owned()].into_iter().chain(words(own)).map(OsString::from))
                     .err()?;
-            // What the reader has to fill in need not be good.
+            // A placeholder of the example need not be a valid value.
             let open = error.kind() == clap::error::ErrorKind::ValueValidation && line.contains('…');
             (!open).then(|| format!("`{line}`: {error}"))
         };
@@ -98,7 +98,7 @@ mod tests {
         assert!(refused.is_empty(), "{refused:#?}");
     }
 
-    /// As a shell takes a line apart, up to where another command, a file or a remark behind two blanks begins.
+    /// Splits a line like a shell, up to another command, a file, or a comment after two blanks.
     fn words(line: &str) -> Vec<String> {
         let ends = [" | ", " > ", " < ", " && ", "  "];
         let line = ends.iter().fold(line, |line, end| line.split(end).next().unwrap_or(line));
@@ -115,7 +115,7 @@ mod tests {
         words
     }
 
-    /// The lines below `Examples:` in the help of a command and of its parts, each as one.
+    /// Returns the lines below `Examples:` in the help of a command and of its subcommands, each joined to one.
     fn examples(command: &clap::Command, all: &mut Vec<String>) {
         let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
         let lines = help.split_once("Examples:\n").map_or("", |(_, rest)| rest).lines();

@@ -6,7 +6,7 @@ use landfall_model::chain;
 
 use crate::output;
 
-/// The exit codes users script against.
+/// Exit codes for scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
     Done = 0,
@@ -19,20 +19,20 @@ pub(crate) enum Exit {
     Reboot = 100,
 }
 
-/// Why a command could not do its work, and what the user can do about it.
+/// The reason why a command failed, with a hint for the user.
 pub(crate) struct Failure {
     error: anyhow::Error,
     hint: Option<Cow<'static, str>>,
     exit: Exit,
 }
 
-/// Shows what clap has to say. Help and version are answers and go to standard output; a mistake goes to standard error.
+/// Prints a message of clap. Help and version go to standard output; usage errors go to standard error.
 pub(crate) fn usage(error: &clap::Error) -> ExitCode {
     let text = error.render();
     if error.use_stderr() {
         let colour = output::colour_on_stderr();
         let mut stderr = std::io::stderr().lock();
-        // Nobody is left to be told when standard error is closed.
+        // Errors are ignored: standard error may be closed.
         let _ = if colour { write!(stderr, "{}", text.ansi()) } else { write!(stderr, "{text}") };
         return Exit::Usage.into();
     }
@@ -57,18 +57,18 @@ impl Failure {
         Self { error: error.into(), hint: Some(hint.into()), exit: Exit::Failed }
     }
 
-    /// What was asked for cannot be meant.
+    /// Creates a usage error.
     pub(crate) fn usage(error: impl Into<anyhow::Error>, hint: impl Into<Cow<'static, str>>) -> Self {
         Self::new(error, hint).exit(Exit::Usage)
     }
 
-    /// The same failure, told to scripts by another exit code.
+    /// Sets another exit code.
     #[must_use]
     pub(crate) fn exit(self, exit: Exit) -> Self {
         Self { exit, ..self }
     }
 
-    /// One line that says what went wrong, and one that says what to do.
+    /// Prints one line with the error, and one with the hint.
     pub(crate) fn report(&self) -> ExitCode {
         output::complain(&chain(self.error.as_ref()).to_string(), self.hint.as_deref());
         self.exit.into()

@@ -1,4 +1,4 @@
-//! What the program says about itself: human on a terminal, native journal entries under systemd, JSON otherwise.
+//! Logging: text on a terminal, native journal entries under systemd, JSON otherwise.
 
 use std::io::{self, IsTerminal as _};
 
@@ -15,7 +15,7 @@ pub(crate) fn start(verbose: u8) {
         2 => "debug",
         _ => "trace",
     };
-    // What strangers do to a connection of HTTP/2 is a warning to that library, a line for each, and no news to us.
+    // The HTTP/2 library logs a warning for each misbehaving client, which is not useful here.
     let usual = || EnvFilter::new(format!("{level},h2={}", if verbose == 0 { "error" } else { level }));
     let filter = filter_from_environment().unwrap_or_else(usual);
     let registry = tracing_subscriber::registry();
@@ -28,11 +28,11 @@ pub(crate) fn start(verbose: u8) {
             .boxed(),
         None => fmt::layer().json().flatten_event(true).with_writer(io::stderr).boxed(),
     };
-    // A second start in one process keeps the first; there is none outside tests.
+    // A second start in one process, as in tests, keeps the first.
     let _ = registry.with(layer.with_filter(filter)).try_init();
 }
 
-/// The filter in `LANDFALL_LOG`, such as `info` or `landfall_evidence=debug`.
+/// Returns the filter in `LANDFALL_LOG`, such as `info` or `landfall_evidence=debug`.
 fn filter_from_environment() -> Option<EnvFilter> {
     let text = std::env::var("LANDFALL_LOG").ok().filter(|text| !text.is_empty())?;
     match EnvFilter::try_new(&text) {
@@ -44,8 +44,10 @@ fn filter_from_environment() -> Option<EnvFilter> {
     }
 }
 
-/// systemd tells in `JOURNAL_STREAM` which file it connected to the journal; when that is our standard error, entries
-/// can go there with their fields instead of as text.
+/// Returns a journal layer if standard error is connected to the journal.
+///
+/// systemd names the connected file in `JOURNAL_STREAM`. If it is standard error, entries can be sent with their
+/// fields instead of as text.
 fn journal() -> Option<tracing_journald::Layer> {
     let stream = std::env::var("JOURNAL_STREAM").ok()?;
     let (device, inode) = stream.split_once(':')?;

@@ -1,4 +1,4 @@
-//! Tells systemd how far the start has come, by the protocol of `sd_notify(3)`.
+//! Reports the progress of the start to systemd, by the protocol of `sd_notify(3)`.
 
 use std::ffi::OsStr;
 use std::io;
@@ -6,7 +6,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Whoever started us and wants to know; nobody outside of systemd.
+/// The service manager that requested notifications; `None` outside of systemd.
 pub(crate) struct Notify(Option<(UnixDatagram, SocketAddr)>);
 
 // === impl Notify ===
@@ -42,7 +42,7 @@ impl Notify {
     }
 }
 
-/// `NOTIFY_SOCKET` is a path, or `@` and an abstract name.
+/// Opens the socket; `NOTIFY_SOCKET` is a path, or `@` and an abstract name.
 fn open(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
     let manager = match name.as_bytes() {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
@@ -50,7 +50,7 @@ fn open(name: &OsStr) -> io::Result<(UnixDatagram, SocketAddr)> {
         _ => return Err(io::ErrorKind::InvalidInput.into()),
     };
     let socket = UnixDatagram::unbound()?;
-    // A manager that does not read must not stop us.
+    // A manager that does not read must not block this process.
     socket.set_nonblocking(true)?;
     Ok((socket, manager))
 }

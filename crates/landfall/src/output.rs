@@ -1,4 +1,4 @@
-//! Data to standard output, everything else to standard error.
+//! Writes data to standard output, everything else to standard error.
 
 use std::borrow::Cow;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -8,18 +8,18 @@ use anyhow::{Context as _, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use landfall_diagnose::present::Size;
 
-/// Text is laid out for this width when no terminal tells one.
+/// Width of text when the terminal does not report one.
 const DEFAULT_WIDTH: usize = 100;
 
-/// And for this height.
+/// Height of text when the terminal does not report one.
 const DEFAULT_HEIGHT: usize = 40;
 
-/// A bar on standard error for work that may take a while; nothing when that is not a terminal.
+/// A progress bar on standard error for long operations; disabled when that is not a terminal.
 pub(crate) struct Progress {
     bar: ProgressBar,
 }
 
-/// Prints data. A reader that went away (`| head`) has seen what it wanted: not an error, and no different exit code.
+/// Prints data. A closed pipe (`| head`) is not an error and does not change the exit code.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -30,28 +30,29 @@ pub(crate) fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Text from elsewhere, made harmless for a terminal: what would drive it, or turn the direction of what stands around it, becomes
-/// a mark that can be seen.
+/// Replaces characters that control a terminal, or change the direction of surrounding text, by visible marks.
+///
+/// Applied to text from other systems.
 pub(crate) fn harmless(text: &str) -> String {
     let hidden = |c| matches!(c, '\u{061c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
     text.chars().map(|c| if c.is_control() || hidden(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// What happens, for people: a line, or several where a program is quoted.
+/// Prints a message for people: one line, or several where a program is quoted.
 pub(crate) fn say(text: &str) {
     let mut stderr = io::stderr().lock();
     for line in text.lines() {
-        // Nobody is left to be told when standard error is closed.
+        // Errors are ignored: standard error may be closed.
         let _ = writeln!(stderr, "{}", harmless(line));
     }
 }
 
-/// One line that says what went wrong, and one that says what to do.
+/// Prints one line with the error, and one with the hint.
 pub(crate) fn complain(error: &str, hint: Option<&str>) {
     let (red, plain) = if colour_on_stderr() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
     let error = harmless(error);
     let mut stderr = io::stderr().lock();
-    // Nobody is left to be told when standard error is closed.
+    // Errors are ignored: standard error may be closed.
     let _ = writeln!(stderr, "{red}error{plain}: {error}");
     if let Some(hint) = hint {
         let _ = writeln!(stderr, "hint: {hint}");
@@ -70,7 +71,7 @@ fn colour_is_welcome() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// The room to lay text out for.
+/// Returns the size for text.
 pub(crate) fn size() -> Size {
     let told = rustix::termios::tcgetwinsize(io::stdout()).ok();
     let told = told.map(|size| Size { width: usize::from(size.ws_col), height: usize::from(size.ws_row) });
@@ -99,7 +100,7 @@ impl Progress {
         Self { bar }
     }
 
-    /// For work on so many items, which are counted; [`Self::item`] says which.
+    /// Creates a bar that counts items; [`Self::item`] names the current one.
     pub(crate) fn items(doing: &'static str) -> Self {
         let progress = Self::start(doing, None);
         if let Ok(style) = ProgressStyle::with_template("{prefix} {spinner} {bytes} {wide_msg}") {
@@ -117,7 +118,7 @@ impl Progress {
         self.bar.set_message(format!("{bar} {number}/{of} {name}"));
     }
 
-    /// How much there is of it, if that is known.
+    /// Returns the total, if it is known.
     pub(crate) fn total(&self) -> Option<u64> {
         self.bar.length()
     }
@@ -130,7 +131,7 @@ impl Progress {
         self.bar.inc(bytes);
     }
 
-    /// The bar leaves no trace: the result speaks.
+    /// Clears the bar, because the result is printed next.
     pub(crate) fn finish(self) {
         self.bar.finish_and_clear();
     }

@@ -1,5 +1,7 @@
-//! The names under which Tectonic installed the bootstrapper and its hook. Called by one of them, the program is that
-//! program: same flags, same defaults, same meaning, and its own name in what it says about its use.
+//! The names under which Tectonic installed the bootstrapper and its hook.
+//!
+//! Started under one of them, the binary behaves like that program: same flags, same defaults, same meaning, and the
+//! old name in its usage.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -7,13 +9,13 @@ use std::path::Path;
 use clap::Command;
 use clap::error::ErrorKind;
 
-/// One of them.
+/// One of the old programs.
 #[derive(Debug)]
 pub(crate) struct Program {
     name: &'static str,
-    /// What it stands for: two commands, then what follows them.
+    /// The subcommands it stands for, followed by their first argument.
     words: [&'static str; 3],
-    /// Flags it had another default for: name and value.
+    /// Flags with another default value: name and value.
     defaults: &'static [(&'static str, &'static str)],
 }
 
@@ -30,7 +32,7 @@ const PROGRAMS: [Program; 2] = [
     },
 ];
 
-/// The levels of the original, and how often `-v` stands for each.
+/// The levels of the original, with the corresponding number of `-v`.
 const LEVELS: [(&str, Option<&str>); 8] = [
     ("panic", None),
     ("fatal", None),
@@ -42,7 +44,7 @@ const LEVELS: [(&str, Option<&str>); 8] = [
     ("trace", Some("-vvv")),
 ];
 
-/// The arguments as the command line has them, and which of the old programs this is, if it is one.
+/// Returns the arguments for the command line, and the old program, if the name is one.
 pub(crate) fn arguments(
     arguments: impl Iterator<Item = OsString>,
     command: impl FnOnce() -> Command,
@@ -59,7 +61,7 @@ pub(crate) fn arguments(
     let mut given: Vec<OsString> = Vec::new();
     while let Some(argument) = arguments.next() {
         match argument.to_str() {
-            // There it named a level; here it counts.
+            // The old flag has a level as its value; the new one counts.
             Some("--verbose") => level = arguments.next().unwrap_or_default().to_string_lossy().into_owned(),
             Some(text) => match text.strip_prefix("--verbose=") {
                 Some(named) => named.clone_into(&mut level),
@@ -86,7 +88,7 @@ pub(crate) fn arguments(
 // === impl Program ===
 
 impl Program {
-    /// The command line under this name.
+    /// Returns the command line under this name.
     pub(crate) fn dress(&self, command: Command) -> Command {
         let [first, second, third] = self.words;
         let levels: Vec<&str> = LEVELS.iter().map(|(name, _)| *name).collect();
@@ -97,7 +99,7 @@ impl Program {
         let usage = format!("{} [OPTIONS]", self.name);
         command.mut_arg("verbose", |verbose| verbose.hide(true)).mut_subcommand(first, |command| {
             command.mut_subcommand(second, |command| {
-                // Which hook is in its name.
+                // The old name implies the hook.
                 let command =
                     command.mut_args(|arg| if arg.get_id() == "when" { arg.hide(true) } else { arg });
                 command.override_usage(usage).after_help(after)

@@ -1,4 +1,5 @@
-//! `manifest.json`, the table of contents of a bundle: what was asked for, what came of it, and how to verify it.
+//! `manifest.json`, the table of contents of a bundle: the requested items, their outcomes, and the checksums to verify
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -15,36 +16,36 @@ pub const FORMAT: u32 = 1;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BundleManifest {
     pub format: u32,
-    /// The `<id>` of the folder `log-bundle-<id>/` that holds everything.
+    /// The `<id>` of the top-level directory `log-bundle-<id>/`.
     pub id: String,
     pub node: NodeIdentity,
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub started: Timestamp,
-    /// Missing when the stream was cut: what stands before the cut is still whole.
+    /// Absent when the stream was truncated; items before that point are still complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub ended: Option<Timestamp>,
     pub items: Vec<BundleItem>,
 }
 
-/// One thing that was collected, or could not be. A collector that fails is itself evidence.
+/// An item that was collected or could not be. A failing collector is evidence, too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BundleItem {
     /// Path inside the bundle, below `log-bundle-<id>/`.
     pub path: String,
-    /// What it was read from: a host path, a unit, a probe.
+    /// Source of the item: a host path, a unit, a probe.
     pub source: String,
     pub outcome: ItemOutcome,
     pub duration_ms: u64,
     pub bytes: u64,
-    /// Bytes left out because of a limit.
+    /// Bytes omitted because of a limit.
     #[serde(default)]
     pub truncated: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
-    /// How many secrets of each kind were replaced.
+    /// Number of replaced secrets, by kind.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub redactions: BTreeMap<String, u64>,
 }
@@ -52,7 +53,7 @@ pub struct BundleItem {
 // === impl BundleItem ===
 
 impl BundleItem {
-    /// A record of something that left no file in the bundle.
+    /// Returns a record of an item without a file in the bundle.
     pub fn without_file(path: String, source: String, outcome: ItemOutcome) -> Self {
         Self {
             path,
@@ -72,9 +73,9 @@ impl BundleItem {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum ItemOutcome {
     Collected,
-    /// Not on this machine.
+    /// Not present on this host.
     Absent,
-    /// Not tried, since it is not for this machine or this way of looking at it.
+    /// Not attempted: the item does not apply to this host or this collection method.
     Skipped {
         reason: String,
     },
@@ -82,7 +83,7 @@ pub enum ItemOutcome {
         error: String,
     },
     TimedOut,
-    /// Held back because it could not be made safe.
+    /// Omitted because it could not be redacted safely.
     Withheld {
         reason: String,
     },

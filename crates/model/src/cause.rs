@@ -3,19 +3,19 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest name the catalogue may hold; names are file names and metric labels, so they stay short.
+/// Maximum length of a name. Names are file names and metric labels, so they stay short.
 const MAX_LENGTH: usize = 64;
 
 /// The name of a root cause, such as `dns-resolution-failure`.
 ///
-/// Names come from the catalogue in `rules/`; a name never changes its meaning. The type guarantees the spelling
-/// (lower-case words joined by single hyphens), so that a cause can stand in a path, a URL or a label unescaped.
+/// Names come from the catalog in `rules/`; a name never changes its meaning. The type guarantees lower-case words
+/// joined by single hyphens, so that a path, a URL or a label can contain a cause without escaping.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "Cow<'_, str>")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cause(String);
 
-/// A name that cannot be a cause.
+/// An invalid cause name.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "`{name}` is not a cause name: lower-case words joined by single hyphens, at most {MAX_LENGTH} bytes"

@@ -1,13 +1,13 @@
 use std::error::Error;
 use std::fmt;
 
-/// How many causes are printed; a longer chain is a cycle or a defect, and its end says nothing new.
+/// Maximum number of causes in the output; a longer chain is a cycle or a defect, and its end adds no information.
 const MAX_DEPTH: usize = 32;
 
-/// Prints an error with everything that caused it, once, on one line.
+/// Formats an error and all its causes on one line, each once.
 ///
-/// Errors of this project never print their source in `Display`, so the chain has to be walked by whoever shows it.
-/// This is the only place that does:
+/// Errors of this project never print their source in `Display`, so the code that prints an error must walk the chain.
+/// Only this function does:
 ///
 /// ```
 /// let error = std::io::Error::other("disk gone");
@@ -17,7 +17,7 @@ pub fn chain(error: &dyn Error) -> Chain<'_> {
     Chain(error)
 }
 
-/// See [`chain`].
+/// The result of [`chain`].
 #[derive(Debug, Clone, Copy)]
 pub struct Chain<'a>(&'a dyn Error);
 
@@ -29,7 +29,7 @@ impl fmt::Display for Chain<'_> {
         f.write_str(&one_line(&previous))?;
         for cause in std::iter::successors(self.0.source(), |error| (*error).source()).take(MAX_DEPTH) {
             let text = cause.to_string();
-            // Foreign errors often repeat their source in their own text; saying it twice helps nobody.
+            // Errors of other crates often include their source in their own text; do not repeat it.
             if !text.is_empty() && !previous.ends_with(&text) {
                 write!(f, ": {}", one_line(&text))?;
             }

@@ -2,10 +2,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How sure a verdict is: a probability between 0 and 1, in steps of one hundredth.
+/// The confidence in a verdict: a probability between 0 and 1, in steps of one hundredth.
 ///
-/// Hundredths because calibration on a few hundred cases cannot support more, and so that equal inputs print equal
-/// reports.
+/// Calibration on a few hundred cases cannot support more precision. Steps also make equal inputs print equal reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "f64", into = "f64")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(with = "f64"))]

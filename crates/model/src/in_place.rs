@@ -1,28 +1,28 @@
-//! The names by which an in-place bootstrap is asked for, and the words in which a node tells how far it is: what the
-//! machine's side and the controller's side agree on.
+//! The labels and annotations of in-place bootstraps, and the states that a node reports: the contract between node and
+//! controller.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The label of the original, asked for by `true`.
+/// The label of the IBM implementation, requested by the value `true`.
 pub const SEED_LABEL: &str = "ibm-cloud.kubernetes.io/ipb-schedule";
-/// Our own label, asked for by `requested`.
+/// Landfall's label, requested by the value `requested`.
 pub const LABEL: &str = "landfall.dev/in-place";
-/// The namespace the original keeps its Secrets in.
+/// The namespace of the Secrets in the IBM implementation.
 pub const NAMESPACE: &str = "kube-system";
-/// The key of the Secret that holds everything.
+/// The key of the Secret's data.
 pub const SECRET_KEY: &str = "bootstrap";
-/// The annotation in which a node tells how far it is.
+/// The annotation in which a node reports its progress.
 pub const STATE_ANNOTATION: &str = "landfall.dev/in-place-state";
-/// What a node tells is one state and a reason.
+/// Maximum size of a reported state, which has one state and a reason.
 const MAX_TOLD: usize = 64 * 1024;
 
-/// The states of an attempt, in their order, and the ways it ends.
+/// The states of an attempt in order, followed by its final states.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "InPlaceState"))]
 pub enum State {
-    /// Asked for; nothing is written down yet.
+    /// Requested; no record of the attempt exists yet.
     Requested,
     Claimed,
     Preflight,
@@ -37,14 +37,14 @@ pub enum State {
         step: String,
         retryable: bool,
     },
-    /// What was begun was taken back: the machine is as it was.
+    /// All changes were rolled back: the host has its previous state.
     RolledBack {
         reason: String,
         step: String,
     },
 }
 
-/// What a node says of its attempt.
+/// Progress of an attempt, as reported by a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Told {
     pub attempt: String,
@@ -54,26 +54,26 @@ pub struct Told {
     pub time: Timestamp,
 }
 
-/// One event of an attempt, as a hub is told it. `(attempt, sequence)` names it: told twice, it is the same.
+/// One event of an attempt, as reported to a hub. `(attempt, sequence)` identifies it, so duplicates have no effect.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Progress {
     pub attempt: String,
-    /// Counts the events of the attempt from 1.
+    /// Position among the events of the attempt, from 1.
     pub sequence: u64,
-    /// By the node's clock.
+    /// Time by the node's clock.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub time: Timestamp,
     pub boot_id: String,
-    /// What the event led to.
+    /// State after the event.
     pub state: State,
-    /// The step it is about, where it is about one.
+    /// The step of the event, if it concerns one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
 }
 
-/// The names of the Secret of a node, the native one first.
+/// Returns the names of a node's Secret, landfall's own first.
 pub fn secret_names(node: &str) -> [String; 2] {
     [format!("landfall-in-place-{node}"), format!("ibm-ipb-{node}")]
 }
@@ -101,7 +101,7 @@ impl State {
 // === impl Told ===
 
 impl Told {
-    /// What an annotation says; nothing when it was not written by a node of ours.
+    /// Parses an annotation; returns `None` if landfall did not write it.
     pub fn parse(annotation: &str) -> Option<Self> {
         if annotation.len() > MAX_TOLD {
             return None;

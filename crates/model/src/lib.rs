@@ -1,8 +1,8 @@
-//! The nouns of Landfall: what rooms of the house say to each other and to users.
+//! The data types of Landfall that its components exchange with each other and with users.
 //!
-//! Types here carry no behaviour beyond their own invariants. Every type that is written to disk or sent to a user
-//! has a versioned format; [`report`] is the promise behind `--output json`, [`envelope`] the one
-//! behind what carriers carry, [`bundle`] the one behind `manifest.json`, [`step`] the one behind the ledger of node work.
+//! Types here have no behavior beyond their own invariants. Every type that is written to disk or sent to a user has a
+//! versioned format: [`report`] for `--output json`, [`envelope`] for carriers, [`bundle`] for `manifest.json`, and
+//! [`step`] for the ledger of node work.
 
 mod cause;
 mod chain;

@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A stage in the life of a machine from power to a Ready node, in the order they happen.
+/// A phase of a host's bootstrap from power-on to a ready node, in chronological order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -11,21 +11,21 @@ pub enum Phase {
     Firmware,
     /// Kernel and initial RAM disk.
     Kernel,
-    /// Ignition, before the real root is entered.
+    /// Ignition, before the switch to the real root.
     Ignition,
-    /// cloud-init, all its stages.
+    /// All stages of cloud-init.
     CloudInit,
     /// Container runtime: containerd, CRI-O, Docker.
     Runtime,
-    /// A first control plane is made: `kubeadm init`, bootkube, `k3s server`, `rke2 server`.
+    /// Creation of the first control plane: `kubeadm init`, bootkube, `k3s server`, `rke2 server`.
     ControlPlane,
-    /// This machine joins a cluster that exists: `kubeadm join`, `nodeadm`, agent modes.
+    /// Joining an existing cluster: `kubeadm join`, `nodeadm`, agent modes.
     Join,
-    /// kubelet starts, registers the node and reports status.
+    /// Start of the kubelet, registration of the node, and its first status.
     Kubelet,
-    /// Pod network and the add-ons a node needs to be Ready.
+    /// Pod network and the add-ons that a ready node needs.
     Network,
-    /// The node is Ready.
+    /// The node is ready.
     Ready,
 }
 
@@ -45,7 +45,7 @@ impl Phase {
         Self::Ready,
     ];
 
-    /// The name used in every format and on the command line.
+    /// Returns the name used in every format and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Firmware => "firmware",

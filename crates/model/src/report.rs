@@ -1,7 +1,7 @@
-//! The report: what `landfall diagnose --output json` prints and every carrier carries.
+//! The report: the output of `landfall diagnose --output json`, which carriers deliver.
 //!
-//! The format is a promise to users (`docs/reference/report.schema.json`). Fields are added, never changed; readers
-//! ignore what they do not know.
+//! The format is stable (`docs/reference/report.schema.json`). Fields are added, never changed; readers ignore unknown
+//! ones.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -11,41 +11,42 @@ use crate::{Cause, Confidence, Phase};
 /// The version of the report format.
 pub const FORMAT: u32 = 1;
 
-/// A diagnosis with its reasons.
+/// A diagnosis with its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Report {
     pub format: u32,
     pub verdict: Verdict,
-    /// Root causes first, then what they explain, then the rest by confidence.
+    /// Root causes first, then the findings they explain, then the rest by confidence.
     pub findings: Vec<Finding>,
     pub timeline: Vec<TimelineEntry>,
     pub sources: Vec<Source>,
-    /// Where the evidence does not decide: the last thing it shows.
+    /// The last evidence, if the evidence does not support a verdict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_seen: Option<Evidence>,
-    /// Where the evidence does not decide: what to look at and collect next.
+    /// Suggested checks and collections, if the evidence does not support a verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub next_steps: Vec<String>,
-    /// Why the verdict is what it is; only when it was asked for.
+    /// Explanation of the verdict, only on request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reasoning: Option<Reasoning>,
 }
 
-/// The one answer.
+/// The conclusion of a report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Verdict {
     pub state: State,
-    /// `null` when nothing is wrong or nothing is known; `state` tells which.
+    /// `null` when there is no problem or no known cause; `state` distinguishes the two.
     pub cause: Option<Cause>,
     pub title: String,
     pub component: Option<String>,
     pub phase: Option<Phase>,
     pub confidence: Confidence,
-    /// Whether the evidence that decided has a proven origin. A verdict that is only claimed deletes no machine.
+    /// Whether the decisive evidence has a proven origin. A verdict from claimed evidence never causes the deletion of
+    /// a machine.
     #[serde(default)]
     pub trust: Trust,
 }
@@ -54,41 +55,41 @@ pub struct Verdict {
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum State {
-    /// It ended badly, or cannot end well without a change.
+    /// The bootstrap failed, or cannot succeed without a change.
     Failed,
-    /// A stage opened and nothing closes it.
+    /// A stage started and has not ended.
     Hung,
-    /// Still going, nothing wrong seen.
+    /// In progress, without a detected problem.
     Running,
-    /// It works, with something broken that does not stop it.
+    /// Working, with a problem that is not fatal.
     Degraded,
     Succeeded,
-    /// The evidence does not decide.
+    /// The evidence does not support a verdict.
     Unknown,
 }
 
-/// Something recognised in the evidence.
+/// A cause recognized in the evidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Finding {
     pub cause: Cause,
     pub title: String,
-    /// Nothing else found explains it.
+    /// Whether no other finding explains this one.
     pub root: bool,
     pub confidence: Confidence,
     pub class: Class,
-    /// The other findings of this report that follow from this one.
+    /// Other findings of this report that follow from this one.
     pub explains: Vec<Cause>,
     pub evidence: Vec<Evidence>,
-    /// The machines it was seen on, where the evidence comes from several.
+    /// The hosts with this finding, if the evidence is from several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<String>,
     pub fix: String,
-    /// Why it no longer counts, when it does not.
+    /// Reason for excluding the finding, if it no longer counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ruled_out: Option<String>,
-    /// The page of the catalogue.
+    /// The catalog page of the cause.
     pub reference: String,
 }
 
@@ -96,56 +97,56 @@ pub struct Finding {
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Class {
-    /// Trying again on the same machine cannot help.
+    /// A retry on the same host cannot succeed.
     Terminal,
-    /// May pass by itself.
+    /// May resolve by itself.
     Retryable,
-    /// Follows from something else, named or not.
+    /// A consequence of another cause, reported or not.
     Symptom,
 }
 
-/// How far the origin of evidence is known.
+/// How reliably the origin of evidence is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Trust {
-    /// The text itself names its origin: anyone who can write to that log could have written it.
+    /// Only the text itself states its origin: any process that can write to that log could have written it.
     #[default]
     Claimed,
     /// The kernel, the service manager or journald's own fields state the origin, or only root can write the file.
     Proven,
 }
 
-/// A line that proves something, and where to find it.
+/// A line that supports a finding, with its location.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Evidence {
-    /// The name of the source, and where one source holds several streams, the stream: `journal:kubelet.service`.
+    /// The name of the source, with the stream if a source has several: `journal:kubelet.service`.
     pub source: String,
-    /// Counted from 1.
+    /// Line number, from 1.
     pub line: u64,
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub time: Option<Timestamp>,
     pub text: String,
-    /// Whether the origin of the line is proven. Reports of older versions do not say, so it is not.
+    /// Whether the origin of the line is proven. Reports of older versions omit it, which means claimed.
     #[serde(default)]
     pub trust: Trust,
-    /// The part of the text that was recognised.
+    /// The part of the text that was recognized.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub focus: String,
-    /// The lines before it that belong to the same message: a traceback.
+    /// Preceding lines of the same message, such as a traceback.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub before: Vec<String>,
-    /// The lines after it that belong to the same message.
+    /// Following lines of the same message.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<String>,
-    /// How many lines of this kind the source holds; this is one of them.
+    /// Number of lines of this kind in the source, including this one.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub count: u64,
 }
 
-/// A phase as far as the evidence shows it.
+/// A phase, as far as the evidence shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -156,7 +157,7 @@ pub struct TimelineEntry {
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub ended: Option<Timestamp>,
     pub outcome: PhaseOutcome,
-    /// Which boot of the machine, counted from 1, where several are seen.
+    /// The boot of the host, from 1, if the evidence covers several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub boot: Option<u32>,
 }
@@ -170,7 +171,7 @@ pub enum PhaseOutcome {
     Open,
 }
 
-/// What was read. An input that could not be read has `error` and counts of what was read before it.
+/// An input. If reading it failed, `error` is set, and the counts cover the part before the error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -187,36 +188,36 @@ pub struct Source {
     pub error: Option<String>,
 }
 
-/// How the verdict came about.
+/// Explanation of the verdict.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reasoning {
-    /// How the verdict was chosen, in order.
+    /// Steps of the selection of the verdict, in order.
     pub verdict: Vec<String>,
     /// Every finding, in the order of the report.
     pub findings: Vec<FindingReason>,
-    /// Every stage that was seen, in order.
+    /// Every observed stage, in order.
     pub stages: Vec<StageReason>,
-    /// Versions the logs tell, as `component version`.
+    /// Versions found in the logs, as `component version`.
     pub versions: Vec<String>,
 }
 
-/// Why a finding counts for as much as it does.
+/// Explanation of a finding's confidence.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FindingReason {
     pub cause: Cause,
-    /// Each kind of line that speaks for it, strongest first.
+    /// Each kind of line that supports the finding, strongest first.
     pub lines: Vec<LineReason>,
-    /// How the kinds of lines add up.
+    /// Combination of the line weights.
     pub arithmetic: String,
-    /// The findings that explain it, and by what.
+    /// The findings that explain this one, and the rule for it.
     pub explained_by: Vec<String>,
 }
 
-/// What the lines of one rule in one source prove.
+/// The weight of all lines of one rule in one source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -225,18 +226,18 @@ pub struct LineReason {
     pub source: String,
     pub line: u64,
     pub count: u64,
-    /// What such a line proves by itself.
+    /// The confidence from one such line alone.
     pub strength: f64,
     /// Whether the origin of the newest of these lines is proven.
     #[serde(default)]
     pub trust: Trust,
-    /// What is left of it.
+    /// The confidence after all reductions.
     pub weight: f64,
-    /// What took from it, in order.
+    /// The reductions, in order.
     pub because: Vec<String>,
 }
 
-/// A stage, and how it was last seen.
+/// A stage and its last observed state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -244,7 +245,7 @@ pub struct StageReason {
     pub stage: String,
     pub phase: Phase,
     pub outcome: PhaseOutcome,
-    /// Where its last word stands: `source:line`.
+    /// Location of its last line: `source:line`.
     pub place: String,
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub time: Option<Timestamp>,
@@ -262,7 +263,7 @@ fn is_one(count: &u64) -> bool {
 // === impl Trust ===
 
 impl Trust {
-    /// The name used in every format.
+    /// Returns the name used in every format.
     pub fn name(self) -> &'static str {
         match self {
             Self::Claimed => "claimed",
@@ -274,11 +275,11 @@ impl Trust {
 // === impl State ===
 
 impl State {
-    /// What needs a person first comes first.
+    /// All states, the most urgent first.
     pub const ALL: [Self; 6] =
         [Self::Failed, Self::Hung, Self::Degraded, Self::Unknown, Self::Running, Self::Succeeded];
 
-    /// The name used in every format and on the command line.
+    /// Returns the name used in every format and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Failed => "failed",

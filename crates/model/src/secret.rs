@@ -1,9 +1,9 @@
 use zeroize::Zeroize;
 
-/// A value that must not leave the process by accident: it cannot be printed, compared, cloned or serialised, and its
+/// A value that must not leave the process by accident. It cannot be printed, compared, cloned or serialized, and its
 /// memory is overwritten when it is dropped.
 ///
-/// The only way to the value is [`Secret::expose`], a word a reviewer can search for.
+/// The only access to the value is [`Secret::expose`], a name that reviewers can search for.
 ///
 /// ```
 /// use landfall_model::Secret;
@@ -11,7 +11,7 @@ use zeroize::Zeroize;
 /// assert_eq!(token.expose().len(), 23);
 /// ```
 ///
-/// It has no `Debug`, so it cannot slip into a log line, not even inside another type:
+/// It has no `Debug`, so it cannot appear in a log line, not even inside another type:
 ///
 /// ```compile_fail,E0277
 /// use landfall_model::Secret;
@@ -35,7 +35,7 @@ use zeroize::Zeroize;
 /// serialisable(Secret::new(String::from("abcdef.0123456789abcdef")));
 /// ```
 ///
-/// The same programs compile when the value itself is used, so they fail for the reason they should:
+/// The same programs compile when they use the value itself, which proves that they fail for the intended reason:
 ///
 /// ```
 /// use landfall_model::Secret;
@@ -54,7 +54,7 @@ impl<T: Zeroize> Secret<T> {
         Self(value)
     }
 
-    /// The value, for the moment it is used.
+    /// Returns the value for immediate use.
     pub fn expose(&self) -> &T {
         &self.0
     }

@@ -1,28 +1,28 @@
-//! What the ledger of node work records about one step, and the events that tell of it.
+//! Ledger records of the steps of node work, and the events that report them.
 //!
-//! An event has a place in its run: `(attempt, sequence, part)`. State events have part 0 and are in the ledger before
-//! anyone hears of them; progress between two of them counts parts upward and may be lost. A consumer that remembers
-//! the last place it saw can therefore ask for the rest, and hearing an event twice is harmless.
+//! An event has a position in its run: `(attempt, sequence, part)`. State events have part 0 and are in the ledger
+//! before they are reported. Progress between two of them has increasing parts and may be lost. A consumer that
+//! remembers the last position can therefore request the rest, and duplicate events are harmless.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// The version of the record format. Readers refuse a newer one rather than guess.
+/// The version of the record format. Readers reject newer versions.
 pub const FORMAT: u32 = 1;
 
-/// One step of a run, as it stands on disk.
+/// The stored record of one step of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepRecord {
-    /// Unique within its run, plain words joined by hyphens.
+    /// Unique name within the run: words joined by hyphens.
     pub name: String,
     pub state: StepState,
-    /// How often the step was begun, across restarts and boots. Zero means it changed nothing.
+    /// Number of attempts, across restarts and boots. Zero means that the step changed nothing.
     pub attempts: u32,
-    /// How often it asked for a reboot.
+    /// Number of reboots that the step requested.
     pub reboots: u32,
-    /// The boot in which the state was last changed.
+    /// The boot of the last state change.
     pub boot_id: String,
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub started: Option<Timestamp>,
@@ -30,7 +30,7 @@ pub struct StepRecord {
     pub ended: Option<Timestamp>,
 }
 
-/// Where a step stands. `Applying` found at start means the process died in the middle.
+/// State of a step. `Applying` at startup means that the process ended during the step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -38,30 +38,30 @@ pub enum StepState {
     Pending,
     Applying,
     Done,
-    /// Nothing to do: the step's check found its work done.
+    /// No change was necessary: the step's check found its work done.
     Skipped {
         reason: String,
     },
-    /// Waits for something outside this machine.
+    /// Waiting for a condition outside this host.
     Waiting {
         on: String,
     },
-    /// Done as far as this boot can go; the next boot confirms.
+    /// Done as far as possible in this boot; the next boot confirms the step.
     RebootNeeded,
     Failed {
         reason: String,
         retry: Retry,
     },
-    /// Its rollback was begun. Found at start, it means the process died in the middle of it.
+    /// Rollback has started. At startup, this means that the process ended during the rollback.
     RollingBack,
     RolledBack,
-    /// What it changed could not be taken back: a person has to look.
+    /// The changes could not be rolled back; an operator must intervene.
     RollbackFailed {
         reason: String,
     },
 }
 
-/// Whether the same attempt may help later.
+/// Whether and when a retry of the same attempt may succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -71,15 +71,15 @@ pub enum Retry {
     Later,
 }
 
-/// Something that happened in a run.
+/// An event of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Event {
     pub format: u32,
-    /// What was asked, hashed: the same request has the same attempt.
+    /// Hash of the request: the same request has the same attempt.
     pub attempt: String,
-    /// Counts state events of the attempt, from 1. A gap means that a damaged ledger lost some.
+    /// Position among the state events of the attempt, from 1. A gap means that a damaged ledger lost events.
     pub sequence: u64,
     /// 0 for a state event; progress after it counts from 1.
     pub part: u32,
@@ -93,19 +93,19 @@ pub struct Event {
 #[serde(rename_all = "kebab-case", rename_all_fields = "camelCase", tag = "kind")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Happening {
-    /// A process took the run up, for the first time or again.
+    /// A process started or resumed the run.
     Opened { run: String, steps: Vec<StepTitle>, start: Start },
-    /// A step came into a new state.
+    /// A step changed its state.
     Step { step: String, state: StepState, attempts: u32 },
-    /// A step that had given up may be tried again: a person said so.
+    /// An operator permitted a failed step to be retried.
     Reopened { step: String },
-    /// The run came to its end; nothing follows but a reopening.
+    /// The run ended; only a reopening can follow.
     Ended { outcome: Outcome },
-    /// How far the present step is.
+    /// Progress of the current step.
     Progress { step: String, done: u64, total: Option<u64>, unit: Unit },
 }
 
-/// A step as people read it.
+/// A step's name and its title for users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepTitle {
@@ -113,18 +113,18 @@ pub struct StepTitle {
     pub title: String,
 }
 
-/// How a process found its run.
+/// State of the run when a process started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Start {
-    /// Never begun before.
+    /// Not started before.
     Fresh,
-    /// Begun by another process of the same boot.
+    /// Started by another process of the same boot.
     Restarted,
-    /// Begun in an earlier boot.
+    /// Started in an earlier boot.
     Rebooted,
-    /// The newest record was damaged; the one before it was taken.
+    /// The newest record was damaged; the previous one is used.
     Recovered,
 }
 
@@ -136,13 +136,13 @@ pub enum Unit {
     Items,
 }
 
-/// How a run, or one process's part in it, came out.
+/// Outcome of a run, or of one process's part in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Outcome {
     Done,
-    /// The machine has to boot before the run can go on.
+    /// The host must reboot before the run can continue.
     RebootNeeded {
         step: String,
     },
@@ -155,20 +155,20 @@ pub enum Outcome {
         reason: String,
         retry: Retry,
     },
-    /// It failed, and everything it had changed was taken back.
+    /// The run failed, and all its changes were rolled back.
     RolledBack {
         step: String,
         reason: String,
     },
-    /// It failed, and some of what it had changed is still there.
+    /// The run failed, and some of its changes remain.
     RollbackFailed {
         step: String,
         reason: String,
         stuck: Vec<String>,
     },
-    /// The process was asked to stop; the run can be taken up again.
+    /// The process was stopped; the run can be resumed.
     Cancelled,
-    /// A person gave the run up.
+    /// An operator abandoned the run.
     Abandoned {
         reason: String,
     },
@@ -177,12 +177,12 @@ pub enum Outcome {
 // === impl StepState ===
 
 impl StepState {
-    /// The step needs nothing more for the run to go on behind it.
+    /// Returns whether the run can continue after this step.
     pub fn is_behind(&self) -> bool {
         matches!(self, Self::Done | Self::Skipped { .. })
     }
 
-    /// The word used in every format.
+    /// Returns the name used in every format.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Pending => "pending",
@@ -202,7 +202,7 @@ impl StepState {
 // === impl Event ===
 
 impl Event {
-    /// Where the event stands in its attempt.
+    /// Returns the position of the event in its attempt.
     pub fn place(&self) -> (u64, u32) {
         (self.sequence, self.part)
     }
@@ -211,7 +211,7 @@ impl Event {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Nothing is left to do for this attempt, unless a person reopens it.
+    /// Returns whether this ends the attempt, unless an operator reopens it.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Done | Self::RolledBack { .. } | Self::RollbackFailed { .. } | Self::Abandoned { .. } => {

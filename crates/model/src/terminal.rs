@@ -1,42 +1,43 @@
-//! Escapes that programs send to a terminal: colours, cursor movements, titles, links. Text is searched as if they were
-//! not there, because they may stand in the middle of a word.
+//! Terminal escape sequences: colors, cursor movements, titles, links. Searches ignore them, because they may occur in
+//! the middle of a word.
 
 use std::ops::Range;
 
-/// Starts every escape.
+/// First byte of every escape sequence.
 pub const ESCAPE: u8 = 0x1b;
 
-/// An escape of movement or colour has a handful of bytes; what goes on for longer is no escape.
+/// Maximum length of a movement or color sequence, which usually has a handful of bytes.
 const CONTROL_MAX: usize = 64;
 
-/// Titles and links; longer ones are no escape either.
+/// Maximum length of a title or link sequence.
 const STRING_MAX: usize = 4096;
 
-/// What loggers write in place of the byte that starts an escape: syslog, JSON, Go and Python, shells, `cat -v`.
+/// Textual forms of the escape byte in logs: syslog, JSON, Go and Python, shells, `cat -v`.
 const WRITTEN_OUT: [&[u8]; 7] = [b"#033", b"\\u001b", b"\\u001B", b"\\x1b", b"\\x1B", b"\\033", b"^["];
 
-/// An escape at the start of a text.
+/// An escape sequence at the start of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Escape {
     pub len: usize,
     pub holds: Holds,
 }
 
-/// What stands inside an escape.
+/// The content of an escape sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holds {
     Nothing,
-    /// A title, the address of a link, or other text that is not shown where it stands; where inside the escape it is.
+    /// A title, the address of a link, or other text that is not displayed in place; its range inside the sequence.
     Text(Range<usize>),
 }
 
-/// Where in a text an escape may begin.
+/// Returns the positions in a text at which an escape sequence may begin.
 pub fn places(text: &[u8]) -> impl Iterator<Item = usize> + '_ {
     let may_begin = |byte: u8| matches!(byte, ESCAPE | b'#' | b'\\' | b'^');
     text.iter().enumerate().filter(move |(_, byte)| may_begin(**byte)).map(|(place, _)| place)
 }
 
-/// The escape that `text` begins with. It never reaches over the end of a line. A lone escape byte is one too.
+/// Returns the escape sequence that `text` begins with. It never extends over the end of a line. A single escape byte
+/// counts, too.
 pub fn escape(text: &[u8]) -> Option<Escape> {
     let plain = |len: usize| Some(Escape { len, holds: Holds::Nothing });
     if let [ESCAPE, rest @ ..] = text {
@@ -46,9 +47,9 @@ pub fn escape(text: &[u8]) -> Option<Escape> {
                 Some((len, end)) => Some(Escape { len: 2 + len + end, holds: Holds::Text(2..2 + len) }),
                 None => plain(1),
             },
-            // A character set, as `tput sgr0` sends it.
+            // A character set, as sent by `tput sgr0`.
             [b'(' | b')' | b'#' | b'%', b'0'..=b'9' | b'@'..=b'G', ..] => plain(3),
-            // Of the letters only those that are in use: others are text behind a stray byte.
+            // Only letters in use are accepted: others are text after a stray byte.
             [
                 b'7' | b'8' | b'=' | b'>' | b'\\' | b'D' | b'E' | b'H' | b'M' | b'N' | b'O' | b'Z' | b'c',
                 ..,
@@ -56,7 +57,7 @@ pub fn escape(text: &[u8]) -> Option<Escape> {
             _ => plain(1),
         };
     }
-    // Written out only colours and the like are recognised: such text may also be meant as it is.
+    // Only color and similar sequences are recognized in textual form: such text may also be literal.
     let introducer = WRITTEN_OUT.iter().find(|written| text.starts_with(written))?.len();
     let parameters = text.get(introducer..)?.strip_prefix(b"[")?;
     let digits =
@@ -69,18 +70,18 @@ pub fn escape(text: &[u8]) -> Option<Escape> {
     }
 }
 
-/// The rest of `ESC [ parameters letter`.
+/// Parses the rest of `ESC [ parameters letter`.
 fn control(rest: &[u8]) -> Option<usize> {
     let parameters = rest.iter().take(CONTROL_MAX).take_while(|byte| matches!(byte, b' '..=b'?')).count();
     let ends = match rest.get(parameters) {
-        // Without parameters, a small letter is rather the first one of a word behind a bracket.
+        // Without parameters, a lower-case letter is more likely the start of a word after a bracket.
         Some(b'a'..=b'z') => parameters > 0 || rest[0] == b'm',
         end => matches!(end, Some(b'@'..=b'~')),
     };
     ends.then_some(parameters + 1)
 }
 
-/// The rest of `ESC ] text`: the length of the text, and of the bell or `ESC \` that ends it.
+/// Parses the rest of `ESC ] text`: the length of the text, and of the bell or `ESC \` that ends it.
 fn string(rest: &[u8]) -> Option<(usize, usize)> {
     let len = rest.iter().take(STRING_MAX).position(|byte| matches!(*byte, 0x07 | ESCAPE | b'\n'))?;
     match rest[len..] {
@@ -111,7 +112,7 @@ mod tests {
             ("\\x1b[0mx", 7),
             ("\\033[0Kx", 7),
             ("^[[0;31mx", 8),
-            // No escapes, but for the byte itself.
+            // Not sequences, except for the byte itself.
             ("\x1b", 1),
             ("\x1b[31", 1),
             ("\x1b]0;open\nx", 1),

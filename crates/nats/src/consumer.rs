@@ -1,4 +1,4 @@
-//! A durable consumer of a stream: the server remembers what was settled, whoever asks for the rest.
+//! A durable consumer of a stream: the server remembers which messages were settled, whichever client fetches the rest.
 
 use std::time::Duration;
 
@@ -7,53 +7,53 @@ use serde_json::{Value, json};
 use crate::connection::{Came, Connection, NatsError, PATIENCE};
 use crate::protocol::{status, words};
 
-/// What is not settled within this is given out again.
+/// Time after which an unsettled message is redelivered.
 const SETTLE_WITHIN: Duration = Duration::from_secs(60);
-/// When somebody asks for a message to be given out again later.
+/// Delay before a message settled as [`Settlement::Later`] is redelivered.
 const LATER: Duration = Duration::from_secs(30);
-/// Messages given out and not settled, for all that share the consumer.
+/// Maximum number of delivered but unsettled messages, for all clients of the consumer.
 const MAX_PENDING: u64 = 1000;
-/// How long the server is asked to wait for a message.
+/// Time that the server waits for a message.
 const WAIT: Duration = Duration::from_secs(20);
-/// How long each message is waited for.
+/// Timeout for each message.
 const EACH_WITHIN: Duration = WAIT.saturating_add(PATIENCE);
 
-/// Where a consumer stands, by the names of its stream and its own.
+/// A durable consumer, identified by the names of its stream and its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Consumer {
     stream: String,
     name: String,
 }
 
-/// A message of the stream, not settled yet.
+/// A message of the stream that is not settled yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// Nothing when it is larger than anything that is expected.
+    /// `None` for a message above the size limit.
     pub body: Option<Vec<u8>>,
-    /// Where its settlement goes.
+    /// Subject for the settlement.
     reply: String,
 }
 
-/// What became of a message.
+/// The settlement of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settlement {
     Taken,
-    /// It is not given out again.
+    /// Not redelivered.
     Never,
-    /// It is given out again after a while.
+    /// Redelivered after a while.
     Later,
 }
 
 // === impl Consumer ===
 
 impl Consumer {
-    /// The durable consumer of this name on the stream that keeps `subject.>`; made when there is none.
+    /// Opens the durable consumer of this name on the stream of `subject.>`, and creates it if necessary.
     pub async fn open(connection: &mut Connection, subject: &str, name: &str) -> Result<Self, NatsError> {
         let subjects = format!("{subject}.>");
         let found = connection.ask("$JS.API.STREAM.NAMES", &json!({"subject": subjects})).await?;
         good(&found)?;
         let stream = found["streams"][0].as_str().ok_or(NatsError::NoStream(subjects.clone()))?;
-        // It becomes a part of subjects.
+        // The name becomes a part of subjects.
         if stream.chars().any(|c| c.is_whitespace() || c.is_control() || ".*>".contains(c)) {
             return Err(NatsError::Odd);
         }
@@ -72,7 +72,8 @@ impl Consumer {
         Ok(consumer)
     }
 
-    /// What waits, at most so many; when nothing does, the next one that comes, or nothing after a while.
+    /// Returns waiting messages, at most `most`. If there are none, waits for the next one and returns nothing after a
+    /// timeout.
     pub async fn take(&self, connection: &mut Connection, most: usize) -> Result<Vec<Message>, NatsError> {
         let waiting = self.fetch(connection, most, &json!({"batch": most, "no_wait": true})).await?;
         if !waiting.is_empty() {
@@ -81,7 +82,7 @@ impl Consumer {
         self.fetch(connection, 1, &json!({"batch": 1, "expires": nanoseconds(WAIT)})).await
     }
 
-    /// Says what became of a message. What is not heard is as if it were not said: the message comes again.
+    /// Settles a message. If the settlement is lost, the message is redelivered.
     pub async fn settle(
         &self,
         connection: &mut Connection,
@@ -114,11 +115,11 @@ impl Consumer {
             let Came { subject, reply, headers, body } = match came {
                 Ok(came) => came?,
                 Err(_) if messages.is_empty() => return Err(NatsError::Late(EACH_WITHIN)),
-                // Those that came can be settled; whoever asks for more is told that the connection is given up.
+                // Return the received messages for settlement; the next call reports the failed connection.
                 Err(_) => break,
             };
             match (reply, status(&headers)) {
-                // A sign of life, or the end of another question.
+                // A keepalive, or the end of another request.
                 (_, Some(100)) => {}
                 (_, Some(_)) if subject != inbox => {}
                 (_, Some(404 | 408)) => break,
@@ -126,7 +127,7 @@ impl Consumer {
                     let text = String::from_utf8_lossy(&headers);
                     return Err(NatsError::Said(words(text.trim())));
                 }
-                // One that came late for the question before is as good as any.
+                // A late message of the previous request is valid, too.
                 (Some(reply), None) => messages.push(Message { body, reply }),
                 (None, None) => return Err(NatsError::Odd),
             }

@@ -1,12 +1,13 @@
-//! Just enough NATS for JetStream: publish under an id and be told that it is stored, or take what a stream keeps and say what
-//! became of it.
+//! The part of NATS that JetStream needs: publish under an ID with an acknowledgment, or fetch messages of a stream and
+//! settle them.
 //!
 //! ```text
 //! Server ─► Connection ─┬─► publish: one message, one acknowledgement
 //!                       └─► Consumer ─► take: messages ─► settle: taken, never, later
 //! ```
 //!
-//! One connection does one thing at a time. Every wait has a deadline, every answer a bound; nothing is tried again here.
+//! A connection handles one operation at a time. Every wait has a timeout, and every response a size limit. This crate
+//! does not retry.
 
 mod connection;
 mod consumer;

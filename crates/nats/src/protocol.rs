@@ -1,20 +1,20 @@
-//! What a NATS server says, one line at a time. Pure.
+//! Parser for the lines of a NATS server, without I/O.
 
 use serde_json::Value;
 
-/// Servers introduce themselves in a line of some kilobytes: it names their whole cluster.
+/// Maximum length of a line. The INFO line has a few kilobytes, because it lists the complete cluster.
 pub const MAX_LINE: u64 = 64 << 10;
-/// No server takes messages as large as this: who says so is none.
+/// Maximum message size; a larger announced size indicates an invalid server.
 pub const MAX_BYTES: usize = 1 << 30;
-/// With this number JetStream says that a stream takes no message as large as this one.
+/// JetStream's error code for a message above the stream's size limit.
 const MESSAGE_TOO_LARGE: u64 = 10_054;
-/// Characters of what a server says that are shown.
+/// Maximum number of characters of a server's message in errors.
 const MAX_WORDS: usize = 200;
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
     Info(Value),
-    /// A message follows: so many bytes in all, of which so many are headers.
+    /// A message with this number of bytes in total, including this number of bytes of headers.
     Message {
         subject: String,
         reply: Option<String>,
@@ -27,11 +27,11 @@ pub enum Said {
     Error(String),
 }
 
-/// Reads a line, with its end.
+/// Parses a line, including its end.
 pub fn said(line: &[u8]) -> Option<Said> {
     let line = std::str::from_utf8(line).ok()?.strip_suffix('\n')?.trim_end();
     let (word, rest) = line.split_once([' ', '\t']).unwrap_or((line, ""));
-    // A subject, our subscription, perhaps where to answer to, and then the numbers.
+    // A subject, the subscription ID, an optional reply subject, and then the sizes.
     let message = |numbers: usize| -> Option<Said> {
         let words: Vec<&str> = rest.split_ascii_whitespace().collect();
         if !(2 + numbers..=3 + numbers).contains(&words.len()) {
@@ -55,15 +55,15 @@ pub fn said(line: &[u8]) -> Option<Said> {
     }
 }
 
-/// The number a message without content has in the place of it: why nothing comes.
+/// Returns the status code of a message without content, which is the reason for its absence.
 pub fn status(headers: &[u8]) -> Option<u16> {
     let rest = headers.strip_prefix(b"NATS/1.0 ")?;
     std::str::from_utf8(rest.get(..3)?).ok()?.parse().ok()
 }
 
-/// Whether a stream has taken a message: yes, or why not; nothing when there is no stream for it.
+/// Returns whether a stream accepted a message, or its error; `None` when there is no stream for it.
 pub fn acknowledged(headers: &[u8], body: &[u8]) -> Option<Result<(), String>> {
-    // "No responders": nobody listens on the subject.
+    // "No responders": the subject has no subscriber.
     if headers.starts_with(b"NATS/1.0 503") {
         return None;
     }
@@ -76,7 +76,7 @@ pub fn acknowledged(headers: &[u8], body: &[u8]) -> Option<Result<(), String>> {
     Some(if stored { Ok(()) } else { Err("something that is no acknowledgement".to_owned()) })
 }
 
-/// Whether a stream said that it never takes a message of this size.
+/// Returns whether a stream rejected a message because of its size.
 pub(crate) fn is_too_large(answer: &[u8]) -> bool {
     let answer: Value = serde_json::from_slice(answer).unwrap_or_default();
     answer["error"]["err_code"].as_u64() == Some(MESSAGE_TOO_LARGE)

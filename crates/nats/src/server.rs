@@ -1,4 +1,4 @@
-//! Where a server is, as users write it.
+//! The address of a server, in the users' notation.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 const PORT: u16 = 4222;
 
-/// `tls://HOST[:PORT]`, or `nats://` to this machine itself.
+/// `tls://HOST[:PORT]`, or `nats://` for this host only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     pub host: String,
@@ -30,7 +30,7 @@ impl FromStr for Server {
 
     fn from_str(text: &str) -> Result<Self, InvalidServer> {
         parse(text).ok_or_else(|| match text.rsplit_once('@') {
-            // What comes before it may be a password.
+            // The part before it may contain a password.
             Some((_, place)) => InvalidServer {
                 shown: format!("…@{place}"),
                 also: "; a user, a password or a token goes into the login file",
@@ -54,7 +54,7 @@ fn parse(text: &str) -> Option<Server> {
     };
     let encrypted = match scheme {
         "tls" => true,
-        // A password in the clear is anybody's.
+        // Plaintext would expose the password on the network.
         "nats" if ["localhost", "127.0.0.1", "::1"].contains(&host) => false,
         _ => return None,
     };
@@ -67,7 +67,8 @@ impl fmt::Display for Server {
     }
 }
 
-/// Names of letters, digits, `-` and `_`, with dots between them: no wildcard, nothing that could end a line.
+/// Returns whether the text is a subject: letters, digits, `-` and `_`, separated by dots. Wildcards and characters
+/// that could end a line are invalid.
 pub fn is_subject(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     text.split('.').all(|part| !part.is_empty() && part.bytes().all(plain))

@@ -1,4 +1,4 @@
-//! The inputs of the fuzz target, without a fuzzer.
+//! The corpus of the fuzz target, without a fuzzer.
 
 #[path = "../../../fuzz/bodies/nats.rs"]
 mod bodies;

@@ -1,4 +1,4 @@
-//! Against the real server.
+//! Tests with a real server.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ async fn what_is_settled_is_not_given_out_again_and_the_rest_is() {
     server.create_stream("R", "reports.>").unwrap();
     for number in 0..3 {
         let body = format!("body {number}");
-        // Who lost the answer publishes again.
+        // A client that lost the response publishes again.
         for _ in 0..2 {
             connection.publish("reports.n1", &format!("id-{number}"), body.as_bytes()).await.unwrap();
         }
@@ -47,7 +47,7 @@ async fn what_is_settled_is_not_given_out_again_and_the_rest_is() {
     consumer.settle(&mut connection, &first[0], Settlement::Taken).await.unwrap();
     consumer.settle(&mut connection, &first[1], Settlement::Never).await.unwrap();
     drop(connection);
-    // Another process, later: the server remembers.
+    // Another process, later: the server has kept the consumer.
     let mut connection = open().await;
     let again = Consumer::open(&mut connection, "reports", "hub").await.unwrap();
     assert_eq!(again, consumer);

@@ -6,12 +6,12 @@ use time::{Duration, OffsetDateTime};
 
 use crate::{KeyedCertificate, Leaf, PkiError};
 
-/// Certificates are valid from a little before now: nodes whose clock is slightly behind must not refuse them.
+/// Certificates are valid from shortly before their creation, so that nodes with a slow clock accept them.
 const BACKDATE: Duration = Duration::minutes(5);
 const PEM_BEGINS: &str = "-----BEGIN CERTIFICATE-----";
 const PEM_ENDS: &str = "-----END CERTIFICATE-----";
 
-/// A certificate authority that issues [`Leaf`] certificates.
+/// A CA that issues [`Leaf`] certificates.
 #[expect(missing_debug_implementations, reason = "holds a private key")]
 pub struct Authority {
     certificate: String,
@@ -19,7 +19,8 @@ pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
 }
 
-/// A bare key pair (PEM private key, PEM public key), such as the one that signs service-account tokens.
+/// Creates a key pair without a certificate (PEM private key, PEM public key). Such a pair signs service account
+/// tokens.
 pub fn signing_key() -> Result<(Secret<String>, String), PkiError> {
     let key = KeyPair::generate().map_err(PkiError::Key)?;
     Ok((Secret::new(key.serialize_pem()), key.public_key_pem()))
@@ -28,7 +29,7 @@ pub fn signing_key() -> Result<(Secret<String>, String), PkiError> {
 // === impl Authority ===
 
 impl Authority {
-    /// A new, self-signed authority that can sign leaves but no further authorities.
+    /// Creates a self-signed CA that can sign leaf certificates but no further CAs.
     pub fn new(common_name: &str, days: u32) -> Result<Self, PkiError> {
         let key = KeyPair::generate().map_err(PkiError::Key)?;
         let mut params = CertificateParams::default();
@@ -44,8 +45,8 @@ impl Authority {
         Self::from_pem(&certificate, Secret::new(key.serialize_pem()))
     }
 
-    /// An authority that exists already. One that cannot sign, or with a key that is not its own, would make certificates
-    /// that nobody believes.
+    /// Loads an existing CA. Clients would reject certificates of one that cannot sign, or with the key of another CA,
+    /// so both are errors.
     pub fn from_pem(certificate: &str, key: Secret<String>) -> Result<Self, PkiError> {
         let pair = KeyPair::from_pem(key.expose()).map_err(PkiError::ReadKey)?;
         let public = pair.subject_public_key_info();
@@ -66,13 +67,13 @@ impl Authority {
         Ok(Self { certificate: certificate.to_owned(), key, issuer })
     }
 
-    /// Its own certificate first, then those of the authorities that are trusted beside it.
+    /// Returns its own certificate first, then those of the other trusted CAs.
     pub fn certificate(&self) -> &str {
         &self.certificate
     }
 
-    /// Authorities that are trusted beside this one, while what they signed is still in use. Those that have expired, and
-    /// those that are trusted already, are left out.
+    /// Adds other trusted CAs, while certificates they signed are still in use. It skips CAs that have expired or are
+    /// trusted already.
     pub fn beside(mut self, others: &str) -> Result<Self, PkiError> {
         for pem in certificates(others) {
             let (_, parsed) =
@@ -89,7 +90,7 @@ impl Authority {
         Ok(self)
     }
 
-    /// The moment after which nothing it signed is believed.
+    /// Returns the time after which all its signatures are invalid.
     pub fn expires(&self) -> Result<OffsetDateTime, PkiError> {
         let (_, pem) = x509_parser::pem::parse_x509_pem(self.certificate.as_bytes())
             .map_err(|_| PkiError::Certificate)?;
@@ -101,13 +102,13 @@ impl Authority {
         Ok(self.expires()? <= OffsetDateTime::now_utc())
     }
 
-    /// How many whole days it is still believed.
+    /// Returns the number of full days of its remaining validity.
     pub fn days_left(&self) -> Result<i64, PkiError> {
         Ok((self.expires()? - OffsetDateTime::now_utc()).whole_days())
     }
 
-    /// The authority's own key. It stays where certificates are issued; only a program that signs, such as
-    /// kube-controller-manager, is given it.
+    /// Returns the CA's own key. It stays where certificates are issued; only components that sign, such as
+    /// kube-controller-manager, get it.
     pub fn key(&self) -> &Secret<String> {
         &self.key
     }
@@ -123,7 +124,7 @@ impl Authority {
     }
 }
 
-/// Each certificate of a PEM file.
+/// Returns each certificate of a PEM file.
 fn certificates(text: &str) -> impl Iterator<Item = &str> {
     text.match_indices(PEM_BEGINS).filter_map(|(begin, _)| {
         let rest = &text[begin..];
@@ -206,7 +207,7 @@ mod tests {
         let new = new.beside(&both).unwrap().beside(&both).unwrap();
         let trusted: Vec<&str> = certificates(new.certificate()).collect();
         assert_eq!(trusted, [alone.trim_end(), old.certificate().trim_end()]);
-        // Read back, it still signs as the new one.
+        // After loading it again, it still signs as the new CA.
         let key = Secret::new(new.key().expose().clone());
         let read = Authority::from_pem(new.certificate(), key).unwrap();
         let issued = der(&read.issue(&Leaf::new("client", Purpose::Call)).unwrap().certificate);

@@ -2,7 +2,7 @@ use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyUsagePurpose}
 
 use crate::PkiError;
 
-/// What a certificate is for. A peer is its certificate, so a certificate for one thing is useless for another.
+/// The purpose of a certificate. A stolen certificate for one purpose is useless for another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// Proves a server's names to its clients.
@@ -26,7 +26,8 @@ pub struct Leaf {
 // === impl Leaf ===
 
 impl Leaf {
-    /// Leaves live a week unless told otherwise: long enough for the longest bootstrap, too short to be worth stealing.
+    /// Default lifetime of leaf certificates: sufficient for the longest bootstrap, and short enough to make theft
+    /// unattractive.
     const DEFAULT_DAYS: u32 = 7;
 
     pub fn new(common_name: impl Into<String>, purpose: Purpose) -> Self {
@@ -39,14 +40,14 @@ impl Leaf {
         }
     }
 
-    /// Kubernetes reads the organization as a group.
+    /// Sets the organization, which Kubernetes interprets as a group.
     #[must_use]
     pub fn organization(mut self, organization: impl Into<String>) -> Self {
         self.organization = Some(organization.into());
         self
     }
 
-    /// DNS names and IP addresses the certificate is valid for.
+    /// Sets the DNS names and IP addresses for which the certificate is valid.
     #[must_use]
     pub fn names<T: Into<String>>(mut self, names: impl IntoIterator<Item = T>) -> Self {
         self.names.extend(names.into_iter().map(Into::into));

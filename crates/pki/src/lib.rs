@@ -1,8 +1,8 @@
-//! Keys and certificates: bytes in, bytes out. Nothing here touches a file or a socket.
+//! Keys and certificates: bytes in, bytes out. This crate accesses neither files nor sockets.
 //!
-//! One certificate has one purpose. An [`Authority`] issues leaves that are short-lived and either serve, or call, or
-//! (between equals, such as etcd members) do both; [`signing_key`] makes the bare key pairs that sign service-account
-//! tokens; a [`SigningKey`] signs what a machine says of itself.
+//! A certificate has one purpose. An [`Authority`] issues short-lived leaf certificates for servers, for clients, or
+//! for both (between equals, such as etcd members). [`signing_key`] creates the key pairs that sign service account
+//! tokens, and a [`SigningKey`] signs the reports of a host.
 
 mod authority;
 mod leaf;
@@ -14,7 +14,7 @@ pub use signature::{SigningKey, verify_signature};
 
 use landfall_model::Secret;
 
-/// A certificate with the private key that belongs to it, both PEM.
+/// A certificate with its private key, both PEM.
 #[expect(missing_debug_implementations, reason = "holds a private key")]
 pub struct KeyedCertificate {
     pub certificate: String,

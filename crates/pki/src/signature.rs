@@ -3,16 +3,16 @@ use landfall_model::Secret;
 
 use crate::PkiError;
 
-/// A key that signs what a machine says: Ed25519.
+/// An Ed25519 key that signs the reports of a host.
 #[expect(missing_debug_implementations, reason = "holds a private key")]
 pub struct SigningKey {
     pair: Ed25519KeyPair,
 }
 
-/// The points of Ed25519 whose order divides eight, as the y they are written with; each stands for both signs of x. Under such
-/// a key a signature can be made that holds for any message, by anybody. The list is that of libsodium
-/// (`ge25519_has_small_order`) and of "Taming the many EdDSAs" (Chalkias, Garillot, Nikolaenko 2020), without the spellings
-/// of y that [`is_canonical`] refuses.
+/// The points of Ed25519 whose order divides eight, as encoded y coordinates; each stands for both signs of x. For such
+/// a key, signatures that are valid for any message can be created without a secret. The list is that of libsodium
+/// (`ge25519_has_small_order`) and of "Taming the many EdDSAs" (Chalkias, Garillot, Nikolaenko 2020). It omits the
+/// encodings of y that [`is_canonical`] rejects.
 const SMALL_ORDER: [[u8; 32]; 5] = [
     // Order 4: y = 0.
     [0; 32],
@@ -39,13 +39,13 @@ const SMALL_ORDER: [[u8; 32]; 5] = [
     ],
 ];
 
-/// Whether `signature` is that of the holder of the public key `key` over `message`. A key that has no holder, because anybody
-/// can sign for it, has signed nothing.
+/// Returns whether `signature` is a valid signature of `message` by the public key `key`. Keys of small order are
+/// rejected, because signatures for them need no secret key.
 pub fn verify_signature(key: &[u8], message: &[u8], signature: &[u8]) -> bool {
     is_somebodys(key) && UnparsedPublicKey::new(&ED25519, key).verify(message, signature).is_ok()
 }
 
-/// Whether a key of this spelling is made by a secret one.
+/// Returns whether a key is canonical and belongs to a secret key.
 fn is_somebodys(key: &[u8]) -> bool {
     let Ok(mut y) = <[u8; 32]>::try_from(key) else { return false };
     // The sign of x.
@@ -53,7 +53,7 @@ fn is_somebodys(key: &[u8]) -> bool {
     is_canonical(&y) && !SMALL_ORDER.contains(&y)
 }
 
-/// Whether y is below 2^255 - 19: a key has one spelling, so that what compares keys as bytes is right.
+/// Returns whether y is below 2^255 - 19. A key then has one encoding, so that comparing keys as bytes is correct.
 fn is_canonical(y: &[u8; 32]) -> bool {
     y[31] != 0x7f || y[1..31].iter().any(|byte| *byte != 0xff) || y[0] < 0xed
 }
@@ -61,7 +61,7 @@ fn is_canonical(y: &[u8; 32]) -> bool {
 // === impl SigningKey ===
 
 impl SigningKey {
-    /// A new key, and the PKCS #8 document to keep it in.
+    /// Creates a key, and its PKCS #8 document for storage.
     pub fn generate() -> Result<(Self, Secret<Vec<u8>>), PkiError> {
         let pair = Ed25519KeyPair::generate().map_err(|_| PkiError::SigningKey)?;
         let document = pair.to_pkcs8v1().map_err(|_| PkiError::SigningKey)?;
@@ -108,7 +108,8 @@ mod tests {
 
     #[test]
     fn a_key_anybody_can_sign_for_has_signed_nothing() {
-        // The first of the twelve vectors of "Taming the many EdDSAs": the key is of order 8, and no secret was needed.
+        // The first of the twelve vectors of "Taming the many EdDSAs": the key has order 8, and the signature was
+        // created without a secret.
         let key = bytes("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac03fa");
         let message = bytes("8c93255d71dcab10e8f379c26200f3c7bd5f09d9bc3068d3ef4edeb4853022b6");
         let signature = [&SMALL_ORDER[4][..], &[0; 32]].concat();
@@ -118,7 +119,7 @@ mod tests {
         assert!(library(&key, &message, &signature), "the library alone takes it");
         assert!(!verify_signature(&key, &message, &signature));
 
-        // The neutral element under the neutral element, over any message at all.
+        // The neutral element as key and signature, for any message.
         let neutral = &SMALL_ORDER[1];
         let signature = [&neutral[..], &[0; 32]].concat();
         for message in [&b"a report"[..], b"another"] {
@@ -133,7 +134,7 @@ mod tests {
             (y[0], y[31]) = (first, if rest == 0 { 0 } else { 0x7f });
             y
         };
-        // 2^255 - 19 and what follows it, the last spellings there are: 0 and 1 once more among them.
+        // 2^255 - 19 and all larger encodings, which include 0 and 1 again.
         let beyond = (0xed..=0xff).map(|first| spelled(first, 0xff));
         let refused: Vec<[u8; 32]> = SMALL_ORDER.into_iter().chain(beyond).collect();
         for y in refused {
@@ -143,7 +144,7 @@ mod tests {
                 assert!(!is_somebodys(&key), "{key:02x?}");
             }
         }
-        // Their neighbours are points like others.
+        // Adjacent values are ordinary points.
         for y in [spelled(2, 0), spelled(0xeb, 0xff)] {
             assert!(is_somebodys(&y), "{y:02x?}");
         }

@@ -1,6 +1,6 @@
 //! Redacts standard input to standard output: `redact [lines|cri|journal-export] [KNOWN-VALUES-FILE]`.
 //!
-//! The file has one known value a line. `cargo xtask bench redact` measures this program.
+//! The file has one known value per line. `cargo xtask bench redact` measures this program.
 
 use std::io::{Read as _, Write as _};
 

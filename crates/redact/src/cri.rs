@@ -1,5 +1,6 @@
-//! Container logs as runtimes write them: `2026-01-02T03:04:05.678901234Z stdout F text`, where the tag `P` says that
-//! the line goes on in the next one of the same stream.
+//! Container logs in the runtimes' format: `2026-01-02T03:04:05.678901234Z stdout F text`.
+//!
+//! The tag `P` marks a line that continues in the next entry of the same stream.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -12,17 +13,17 @@ use crate::runs::leading;
 use crate::scan::Engine;
 use crate::stream::{HOLD_MAX, Options};
 
-/// From seconds without a fraction to nanoseconds with an offset.
+/// Length of a time, from seconds without a fraction to nanoseconds with an offset.
 const TIME_LEN: RangeInclusive<usize> = 20..=35;
 
-/// `P:` and some more: tags may be added one day.
+/// `P:` and a reserve for future tags.
 const TAG_MAX: usize = 8;
 
 pub(crate) struct CriStream {
     entries: EntryStream,
     length: Length,
     line: Vec<u8>,
-    /// The line is too long and is being left out.
+    /// Whether the rest of a line is skipped because the line is too long.
     skipping: bool,
 }
 
@@ -48,7 +49,7 @@ impl CriStream {
             let (now, later) = bytes.split_at(feed.map_or(bytes.len(), |feed| feed + 1));
             bytes = later;
             if feed.is_some() && self.line.is_empty() && !self.skipping && now.len() <= HOLD_MAX {
-                // A whole line, as nearly all are.
+                // A complete line, the usual case.
                 let (entry, ending) = parse(now);
                 self.entries.push_with(&entry, ending, out);
                 continue;
@@ -74,7 +75,7 @@ impl CriStream {
         self.entries.finish(out)
     }
 
-    /// Adds to the line, or leaves out the rest of one that is too long.
+    /// Appends to the line, or skips the rest of a line that is too long.
     fn take(&mut self, piece: &[u8], out: &mut Vec<u8>) {
         if !self.skipping && self.line.len() + piece.len() <= HOLD_MAX {
             self.line.extend_from_slice(piece);
@@ -117,16 +118,16 @@ fn parse(line: &[u8]) -> (Entry<'_>, Ending) {
             let ending = if frame.tag.starts_with(b"P") { Ending::Partial } else { Ending::Line };
             (Entry { unit: frame.stream, before, text, after }, ending)
         }
-        // Not a line of this format: all of it is text.
+        // Not a line of this format: treated as text.
         None => (Entry { unit: b"", before: b"", text, after }, Ending::Unknown),
     }
 }
 
-/// What stands before the text of a line.
+/// The prefix before the text of a line.
 struct Frame<'l> {
     stream: &'l [u8],
     tag: &'l [u8],
-    /// Up to the text.
+    /// Length up to the text.
     len: usize,
 }
 
@@ -145,7 +146,7 @@ fn frame(line: &[u8]) -> Option<Frame<'_>> {
     reason = "without branches the compiler can look at sixteen bytes at once"
 )]
 fn is_in_time(byte: u8) -> bool {
-    // From the plus to the colon is all but a comma and a slash.
+    // From plus to colon: all characters except comma and slash.
     (byte.wrapping_sub(b'+') < 16) & (byte != b',') & (byte != b'/') | (byte == b'T') | (byte == b'Z')
 }
 

@@ -1,20 +1,22 @@
-//! The forms in which a known value may appear in evidence.
+//! Encoded forms in which a known value may appear in evidence.
 
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use landfall_model::Secret;
 
 use crate::known::KNOWN_MIN;
 
-/// Shorter lines of a value of several lines are not searched for on their own.
+/// Shorter lines of a multi-line value are not searched separately.
 const LINE_MIN: usize = 16;
 
-/// Every form of `value` that is searched for verbatim: as it is, Base64 (both alphabets, at each of the three
-/// positions it can have inside a larger encoded text), hexadecimal, percent-encoded, and escaped for JSON. Forms
-/// nested deeper are found by decoding ([`decode`](crate::decode)).
+/// Returns all forms of `value` that are searched literally.
+///
+/// The forms are: unchanged, Base64 (both alphabets, at each of the three positions inside a larger encoded
+/// text), hexadecimal, percent-encoded, and escaped for JSON. Deeper nesting is found by decoding
+/// ([`decode`](crate::decode)).
 pub(crate) fn forms(value: &[u8]) -> Vec<Secret<Vec<u8>>> {
     let mut forms: Vec<Vec<u8>> = vec![value.to_vec()];
-    // Logs break values at line ends, indent the pieces and prefix them: each line stands for itself, unless it is
-    // prose or a header that innocent text has too.
+    // Logs break values at line ends, and indent and prefix the parts. Each line is therefore searched
+    // separately, unless it is prose or a common header.
     if value.contains(&b'\n') {
         let lines = value.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
         forms.extend(lines.filter(|line| line.len() >= LINE_MIN && is_one_word(line)).map(<[u8]>::to_vec));
@@ -41,7 +43,7 @@ fn is_one_word(line: &[u8]) -> bool {
     !line.iter().any(u8::is_ascii_whitespace) && !line.starts_with(b"--")
 }
 
-/// The characters that encode `value` and nothing else when `before` bytes (modulo three) stand before it.
+/// Returns the characters that depend only on `value` when `before` bytes (modulo three) precede it.
 fn base64_inside(engine: &impl base64::Engine, value: &[u8], before: usize) -> Vec<u8> {
     let mut padded = vec![0; before];
     padded.extend_from_slice(value);
@@ -72,7 +74,7 @@ fn hexadecimal_pair(byte: u8, digits: &[u8; 16]) -> [u8; 2] {
     [digits[usize::from(byte >> 4)], digits[usize::from(byte & 15)]]
 }
 
-/// Go escapes `<`, `>` and `&` in JSON unless told otherwise; most others do not.
+/// Go escapes `<`, `>` and `&` in JSON by default; most other encoders do not.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Angles {
     Plain,

@@ -1,5 +1,7 @@
-//! Entries: pieces of text in frames. The text of one unit is searched as one stream, across the frames, because a
-//! writer does not know where the journal or the container runtime cuts its lines.
+//! Entries: pieces of text in frames.
+//!
+//! The text of one unit is searched as one stream across frames, because journal and container runtime split
+//! a writer's lines at arbitrary points.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -14,113 +16,114 @@ use crate::scan::{Engine, Scan};
 use crate::stream::{HOLD_MAX, Options};
 use crate::views::BETWEEN;
 
-/// Bytes and entries held back, waiting for the next entry of the same unit. The halves of one line follow each other
-/// closely, whatever other units say in between.
+/// Limits for bytes and entries buffered until the next entry of the same unit. The halves of a line are
+/// close together, even with entries of other units in between.
 const HELD_BYTES_MAX: usize = 1 << 20;
 const HELD_ENTRIES_MAX: usize = 4096;
 
-/// Units whose state is kept apart. All others share one, so that a stream of invented names cannot take all memory.
+/// Maximum number of units with separate state. All others share one, so that a stream of invented names
+/// cannot exhaust memory.
 const UNITS_MAX: usize = 4096;
 
-/// Units that are found again without looking them up. A node has a handful that say nearly everything.
+/// Units cached for lookup. On a node a handful of units write almost all entries.
 const RECENT_MAX: usize = 8;
 
-/// Bytes of text to each side of a seam that are searched together: the word that may be cut there, up to the longest
-/// one, and enough beside it to hold the name that gives it away.
+/// Bytes of text on each side of a seam that are searched together: the longest word that may be split there,
+/// and enough context for the name of a secret.
 const SEAM_WORD_MAX: usize = 4096;
 const SEAM_CONTEXT: usize = 48;
 
-/// Bytes of text that are searched together: a search has its cost, whatever the size of the text.
+/// Bytes of text searched together: each search has fixed costs.
 const SEARCHED_TOGETHER: usize = 64 << 10;
 
-/// Base64 of one unit that goes on for more than this is withheld: its end may be too far away to wait for.
+/// Longer Base64 of one unit is withheld: its end may be too far away to buffer.
 const WRAPPED_WAIT_MAX: usize = 4 * SEARCHED_TOGETHER;
 
-/// How a header of PEM begins, and how long it is at most.
+/// Start of a PEM header, and its maximum length.
 const PEM_BEGIN: &[u8] = b"-----BEGIN";
 const PEM_HEADER_MAX: usize = 64;
 
-/// One piece of text in its frame.
+/// A piece of text with its frame.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// Whose text it is. Entries of one unit continue each other.
+    /// Writer of the text. Entries of one unit continue each other.
     pub unit: &'a [u8],
-    /// The frame around the text, written as it is: it must hold no foreign text.
+    /// Frame before the text, written unchanged: it must not contain foreign text.
     pub before: &'a [u8],
     pub text: &'a [u8],
     pub after: &'a [u8],
 }
 
-/// How the text of an entry ends.
+/// The end of an entry's text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// With its line, or in the middle of it.
+    /// At a line end or inside a line.
     Unknown,
-    /// With its line: the next entry does not go on where it stops.
+    /// At a line end: the next entry does not continue it.
     Line,
-    /// In the middle of its line, which the next entry continues.
+    /// Inside a line that the next entry continues.
     Partial,
 }
 
-/// What is done with Base64 that goes on over entries and has not come to its end.
+/// Treatment of incomplete Base64 at the end of the entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Open {
-    /// It waits for the entries that follow.
+    /// It is buffered until the following entries arrive.
     Waits,
-    /// There is no room to wait: it is searched as it is, and what goes on with it is withheld.
+    /// The buffer is full: it is searched as is, and its continuation is withheld.
     IsCut,
-    /// Nothing follows.
+    /// No entries follow.
     Ends,
 }
 
-/// Entries on their way out, in the order they came.
+/// Buffered entries, in input order.
 pub struct EntryStream {
     engine: Arc<Engine>,
     options: Options,
-    /// The number of each unit by its name.
+    /// Index of each unit by name.
     numbers: HashMap<Vec<u8>, usize>,
     units: Vec<Unit>,
-    /// Units of the last entries: the next one is often of one of them.
+    /// Units of the last entries: the next entry often belongs to one of them.
     recent: Vec<(Vec<u8>, usize)>,
     held: VecDeque<Held>,
-    /// The bytes of all held entries, one behind the other; those before `released` are gone already.
+    /// Concatenated bytes of all buffered entries; those before `released` are already written.
     bytes: Vec<u8>,
     released: usize,
-    /// The number of the first held entry.
+    /// Number of the first buffered entry.
     first: u64,
-    /// Units with entries that wait to be searched, in the order they came, and how many bytes of text those have.
+    /// Units with unsearched entries, in input order, and the bytes of text in these entries.
     waiting: Vec<usize>,
     waiting_bytes: usize,
     frames: Frames,
-    /// Entries were left out, those of units that have not come yet too.
+    /// Whether entries were omitted, including those of units not seen yet.
     has_gap: bool,
     counts: Counts,
 }
 
 struct Unit {
     context: Context,
-    /// The number of its last entry that was searched.
+    /// Number of its last searched entry.
     last: Option<u64>,
-    /// The numbers of its entries that were not.
+    /// Numbers of its unsearched entries.
     waiting: Vec<u64>,
-    /// Base64 over entries goes on that is too long to be searched in one piece.
+    /// Whether Base64 that is too long to be searched as one piece continues across entries.
     withholding: bool,
-    /// Entries were left out before those that come.
+    /// State after omitted entries.
     gap: Option<Gap>,
 }
 
 struct Held {
-    /// Where its bytes begin, and the lengths of its parts.
+    /// Offset of its bytes, and the lengths of its parts.
     start: usize,
     before: usize,
     text: usize,
     after: usize,
-    /// In its text. Sorted and merged when it is released.
+    /// Hits in its text. Sorted and merged on release.
     hits: Vec<Hit>,
-    /// In its frame, counted from the start of the entry.
+    /// Hits in its frame, relative to the start of the entry.
     frame_hits: Vec<Hit>,
     ending: Ending,
-    /// The next entry of its unit is known or does not matter, so nothing can be added to its hits.
+    /// Whether its hits are final: the next entry of its unit is known or irrelevant.
     settled: bool,
 }
 
@@ -150,18 +153,20 @@ impl EntryStream {
         &mut self.counts
     }
 
-    /// Takes an entry in and appends to `out` the entries that are decided.
+    /// Adds an entry and appends the entries that are decided to `out`.
     pub fn push(&mut self, entry: &Entry<'_>, out: &mut Vec<u8>) {
         self.push_with(entry, Ending::Unknown, out);
     }
 
-    /// The same for those who know how the text ends.
+    /// Like [`Self::push`], with the known ending of the text.
     pub(crate) fn push_with(&mut self, entry: &Entry<'_>, ending: Ending, out: &mut Vec<u8>) {
         self.push_framed(entry, ending, &[], Vec::new(), out);
     }
 
-    /// The same with a frame that holds foreign text: `fields` are searched, and `hits` are what was found in the rest.
-    /// Both are counted from the start of the entry.
+    /// Like [`Self::push_with`], for a frame with foreign text.
+    ///
+    /// `fields` are searched, and `hits` are those found in the rest. Both are relative to the start of the
+    /// entry.
     pub(crate) fn push_framed(
         &mut self,
         entry: &Entry<'_>,
@@ -197,7 +202,7 @@ impl EntryStream {
         if self.waiting_bytes >= SEARCHED_TOGETHER || self.is_full() {
             let was_full = self.is_full();
             self.search(if was_full { Open::IsCut } else { Open::Waits });
-            // Room for more than the next entry: otherwise each of them would be searched alone.
+            // Frees space for several entries: otherwise each following one would be searched alone.
             let is_too_much = |stream: &Self| {
                 stream.held.len() > HELD_ENTRIES_MAX / 4 * 3
                     || stream.bytes.len() - stream.released > HELD_BYTES_MAX / 4 * 3
@@ -207,7 +212,7 @@ impl EntryStream {
                     break;
                 }
             }
-            // Moving the rest down costs less than what was released.
+            // Moving the rest is cheaper than keeping the released bytes.
             if self.released > self.bytes.len() / 2 {
                 self.bytes.drain(..self.released);
                 for held in &mut self.held {
@@ -222,7 +227,7 @@ impl EntryStream {
         self.bytes.len() - self.released > HELD_BYTES_MAX || self.held.len() > HELD_ENTRIES_MAX
     }
 
-    /// The number of the unit with this name.
+    /// Returns the index of the unit with this name.
     fn unit(&mut self, name: &[u8]) -> usize {
         if let Some((_, number)) = self.recent.iter().find(|(recent, _)| recent == name) {
             return *number;
@@ -248,8 +253,10 @@ impl EntryStream {
         number
     }
 
-    /// Says that entries were left out here unseen. Those that come next may belong to a secret that began there, so the text of each unit is
-    /// withheld up to an entry of which that can be excluded.
+    /// Records that entries were omitted unsearched here.
+    ///
+    /// Later entries may belong to a secret that started there. The text of each unit is therefore withheld
+    /// up to an entry that cannot.
     pub fn pass_over(&mut self, out: &mut Vec<u8>) {
         self.flush(out);
         for unit in &mut self.units {
@@ -262,18 +269,18 @@ impl EntryStream {
         self.has_gap = true;
     }
 
-    /// Says that the entries since the gap go back far enough: a unit of which none came has nothing open.
+    /// Records that the entries since the gap are sufficient: a unit without entries has no open construct.
     pub fn end_gap(&mut self) {
         self.has_gap = false;
     }
 
-    /// Appends all entries that are held, decided or not.
+    /// Appends all buffered entries, decided or not.
     pub fn flush(&mut self, out: &mut Vec<u8>) {
         self.search(Open::Ends);
         while self.release(out) {}
     }
 
-    /// Appends what is still held.
+    /// Appends the remaining entries and returns the counts.
     pub fn finish(mut self, out: &mut Vec<u8>) -> Counts {
         self.flush(out);
         for unit in &mut self.units {
@@ -284,7 +291,7 @@ impl EntryStream {
         self.counts
     }
 
-    /// Searches the entries that wait: those of one unit as one text, and the seams between them.
+    /// Searches the waiting entries: those of one unit as one text, and the seams between them.
     fn search(&mut self, open: Open) {
         self.waiting_bytes = 0;
         for (number, hit) in self.frames.search(&self.engine, self.options.extent()) {
@@ -306,7 +313,7 @@ impl EntryStream {
             }
             let unit = &mut self.units[at];
             let mut text = Vec::with_capacity(SEARCHED_TOGETHER / 2);
-            // Where each entry begins in the text of its unit, and its number.
+            // Offset of each entry in the text of its unit, and its number.
             let mut starts: Vec<(usize, u64)> = Vec::with_capacity(numbers.len());
             let mut previous = unit.last.filter(|last| *last >= self.first);
             for number in numbers {
@@ -333,7 +340,7 @@ impl EntryStream {
                         && (goes_on || header_across(before, held_text).is_some())
                         && text.last() == Some(&b'\n')
                     {
-                        // A header that is cut opens what follows, as it would in one piece.
+                        // A split header opens a construct like a complete one.
                         text.pop();
                     }
                     seams.add((previous, before), (number, held_text), self.engine.known.longest_phrase());
@@ -373,8 +380,9 @@ impl EntryStream {
         self.search_seams(&seams);
     }
 
-    /// The final entries of a unit that are Base64 or an incomplete line, and their size in bytes. The text may continue in the next entry
-    /// and can be decoded only when it is complete.
+    /// Returns the last entries of a unit that are Base64 or an incomplete line, and their size in bytes.
+    ///
+    /// The text may continue in the next entry and can be decoded only when it is complete.
     fn start_of_open(&self, numbers: &[u64]) -> (usize, usize) {
         let (mut start, mut bytes) = (numbers.len(), 0);
         for (at, number) in numbers.iter().enumerate().rev() {
@@ -387,7 +395,7 @@ impl EntryStream {
             if is_partial {
                 continue;
             }
-            // The first line of Base64 may have something before it.
+            // The first line of Base64 may have a prefix.
             if !is_wrapped(text) {
                 break;
             }
@@ -403,8 +411,8 @@ impl EntryStream {
             let Some(seam) = seams.seams.get(at) else { continue };
             let hit = hit.behind(seam.start);
             let tail = seam.tail;
-            // What either side shows alone is found a second time here, and merged. What matters is what crosses the
-            // seam, and what is recognised only by what stands on the other side of it.
+            // Hits inside one entry are found again here and merged. New are hits that cross the seam, or are
+            // recognizable only with the text of the adjacent entry.
             if hit.end > tail {
                 let mut part = hit.behind(tail);
                 let held = &mut self.held[index(seam.second, self.first)];
@@ -456,7 +464,7 @@ impl Held {
     }
 }
 
-/// The ends and beginnings of entries that follow each other, joined, one pair a line.
+/// Joined ends and starts of consecutive entries, one pair per line.
 #[derive(Default)]
 struct Seams {
     text: Vec<u8>,
@@ -464,9 +472,9 @@ struct Seams {
 }
 
 struct Seam {
-    /// Where in the text the pair begins.
+    /// Offset of the pair in the text.
     start: usize,
-    /// How much of it belongs to the first entry.
+    /// Number of bytes from the first entry.
     tail: usize,
     first: u64,
     second: u64,
@@ -484,7 +492,7 @@ impl Seams {
     }
 }
 
-/// Whether a text is nothing but lines of Base64.
+/// Returns whether a text consists only of Base64 lines.
 fn is_wrapped(text: &[u8]) -> bool {
     text.split(|byte| *byte == b'\n').all(decode::is_wrapped_line)
 }
@@ -493,7 +501,7 @@ fn index(number: u64, first: u64) -> usize {
     usize::try_from(number - first).expect("as many entries are held as fit into memory")
 }
 
-/// Where in `previous` a header of PEM begins that ends in `text`.
+/// Returns the offset in `previous` of a PEM header that ends in `text`.
 fn header_across(previous: &[u8], text: &[u8]) -> Option<usize> {
     let tail_start = previous.len().saturating_sub(PEM_HEADER_MAX);
     let seam = previous.len() - tail_start;
@@ -507,24 +515,26 @@ fn header_across(previous: &[u8], text: &[u8]) -> Option<usize> {
     (start < seam && seam < end).then_some(tail_start + start)
 }
 
-/// Whether a header of PEM, or the beginning of one, stands in the end of a text. Nearly always not, and then nothing
-/// need be joined.
+/// Returns whether the end of a text contains a PEM header or the start of one.
+///
+/// This is rare, and otherwise no join is needed.
 fn may_begin_header(tail: &[u8]) -> bool {
     memchr::memchr(PEM_BEGIN[0], tail).is_some()
         && ((1..PEM_BEGIN.len()).any(|len| tail.ends_with(&PEM_BEGIN[..len]))
             || memchr::memmem::find(tail, PEM_BEGIN).is_some())
 }
 
-/// Where the words begin that may be cut at the end of `text`, if secrets of several words have up to `phrase` bytes.
+/// Returns the offset of the words that may be split at the end of `text`; secrets of several words have up
+/// to `phrase` bytes.
 fn before_seam(text: &[u8], phrase: usize) -> usize {
     let word = text.iter().rev().take(SEAM_WORD_MAX).take_while(|byte| !byte.is_ascii_whitespace()).count();
     let near = (word.max(phrase) + SEAM_CONTEXT).min(text.len());
-    // No word is cut by the limit.
+    // The limit must not split a word.
     let more = text[..text.len() - near].iter().rev().take(SEAM_WORD_MAX);
     text.len() - near - more.take_while(|byte| !byte.is_ascii_whitespace()).count()
 }
 
-/// The same at the start of `text`: where they end.
+/// Like [`before_seam`], for the start of `text`: returns where the words end.
 fn after_seam(text: &[u8], phrase: usize) -> usize {
     let word = text.iter().take(SEAM_WORD_MAX).take_while(|byte| !byte.is_ascii_whitespace()).count();
     let near = (word.max(phrase) + SEAM_CONTEXT).min(text.len());
@@ -537,7 +547,7 @@ impl fmt::Debug for EntryStream {
     }
 }
 
-/// Whether replacements keep their length, for those who frame entries.
+/// Changes the options so that replacements keep their length, as framed entries require.
 pub(crate) fn same_length(options: Options) -> Options {
     Options { length: Length::Same, ..options }
 }

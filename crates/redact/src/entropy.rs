@@ -1,12 +1,13 @@
-//! The last pass only reports: words that look random, for a reviewer to look at. It never redacts, because digests,
-//! identifiers and names of evidence look random too.
+//! The last pass: it reports random-looking words to a reviewer.
+//!
+//! It never redacts them, because digests, identifiers and names in evidence look random, too.
 
 use crate::runs::Run;
 
-/// Shorter words do not have enough characters to tell.
+/// Shorter words have too few characters for this test.
 const WORD_MIN: usize = 32;
 
-/// Bits per character from which a word looks random. Hexadecimal digits have four, prose has less.
+/// Bits per character above which a word looks random. Hexadecimal digits have four, prose has less.
 const BITS_MIN: f64 = 4.2;
 
 pub(crate) fn is_suspicious(text: &[u8], run: Run) -> bool {
@@ -19,12 +20,13 @@ pub(crate) fn is_suspicious(text: &[u8], run: Run) -> bool {
         && bits(word) > BITS_MIN
 }
 
-/// Looks at all of the word without a branch, which is many bytes at once: most words are identifiers without capitals.
+/// Tests all bytes without a branch, so that the compiler can vectorize it: most words are identifiers
+/// without capital letters.
 fn has(word: &[u8], test: impl Fn(&u8) -> bool) -> bool {
     word.iter().fold(false, |any, byte| any | test(byte))
 }
 
-/// Digests, fingerprints, public keys: random, and public.
+/// Returns whether a word is a digest, fingerprint or public key: random but public.
 fn is_public(before: &[u8], word: &[u8]) -> bool {
     const PREFIXES: [&[u8]; 6] = [b"sha256:", b"sha512:", b"SHA256:", b"sha256-", b"sha512-", b"ssh-rsa "];
     PREFIXES.iter().any(|prefix| before.ends_with(prefix)) || word.starts_with(b"AAAA")

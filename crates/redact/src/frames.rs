@@ -1,7 +1,7 @@
-//! The fields of frames: short lines that have nothing to do with each other, searched many at a time.
+//! Fields of frames: short independent lines, searched in batches.
 //!
-//! A journal says the same of itself with every entry: the machine, the unit, the command line. A line that was searched
-//! and is clean needs no second search, so for each unit and name of a field the last clean one is remembered.
+//! Journal entries repeat the same metadata: the machine, the unit, the command line. A searched line without
+//! hits need not be searched again, so the last clean line for each unit and field name is cached.
 
 use std::ops::Range;
 
@@ -9,11 +9,11 @@ use crate::block::{Certificates, Context};
 use crate::hit::Hit;
 use crate::scan::{Engine, Extent, Scan};
 
-/// Clean lines that are remembered, and how long one may be: half a mebibyte at most.
+/// Maximum number and length of cached clean lines: at most 512 KiB.
 const CLEAN_MAX: usize = 1024;
 const CLEAN_LINE_MAX: usize = 512;
 
-/// A field that is one line, counted from the start of its entry.
+/// A single-line field, relative to the start of its entry.
 pub(crate) struct FrameField {
     pub(crate) name: Range<usize>,
     pub(crate) value: Range<usize>,
@@ -21,21 +21,21 @@ pub(crate) struct FrameField {
 
 #[derive(Default)]
 pub(crate) struct Frames {
-    /// The lines that wait to be searched.
+    /// Lines to be searched.
     text: Vec<u8>,
     lines: Vec<Line>,
     clean: Vec<Vec<u8>>,
 }
 
 struct Line {
-    /// Where it begins in the text.
+    /// Offset in the text.
     start: usize,
     len: usize,
     entry: u64,
-    /// Where it begins in its entry, and how far behind that its value.
+    /// Offset in its entry, and the offset of its value from there.
     at: usize,
     value: usize,
-    /// Where it is remembered when it is clean.
+    /// Cache slot for a clean line.
     slot: usize,
     has_hit: bool,
 }
@@ -43,7 +43,7 @@ struct Line {
 // === impl Frames ===
 
 impl Frames {
-    /// Takes in a field of `entry`, and returns how much more there is to search.
+    /// Adds a field of `entry`, and returns the number of unsearched bytes.
     pub(crate) fn add(&mut self, number: u64, unit: usize, entry: &[u8], field: &FrameField) -> usize {
         let line = &entry[field.name.start..field.value.end];
         let slot = slot(unit, &entry[field.name.clone()]);
@@ -64,7 +64,7 @@ impl Frames {
         line.len() + 1
     }
 
-    /// Searches what waits. Hits are in the values of fields, each with the number of its entry.
+    /// Searches the waiting lines. Hits are in field values, each with the number of its entry.
     pub(crate) fn search(&mut self, engine: &Engine, extent: Extent) -> Vec<(u64, Hit)> {
         let mut found = Vec::new();
         if self.lines.is_empty() {
@@ -78,7 +78,7 @@ impl Frames {
                 line.take(hit.start, hit.end, hit, &mut found);
             }
         }
-        // What may be larger than a value is understood only in a text of its own.
+        // A possible start of a multi-line construct is searched as a separate text.
         scan.opens.sort_unstable();
         scan.opens.dedup_by_key(|at| line_at(&self.lines, *at));
         for at in scan.opens {
@@ -104,7 +104,7 @@ impl Frames {
 // === impl Line ===
 
 impl Line {
-    /// Takes the part of a hit that is in the value of this line. Names are never touched.
+    /// Records the part of a hit inside this line's value. Names are never changed.
     fn take(&mut self, start: usize, end: usize, hit: &Hit, found: &mut Vec<(u64, Hit)>) {
         self.has_hit = true;
         let start = start.max(self.start + self.value);
@@ -120,7 +120,7 @@ fn line_at(lines: &[Line], at: usize) -> usize {
     lines.partition_point(|line| line.start <= at).saturating_sub(1)
 }
 
-/// The place of a name of a unit among the clean lines. Those that share it only make each other forgotten.
+/// Returns the cache slot for a field name of a unit. A collision only evicts an entry.
 fn slot(unit: usize, name: &[u8]) -> usize {
     let (first, last) = if let (Some(first), Some(last)) = (name.first_chunk(), name.last_chunk()) {
         (u64::from_le_bytes(*first), u64::from_le_bytes(*last))

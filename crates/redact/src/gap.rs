@@ -1,4 +1,6 @@
-//! Text after an unsearched gap. A construct may have started in the gap, so lines are withheld until one that cannot be inside a
+//! Text after an unsearched gap.
+//!
+//! A construct may have started in the gap, so lines are withheld until one that cannot be inside a
 //! construct. In a log of several programs, each program is decided separately.
 
 use std::collections::HashSet;
@@ -29,7 +31,7 @@ impl Gap {
         Self { prefixes: prefixes.clone(), clear: HashSet::new() }
     }
 
-    /// Whether a line may be released.
+    /// Returns whether a line may be released.
     pub(crate) fn admits(&mut self, line: &[u8]) -> bool {
         let len = self.prefixes.len(line);
         let prefix = general(&line[..len]);
@@ -43,14 +45,14 @@ impl Gap {
         is_clear
     }
 
-    /// The same for an entry of one program.
+    /// Like [`Self::admits`], for an entry of one program.
     pub(crate) fn admits_entry(&mut self, text: &[u8]) -> bool {
         let mut lines = text.split(|byte| *byte == b'\n');
         lines.next().is_some_and(|first| self.admits(first))
     }
 }
 
-/// A prefix without the parts that vary from line to line: numbers and the widths of gaps.
+/// Returns a prefix without the parts that vary from line to line: numbers and the widths of gaps.
 fn general(prefix: &[u8]) -> Vec<u8> {
     let mut general = Vec::with_capacity(prefix.len());
     for byte in prefix {
@@ -62,7 +64,7 @@ fn general(prefix: &[u8]) -> Vec<u8> {
     general
 }
 
-/// Whether a line may belong to a document: it is neither a complete object nor a sentence.
+/// Returns whether a line may belong to a document: it is neither a complete object nor a sentence.
 fn is_data(line: &[u8]) -> bool {
     let content = line.trim_ascii();
     let is_object = line.starts_with(b"{\"") && content.ends_with(b"}");

@@ -1,35 +1,35 @@
-//! Ranges to take out of a text, and how the text is written without them.
+//! Ranges to redact in a text, and writing the text without them.
 
 use std::collections::BTreeMap;
 
 use crate::Kind;
 use crate::pseudonym::{Tag, write_filler, write_marker};
 
-/// Lines named in [`Counts::suspicious_lines`]: enough for a reviewer to start from.
+/// Maximum number of lines in [`Counts::suspicious_lines`]: enough for a reviewer to start.
 const SUSPICIOUS_LINES_MAX: usize = 32;
 
-/// Whether a replacement may have another length than what it replaces.
+/// Whether a replacement may change the length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Length {
-    /// Markers as long as they are; certificates become their public facts.
+    /// Markers have their natural length; certificates are replaced with their public facts.
     #[default]
     Free,
-    /// Every replacement has exactly as many bytes as what it replaces, and line ends stay where they are, so that
-    /// length-prefixed formats remain valid. Certificates, being public, stay as they are.
+    /// All replacements keep the number of bytes and the line ends, so that length-prefixed formats remain
+    /// valid. Certificates are public and stay unchanged.
     Same,
 }
 
-/// What a finished stream has to say for the manifest: numbers, never values or positions of values.
+/// Statistics of a finished stream for the manifest: counts, never values or positions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     pub redacted: BTreeMap<Kind, u64>,
-    /// Certificates replaced by their public facts.
+    /// Number of certificates replaced with their public facts.
     pub certificates: u64,
-    /// Constructs left out because they could not be searched.
+    /// Number of constructs omitted because they could not be searched.
     pub withheld: u64,
-    /// Words of high entropy that were left in: a reviewer may want to look.
+    /// Number of high-entropy words that were kept, for a reviewer.
     pub suspicious: u64,
-    /// The first few lines (counted from 1 in the input) with such words.
+    /// The first lines (counted from 1 in the input) with such words.
     pub suspicious_lines: Vec<u64>,
     pub bytes_in: u64,
     pub bytes_out: u64,
@@ -45,36 +45,36 @@ pub(crate) struct Hit {
 #[derive(Clone, Debug)]
 pub(crate) enum What {
     Mark(Kind, Tag),
-    /// Part of a construct whose marker stands elsewhere.
+    /// Part of a construct with its marker elsewhere.
     Drop,
-    /// A marker of its own, for a construct that ended before this place.
+    /// A separate marker, for a construct that ended before this position.
     Insert(Kind, Tag),
     /// The public facts of a certificate.
     Facts(Box<[u8]>),
-    /// Left out because it could not be searched.
+    /// Omitted because it could not be searched.
     Withheld(&'static str),
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
     pub(crate) length: Length,
-    /// What stands behind an inserted marker: a line feed between lines, a space inside an entry.
+    /// Byte after an inserted marker: a line feed between lines, a space inside an entry.
     pub(crate) after_insert: u8,
 }
 
-/// Sorts hits and joins those that overlap: whatever any pass wants gone is gone.
+/// Sorts hits and joins overlapping ones: a range redacted by any pass stays redacted.
 pub(crate) fn merge(hits: &mut Vec<Hit>) {
     let is_insert = |hit: &Hit| matches!(hit.what, What::Insert(..));
     hits.sort_by(|a, b| {
         a.start.cmp(&b.start).then_with(|| is_insert(b).cmp(&is_insert(a))).then_with(|| b.end.cmp(&a.end))
     });
     hits.dedup_by(|next, kept| {
-        // Two views of a text may both see the end of one construct.
+        // Two views of a text may both find the end of one construct.
         let is_same_end = next.start == kept.start && next.end == kept.end && next.start == next.end;
         let overlaps = next.start < kept.end || is_same_end;
         if overlaps {
             kept.end = kept.end.max(next.end);
-            // A part of a construct must not swallow the marker of something that happens to start inside it.
+            // A construct's part must not remove the marker of another one that starts inside it.
             if matches!(kept.what, What::Drop) && !matches!(next.what, What::Insert(..)) {
                 kept.what = next.what.clone();
             }
@@ -83,7 +83,7 @@ pub(crate) fn merge(hits: &mut Vec<Hit>) {
     });
 }
 
-/// Writes `text` without its (merged) hits.
+/// Writes `text` without its merged hits.
 pub(crate) fn write_without(text: &[u8], hits: &[Hit], style: Style, counts: &mut Counts, out: &mut Vec<u8>) {
     let mut done = 0;
     for hit in hits {
@@ -111,7 +111,7 @@ fn write_free(what: &What, after_insert: u8, out: &mut Vec<u8>) {
     }
 }
 
-/// `***WITHHELD:what***`, the marker of something that could not be searched.
+/// Writes `***WITHHELD:what***`, the marker of a construct that could not be searched.
 pub(crate) fn write_withheld(what: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"***WITHHELD:");
     out.extend_from_slice(what.as_bytes());
@@ -126,7 +126,7 @@ fn write_same(original: &[u8], what: &What, out: &mut Vec<u8>) {
             _ => (line, b""),
         };
         match what {
-            // Only the first line carries the name: it is one secret.
+            // Only the first line has the name: it is one secret.
             What::Mark(kind, tag) if !marked => write_filler(*kind, *tag, line.len(), out),
             _ => out.resize(out.len() + line.len(), b'*'),
         }
@@ -138,7 +138,7 @@ fn write_same(original: &[u8], what: &What, out: &mut Vec<u8>) {
 // === impl Hit ===
 
 impl Hit {
-    /// The part behind `seam`, counted from there. A hit that crosses it has its marker before it.
+    /// Returns the part after `seam`, relative to it. The marker of a hit that crosses the seam is before it.
     pub(crate) fn behind(&self, seam: usize) -> Self {
         let what = if self.start < seam { What::Drop } else { self.what.clone() };
         Self { start: self.start.max(seam) - seam, end: self.end.max(seam) - seam, what }
@@ -148,8 +148,8 @@ impl Hit {
 // === impl Counts ===
 
 impl Counts {
-    /// The counts as the manifest has them: one number per kind, and what was withheld, certified or suspicious when
-    /// there was any.
+    /// Returns the counts for the manifest: one number per kind, and nonzero counts of withheld, certified
+    /// and suspicious items.
     pub fn to_manifest(&self) -> BTreeMap<String, u64> {
         let extra = [
             ("certificates", self.certificates),

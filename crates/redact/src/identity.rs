@@ -1,5 +1,7 @@
-//! Addresses and names: no secrets, but not everyone's business. Consistent pseudonyms for them are a switch of their
-//! own, off by default, because they are what a reader of evidence needs most.
+//! Addresses and names: not secret, but private.
+//!
+//! They are replaced with consistent pseudonyms only on request, because they are the most important
+//! information for a reader.
 
 use aho_corasick::AhoCorasick;
 use regex::bytes::Regex;
@@ -13,7 +15,7 @@ pub(crate) struct Identities {
     host_names: Option<AhoCorasick>,
 }
 
-/// Addresses that are the same on every machine say nothing about this one.
+/// Addresses that are equal on all machines do not identify this one.
 const EVERYWHERE: [&[u8]; 5] = [b"127.0.0.1", b"0.0.0.0", b"255.255.255.255", b"::1", b"::"];
 
 // === impl Identities ===
@@ -42,7 +44,7 @@ impl Identities {
         for captures in self.addresses.captures_iter(text) {
             for (name, kind) in [("mac", Kind::HARDWARE_ADDRESS), ("v4", Kind::IPV4), ("v6", Kind::IPV6)] {
                 let Some(address) = captures.name(name) else { continue };
-                // Times such as 12:34:56 have colons too; an address of version 6 has either `::` or seven of them.
+                // Times such as 12:34:56 also have colons; an IPv6 address has `::` or seven colons.
                 let colons = memchr::memchr_iter(b':', address.as_bytes()).count();
                 let is_address = kind != Kind::IPV6
                     || colons == 7

@@ -1,8 +1,9 @@
-//! `journalctl -o export`: fields as `NAME=value` lines, or as a name, a length and bytes; an empty line ends an entry.
+//! `journalctl -o export`: fields as `NAME=value` lines, or as a name, a length and bytes; an empty line ends
+//! an entry.
 //!
-//! Every value is searched. The messages of one unit are searched as one stream, because journald cuts long lines and
-//! programs print keys and configurations line by line. All replacements keep the length of what they replace, so the
-//! frame stays valid whatever is found.
+//! All values are searched. The messages of one unit are searched as one stream, because journald splits long
+//! lines and programs print keys and configurations line by line. All replacements keep their length, so that
+//! the framing stays valid.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -16,19 +17,19 @@ use crate::hit::{Counts, Hit, What};
 use crate::scan::{Engine, Scan};
 use crate::stream::{HOLD_MAX, Options};
 
-/// An entry with more than this in it is released in parts.
+/// A larger entry is released in parts.
 const ENTRY_MAX: usize = 1 << 20;
 
-/// The longest name of a field that journald accepts.
+/// Maximum length of a field name in journald.
 const NAME_MAX: usize = 64;
 
-/// The digits of the longest part of an address: an id of 128 bits.
+/// Number of digits in the longest address part: a 128-bit ID.
 const ADDRESS_MAX: usize = 32;
 
-/// The length before the bytes of a value.
+/// Size of the length before a binary value.
 const LENGTH_LEN: usize = 8;
 
-/// The characters that names of fields are made of: one look-up each, since every field begins with some.
+/// Table of characters allowed in field names: one lookup per byte, because each field starts with them.
 const IN_NAME: [bool; 256] = {
     let mut table = [false; 256];
     let mut byte = 0_u8;
@@ -43,12 +44,12 @@ pub(crate) struct JournalStream {
     engine: Arc<Engine>,
     options: Options,
     entries: EntryStream,
-    /// The entry so far, whole fields only, and then a part of a field.
+    /// The entry so far: complete fields, then a part of a field.
     entry: Vec<u8>,
     fields: Vec<Field>,
-    /// Room for the fields of an entry that are lines, kept from one entry to the next.
+    /// Reused buffer for the single-line fields of an entry.
     lines: Vec<FrameField>,
-    /// Where in `entry` the part of a field begins.
+    /// Offset in `entry` of the incomplete field.
     whole: usize,
     skipping: Option<Skipping>,
     counts: Counts,
@@ -60,7 +61,7 @@ struct Field {
     is_text: bool,
 }
 
-/// A value too long to be held: what remains of it.
+/// The rest of a value that is too long to buffer.
 #[derive(Clone, Copy)]
 enum Skipping {
     Line,
@@ -102,8 +103,8 @@ impl JournalStream {
                 bytes = self.skip(skipping, bytes, out);
                 continue;
             }
-            // Small steps: a part of a field is looked at again with every step, and it must not grow past its limit
-            // unseen.
+            // Small steps: an incomplete field is parsed again in each step, and must not exceed its limit in
+            // between.
             let (now, later) = bytes.split_at(bytes.len().min(HOLD_MAX / 2));
             bytes = later;
             self.entry.extend_from_slice(now);
@@ -128,11 +129,12 @@ impl JournalStream {
         self.counts
     }
 
-    /// Hands on what is held of the last entry.
+    /// Passes on the buffered part of the last entry.
     fn release_rest(&mut self, out: &mut Vec<u8>) {
         let rest = self.entry.len() - self.whole;
         if rest > 0 {
-            // The stream was cut inside a field. A line can still be searched; bytes without their length cannot.
+            // The stream ends inside a field. A line can still be searched; bytes without their length
+            // cannot.
             let line = self.whole..self.entry.len();
             if memchr(b'\n', &self.entry[line.clone()]).is_none() {
                 self.fields.push(Field { name: line.start..line.start, value: line, is_text: true });
@@ -151,7 +153,7 @@ impl JournalStream {
     }
 
     fn work(&mut self, out: &mut Vec<u8>) {
-        // Entries are taken off the front one by one; moving the rest down once per step is enough.
+        // Entries are consumed from the front; moving the rest once per step is sufficient.
         let mut taken = 0;
         loop {
             match next(&self.entry[self.whole..]) {
@@ -200,7 +202,7 @@ impl JournalStream {
         }
     }
 
-    /// Writes stars for what is skipped, keeps the line feed that ends it, and returns the bytes behind it.
+    /// Writes stars for skipped bytes, keeps the final line feed, and returns the bytes after it.
     fn skip<'b>(&mut self, skipping: Skipping, bytes: &'b [u8], out: &mut Vec<u8>) -> &'b [u8] {
         let feed = match skipping {
             Skipping::Line => memchr(b'\n', bytes),
@@ -226,7 +228,7 @@ impl JournalStream {
         self.whole = 0;
     }
 
-    /// Hands on the entry that begins at `start` and ends with the last whole field.
+    /// Passes on the entry that starts at `start` and ends with the last complete field.
     fn release_range(&mut self, start: usize, out: &mut Vec<u8>) {
         let fields = std::mem::take(&mut self.fields);
         let raw = &self.entry[start..self.whole];
@@ -283,7 +285,7 @@ impl JournalStream {
     }
 }
 
-/// Reads one field from the start of `bytes`.
+/// Parses one field at the start of `bytes`.
 fn next(bytes: &[u8]) -> Next {
     let Some(line_end) = memchr(b'\n', bytes) else {
         return if bytes.len() > HOLD_MAX {
@@ -324,14 +326,16 @@ fn next(bytes: &[u8]) -> Next {
     }
 }
 
-/// Where the value of a line begins: behind its name, or at its start when it has none.
+/// Returns the offset of a line's value: after its name, or 0 without a name.
 fn value_of(line: &[u8]) -> usize {
     let equals = memchr(b'=', &line[..line.len().min(NAME_MAX + 1)]);
     equals.filter(|equals| is_name(&line[..*equals])).map_or(0, |equals| equals + 1)
 }
 
-/// Whether this is a field by which the journal finds the entry again: a time, a number or a cursor. No client can write
-/// these, they are different in every entry, and one that has the form of an address has no room for a secret.
+/// Returns whether this is a field that addresses the entry: a time, a number or a cursor.
+///
+/// Clients cannot write these fields, they differ in each entry, and a value in the form of an address has no
+/// space for a secret.
 fn is_address(name: &[u8], mut value: &[u8]) -> bool {
     if !name.starts_with(b"__") {
         return false;
@@ -348,7 +352,9 @@ fn is_address(name: &[u8], mut value: &[u8]) -> bool {
     }
 }
 
-/// Whether all are digits of an address. Looks at all of them without a branch, which is many at once.
+/// Returns whether all bytes are digits of an address.
+///
+/// Tests them without a branch, so that the compiler can vectorize it.
 fn are_digits(digits: &[u8]) -> bool {
     digits.iter().fold(true, |all, byte| all & (byte.is_ascii_digit() | matches!(byte, b'a'..=b'f')))
 }
@@ -357,8 +363,9 @@ fn is_name(name: &[u8]) -> bool {
     (1..=NAME_MAX).contains(&name.len()) && name.iter().all(|byte| is_in_name(*byte))
 }
 
-/// How many bytes at the start of a line could belong to a name, four at a time: names are short, and not for long in the
-/// same branch.
+/// Returns how many bytes at the start of a line can belong to a name.
+///
+/// Reads four at a time: names are short and would mispredict branches.
 fn name_len(line: &[u8]) -> usize {
     let mut len = 0;
     while let Some(&[a, b, c, d]) = line[len..].first_chunk()

@@ -1,9 +1,9 @@
 use std::fmt;
 
-/// What sort of secret was replaced: the word inside the marker and the key of the manifest's counts.
+/// The kind of a replaced secret: the word in the marker and the key in the manifest's counts.
 ///
-/// At most nine capital letters or digits, so that a marker is never longer than 24 bytes and redacted text cannot grow
-/// without bound.
+/// At most nine capital letters or digits. A marker is therefore at most 24 bytes, and redacted text cannot
+/// grow without limit.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind {
     letters: [u8; Kind::MAX],
@@ -19,7 +19,7 @@ pub struct InvalidKind {
 // === impl Kind ===
 
 impl Kind {
-    /// The longest label.
+    /// Maximum length of a label.
     pub const MAX: usize = 9;
 
     pub const BOOTSTRAP_TOKEN: Self = Self::of("BTOKEN");
@@ -51,7 +51,7 @@ impl Kind {
     }
 
     pub fn as_str(&self) -> &str {
-        // The letters are ASCII by construction; the empty label is what is left if that ever changes.
+        // The letters are ASCII by construction; the fallback is an empty label.
         std::str::from_utf8(&self.letters[..usize::from(self.len)]).unwrap_or_default()
     }
 

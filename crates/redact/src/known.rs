@@ -1,12 +1,14 @@
-//! The node's own secrets: exact values, found in every form, whatever surrounds them.
+//! The node's own secrets: exact values, found in all encoded forms and in any context.
 //!
-//! All forms of all values are searched at once. Every form has at least [`KNOWN_MIN`] bytes, so it is enough to look
-//! at every fifth position of the text: one of them falls on the first five bytes of any occurrence, and the four
-//! bytes there are looked up in an index of those that can occur. This reads a text several times faster than an
-//! automaton over the same forms, costs nothing to build, and holds no copy of a secret that could not be wiped.
+//! All forms of all values are searched in one pass. Each form has at least [`KNOWN_MIN`] bytes. It is
+//! therefore sufficient to check each fifth position of the text: one of them is within the first five bytes
+//! of any occurrence. The four bytes there are looked up in an index of possible values. This is several
+//! times faster than an automaton over the same forms and needs no construction. It also keeps no copy of a
+//! secret that cannot be wiped.
 //!
-//! Long forms (keys, whole files) are cut into needles, and a needle that is found grows in both directions for as
-//! long as text and form agree, also over line ends. So pieces of a long secret are found, and Base64 broken into lines.
+//! Long forms (keys, complete files) are split into needles. A match of a needle is extended in both
+//! directions while text and form agree, including across line ends. Parts of a long secret and Base64 broken
+//! into lines are therefore found.
 
 use landfall_model::Secret;
 
@@ -15,40 +17,43 @@ use crate::encode;
 use crate::hit::{Hit, What};
 use crate::pseudonym::{Pseudonyms, Tag};
 
-/// Shorter values are not searched for: they would be found in innocent text.
+/// Shorter values are not searched for: they also occur in innocent text.
 pub const KNOWN_MIN: usize = 8;
 
-/// All known values together; more is a mistake of the caller (a whole file system, say), not a secret.
+/// Limit for all known values; more is a mistake of the caller (such as a complete file system), not a
+/// secret.
 pub const KNOWN_TOTAL_MAX: usize = 1 << 20;
 
-/// Bytes looked up at once.
+/// Bytes per lookup.
 const GRAM: usize = 4;
 
-/// Distance of the places that are looked at; `GRAM + STRIDE - 1` is at most [`KNOWN_MIN`].
+/// Distance between checked positions; `GRAM + STRIDE - 1` is at most [`KNOWN_MIN`].
 const STRIDE: usize = KNOWN_MIN - GRAM + 1;
 
-/// Forms longer than this are cut into needles of [`NEEDLE`] bytes: any piece of twice a needle's length holds one.
+/// Longer forms are split into needles of [`NEEDLE`] bytes: any part with twice a needle's length contains
+/// one.
 const LONG: usize = 48;
 const NEEDLE: usize = 16;
 
-/// A needle cut out of a long form needs this many different bytes, else dashes and padding would match everywhere.
+/// Minimum number of distinct bytes in a needle of a long form; otherwise dashes and padding would match
+/// everywhere.
 const DISTINCT_MIN: usize = 7;
 
-/// Secrets of several words are taken to be no longer than this where text is cut; longer ones are found by their
+/// Assumed maximum length of secrets with several words where text is split; longer ones are found by their
 /// needles.
 const PHRASE_MAX: usize = 1024;
 
-/// Indent that a line break inside a broken-up form may be followed by.
+/// Maximum indentation after a line break inside a form.
 const INDENT_MAX: usize = 64;
 
-/// Bits of the filter before the index. 2²⁰ bits are 128 KiB: they stay in the second-level cache.
+/// Bits of the filter before the index. 2²⁰ bits are 128 KiB and stay in the second-level cache.
 const FILTER_BITS: u32 = 20;
 const FILTER_WORDS: usize = 1 << (FILTER_BITS - 6);
 
 pub(crate) struct Known {
     forms: Vec<Form>,
     needles: Vec<Needle>,
-    /// Of fixed size, so that the compiler sees that every slot is inside it.
+    /// Fixed size, so that the compiler can remove bounds checks.
     filter: Box<[u64; FILTER_WORDS]>,
     /// Sorted by gram.
     index: Vec<Entry>,
@@ -72,7 +77,7 @@ struct Needle {
 struct Entry {
     gram: u32,
     needle: u32,
-    /// Where in the needle the gram stands.
+    /// Offset of the gram in the needle.
     at: u8,
 }
 
@@ -127,7 +132,7 @@ impl Known {
         self.forms.is_empty()
     }
 
-    /// The longest form that has blanks in it.
+    /// Returns the length of the longest form that contains spaces.
     pub(crate) fn longest_phrase(&self) -> usize {
         self.longest_phrase
     }
@@ -137,7 +142,7 @@ impl Known {
             return;
         }
         let mut from = 0;
-        // Chunks let the compiler see that every gram is inside the text; the rest is looked at one by one.
+        // Fixed-size chunks let the compiler remove bounds checks; the rest is checked byte by byte.
         for chunk in text.chunks_exact(STRIDE * GRAM) {
             let grams =
                 [gram(chunk, 0), gram(chunk, STRIDE), gram(chunk, STRIDE * 2), gram(chunk, STRIDE * 3)];
@@ -190,7 +195,7 @@ impl Known {
                     grow_right(text, text_start + len, &bytes[start + len..]),
                 )
             };
-            // The needles of one long form all grow to the same range.
+            // All needles of one long form extend to the same range.
             if hits.last().is_none_or(|last| last.start != from || last.end != to) {
                 hits.push(Hit { start: from, end: to, what: What::Mark(form.kind, form.tag) });
             }
@@ -208,7 +213,7 @@ fn slot(gram: u32) -> usize {
     (gram.wrapping_mul(0x9e37_79b1) >> (32 - FILTER_BITS)) as usize
 }
 
-/// Whether a piece of a secret tells that it is one: dashes, padding and prose do not.
+/// Returns whether a part of a secret is distinctive: dashes, padding and prose are not.
 fn is_telling(needle: &[u8]) -> bool {
     let mut seen = [false; 256];
     let mut distinct = 0;
@@ -221,7 +226,7 @@ fn is_telling(needle: &[u8]) -> bool {
         && memchr::memmem::find(needle, b"----").is_none()
 }
 
-/// How far to the right of `end` the text goes on as `rest` does, over line breaks that the form does not have.
+/// Returns how far right of `end` the text matches `rest`, across line breaks that the form does not contain.
 fn grow_right(text: &[u8], mut end: usize, rest: &[u8]) -> usize {
     let mut at = end;
     for &byte in rest {
@@ -247,7 +252,7 @@ fn grow_right(text: &[u8], mut end: usize, rest: &[u8]) -> usize {
     end
 }
 
-/// The same to the left.
+/// Like [`grow_right`], to the left.
 fn grow_left(text: &[u8], mut start: usize, rest: &[u8]) -> usize {
     let mut at = start;
     for &byte in rest.iter().rev() {

@@ -1,19 +1,21 @@
-//! Private keys without their first line: the log begins in the middle of the key, or the first line is in another file.
+//! Private keys without their first line: the log starts inside the key, or the first line is in another
+//! file.
 
 use memchr::memmem;
 
 use crate::decode;
 use crate::scan::line_around;
 
-/// How the last line of PEM begins.
+/// Start of the last PEM line.
 const END: &[u8] = b"-----END ";
 
-/// Whether a text ends with the start of the last line of PEM.
+/// Returns whether a text ends with the start of the last line of PEM.
 pub(crate) fn is_here(text: &[u8]) -> bool {
     memmem::find(text, END).is_some()
 }
 
-/// The range of the body above the last line of PEM, in which the label of a private key begins at `label`.
+/// Returns the range of the body above the last PEM line, in which the label of a private key starts at
+/// `label`.
 pub(crate) fn body(text: &[u8], line: (usize, usize), label: usize) -> Option<(usize, usize)> {
     if !is_here(&text[line.0..label]) {
         return None;
@@ -27,7 +29,7 @@ pub(crate) fn body(text: &[u8], line: (usize, usize), label: usize) -> Option<(u
             start = above.0;
             continue;
         }
-        // The first line may have something before the body.
+        // The first line may have a prefix before the body.
         let len = decode::wrapped_end(content);
         start = if len > 0 { above.1 - len } else { start };
         break;

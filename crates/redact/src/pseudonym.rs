@@ -1,5 +1,7 @@
-//! Pseudonyms: equal secrets get equal names inside one bundle, and nobody can compare names across bundles or guess a
-//! short secret from its name, because the key is random, never written, and gone with the [`Redactor`](crate::Redactor).
+//! Pseudonyms: equal secrets get equal names inside one bundle.
+//!
+//! Names cannot be compared across bundles, and short secrets cannot be guessed from them. The key is random,
+//! never written, and dropped with the [`Redactor`](crate::Redactor).
 
 use hmac::digest::KeyInit;
 use hmac::{Hmac, Mac};
@@ -8,7 +10,7 @@ use sha2::Sha256;
 
 use crate::Kind;
 
-/// The six hexadecimal digits that tell one secret from another inside a bundle.
+/// Six hexadecimal digits that distinguish the secrets in a bundle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag([u8; 6]);
 
@@ -16,7 +18,7 @@ pub(crate) struct Pseudonyms {
     key: Secret<[u8; 32]>,
 }
 
-/// A name in the making, for a secret that arrives in pieces.
+/// Incremental computation of a name for a secret that arrives in parts.
 #[derive(Clone)]
 pub(crate) struct Tagger(Hmac<Sha256>);
 
@@ -29,7 +31,7 @@ pub(crate) fn write_marker(kind: Kind, tag: Tag, out: &mut Vec<u8>) {
     out.extend_from_slice(b">***");
 }
 
-/// Writes exactly `len` bytes: as much of the marker's meaning as fits, and stars.
+/// Writes exactly `len` bytes: as much of the marker as fits, and stars.
 pub(crate) fn write_filler(kind: Kind, tag: Tag, len: usize, out: &mut Vec<u8>) {
     let start = out.len();
     let marker_len = "***<:>***".len() + kind.as_str().len() + tag.0.len();

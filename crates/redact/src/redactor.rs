@@ -13,14 +13,14 @@ use crate::scan::Engine;
 use crate::stream::{Options, Stream};
 use crate::{EntryStream, InvalidKind, Kind};
 
-/// Redacts the evidence of one bundle. Cloning is cheap, and clones give equal secrets equal pseudonyms.
+/// Redactor for the evidence of one bundle. Cloning is cheap, and clones give equal secrets equal pseudonyms.
 #[derive(Clone)]
 pub struct Redactor {
     engine: Arc<Engine>,
     ignored: usize,
 }
 
-/// Gathers what only this node knows.
+/// Builder that collects the node's own secrets and names.
 #[derive(Default)]
 pub struct Builder {
     known: Vec<(Kind, Secret<Vec<u8>>)>,
@@ -28,7 +28,7 @@ pub struct Builder {
     ignored: usize,
 }
 
-/// Why there is no redactor. Without one, no evidence may leave the machine.
+/// Reason why the redactor cannot be built. Without one, no evidence may leave the machine.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     #[error("could not read the redaction rules")]
@@ -69,17 +69,17 @@ impl Redactor {
         Builder::default()
     }
 
-    /// Redacts a stream of bytes that arrives in pieces.
+    /// Redacts a byte stream that arrives in parts.
     pub fn stream(&self, options: Options) -> Stream {
         Stream::new(Arc::clone(&self.engine), options)
     }
 
-    /// Redacts entries that carry text inside a frame of their own, one by one.
+    /// Redacts entries with framed text one by one.
     pub fn entries(&self, options: Options) -> EntryStream {
         EntryStream::new(Arc::clone(&self.engine), options)
     }
 
-    /// Redacts a text that is in memory already, such as one excerpt of a finding.
+    /// Redacts a text in memory, such as an excerpt of a finding.
     pub fn redact(&self, text: &[u8], options: Options) -> (Vec<u8>, Counts) {
         let mut out = Vec::with_capacity(text.len());
         let mut stream = self.stream(options);
@@ -88,7 +88,7 @@ impl Redactor {
         (out, counts)
     }
 
-    /// How many known values were too short to be searched for.
+    /// Returns the number of known values that are too short to be searched for.
     pub fn ignored(&self) -> usize {
         self.ignored
     }
@@ -103,10 +103,12 @@ impl fmt::Debug for Redactor {
 // === impl Builder ===
 
 impl Builder {
-    /// A value that must not appear in any form. Values shorter than [`KNOWN_MIN`] are ignored, and counted.
+    /// Adds a value that must not appear in any form.
     ///
-    /// Give values, not files: a line of a configuration file is found wherever another file has it. Of a bootstrap
-    /// token only the secret half counts, because its id is public.
+    /// Values shorter than [`KNOWN_MIN`] are ignored and counted.
+    ///
+    /// Pass values, not files: otherwise each line of a configuration file is redacted in all other files. Of
+    /// a bootstrap token only the secret half is searched for, because its ID is public.
     #[must_use]
     pub fn known_secret<T>(mut self, kind: Kind, secret: &Secret<T>) -> Self
     where
@@ -126,7 +128,8 @@ impl Builder {
         self
     }
 
-    /// A name of this machine, replaced only where [`Names::Pseudonyms`](crate::Names::Pseudonyms) asks for it.
+    /// Adds a name of this machine, which is replaced only with
+    /// [`Names::Pseudonyms`](crate::Names::Pseudonyms).
     #[must_use]
     pub fn host_name(mut self, name: &str) -> Self {
         if !name.is_empty() {

@@ -1,26 +1,25 @@
 //! Runs of characters that could be encoded text.
 //!
-//! Words of logs are short and of every length, so a search that looks at one byte after the other mostly waits for
-//! branches that were guessed wrong. Here sixty-four bytes become as many bits, and whether enough of those stand in a row
-//! is seen without a branch.
+//! Words in logs are short and of varying length, so a search byte by byte mostly waits for mispredicted
+//! branches. Here 64 bytes become 64 bits, and a sufficiently long run of bits is detected without a branch.
 
-/// The shortest run that matters to anybody: the secret half of a bootstrap token.
+/// Minimum length of a relevant run: the secret half of a bootstrap token.
 pub(crate) const RUN_MIN: usize = 16;
 
-/// Bytes that become the bits of one number.
+/// Bytes per bit mask.
 const BLOCK: usize = 64;
 
-/// A run of characters of Base64 (which hexadecimal is part of), as long as it goes.
+/// A maximal run of Base64 characters, which include hexadecimal digits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) start: usize,
     pub(crate) end: usize,
 }
 
-/// Where [`RUN_MIN`] set bits in a row end, in bits that go on from one number to the next.
+/// Finds the ends of [`RUN_MIN`] consecutive set bits across bit masks.
 #[derive(Default)]
 struct Rows {
-    /// For 1, 2, 4 and 8 bits in a row, where those end in the number before.
+    /// The ends of 1, 2, 4 and 8 consecutive bits in the previous mask.
     before: [u64; 4],
 }
 
@@ -32,7 +31,7 @@ impl Run {
     }
 }
 
-/// All runs of at least [`RUN_MIN`] characters.
+/// Returns all runs of at least [`RUN_MIN`] characters.
 pub(crate) fn runs(text: &[u8]) -> Vec<Run> {
     let mut found = Vec::new();
     let mut open = None;
@@ -72,7 +71,7 @@ pub(crate) fn runs(text: &[u8]) -> Vec<Run> {
     found
 }
 
-/// Whether a byte belongs to either alphabet of Base64.
+/// Returns whether a byte belongs to either alphabet of Base64.
 #[inline]
 #[expect(
     clippy::needless_bitwise_bool,
@@ -84,10 +83,10 @@ pub(crate) fn is_encoded(byte: u8) -> bool {
     letter | digit_or_slash | (byte == b'+') | (byte == b'-') | (byte == b'_')
 }
 
-/// A bit for each byte of which `is` is true, the lowest for the first. It must not branch either.
+/// Returns a bit for each byte that satisfies `is`, lowest first. `is` must not branch either.
 #[inline]
 pub(crate) fn bits<const LEN: usize>(block: &[u8; LEN], is: impl Fn(u8) -> bool) -> u64 {
-    // Gathers the lowest bits of eight bytes in the highest byte.
+    // Moves the lowest bits of eight bytes into the highest byte.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     const { assert!(LEN <= 64 && LEN.is_multiple_of(8), "as many bits as the number has") };
     let mut classes = [0; LEN];
@@ -99,7 +98,7 @@ pub(crate) fn bits<const LEN: usize>(block: &[u8; LEN], is: impl Fn(u8) -> bool)
     gathered.enumerate().fold(0, |all, (i, bits)| all | bits << (8 * i))
 }
 
-/// How many bytes at the start of `text` are such of which `is` is true. It must not branch either.
+/// Returns the number of leading bytes that satisfy `is`, which must not branch either.
 #[inline]
 pub(crate) fn leading(text: &[u8], is: impl Fn(u8) -> bool + Copy) -> usize {
     const LEN: usize = 32;
@@ -117,7 +116,7 @@ pub(crate) fn leading(text: &[u8], is: impl Fn(u8) -> bool + Copy) -> usize {
 // === impl Rows ===
 
 impl Rows {
-    /// The bits of the next number at which a row of [`RUN_MIN`] or more is at least that long.
+    /// Returns the bits of the next mask at which a row has at least [`RUN_MIN`] bits.
     #[inline]
     fn ends(&mut self, bits: u64) -> u64 {
         let mut rows = bits;
@@ -135,7 +134,7 @@ impl Rows {
 mod tests {
     use super::*;
 
-    /// The same, a byte at a time.
+    /// Reference implementation, byte by byte.
     fn plainly(text: &[u8]) -> Vec<Run> {
         let mut found = Vec::new();
         let mut start = 0;

@@ -1,7 +1,7 @@
-//! Secret objects of Kubernetes: every value under `data` and `stringData` goes, the names stay.
+//! Kubernetes Secret objects: all values in `data` and `stringData` are redacted, and names are kept.
 //!
-//! The trigger is the object's `kind`; its data may stand before it (as `kubectl` sorts fields) or behind. Only what
-//! stands in the same block of text is seen.
+//! The trigger is the object's `kind`; its data may precede it (in `kubectl`'s field order) or follow it.
+//! Only the same block of text is considered.
 
 use memchr::{memchr, memmem, memrchr};
 
@@ -9,11 +9,11 @@ use crate::Kind;
 use crate::hit::{Hit, What};
 use crate::pseudonym::Pseudonyms;
 
-/// Lines to each side of the kind that may belong to the same object: Secrets hold at most a mebibyte, mostly in a few
-/// long lines.
+/// Lines before and after the kind that may belong to the same object: Secrets have at most 1 MiB, mostly in
+/// a few long lines.
 const OBJECT_LINES_MAX: usize = 1024;
 
-/// Takes the values out of the data of a Secret, whose kind ends at `kind_end` in `line`.
+/// Redacts the data values of a Secret, whose kind ends at `kind_end` in `line`.
 pub(crate) fn find(
     text: &[u8],
     line: (usize, usize),
@@ -21,7 +21,7 @@ pub(crate) fn find(
     pseudonyms: &Pseudonyms,
     hits: &mut Vec<Hit>,
 ) {
-    // `SecretList`, `SecretProviderClass`: not this kind.
+    // `SecretList`, `SecretProviderClass`: other kinds.
     if text[kind_end..line.1].first().is_some_and(u8::is_ascii_alphanumeric) {
         return;
     }
@@ -34,7 +34,7 @@ pub(crate) fn find(
     }
 }
 
-/// JSON on one line, escaped or not: what stands between the braces of `data` goes whole.
+/// Redacts JSON on one line, escaped or not: the complete text between the braces of `data`.
 fn find_compact(text: &[u8], (start, end): (usize, usize), mark: &mut impl FnMut(usize, usize)) -> bool {
     let mut found = false;
     let line = &text[start..end];
@@ -60,7 +60,8 @@ fn find_compact(text: &[u8], (start, end): (usize, usize), mark: &mut impl FnMut
     found
 }
 
-/// YAML, or JSON with a line per field: the values on the lines below `data`, at the level of the kind.
+/// Redacts YAML, or JSON with one field per line: the values on the lines below `data`, at the level of the
+/// kind.
 fn find_in_lines(text: &[u8], kind_line: (usize, usize), mark: &mut impl FnMut(usize, usize)) {
     let level = level(&text[kind_line.0..kind_line.1]);
     let mut first = kind_line.0;
@@ -101,7 +102,7 @@ fn find_in_lines(text: &[u8], kind_line: (usize, usize), mark: &mut impl FnMut(u
     }
 }
 
-/// Whether a line begins an item of a list whose fields stand at `level`.
+/// Returns whether a line starts a list item with fields at `level`.
 fn starts_item(line: &[u8], level: usize) -> bool {
     self::level(line) == level && line[..level].contains(&b'-')
 }
@@ -110,7 +111,7 @@ fn level(line: &[u8]) -> usize {
     line.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'-')).count()
 }
 
-/// Whether a line can belong to the object whose fields stand at `level`.
+/// Returns whether a line can belong to the object with fields at `level`.
 fn belongs(line: &[u8], level: usize) -> bool {
     let content = line.trim_ascii();
     content.is_empty()

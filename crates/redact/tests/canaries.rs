@@ -1,4 +1,4 @@
-//! Planted secrets: every kind, in every encoding, in every carrier, must be gone.
+//! Planted secrets: each kind must be removed in all encodings and carriers.
 
 #![expect(
     clippy::unwrap_used,
@@ -13,7 +13,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE, URL_SAFE_NO_PAD};
 use landfall_model::Secret;
 use landfall_redact::{Format, Kind, Length, Options, Redactor};
 
-/// A secret as its pattern would recognise it: the text around it, and the part that must be gone.
+/// A secret in a form that its pattern recognizes: the surrounding text, and the part that must be removed.
 struct Canary {
     name: &'static str,
     text: String,
@@ -144,7 +144,7 @@ fn carriers(text: &str) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The forms a reader could get the secret back from.
+/// Returns the forms from which the secret could be recovered.
 fn traces(secret: &str) -> Vec<String> {
     secret
         .split('\n')
@@ -155,7 +155,7 @@ fn traces(secret: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether any eight bytes in a row of the secret, in any form, are in the text, also after taking apart what is encoded.
+/// Returns whether the text contains eight consecutive bytes of the secret in any form, also after decoding.
 fn leaks(out: &[u8], secret: &str) -> Option<String> {
     traces(secret).iter().find_map(|trace| {
         let windows = trace.as_bytes().windows(8);
@@ -166,7 +166,7 @@ fn leaks(out: &[u8], secret: &str) -> Option<String> {
     })
 }
 
-/// Base64 and percent encoding that is left in the output, taken apart.
+/// Decodes Base64 and percent encoding that is left in the output.
 fn unfolded(out: &[u8]) -> Vec<u8> {
     let mut all = out.to_vec();
     let joined: Vec<u8> = out.iter().copied().filter(|byte| *byte != b'\n').collect();
@@ -234,7 +234,7 @@ fn no_canary_survives_when_its_value_is_known() {
     check(&builder.build().unwrap(), "known");
 }
 
-/// A known value needs no pattern: it is found in the middle of nothing.
+/// A known value needs no pattern: it is found without context.
 #[test]
 fn known_values_are_found_without_any_hint() {
     let secret = "plainwords of a passphrase, Nr. 7";
@@ -273,7 +273,7 @@ fn check_split(redactor: &Redactor) {
     let options = Options { format: Format::JournalExport, ..Options::default() };
     for canary in canaries() {
         for (encoding, encoded) in encodings(&canary.text) {
-            // Wrapped text is split by its own line ends already.
+            // Wrapped text is already split at its own line ends.
             if encoding == "base64 in lines" {
                 continue;
             }
@@ -303,7 +303,7 @@ fn check_split(redactor: &Redactor) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Reads an export stream back; panics when the frame is broken.
+/// Parses an export stream; panics if the framing is broken.
 fn journal_messages(mut export: &[u8], unit: &str) -> Vec<Vec<u8>> {
     let mut messages = Vec::new();
     let (mut message, mut is_unit) = (Vec::new(), false);
@@ -348,10 +348,10 @@ fn no_unknown_canary_survives_a_split_over_two_journal_entries() {
     check_split(&Redactor::builder().build().unwrap());
 }
 
-/// Entries are searched in batches of about this size.
+/// Approximate batch size in which entries are searched.
 const BATCH: usize = 64 << 10;
 
-/// Logs whose entries each are a line of `text`, and how their texts are read back.
+/// Logs with one entry per line of `text`, and how their texts are extracted.
 fn logs(text: &str) -> [(Format, Vec<u8>); 2] {
     let cri = |line: &str| format!("2024-01-02T03:04:05.000000006Z stderr F {line}\n").into_bytes();
     let journal = |line: &str| export_entry("kubelet.service", line);
@@ -376,7 +376,7 @@ fn private_key() -> Canary {
     canaries().into_iter().find(|canary| canary.name == "PRIVKEY").unwrap()
 }
 
-/// Base64 that goes on over many entries may begin in one batch and end in the next.
+/// Base64 that spans many entries may start in one batch and end in the next.
 #[test]
 fn no_canary_survives_in_base64_over_many_entries_wherever_it_begins() {
     let redactor = Redactor::builder().build().unwrap();

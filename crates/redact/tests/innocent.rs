@@ -1,4 +1,4 @@
-//! What is no secret comes out as it went in: over-redaction costs the diagnosis.
+//! Text without secrets is unchanged: over-redaction impairs diagnosis.
 
 #![expect(clippy::format_push_string, reason = "a test fails by panicking, and is not pressed for time")]
 

@@ -1,4 +1,5 @@
-//! Secrets in the words that people and scripts put around them: none may come through, and what only looks like it must.
+//! Secrets in typical phrasings of users and scripts: all of them must be redacted, and similar harmless text
+//! must be kept.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::LazyLock;
@@ -121,7 +122,7 @@ const INNOCENT: [&str; 22] = [
     "kubeadm join 10.0.0.1:6443 --discovery-token-ca-cert-hash sha256:0f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0",
 ];
 
-/// What programs put around the words they colour, also as syslog, JSON and `cat -v` write it out.
+/// Escapes around colored words, including their notations in syslog, JSON and `cat -v`.
 const COLOURS: [(&str, &str); 8] = [
     ("\x1b[31m", "\x1b[0m"),
     ("\x1b[38;5;208m", "\x1b[m"),
@@ -162,7 +163,7 @@ fn a_pin_is_gone() {
     }
 }
 
-/// A terminal does not show them, so they may stand anywhere: around a word, around its name, in the middle of either.
+/// A terminal does not display them, so they may be anywhere: around or inside a word or its name.
 #[test]
 fn no_colour_hides_a_secret() {
     let (first, second) = CANARY.split_at(6);
@@ -172,7 +173,7 @@ fn no_colour_hides_a_secret() {
                 phrasing.replace("{}", &format!("{on}{CANARY}{off}")),
                 phrasing.replace("{}", &format!("{first}{on}{second}{off}")),
                 format!("{on}{}{off}", phrasing.replace("{}", CANARY)),
-                // In the middle of every word that may be a name.
+                // Inside all words that may be a name.
                 phrasing.replace('o', &format!("o{on}")).replace("{}", CANARY),
             ] {
                 let text = format!("first\n{text}\nlast\n");
@@ -198,7 +199,7 @@ fn no_colour_hides_a_secret() {
     }
 }
 
-/// Equal secrets have equal pseudonyms, coloured or not, and colours stay where they are no part of a secret.
+/// Equal secrets have equal pseudonyms with and without colors, and colors outside secrets are kept.
 #[test]
 fn a_coloured_secret_is_the_same_secret() {
     let redacted =
@@ -211,14 +212,14 @@ fn a_coloured_secret_is_the_same_secret() {
     );
 }
 
-/// What is inside an escape is not shown, and still read by whoever opens the file.
+/// The content of an escape is not displayed, but is readable in the file.
 #[test]
 fn titles_and_links_are_searched_too() {
     for text in [
         "\x1b]0;ssh https://robot:c4nAry-9Zq4w8xT@git.example/\x07$ ls",
         "a \x1b]8;;https://robot:c4nAry-9Zq4w8xT@git.example/\x1b\\link\x1b]8;;\x1b\\",
         "\x1bPpassword=c4nAry-9Zq4w8xT\x1b\\",
-        // An escape that never ends is none.
+        // An escape without an end is not an escape.
         "\x1b]0;password=c4nAry-9Zq4w8xT",
     ] {
         let redacted = redact(text, Format::Lines);
@@ -236,7 +237,7 @@ fn coloured_keys_are_gone_whole() {
     assert!(!redacted.contains("MHcCAQEE") && redacted.ends_with("after\n"), "{redacted:?}");
 }
 
-/// Colours cut by the journal's own limits, and entries whose fields hold them.
+/// Colors split by the journal's own limits, and entries with colored fields.
 #[test]
 fn colours_in_the_journal_keep_its_frame() {
     let message = "pass\x1b[31mword=c4nAry-\x1b[0m9Zq4w8xT";
@@ -259,7 +260,7 @@ fn look_alikes_come_out_as_they_went_in() {
     }
 }
 
-/// Whatever a program puts beside a token, the token is seen.
+/// A token is recognized next to any character.
 #[test]
 fn a_token_is_seen_whatever_stands_beside_it() {
     let jwt = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJub2RlLTcifQ.MEUCIQDq9-zX_s1gn4tur3";
@@ -304,7 +305,7 @@ fn a_join_command_keeps_what_is_public() {
     assert!(redacted.contains("--token abcdef.***<BTOKEN:") && redacted.contains(&hash), "{redacted}");
 }
 
-/// One secret in the argument vectors that programs log, and in the lines of scripts and lists.
+/// One secret in logged argument vectors, and in the lines of scripts and lists.
 #[test]
 fn flags_in_argument_vectors_are_redacted() {
     let secret = "c4nAry-9Zq4w8xT";

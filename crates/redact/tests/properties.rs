@@ -1,4 +1,4 @@
-//! What holds for every input.
+//! Properties of all inputs.
 
 #![expect(
     clippy::unwrap_used,
@@ -19,12 +19,13 @@ static REDACTOR: LazyLock<Redactor> = LazyLock::new(|| {
     Redactor::builder().known_secret(Kind::PASSWORD, &password).host_name("node-1").build().unwrap()
 });
 
-/// Few by default, so that the tests are quick; `PROPTEST_CASES` asks for more.
+/// Few cases by default for fast tests; `PROPTEST_CASES` sets more.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(96)
 }
 
-/// Pieces that make the machines run: secrets, openings without ends, ends without openings, frames, noise.
+/// Generates pieces that drive the state machines: secrets, starts without ends, ends without starts, frames,
+/// noise.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     let fixed = prop::sample::select(vec![
         "kubeadm join --token 8df4zm.5jyv2nrxb18y84jq\n",
@@ -131,12 +132,12 @@ proptest! {
         let value = secret.as_str();
         let redactor = Redactor::builder().known_secret(Kind::PASSWORD, &Secret::new(value.to_owned())).build().unwrap();
         let carried = encoded(value, encoding);
-        // Innocent text around it may share a piece with the secret.
+        // Innocent surrounding text may share a part with the secret.
         prop_assume!(!has_window(before.as_bytes(), carried.as_bytes()) && !has_window(after.as_bytes(), carried.as_bytes()));
         let text = format!("{before} {carried} {after}\n");
         let (out, counts) = redactor.redact(text.as_bytes(), options);
         let shown = String::from_utf8_lossy(&out).into_owned();
-        // The characters at the edges of a shifted encoding belong to the neighbours too.
+        // The edge characters of a shifted encoding also depend on the neighboring text.
         let inner = if matches!(encoding, 2 | 3) { &carried.as_bytes()[4..carried.len() - 4] } else { carried.as_bytes() };
         prop_assert!(!has_window(&out, inner), "{text:?} -> {shown:?}");
         prop_assert!(!has_window(&out, value.as_bytes()), "{text:?} -> {shown:?}");

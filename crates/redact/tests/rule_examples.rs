@@ -1,17 +1,17 @@
-//! Example lines of the diagnosis rules come out as they went in: redaction does not hide evidence.
+//! Example lines of the diagnosis rules are unchanged: redaction does not hide evidence.
 
 use std::path::Path;
 
 use landfall_redact::{Options, Redactor};
 use toml::Value;
 
-/// Examples that contain a secret, each with the reason.
+/// Examples that contain a secret, with the reason.
 const WITH_SECRETS: &[(&str, &str)] = &[
     ("+ kubeadm join 10.0.0.1:6443 --token abcdef.0123456789abcdef", "has the form of a bootstrap token"),
     ("kubeadm join 10.0.0.1:6443 --token abcdef.0123456789abcdef \\", "has the form of a bootstrap token"),
 ];
 
-/// All strings below a key `examples`.
+/// Collects all strings in `examples`.
 fn examples<'v>(value: &'v Value, inside: bool, found: &mut Vec<&'v str>) {
     match value {
         Value::String(text) if inside => found.push(text),

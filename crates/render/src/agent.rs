@@ -1,4 +1,4 @@
-//! The node agent, by each of the four ways it comes to a machine.
+//! Installation of the node agent by each of its four methods.
 
 use serde_json::{Map, Value, json};
 
@@ -6,23 +6,24 @@ use crate::carriers::{Carriers, FOLDER, Sight};
 use crate::package::{HostFile, Package};
 use crate::{Download, Format, Plan, RenderError, Target, chart, names, objects, package, yaml};
 
-/// User data is small (16 KB on some clouds) and others want room in it too.
+/// Size limit of the snippet. User data is small (16 KB on some clouds) and must leave space for other
+/// content.
 pub const MAX_SNIPPET: usize = 1024;
 const NAME: &str = "landfall-agent";
 const ABOUT: &str = "Follows the bootstrap of every node";
 const UNIT: &str = "landfall-agent.service";
 const SHIPPED: &str = include_str!("../../../dist/landfall-agent.service");
 const ENVIRONMENT: &str = "/etc/landfall/agent.env";
-/// Where pods see the host, and a DaemonSet's the authorities.
+/// Mount paths of the host in pods, and of the CA files in a DaemonSet's pods.
 const HOST: &str = "/host";
 const POD_AUTHORITIES: &str = "/etc/landfall/authorities";
 
-/// How the agent comes to a machine.
+/// Installation method of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// In the image, switched on by a preset.
+    /// In the image, enabled by a preset.
     Image,
-    /// Fetched and verified by the first boot.
+    /// Downloaded and verified during the first boot.
     FirstBoot,
     /// A static pod.
     Pod,
@@ -34,10 +35,10 @@ pub struct Settings {
     pub target: Target,
     pub way: Way,
     pub carriers: Carriers,
-    /// For pods.
+    /// Required for pods.
     pub image: Option<String>,
     pub namespace: String,
-    /// For the first boot.
+    /// Required for the first boot.
     pub download: Option<Download>,
 }
 
@@ -54,7 +55,7 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
                 ),
             ];
             package.files.extend(settings.host_files());
-            // For whoever builds the image.
+            // The build of the image needs the install script.
             package.download.clone_from(&settings.download);
         }
         Way::FirstBoot => return first_boot(settings, format),
@@ -80,19 +81,20 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
     package.plan(format)
 }
 
-/// As little as fetches, verifies and runs the agent, in the words of whoever is to say it: cloud-init, Cluster API or
-/// Ignition. It waits for nobody and nobody waits for it: what cannot be had, or is not what it must be, is tried again by
-/// its unit while the machine boots on. (Ignition would fetch the program itself, but no machine boots on whose file cannot be
-/// had.)
+/// Returns the shortest configuration that downloads, verifies and runs the agent.
+///
+/// It is for cloud-init, Cluster API or Ignition. The agent and the boot do not wait for each other. If the
+/// download or its verification fails, the agent's unit retries while the machine boots. Ignition could
+/// download the binary itself, but then a failed download would stop the boot.
 fn first_boot(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
     let Some(download) = &settings.download else { return Err(missing_download()) };
     let options: String =
         settings.words().iter().map(|word| format!(" {}", names::shell_word(word))).collect();
-    // Only what has the hash: an older program that lies there has not.
+    // Runs only a binary with the expected digest; an older one at this path does not have it.
     let script = format!("{}&&exec $p agent{options}", download.command());
     match (settings.target, format) {
         (Target::Capi, Format::Ignition) => Err(RenderError::IgnitionOfCapi),
-        // Machines of OpenShift read nothing else.
+        // OpenShift machines read Ignition only.
         (Target::Openshift, _) | (_, Format::Ignition) => Ok(ignition(settings, &script)),
         (Target::Capi, _) => {
             let mut package = Package::new(NAME, ABOUT, settings.target);
@@ -117,7 +119,7 @@ fn first_boot(settings: &Settings, format: Format) -> Result<Plan, RenderError> 
     }
 }
 
-/// A unit that lives until the next boot, made by a command that always succeeds.
+/// Returns a command that creates a unit for this boot and always succeeds.
 fn transient(script: &str) -> String {
     format!(
         "systemd-run --no-block -u {NAME} -p DefaultDependencies=no -p Restart=always -p RestartSec=5 -p Nice=10 \
@@ -129,12 +131,13 @@ fn cloud_config(config: &Value) -> Result<String, RenderError> {
     Ok(format!("#cloud-config\n{}", yaml::documents(std::slice::from_ref(config))?))
 }
 
-/// What is a machine's own to trust comes on top of this.
+/// Checks the size limit. CA files are not counted.
 fn short(snippet: &str) -> Result<(), RenderError> {
     if snippet.len() > MAX_SNIPPET { Err(RenderError::Snippet { bytes: snippet.len() }) } else { Ok(()) }
 }
 
-/// One unit. Ignition is often fetched by a shorter one, and so has no limit but what fits into it is short as well.
+/// Returns an Ignition configuration with one unit. It has no size limit, because a smaller configuration
+/// often fetches it; the unit itself is as short as the other snippets.
 fn ignition(settings: &Settings, script: &str) -> Plan {
     let unit = format!(
         "[Unit]\nDefaultDependencies=no\nAfter=local-fs.target\n[Service]\nExecStart=/bin/sh -ec '{}'\n\
@@ -158,7 +161,7 @@ fn daemon_set(settings: &Settings) -> Vec<(&'static str, Value)> {
     let namespace = settings.namespace.as_str();
     let mut objects = vec![
         ("namespace", objects::privileged_namespace(namespace)),
-        // The agents ask the API nothing.
+        // The agents do not use the API.
         ("service-account", objects::service_account(NAME, namespace)),
     ];
     if settings.target == Target::Openshift {
@@ -307,13 +310,13 @@ impl Settings {
         }
     }
 
-    /// The agent's words for where reports go.
+    /// Returns the agent's command-line arguments for its carriers.
     fn words(&self) -> Vec<String> {
         let arguments = self.carriers.arguments(self.sight());
         arguments.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 
-    /// What the unit reads.
+    /// Returns the files that the unit reads.
     fn host_files(&self) -> Vec<HostFile> {
         let words = self.words();
         if words.is_empty() {

@@ -1,4 +1,4 @@
-//! One bootstrap authority, and certificates that are each good for one thing.
+//! The bootstrap CA and its certificates, each for a single purpose.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,14 +8,14 @@ use landfall_pki::{Authority, KeyedCertificate, Leaf, Purpose};
 
 use crate::{Plan, RenderError, names};
 
-/// The authority outlives what it signs by this much, so that certificates can be renewed before both end.
+/// Days by which the CA outlives its certificates, so that they can be renewed before both expire.
 const AUTHORITY_OUTLIVES_DAYS: u32 = 23;
-/// A bootstrap takes hours; whoever needs a year means another kind of certificate.
+/// Limit of the validity: a bootstrap takes hours, and one year indicates a certificate for another purpose.
 const MAX_DAYS: u32 = 365;
-/// As long as X.509 lets a common name be.
+/// The maximum length of an X.509 common name.
 const MAX_PERSON: usize = 64;
 
-/// What the tunnel's two ends prove themselves with.
+/// Credentials of both ends of the tunnel.
 #[expect(missing_debug_implementations, reason = "holds private keys")]
 pub struct Credentials {
     pub authority: String,
@@ -23,26 +23,26 @@ pub struct Credentials {
     pub agent: KeyedCertificate,
 }
 
-/// Somebody or something that proves itself by a certificate of its own.
+/// A user or component with a certificate of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     role: Role,
     name: String,
-    /// Further names and addresses an agent is reached at.
+    /// Additional names and addresses of an agent's port.
     hosts: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// A node's agent, to those who ask it.
+    /// A node's agent as the server of its port.
     Agent,
-    /// A node, to hubs, neighbours and NATS.
+    /// A node as a client of hubs, peers and NATS.
     Node,
     Operator,
     Viewer,
 }
 
-/// The authority in `folder` (`ca.crt`, `ca.key`), or a new one.
+/// Returns the CA in `folder` (`ca.crt`, `ca.key`), or a new one.
 pub fn authority(folder: Option<&Path>, days: u32) -> Result<Authority, RenderError> {
     check_days(days)?;
     let Some(folder) = folder else {
@@ -54,12 +54,12 @@ pub fn authority(folder: Option<&Path>, days: u32) -> Result<Authority, RenderEr
     };
     let certificates = read("ca.crt")?;
     let (own, others) = first(&certificates);
-    // Those it stands beside are trusted as long as they live.
+    // Additional CAs in the file stay trusted until they expire.
     let authority = Authority::from_pem(own, Secret::new(read("ca.key")?))?.beside(others)?;
     if authority.has_expired()? {
         return Err(RenderError::Expired { folder: folder.to_owned() });
     }
-    // A certificate ends with its authority, whatever it says itself.
+    // A certificate is not valid after its CA has expired, whatever its own dates are.
     let left = authority.days_left()?;
     if left < i64::from(days) {
         return Err(RenderError::Outlives { folder: folder.to_owned(), left, days });
@@ -71,7 +71,7 @@ pub(crate) fn check_days(days: u32) -> Result<(), RenderError> {
     if (1..=MAX_DAYS).contains(&days) { Ok(()) } else { Err(RenderError::Days { days }) }
 }
 
-/// A server's certificate for these names, and an agent's.
+/// Returns a certificate of the tunnel server for these names, and one of its agents.
 pub fn credentials(authority: &Authority, hosts: &[String], days: u32) -> Result<Credentials, RenderError> {
     hosts.iter().try_for_each(|host| names::host(host))?;
     let server = Leaf::new("landfall-tunnel-server", Purpose::Serve).names(hosts.iter().cloned()).days(days);
@@ -83,7 +83,7 @@ pub fn credentials(authority: &Authority, hosts: &[String], days: u32) -> Result
     })
 }
 
-/// Certificates of these, each with the place of its file, without an end.
+/// Returns the certificates of these identities, each with its path without an extension.
 pub fn leaves(
     authority: &Authority,
     identities: &[Identity],
@@ -93,7 +93,7 @@ pub fn leaves(
     identities.iter().map(issue).collect()
 }
 
-/// The authority and its certificates as files. An authority that was given stays where it is.
+/// Returns the CA and its certificates as files. The key of an existing CA is not written again.
 pub fn pki(
     authority: &Authority,
     tunnel: Option<&Credentials>,
@@ -116,11 +116,11 @@ pub fn pki(
     plan
 }
 
-/// The first certificate of a PEM file, and those behind it.
+/// Splits a PEM file after its first certificate.
 fn first(certificates: &str) -> (&str, &str) {
     const END: &str = "-----END CERTIFICATE-----";
     let Some((own, others)) = certificates.split_once(END) else { return (certificates, "") };
-    // With the end of its line.
+    // Includes the line end.
     let line = usize::from(others.starts_with('\n'));
     certificates.split_at(own.len() + END.len() + line)
 }
@@ -128,7 +128,7 @@ fn first(certificates: &str) -> (&str, &str) {
 // === impl Identity ===
 
 impl Identity {
-    /// `agent=NAME[,HOST…]`, `node=NAME`, `operator=NAME` or `viewer=NAME`.
+    /// Parses `agent=NAME[,HOST…]`, `node=NAME`, `operator=NAME` or `viewer=NAME`.
     pub fn parse(text: &str) -> Result<Self, RenderError> {
         let invalid = || RenderError::Leaf { text: text.to_owned() };
         let (role, names) = text.split_once('=').ok_or_else(invalid)?;
@@ -157,7 +157,7 @@ impl Identity {
         if good { Ok(Self { role, name, hosts }) } else { Err(invalid()) }
     }
 
-    /// As those it is shown to expect it.
+    /// Returns a certificate with the subject and purpose that its verifiers expect.
     fn leaf(&self, days: u32) -> Leaf {
         let leaf = match self.role {
             Role::Agent => {
@@ -173,7 +173,7 @@ impl Identity {
         leaf.days(days)
     }
 
-    /// A folder for each name, with the file names that machines have them by.
+    /// Returns the path: a directory per name, with the file names used on machines.
     fn place(&self) -> PathBuf {
         let role = match self.role {
             Role::Agent => "agent",
@@ -185,7 +185,7 @@ impl Identity {
     }
 }
 
-/// A name for a person or a program, that is also one of a folder.
+/// Whether the name of a user or component is also a valid directory name.
 fn is_person(name: &str) -> bool {
     (1..=MAX_PERSON).contains(&name.len())
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())

@@ -1,16 +1,16 @@
-//! Where an agent's reports go and who may ask it: the agent's own words for that, and the files that belong to them.
+//! Carriers and the port of an agent: its command-line arguments, and the files they need.
 //!
-//! Authorities are rendered. What is a machine's own (tokens, keys, logins) is not: it lies on each machine at a place that is
-//! always the same, put there by whoever makes the machines.
+//! CA files are rendered. Credentials of single machines (tokens, keys, logins) are not: the provisioning of
+//! each machine must place them at fixed paths.
 
 use crate::{RenderError, names};
 
-/// Where the agent's files are on a machine.
+/// Directory of the agent's files on a machine.
 pub(crate) const FOLDER: &str = "/etc/landfall";
-/// Lower ones need a right that neither the unit nor the pods give.
+/// Lower ports need a capability that neither the unit nor the pods have.
 const LOWEST_PORT: u16 = 1024;
 
-/// All the ways of one agent; none of them is fine too.
+/// All carriers of one agent; all of them are optional.
 #[derive(Clone, Debug, Default)]
 pub struct Carriers {
     pub hub: Option<Hub>,
@@ -19,19 +19,19 @@ pub struct Carriers {
     pub nats: Option<Nats>,
     pub neighbour: Option<Neighbour>,
     pub bootstrap_report: Option<BootstrapReport>,
-    /// A device, such as `/dev/ttyS0`.
+    /// A device such as `/dev/ttyS0`.
     pub console: Option<String>,
     pub serve: Option<Serve>,
 }
 
-/// Authorities are PEM, here and below.
+/// A hub. CA files are PEM, here and below.
 #[derive(Clone, Debug)]
 pub struct Hub {
     pub url: String,
     pub authority: Option<String>,
-    /// Each machine has a token of its own in `hub.token`.
+    /// Each machine has its own token in `hub.token`.
     pub token: bool,
-    /// Each machine has a certificate of its own in `node.crt` and `node.key`.
+    /// Each machine has its own certificate in `node.crt` and `node.key`.
     pub certificate: bool,
 }
 
@@ -57,18 +57,18 @@ pub struct Nats {
     pub authority: Option<String>,
     /// Each machine has the login in `nats`.
     pub login: bool,
-    /// Each machine has a certificate of its own in `node.crt` and `node.key`.
+    /// Each machine has its own certificate in `node.crt` and `node.key`.
     pub certificate: bool,
 }
 
-/// Agents of other nodes; each machine has a certificate of its own in `node.crt` and `node.key`.
+/// Agents of other nodes; each machine has its own certificate in `node.crt` and `node.key`.
 #[derive(Clone, Debug)]
 pub struct Neighbour {
     pub places: Vec<String>,
     pub authority: String,
 }
 
-/// One object of the management cluster; each machine has the token for it in `bootstrap-report.token`.
+/// An object of the management cluster; each machine has its token in `bootstrap-report.token`.
 #[derive(Clone, Debug)]
 pub struct BootstrapReport {
     /// `NAMESPACE/NAME`.
@@ -77,7 +77,7 @@ pub struct BootstrapReport {
     pub authority: String,
 }
 
-/// A port to be asked on; each machine has a certificate for it in `agent.crt` and `agent.key`.
+/// The agent's port; each machine has its certificate in `agent.crt` and `agent.key`.
 #[derive(Clone, Debug)]
 pub struct Serve {
     /// `[ADDRESS:]PORT`.
@@ -85,7 +85,7 @@ pub struct Serve {
     pub client_authority: String,
 }
 
-/// How an agent sees the files of its machine, and those that are rendered with it.
+/// Paths at which an agent sees the files of its machine, and the rendered CA files.
 #[derive(Clone, Copy)]
 pub(crate) struct Sight {
     pub(crate) machine: &'static str,
@@ -131,7 +131,7 @@ impl Carriers {
         }
     }
 
-    /// The agent's words, as options and their values.
+    /// Returns the agent's command-line options and their values.
     pub(crate) fn arguments(&self, sight: Sight) -> Vec<(&'static str, String)> {
         let machine = |name: &str| format!("{}{FOLDER}/{name}", sight.machine);
         let authority = |name: &str| format!("{}/{name}", sight.authorities);
@@ -189,7 +189,7 @@ impl Carriers {
         words.0
     }
 
-    /// Names and contents of the files that are rendered.
+    /// Returns the names and contents of the rendered CA files.
     pub(crate) fn authorities(&self) -> Vec<(&'static str, &str)> {
         [
             ("hub-ca.crt", self.hub.as_ref().and_then(|hub| hub.authority.as_ref())),
@@ -205,7 +205,7 @@ impl Carriers {
         .collect()
     }
 
-    /// The port that is served on.
+    /// Returns the number of the agent's port.
     pub(crate) fn port(&self) -> Option<u16> {
         self.serve.as_ref().and_then(|serve| names::listen(&serve.address).ok())
     }

@@ -1,18 +1,20 @@
-//! Manifests as a Helm chart. Objects are made with marks where values belong; once they are text, the marks become the
-//! expressions that Helm fills in. What a mark stands for is checked by the chart's schema, so that no value can be more than
-//! it is taken for.
+//! Rendering of manifests as a Helm chart.
+//!
+//! The objects are created with placeholders for values. In their text, Helm expressions replace the
+//! placeholders. The chart's schema validates each value, so that no value can change the structure of an
+//! object.
 
 use serde_json::{Map, Value, json};
 
 use crate::package::HostFile;
 use crate::{RenderError, names, yaml};
 
-/// Marks that are given to roles in place of what their objects are made with.
+/// Placeholders for settings of roles.
 pub const NAMESPACE: &str = "landfall-value-namespace";
 pub const IMAGE: &str = "landfall-value-image";
 pub(crate) const STORAGE: &str = "landfall-value-storage";
 pub(crate) const GATHERERS: &str = "landfall-value-gatherers";
-/// Marks that are put into workloads and accounts here.
+/// Placeholders that this module inserts into workloads and accounts.
 const REPLICAS: &str = "landfall-value-replicas";
 const NODE_SELECTOR: &str = "landfall-value-node-selector";
 const TOLERATIONS: &str = "landfall-value-tolerations";
@@ -20,10 +22,11 @@ const RESOURCES: &str = "landfall-value-resources";
 const PULL_SECRETS: &str = "landfall-value-pull-secrets";
 const ARGUMENTS: &str = "landfall-value-extra-arguments";
 
-/// What Helm puts in the place of a mark that may be a part of a text: the schema lets nothing through that would end it.
+/// Expressions for placeholders that may be part of a string. The schema rejects values that would end the
+/// string.
 const TEXTS: [(&str, &str); 3] =
     [(NAMESPACE, ".Values.namespace"), (IMAGE, ".Values.image"), (STORAGE, ".Values.storage")];
-/// The same for what is always a whole value. JSON is YAML on one line.
+/// Expressions for placeholders that are a complete value, as JSON, which is YAML on one line.
 const EXPRESSIONS: [(&str, &str); 6] = [
     (GATHERERS, "{{ toJson .Values.gatherers }}"),
     (REPLICAS, "{{ .Values.replicas }}"),
@@ -33,21 +36,22 @@ const EXPRESSIONS: [(&str, &str); 6] = [
     (PULL_SECRETS, "{{ toJson .Values.imagePullSecrets }}"),
 ];
 
-/// Names of namespaces and images: all that [`names`] takes, and nothing that would be more than a part of a text.
+/// Patterns of namespaces and images. They match all that [`names`] accepts, and no value that would end a
+/// string.
 const NAMESPACE_PATTERN: &str = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$";
 const IMAGE_PATTERN: &str = "^((\\[[0-9A-Fa-f:.]+\\]|[A-Za-z0-9._-]+)(:[0-9]+)?/)?[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*(:[A-Za-z0-9._-]+)?(@sha256:[0-9a-f]{64})?$";
 
-/// What the chart's own values say at first, beside what is found in the objects.
+/// Defaults of the chart's values, in addition to those found in the objects.
 #[derive(Default)]
 pub(crate) struct Values {
     pub(crate) namespace: Option<String>,
     pub(crate) image: Option<String>,
     pub(crate) storage: Option<&'static str>,
-    /// A group.
+    /// The name of a group.
     pub(crate) gatherers: Option<String>,
 }
 
-/// All files of the chart.
+/// Returns all files of the chart.
 pub(crate) fn files(
     name: &str,
     about: &str,
@@ -66,7 +70,7 @@ pub(crate) fn files(
         if ["DaemonSet", "Deployment", "StatefulSet"].contains(&kind.as_str()) {
             settings.take_from(&kind, &mut object);
         }
-        // Of the account, so that it holds for pods that a controller makes as well.
+        // Set on the account, so that it also applies to pods created by a controller.
         if kind == "ServiceAccount" {
             object["imagePullSecrets"] = json!(PULL_SECRETS);
             let name =
@@ -96,15 +100,15 @@ pub(crate) fn files(
     Ok(files)
 }
 
-/// Values and what they may be, as they are found.
+/// The chart's values and their schema, as collected.
 struct Settings {
     values: Map<String, Value>,
     schema: Map<String, Value>,
 }
 
-/// Text with marks as a template of Helm.
+/// Converts text with placeholders to a Helm template.
 fn template(text: &str) -> String {
-    // What looks like an expression is none of ours.
+    // Braces in the text itself are escaped.
     let mut text = text.replace("{{", "{{ \"{{\" }}");
     for (mark, expression) in EXPRESSIONS {
         text = text.replace(mark, expression);
@@ -123,7 +127,8 @@ fn template(text: &str) -> String {
     lines
 }
 
-/// A text that is nothing but a value is in quotes: YAML would read some names as numbers. In a longer one it is a part.
+/// Replaces the placeholders in a line. A complete value is quoted, because YAML would read some names as
+/// numbers.
 fn with_texts(line: &str) -> String {
     let mut line = line.to_owned();
     for (mark, value) in TEXTS {
@@ -168,10 +173,11 @@ impl Settings {
         self.schema.insert(key.to_owned(), schema);
     }
 
-    /// What people change about workloads: what they say now becomes a value, and a mark is left in its place.
+    /// Replaces the usual settings of a workload with placeholders. Their current values become the chart's
+    /// defaults.
     fn take_from(&mut self, kind: &str, object: &mut Value) {
         let or = |value: Value, absent: Value| if value.is_null() { absent } else { value };
-        // A store of files has one writer, and a DaemonSet one pod for each node.
+        // A workload with a file store has one writer, and a DaemonSet has one pod per node.
         if kind == "Deployment" {
             let replicas = std::mem::replace(&mut object["spec"]["replicas"], json!(REPLICAS));
             self.add("replicas", or(replicas, json!(1)), json!({"type": "integer", "minimum": 0}));

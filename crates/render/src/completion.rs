@@ -1,13 +1,14 @@
-//! What tells that a bootstrap is over, so that what served it may go.
+//! The signal that a bootstrap is complete, so that its temporary components can be removed.
 
 use crate::teardown::GET;
 use crate::{RenderError, Target, names};
 
-/// How often it is looked for, and how many times before a script gives up; its unit then starts it again.
+/// Poll interval, and number of polls before the script fails; its unit then restarts it.
 const PAUSE_SECONDS: u32 = 5;
 const LOOKS: u32 = 720;
 
-/// Where OpenShift's bootstrap says that it is over: `report-progress.sh` writes the one, `cluster-bootstrap` the other.
+/// Signals of OpenShift's bootstrap. `report-progress.sh` writes the ConfigMap, `cluster-bootstrap` the
+/// Event.
 const CONFIG_MAP: (&str, &str) = ("kube-system", "bootstrap");
 const EVENT: (&str, &str) = ("kube-system", "bootstrap-finished");
 const BOOTKUBE_MARKER: &str = "/opt/openshift/.bootkube.done";
@@ -25,7 +26,8 @@ pub enum Completion {
 // === impl Completion ===
 
 impl Completion {
-    /// Reads `config-map`, `event` or `marker`, each with `=` and its place, or at its usual place.
+    /// Parses `config-map`, `event` or `marker`, each with an optional `=` and location. The default is the
+    /// usual location.
     pub fn parse(text: &str, target: Target) -> Result<Self, RenderError> {
         let invalid = || RenderError::Completion { text: text.to_owned() };
         let (kind, place) = text.split_once('=').map_or((text, None), |(kind, place)| (kind, Some(place)));
@@ -45,13 +47,13 @@ impl Completion {
         .ok_or_else(invalid)
     }
 
-    /// What OpenShift's bootstrap machine has to see.
+    /// Returns the signal on the OpenShift bootstrap machine.
     pub(crate) fn of_bootkube() -> Self {
         Self::Marker { path: BOOTKUBE_MARKER.to_owned() }
     }
 
-    /// Lines of shell that end when the bootstrap is over, and fail when that takes too long. What was seen once is kept in
-    /// `note`, if there is one: API servers forget Events, and a reboot what lies below /run.
+    /// Returns shell lines that wait for the end of the bootstrap, and fail after a time limit. If there is a
+    /// `note` file, it records the signal: API servers delete old Events, and a reboot empties /run.
     pub(crate) fn wait(&self, note: Option<&str>) -> Vec<String> {
         let mut seen = match self {
             Self::ConfigMap { namespace, name } => format!(
@@ -77,7 +79,7 @@ impl Completion {
     }
 }
 
-/// What the kind of host writes by itself.
+/// Returns the marker that this kind of host writes itself.
 fn usual_marker(target: Target) -> Option<&'static str> {
     match target {
         Target::Openshift => Some(BOOTKUBE_MARKER),

@@ -1,9 +1,9 @@
 use crate::{RenderError, names};
 
-/// Where the program goes on a host.
+/// Path of the binary on a host.
 pub(crate) const PROGRAM: &str = "/usr/local/bin/landfall";
 
-/// Where a host gets the program from, and what it must be.
+/// URL of the binary, and its expected digest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Download {
     pub url: String,
@@ -19,7 +19,7 @@ impl Download {
         names::sha256(&self.sha256)
     }
 
-    /// The same as a script for people and units, which says so when it fails.
+    /// Returns the command as a script for administrators and units, with an error message.
     pub(crate) fn script(&self) -> String {
         format!(
             "#!/bin/sh\n\
@@ -34,8 +34,9 @@ impl Download {
         )
     }
 
-    /// A line of shell that is done when the program is there, and fails when it is not what it must be. A server that says
-    /// nothing for half a minute, or trickles for ten, has failed: on machines of Cluster API the join waits for this line.
+    /// Returns a shell line that installs the binary, and fails if its digest is wrong. The download fails if
+    /// the server is below the minimum rate for 30 s, or takes longer than 10 min: on Cluster API machines,
+    /// the join waits for this line.
     pub(crate) fn command(&self) -> String {
         let (url, sha256) = (names::shell_word(&self.url), &self.sha256);
         format!(

@@ -1,4 +1,4 @@
-//! The gateway on a control plane host: its unit and settings, who may come to its port, and who may gather.
+//! The gateway on a control plane host: its unit and settings, and the clients that may connect and gather.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -11,11 +11,11 @@ use crate::{Download, Format, Plan, RenderError, Target, chart, names, objects};
 
 const UNIT: &str = "landfall-gateway.service";
 const SHIPPED: &str = include_str!("../../../dist/landfall-gateway.service");
-/// The line of the shipped unit whose flags stand in the settings here.
+/// The start line of the shipped unit. Its flags are in the settings file here.
 const SHIPPED_START: &str = "ExecStart=/usr/local/bin/landfall gateway --redirect 6443 --audit-log /var/log/landfall/gateway-audit.log --admin 127.0.0.1:9444";
 const SETTINGS: &str = "/etc/landfall/gateway.toml";
 const GUARD: &str = "/etc/landfall/gateway-guard.nft";
-/// A table of its own; the gateway's own one comes and goes with its redirection.
+/// A separate table: the gateway adds and removes its own one with the redirect rule.
 const GUARD_TABLE: &str = "landfall_gateway_guard";
 const TOKEN: &str = "/etc/landfall/gather-token";
 const ROLE: &str = "landfall-bootstrap-gatherer";
@@ -23,13 +23,13 @@ const ROLE: &str = "landfall-bootstrap-gatherer";
 #[expect(missing_debug_implementations, reason = "holds a token")]
 pub struct Settings {
     pub target: Target,
-    /// The port whose connections come to the gateway while that does good.
+    /// The port that is redirected to the gateway while the API is reachable through it.
     pub redirect: Option<u16>,
-    /// Who may come to the gateway's port; nobody named means everybody.
+    /// Networks that may connect to the gateway's port; empty for all networks.
     pub networks: Vec<String>,
-    /// A group whose members may gather while an API server decides.
+    /// A group whose members may gather while an API server authorizes requests.
     pub gatherers: Option<String>,
-    /// Opens `/bootstrap` in every phase; not for the installer's source.
+    /// Opens `/bootstrap` in every phase; not rendered for the installer's source.
     pub token: Secret<String>,
     pub download: Option<Download>,
 }
@@ -39,7 +39,8 @@ pub fn plan(settings: &Settings, format: Format) -> Result<Plan, RenderError> {
     let mut package = Package::new("landfall-gateway", "Who may gather from a bootstrap", settings.target);
     package.machines = Machines::ControlPlane;
     package.download.clone_from(&settings.download);
-    // What lies in the installer's source is the same for every cluster: one token would open all of them.
+    // Files in the installer's source are the same for every cluster: one token would be valid for all of
+    // them.
     let with_token = format != Format::Installer;
     package.files = vec![HostFile::open(SETTINGS, settings_file(settings, with_token))];
     if with_token {
@@ -96,8 +97,8 @@ fn settings_file(settings: &Settings, with_token: bool) -> String {
     text + "admin = \"127.0.0.1:9444\"\naudit_log = \"/var/log/landfall/gateway-audit.log\"\n"
 }
 
-/// Rules for the gateway's own port. With a redirection, only what came for the API port gets through: the port next to it
-/// is nobody's second door.
+/// Returns firewall rules for the gateway's own port. With a redirect, only connections to the API port are
+/// accepted, so that the gateway's port is not a second entry point.
 fn guard(settings: &Settings) -> Result<Option<String>, RenderError> {
     let mut families: [Vec<&str>; 2] = Default::default();
     for network in &settings.networks {
@@ -147,7 +148,7 @@ fn drop_in() -> String {
 // === impl Settings ===
 
 impl Settings {
-    /// Beside k3s, whose load balancer has 6444.
+    /// Returns the gateway's port, which differs for k3s: its load balancer uses 6444.
     fn port(&self) -> u16 {
         if self.target == Target::K3s { 6445 } else { 6444 }
     }

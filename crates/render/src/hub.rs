@@ -1,4 +1,6 @@
-//! The hub, as a unit or in a cluster: one process with its state beside it, or several on stores they share.
+//! Installation of the hub as a unit or in a cluster.
+//!
+//! It is one process with local state, or several with shared stores.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,13 +19,14 @@ const SHIPPED_START: &str = "ExecStart=/usr/bin/landfall hub";
 const PORT: u16 = 8700;
 const FOLDER: &str = "/etc/landfall/hub";
 const STATE: &str = "/var/lib/landfall";
-/// Room for what the fleet sends.
+/// Storage for the fleet's reports and bundles.
 const STORAGE: &str = "20Gi";
 const FILES: [&str; 3] = ["tls.crt", "tls.key", "token.key"];
-/// The Secret that holds what the stores' addresses name, and where pods find it. It is made by whoever knows its content.
+/// The Secret with the files that the stores' URLs reference, and its mount path. An administrator creates
+/// it.
 const STORES: &str = "landfall-hub-stores";
 const STORES_FOLDER: &str = "/etc/landfall/stores";
-/// Where a unit finds it.
+/// The path of the same files in a unit.
 const CREDENTIALS: &str = "${CREDENTIALS_DIRECTORY}";
 const MAX_REPLICAS: u32 = 50;
 
@@ -31,20 +34,20 @@ const MAX_REPLICAS: u32 = 50;
 pub struct Settings {
     pub target: Target,
     pub run_as: RunAs,
-    /// Names and addresses the hub is reached at.
+    /// Names and addresses of the hub.
     pub names: Vec<String>,
     pub namespace: String,
-    /// For a pod.
+    /// Required for a pod.
     pub image: Option<String>,
-    /// For a unit.
+    /// Required for a unit.
     pub download: Option<Download>,
-    /// What hubs share; without it one keeps everything beside itself.
+    /// Stores that several hubs share; without them, the hub keeps its state locally.
     pub stores: Option<Stores>,
-    /// Pods, with stores they share.
+    /// Number of pods; more than one requires shared stores.
     pub replicas: u32,
 }
 
-/// What the hub proves itself with, and what it knows callers by.
+/// The hub's certificate, and the keys by which it authenticates callers.
 #[expect(missing_debug_implementations, reason = "holds private keys")]
 pub struct Credentials {
     pub authority: String,
@@ -52,7 +55,7 @@ pub struct Credentials {
     pub token_key: Secret<String>,
 }
 
-/// A certificate for the hub's names, those in the cluster included.
+/// Issues a certificate for the hub's names, including those in the cluster.
 pub fn credentials(
     authority: &Authority,
     settings: &Settings,
@@ -103,13 +106,13 @@ pub fn plan(settings: &Settings, credentials: &Credentials, format: Format) -> R
         RunAs::Pod => package.objects = objects(settings, credentials, STORAGE),
     }
     let mut plan = package.plan(format)?;
-    // For those who call it.
+    // For clients of the hub.
     plan.add("hub-ca.crt", 0o644, credentials.authority.clone());
     Ok(plan)
 }
 
-/// The shipped unit, with more than loopback to listen on. The hub's user changes with each start, so the files come to it
-/// as credentials.
+/// Returns the shipped unit, changed to listen on more than loopback. The hub's user ID changes with each
+/// start, so the files are passed as credentials.
 fn unit(settings: &Settings) -> String {
     let own = FILES.map(|name| (name.to_owned(), format!("{FOLDER}/{name}")));
     let stores = settings.stores.as_ref().map(|stores| stores.placed(CREDENTIALS));
@@ -271,7 +274,7 @@ fn pod(settings: &Settings) -> Value {
 impl Settings {
     fn check(&self) -> Result<(), RenderError> {
         names::namespace(&self.namespace)?;
-        // Many machines are made from what Cluster API is told, and a hub is one.
+        // Cluster API configures many machines, while the hub is a single one.
         if self.run_as == RunAs::Unit && self.target == Target::Capi {
             return Err(RenderError::HubOfCapi);
         }

@@ -1,4 +1,4 @@
-//! Re-bootstrapping in place: a pod on each node that asks for it, and just the rights it needs.
+//! In-place bootstrap by name: a pod on each requested node, with only the permissions it needs.
 
 use serde_json::{Value, json};
 
@@ -6,13 +6,14 @@ use crate::package::Package;
 use crate::{Format, Plan, RenderError, Target, chart, names, objects};
 
 const NAME: &str = "landfall-in-place";
-/// The controller's pods have a role without names, guarded by a policy; both may be in one cluster.
+/// The controller's pods use a role for all nodes, restricted by a policy. Both roles may exist in one
+/// cluster.
 const CLUSTER_ROLE: &str = "landfall-in-place-by-name";
-/// Where the Secrets of nodes lie, and where the pods may read them.
+/// Namespace of the nodes' Secrets, in which the pods may read them.
 const NAMESPACE: &str = "kube-system";
-/// What Secrets are called, before the node's name.
+/// Prefixes of the Secrets' names, before the node's name.
 const SECRETS: [&str; 2] = ["landfall-in-place-", "ibm-ipb-"];
-/// The labels that ask for it.
+/// Labels that request a bootstrap.
 const LABELS: [(&str, &str); 2] =
     [("landfall.dev/in-place", "requested"), ("ibm-cloud.kubernetes.io/ipb-schedule", "true")];
 
@@ -20,7 +21,7 @@ const LABELS: [(&str, &str); 2] =
 pub struct Settings {
     pub target: Target,
     pub image: String,
-    /// The nodes it is for: rights are given by name.
+    /// The nodes to bootstrap: permissions are granted by name.
     pub nodes: Vec<String>,
 }
 
@@ -94,7 +95,7 @@ fn daemon_set(settings: &Settings) -> Value {
             "matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}],
         })
     };
-    // One term per node and label: of terms one has to hold, and a field has one value.
+    // One term per node and label: one term must match, and a field has one value.
     let terms: Vec<Value> =
         settings.nodes.iter().flat_map(|node| LABELS.map(|label| term(node, label))).collect();
     json!({

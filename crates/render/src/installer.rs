@@ -1,28 +1,30 @@
-//! The tunnel as a part of the OpenShift installer's bootstrap: what makes its bootkube know of the tunnel, and the service
-//! that takes it away, both with records as the installer's own services keep them.
+//! The tunnel as part of the OpenShift installer's bootstrap.
+//!
+//! It consists of the settings that make bootkube use the tunnel, and the service that removes it. Both write
+//! records like the installer's own services.
 
 use crate::package::HostFile;
 use crate::teardown::{self, SERVICE, steps};
 use crate::tunnel::{Settings, UNIT, static_pod_file};
 use crate::{Completion, Target, own_address};
 
-/// Where the settings for the API server's renderer lie on the host.
+/// Path of the settings for the API server's renderer on the host.
 pub(crate) const OVERRIDE: &str = "/opt/openshift/landfall-tunnel-config-override.yaml";
-/// Where cluster-bootstrap looks for what it applies.
+/// Directory of the manifests that cluster-bootstrap applies.
 pub(crate) const MANIFESTS: &str = "/opt/openshift/manifests";
-/// Where a host that finds its own address makes its files.
+/// Directory of the files that a host renders for its own address.
 pub(crate) const HOME: &str = "/opt/openshift/landfall-tunnel";
 const PRE_COMMAND: &str = "/usr/local/bin/landfall-tunnel-egress.sh";
 const BOOTKUBE: &str = "/usr/local/bin/bootkube.sh";
 const DROP_INS: &str = "/etc/systemd/system/bootkube.service.d";
-/// Tells that the tunnel is gone, or never was.
+/// Marker that the tunnel was removed, or never existed.
 pub(crate) const TORN_DOWN: &str = "/opt/openshift/landfall-tunnel-teardown.done";
 
-/// The installer's library of records, and how its scripts begin.
+/// The installer's library of records, and the beginning of its scripts.
 pub(crate) const BEGIN: &str = "#!/usr/bin/env bash\nset -euo pipefail\n";
 pub(crate) const RECORDS: &str = ". /usr/local/bin/bootstrap-service-record.sh\n";
 
-/// bootkube goes on when the flag cannot be set: a bootstrap without a tunnel is better than none.
+/// bootkube continues if the flag cannot be set: a bootstrap without a tunnel is better than a failed one.
 pub(crate) fn files() -> Vec<HostFile> {
     let script = format!(
         "{BEGIN}# Tells the API server's renderer of the tunnel. May be run again at any time.\n\
@@ -37,15 +39,16 @@ pub(crate) fn files() -> Vec<HostFile> {
     vec![HostFile::program(PRE_COMMAND, script), drop_in]
 }
 
-/// What bootkube is told of the tunnel.
+/// Returns the drop-in that connects bootkube with the tunnel.
 pub(crate) fn drop_in(service: &str) -> HostFile {
     let text = format!("[Unit]\nWants={SERVICE}\n\n[Service]\n{service}");
     HostFile::open(format!("{DROP_INS}/10-landfall-tunnel.conf"), text)
 }
 
-/// Ends here where the host becomes a node of its own cluster: everything in the folder that the API server's pod sees is carried
-/// over as files, so the installation would fail on the socket, and the node's API server would be told of a tunnel for good.
-/// What Ignition has put there already goes before anybody carries or applies it.
+/// Returns shell lines that end the script on a host that becomes a node of its own cluster. Such a host
+/// copies all files in the directory of the API server's pod to the node. The copy would fail on the socket,
+/// and the node's API server would keep the tunnel's settings. Files that Ignition has written are removed
+/// before they are copied or applied.
 pub(crate) fn not_in_place() -> String {
     let pod = static_pod_file(Target::Openshift);
     let files = [teardown::files(Target::Openshift).join(" "), manifests().join(" ")].join(" ");
@@ -63,7 +66,7 @@ pub(crate) fn not_in_place() -> String {
     )
 }
 
-/// Adds one flag to the call of the API server's renderer, once.
+/// Returns shell lines that add the flag to the call of the API server's renderer, once.
 pub(crate) fn add_flag() -> String {
     format!(
         "flag={flag}\n\
@@ -85,7 +88,8 @@ fn flag() -> String {
     format!("--config-override-files=/assets/{}", OVERRIDE.trim_start_matches("/opt/openshift/"))
 }
 
-/// What makes bootkube know of the tunnel goes; a bootkube that runs has read its script already.
+/// Returns shell lines that disconnect bootkube from the tunnel. A running bootkube has already read its
+/// script.
 pub(crate) fn forget() -> Vec<String> {
     let flag = flag();
     vec![
@@ -98,7 +102,7 @@ pub(crate) fn forget() -> Vec<String> {
     ]
 }
 
-/// Files that only bootkube and its renderer look at.
+/// Returns the files that only bootkube and its renderer read.
 pub(crate) fn leftovers() -> [String; 5] {
     [
         OVERRIDE.to_owned(),
@@ -109,18 +113,18 @@ pub(crate) fn leftovers() -> [String; 5] {
     ]
 }
 
-/// The agents' manifests, with their key: where they are applied from, and where bootkube copies them to for the machine
-/// config controller.
+/// Returns the paths of the agents' manifests, which contain their key. The first is the directory from which
+/// they are applied. bootkube copies them to the second for the machine config controller.
 pub(crate) fn manifests() -> [String; 2] {
     [MANIFESTS, "/etc/mcc/bootstrap"].map(|folder| format!("{folder}/*-landfall-tunnel-*.yaml"))
 }
 
-/// Tells whether bootkube still has the flag.
+/// Returns a shell line that reports bootkube's script if it still has the flag.
 pub(crate) fn look() -> String {
     format!("! grep -qs -e {} {BOOTKUBE} || left=\"$left {BOOTKUBE}\"", flag())
 }
 
-/// The same steps as in the script for people, each a stage with a mark that it is done.
+/// Returns the steps of the manual script, each as a stage with a completion marker.
 pub(crate) fn teardown(settings: &Settings) -> String {
     let mut text = format!(
         "{BEGIN}# Takes the bootstrap tunnel away when the bootstrap is over. May be run again at any time.\n\

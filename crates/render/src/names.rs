@@ -1,27 +1,29 @@
-//! What names, addresses and hashes must look like. Refused here, they are refused before anything is written.
+//! Validation of names, addresses and hashes.
+//!
+//! Invalid values are rejected before any file is written.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::RenderError;
 
-/// A label of Kubernetes, and of DNS, is at most this long.
+/// The maximum length of a Kubernetes or DNS label.
 const MAX_LABEL: usize = 63;
-/// A name of an object, and of DNS.
+/// The maximum length of an object name or DNS name.
 const MAX_NAME: usize = 253;
 const SHA256_DIGITS: usize = 64;
-/// Those whom nobody knows. The gateway answers none of them, whatever rights they are given.
+/// The group of unauthenticated clients. The gateway rejects them, regardless of their permissions.
 pub(crate) const EVERYBODY: &str = "system:unauthenticated";
-/// As registries have it.
+/// Limits of registries.
 const MAX_IMAGE: usize = 255;
 const MAX_TAG: usize = 128;
-/// Namespaces of roles that outlive a bootstrap, the hub with its data among them, unless they are told otherwise.
+/// Default namespaces of roles that outlive a bootstrap, including the hub with its data.
 const ROLES: [&str; 4] = ["landfall", "landfall-agent", "landfall-capi", "landfall-hub"];
 
 pub(crate) fn namespace(text: &str) -> Result<(), RenderError> {
     is_label(text).then_some(()).ok_or_else(|| RenderError::Namespace { namespace: text.to_owned() })
 }
 
-/// A namespace that may be deleted when its only tenant goes.
+/// Checks that a namespace may be deleted together with its only role.
 pub(crate) fn own_namespace(text: &str) -> Result<(), RenderError> {
     namespace(text)?;
     if is_shared(text) || ROLES.contains(&text) {
@@ -31,12 +33,12 @@ pub(crate) fn own_namespace(text: &str) -> Result<(), RenderError> {
     }
 }
 
-/// A namespace that others made and use.
+/// Whether other components created and use this namespace.
 pub(crate) fn is_shared(namespace: &str) -> bool {
     namespace == "default" || namespace.starts_with("kube-") || namespace.starts_with("openshift-")
 }
 
-/// `[REGISTRY/]NAME[:TAG][@sha256:HASH]`.
+/// Checks `[REGISTRY/]NAME[:TAG][@sha256:HASH]`.
 pub(crate) fn image(text: &str) -> Result<(), RenderError> {
     let good = || {
         let (text, hash) = text.split_once('@').map_or((text, None), |(text, hash)| (text, Some(hash)));
@@ -49,7 +51,7 @@ pub(crate) fn image(text: &str) -> Result<(), RenderError> {
         };
         let registry = |place: &str| {
             let (host, port) = split_port(place).map_or((place, None), |(host, port)| (host, Some(port)));
-            // What stands before the first slash may as well be a folder of the usual registry.
+            // The text before the first slash may also be a path of the default registry.
             (is_host(&host.to_ascii_lowercase()) || port.is_none() && part(host))
                 && port.is_none_or(|port| port.parse::<u16>().is_ok())
         };
@@ -69,7 +71,7 @@ pub(crate) fn image(text: &str) -> Result<(), RenderError> {
     good().then_some(()).ok_or_else(|| RenderError::Image { image: text.to_owned() })
 }
 
-/// An address or a name at which a server can be.
+/// Checks an address or host name of a server.
 pub(crate) fn host(text: &str) -> Result<(), RenderError> {
     let good = match text.parse::<IpAddr>() {
         Ok(address) => !address.is_unspecified() && !address.is_multicast(),
@@ -78,18 +80,20 @@ pub(crate) fn host(text: &str) -> Result<(), RenderError> {
     good.then_some(()).ok_or_else(|| RenderError::Address { address: text.to_owned() })
 }
 
-/// A node's name, when objects are called after it with this prefix.
+/// Checks a node's name that, with this prefix, becomes part of object names.
 pub(crate) fn node(text: &str, prefix: &str) -> Result<(), RenderError> {
     let good = is_name(text) && prefix.len() + text.len() <= MAX_NAME;
     good.then_some(()).ok_or_else(|| RenderError::Node { node: text.to_owned() })
 }
 
-/// A name of an object.
+/// Checks the name of an object.
 pub fn object_name(text: &str) -> Result<(), RenderError> {
     is_name(text).then_some(()).ok_or_else(|| RenderError::Object { name: text.to_owned() })
 }
 
-/// Labels as `kubectl -l` takes them: `a`, `!a`, `a=b`, `a==b`, `a!=b`, `a in (b, c)`, `a notin (b, c)`, with commas between.
+/// Checks a label selector in the format of `kubectl -l`.
+///
+/// Its terms are `a`, `!a`, `a=b`, `a==b`, `a!=b`, `a in (b, c)` and `a notin (b, c)`, separated by commas.
 pub fn selector(text: &str) -> Result<(), RenderError> {
     let mut depth = 0_i32;
     let apart = |c: char| {
@@ -114,7 +118,7 @@ fn is_requirement(text: &str) -> bool {
     }
 }
 
-/// `[PREFIX/]NAME`.
+/// Whether the text is `[PREFIX/]NAME`.
 fn is_label_key(text: &str) -> bool {
     let (prefix, name) = text.split_once('/').map_or((None, text), |(prefix, name)| (Some(prefix), name));
     prefix.is_none_or(is_name) && !name.is_empty() && is_label_value(name)
@@ -128,12 +132,12 @@ fn is_label_value(text: &str) -> bool {
         && ends(text.chars().next_back())
 }
 
-/// An object's namespace and name.
+/// Whether an object's namespace and name are valid.
 pub(crate) fn object(namespace: &str, name: &str) -> bool {
     is_label(namespace) && is_name(name)
 }
 
-/// A file's place on a host: absolute, and nothing a shell would read as something else.
+/// Whether a path on a host is absolute and has no characters that are special to a shell.
 pub(crate) fn path(text: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty()
@@ -143,12 +147,12 @@ pub(crate) fn path(text: &str) -> bool {
     text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(part))
 }
 
-/// A network: an address and a length that fits, with nothing set behind it.
+/// Checks a network: an address and a valid prefix length, without host bits.
 pub(crate) fn network(text: &str) -> Result<IpAddr, RenderError> {
     let invalid = || RenderError::Network { network: text.to_owned() };
     let (address, length) = text.split_once('/').ok_or_else(invalid)?;
     let address: IpAddr = address.parse().map_err(|_| invalid())?;
-    // `nft` knows no other way to write a number, and sees no IPv4 within IPv6.
+    // `nft` accepts no other notation of a number, and does not treat IPv4-mapped IPv6 as IPv4.
     if address.to_canonical() != address || length.len() > 1 && length.starts_with(['0', '+']) {
         return Err(invalid());
     }
@@ -162,7 +166,8 @@ pub(crate) fn network(text: &str) -> Result<IpAddr, RenderError> {
     if bits & rest != 0 { Err(invalid()) } else { Ok(address) }
 }
 
-/// `http://` or `https://`, a server without a login, and nothing a unit or YAML would read as something else.
+/// Checks an `http://` or `https://` URL. The server must have no login, and no character may be special to
+/// units or YAML.
 pub(crate) fn url(text: &str) -> Result<(), RenderError> {
     let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
     let good = rest.is_some_and(|rest| {
@@ -175,7 +180,7 @@ pub(crate) fn url(text: &str) -> Result<(), RenderError> {
     good.then_some(()).ok_or_else(|| RenderError::Url { url: text.to_owned() })
 }
 
-/// The same, where secrets go along: encrypted, or to the machine itself.
+/// Checks a URL for requests with secrets: encrypted, or to the local host.
 pub fn secure_url(text: &str) -> Result<(), RenderError> {
     url(text)?;
     let local = |rest: &str| {
@@ -189,12 +194,12 @@ pub fn secure_url(text: &str) -> Result<(), RenderError> {
     Ok(())
 }
 
-/// Whatever it is: nothing a unit or YAML would read as something else.
+/// Checks that a text has no characters that are special to units or YAML.
 pub(crate) fn plain(text: &str) -> Result<(), RenderError> {
     is_plain(text).then_some(()).ok_or_else(|| RenderError::Url { url: text.to_owned() })
 }
 
-/// `tls://HOST[:PORT]`, or unencrypted to the machine itself.
+/// Checks `tls://HOST[:PORT]`, or an unencrypted URL of the local host.
 pub(crate) fn nats(text: &str) -> Result<(), RenderError> {
     let invalid = || RenderError::Nats { url: text.to_owned() };
     let (scheme, place) = text.split_once("://").ok_or_else(invalid)?;
@@ -207,7 +212,7 @@ pub(crate) fn nats(text: &str) -> Result<(), RenderError> {
     good.then_some(()).ok_or_else(invalid)
 }
 
-/// A subject of NATS, without wildcards.
+/// Checks a NATS subject without wildcards.
 pub(crate) fn subject(text: &str) -> Result<(), RenderError> {
     let part = |part: &str| {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
@@ -216,13 +221,13 @@ pub(crate) fn subject(text: &str) -> Result<(), RenderError> {
     good.then_some(()).ok_or_else(|| RenderError::Subject { subject: text.to_owned() })
 }
 
-/// `HOST:PORT`.
+/// Checks `HOST:PORT`.
 pub(crate) fn host_and_port(text: &str) -> Result<(), RenderError> {
     let good = split_port(text).is_some_and(|(host, port)| is_host(host) && port.parse::<u16>().is_ok());
     good.then_some(()).ok_or_else(|| RenderError::Neighbour { place: text.to_owned() })
 }
 
-/// The port of `[ADDRESS:]PORT`.
+/// Returns the port of `[ADDRESS:]PORT`.
 pub(crate) fn listen(text: &str) -> Result<u16, RenderError> {
     let port = text.strip_prefix(':').unwrap_or(text).parse::<u16>().ok();
     port.or_else(|| text.parse::<SocketAddr>().ok().map(|address| address.port()))
@@ -235,23 +240,23 @@ pub(crate) fn sha256(text: &str) -> Result<(), RenderError> {
     good.then_some(()).ok_or_else(|| RenderError::Hash { hash: text.to_owned() })
 }
 
-/// A plain word as a shell takes it for one: nothing in it ends double quotes.
+/// Quotes a checked word for a shell if needed: none of its characters ends double quotes.
 pub(crate) fn shell_word(word: &str) -> String {
     let harmless = word.chars().all(|c| c.is_ascii_alphanumeric() || "-._:/@+,=%".contains(c));
     if harmless { word.to_owned() } else { format!("\"{word}\"") }
 }
 
-/// A word for a unit, for YAML and, in double quotes, for a shell.
+/// Whether a word is valid in a unit, in YAML and, in double quotes, in a shell.
 fn is_plain(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_alphanumeric() || "-._~:/?#[]@!&+,;=%".contains(c))
 }
 
-/// Before and behind the colon of a port.
+/// Splits a text at the colon of its port.
 fn split_port(text: &str) -> Option<(&str, &str)> {
     text.rsplit_once(':').filter(|(_, port)| !port.ends_with(']'))
 }
 
-/// A name, or an address as it stands in URLs.
+/// Whether the text is a host name, or an address in the notation of URLs.
 fn is_host(text: &str) -> bool {
     let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
     match bare {
@@ -260,7 +265,8 @@ fn is_host(text: &str) -> bool {
     }
 }
 
-/// A name, and no attempt at an address: `10.0.0.256`, `127.1` and `0x7f000001` are nobody's, or somebody else's.
+/// Whether the text is a host name and not an invalid address. `10.0.0.256`, `127.1` and `0x7f000001` are
+/// rejected.
 fn is_host_name(text: &str) -> bool {
     let last = text.rsplit('.').next().unwrap_or_default();
     let number = match last.strip_prefix("0x") {
@@ -274,7 +280,7 @@ fn is_name(text: &str) -> bool {
     text.len() <= MAX_NAME && text.split('.').all(is_label)
 }
 
-/// As RFC 1123 has it, in lower case.
+/// Whether the text is a lower-case RFC 1123 label.
 fn is_label(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     (1..=MAX_LABEL).contains(&text.len())
@@ -345,7 +351,7 @@ mod tests {
         ] {
             assert!(host(bad).is_err(), "{bad}");
         }
-        // Nodes may be called as they like.
+        // Node names may look like addresses.
         assert!(node("10.0.0.256", "").is_ok());
     }
 

@@ -1,17 +1,17 @@
-//! Objects of Kubernetes that several roles have.
+//! Kubernetes objects that several roles share.
 
 use serde_json::{Value, json};
 
 use crate::Target;
 
-/// What nobody owns, for processes that need no rights on their node.
+/// The user ID `nobody`, for processes that need no permissions on their node.
 const NOBODY: u32 = 65_534;
 
-/// Reasons several roles have; how they become comments is said in [`crate::yaml`].
+/// Comments that several roles share; [`crate::yaml`] describes their rendering.
 pub(crate) const READ_BY_GROUP: &str = "0440: for the group of the pod";
 const CHOSEN_USER: &str = "OpenShift chooses the user, from the namespace's range.";
 
-/// As whom a pod runs that needs no rights on its node.
+/// Returns the security context of a pod that needs no permissions on its node.
 pub(crate) fn unprivileged(target: Target) -> Value {
     match target {
         Target::Openshift => json!({
@@ -34,7 +34,7 @@ pub(crate) fn metadata(name: &str, namespace: &str) -> Value {
     json!({"name": name, "namespace": namespace, "labels": labels(name)})
 }
 
-/// A namespace for pods that no stricter level of Pod Security allows.
+/// Returns a namespace for pods that need the `privileged` level of Pod Security.
 pub(crate) fn privileged_namespace(name: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -47,7 +47,7 @@ pub(crate) fn privileged_namespace(name: &str) -> Value {
     })
 }
 
-/// An account whose pods get no token unless they ask for it.
+/// Returns an account whose pods get a token only on request.
 pub(crate) fn service_account(name: &str, namespace: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(name, namespace),
@@ -56,12 +56,12 @@ pub(crate) fn service_account(name: &str, namespace: &str) -> Value {
     })
 }
 
-/// What OpenShift lets the account's pods do.
+/// Binds the account to an OpenShift security context constraint.
 pub(crate) fn security_context_binding(name: &str, namespace: &str, constraint: &str) -> Value {
     binding("RoleBinding", name, namespace, "ClusterRole", &format!("system:openshift:scc:{constraint}"))
 }
 
-/// Gives the account of this name the role.
+/// Binds the account of this name to the role.
 pub(crate) fn binding(kind: &str, name: &str, namespace: &str, role_kind: &str, role: &str) -> Value {
     let metadata = match kind {
         "ClusterRoleBinding" => json!({"name": name, "labels": labels(name)}),

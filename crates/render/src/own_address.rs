@@ -1,6 +1,8 @@
-//! A tunnel whose address nobody knows yet. Where machines get their addresses when they are made, the OpenShift bootstrap host
-//! finds its own, makes certificates for it, and puts everything that depends on them in place before bootkube begins. What is
-//! rendered beforehand holds no key, and is the same for every cluster.
+//! A tunnel whose address is not known beforehand.
+//!
+//! Some machines get their addresses only when they are created. The OpenShift bootstrap host determines its
+//! own address and issues certificates for it. It installs all dependent files before bootkube starts. The
+//! rendered files contain no key and are the same for every cluster.
 
 use crate::download::PROGRAM;
 use crate::installer::{self, HOME, MANIFESTS, OVERRIDE};
@@ -9,20 +11,21 @@ use crate::package::{HostFile, install_script};
 use crate::tunnel::{self, HOST_FOLDER, RunAs, Settings, UNIT, egress_file, static_pod_file};
 
 pub(crate) const SCRIPT: &str = "/usr/local/bin/landfall-tunnel-bootstrap.sh";
-/// What has to come from elsewhere may take this long: `timeout`'s words. systemd forgives bootkube's pre-commands that they fail,
-/// never that they take too long, so that a registry that hangs would keep bootkube from starting for ever.
+/// Time limit for external downloads, as a `timeout` command. systemd tolerates failures of bootkube's
+/// pre-commands but not their timeout, so an unresponsive registry would prevent the start of bootkube.
 const FETCH_LIMIT: &str = "timeout -k 10 300";
 
-/// One stage of the script: as bootkube's own, it leaves a mark and a record.
+/// One stage of the script. Like those of bootkube, it leaves a marker and a record.
 struct Stage {
     name: &'static str,
     what: &'static str,
     commands: Vec<String>,
 }
 
-/// Before bootkube: its pre-commands have 90 s unless told otherwise, and the image may have to be fetched. This is more than the
-/// script can take: a minute for the address, then [`FETCH_LIMIT`]. bootkube goes on when it fails: a bootstrap without a tunnel
-/// is better than none.
+/// Returns the script and the drop-in that runs it before bootkube. bootkube's pre-commands have 90 s by
+/// default, and the image may have to be pulled. The timeout here exceeds the script's maximum: one minute
+/// for the address, then [`FETCH_LIMIT`]. bootkube continues if the script fails: a bootstrap without a
+/// tunnel is better than a failed one.
 pub(crate) fn files(settings: &Settings, days: u32) -> Vec<HostFile> {
     let drop_in = installer::drop_in(&format!("ExecStartPre=-{SCRIPT}\nTimeoutStartSec=10min\n"));
     vec![HostFile::program(SCRIPT, script(settings, days)), drop_in]
@@ -52,7 +55,8 @@ fn script(settings: &Settings, days: u32) -> String {
     text
 }
 
-/// Each needs what is above it. The API server is told of the tunnel only once there is a server.
+/// Returns the stages, each of which needs the previous ones. The API server uses the tunnel only after its
+/// server is installed.
 fn stages(settings: &Settings, days: u32) -> Vec<Stage> {
     let target = settings.target;
     let from_host = |path: &str| format!("put \"$home/host{path}\" {path}");
@@ -64,7 +68,7 @@ fn stages(settings: &Settings, days: u32) -> Vec<Stage> {
         RunAs::Unit => server.extend([
             from_host(&format!("/etc/systemd/system/{UNIT}")),
             "systemctl daemon-reload".to_owned(),
-            // Not waited for: bootkube's own start is under way.
+            // Does not wait, because bootkube itself is still starting.
             format!("systemctl enable --now --no-block {UNIT}"),
         ]),
     }
@@ -121,7 +125,8 @@ fn certificates(settings: &Settings, days: u32) -> Vec<String> {
     commands
 }
 
-/// As the installer's own scripts find it: what the kubelet was told, else where this host's packages to the world come from.
+/// Finds the address as the installer's own scripts do. It is the kubelet's setting, else the source address
+/// of outgoing packets.
 const ADDRESS: &str = r#"
 own_address() {
   local told hint way address ways=(-4 -6)

@@ -1,4 +1,4 @@
-//! The same files in the wrappings people install from.
+//! The packaging formats for the same files.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,55 +10,55 @@ use crate::download::Download;
 use crate::installer::MANIFESTS;
 use crate::{Content, File, Plan, RenderError, Target, names, teardown, yaml};
 
-/// What a bootstrap machine is made of, in the installer's source.
+/// Directory of the bootstrap machine's files in the installer's source.
 const INSTALLER: &str = "data/data/bootstrap";
-/// What the oldest supported hosts understand.
+/// The Ignition version of the oldest supported hosts.
 pub(crate) const IGNITION: &str = "3.2.0";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Files by their place on the host, and manifests
+    /// Files by their path on the host, and manifests.
     Yaml,
-    /// The same, with a kustomize base
+    /// The same files, with a kustomize base.
     Kustomize,
-    /// One Ignition configuration for the host
+    /// One Ignition configuration for the host.
     Ignition,
-    /// Files by their place on the host, and a Helm chart
+    /// Files by their path on the host, and a Helm chart.
     Helm,
-    /// Files by their place in the source of the OpenShift installer
+    /// Files by their path in the source of the OpenShift installer.
     Installer,
 }
 
 pub(crate) struct Package {
     pub(crate) name: &'static str,
-    /// One line, for a chart.
+    /// One line for a chart.
     pub(crate) description: &'static str,
     pub(crate) target: Target,
     pub(crate) files: Vec<HostFile>,
     pub(crate) units: Vec<Unit>,
     pub(crate) objects: Vec<(&'static str, Value)>,
-    /// What a chart of these objects is told at first.
+    /// Defaults of a chart's values.
     pub(crate) values: Values,
-    /// The program itself, where the host has to get it.
+    /// The download of the binary, if the host needs it.
     pub(crate) download: Option<Download>,
-    /// What a machine of Cluster API runs before kubeadm.
+    /// Commands that a Cluster API machine runs before kubeadm.
     pub(crate) commands: Vec<String>,
-    /// What kubeadm is told on a machine of Cluster API, beside files and commands.
+    /// kubeadm settings of a Cluster API machine, beside files and commands.
     pub(crate) kubeadm: Value,
     pub(crate) machines: Machines,
 }
 
-/// Which object of Cluster API configures the machines.
+/// The Cluster API object that configures the machines.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Machines {
     ControlPlane,
-    /// The one that runs `kubeadm init`; further ones join what it began.
+    /// The machine that runs `kubeadm init`; the others join its cluster.
     FirstControlPlane,
     All,
 }
 
 pub(crate) struct HostFile {
-    /// On the host.
+    /// Path on the host.
     pub(crate) path: String,
     pub(crate) mode: u32,
     pub(crate) content: Content,
@@ -83,12 +83,13 @@ impl Format {
     }
 }
 
-/// What fetches the program on a host. Each package has its own: Ignition takes no two files of one name.
+/// Returns the path of the script that downloads the binary on a host. It differs per package, because
+/// Ignition rejects two files of one path.
 pub(crate) fn install_script(package: &str) -> String {
     format!("/usr/local/bin/{package}-install.sh")
 }
 
-/// A file as Ignition writes it.
+/// Returns a file in the format of Ignition.
 pub(crate) fn ignition_file(file: &HostFile) -> Value {
     let source = format!("data:;base64,{}", STANDARD.encode(file.content.text()));
     json!({"path": file.path, "mode": file.mode, "overwrite": true, "contents": {"source": source}})
@@ -178,9 +179,9 @@ impl Package {
         Ok(plan)
     }
 
-    /// A namespace that others use is there already, and what pods may do in it is not ours to say.
+    /// Removes shared namespaces: they exist already, and landfall must not change their Pod Security level.
     fn leave_shared_namespaces(&mut self) {
-        // A chart has a mark in the place of the name.
+        // A chart has a placeholder instead of the name.
         let told = self.values.namespace.clone();
         let shared = |object: &Value| {
             let name = told.as_deref().or(object["metadata"]["name"].as_str());
@@ -189,7 +190,7 @@ impl Package {
         self.objects.retain(|(_, object)| !shared(object));
     }
 
-    /// Numbered, because they are applied in this order.
+    /// Returns the manifests, numbered in the order of their application.
     fn manifests(&self) -> Result<Vec<HostFile>, RenderError> {
         let file = |(number, (name, object)): (usize, &(&str, Value))| {
             let text = yaml::documents(std::slice::from_ref(object))?;
@@ -203,7 +204,8 @@ impl Package {
         self.objects.iter().enumerate().map(file).collect()
     }
 
-    /// On an OpenShift bootstrap host the manifests are files of the host; elsewhere there is nobody to apply them.
+    /// Returns an Ignition configuration. On an OpenShift bootstrap host, the manifests are files of the
+    /// host. On other hosts no component would apply them, so they are separate files.
     fn ignition(mut self, manifests: Vec<HostFile>) -> Plan {
         self.fetch_before_start();
         let mut plan = Plan::default();
@@ -233,12 +235,12 @@ impl Package {
         plan
     }
 
-    /// Where `openshift-install` takes what a bootstrap machine gets. Drop-ins are plain files there: beside a unit's own
-    /// file the installer would make a second unit of the same name of them, which Ignition refuses. Units are switched
-    /// on by bootkube, because the installer knows its own by a list.
+    /// Returns files for the source of `openshift-install`. Drop-ins are plain files there. Beside the file
+    /// of a unit, the installer would create a second unit of the same name from them, which Ignition
+    /// rejects. bootkube starts the units, because the installer enables only the units in its own list.
     fn installer(mut self, manifests: Vec<HostFile>) -> Plan {
         self.fetch_before_start();
-        // The teardown is bootkube's by the tunnel's own drop-in.
+        // The tunnel's own drop-in starts the teardown.
         let units = self.units_of_program();
         if !units.is_empty() {
             let text = format!("[Unit]\nWants={}\n", units.join(" "));
@@ -259,12 +261,13 @@ impl Package {
         plan
     }
 
-    /// Has each unit fetch the program before it starts, and again until it is had. Ignition would fetch it too, but no machine
-    /// boots on whose file cannot be had.
+    /// Makes each unit download the binary before it starts, with retries. Ignition could download it as
+    /// well, but then a failed download would stop the boot.
     fn fetch_before_start(&mut self) {
         let Some(download) = &self.download else { return };
         let install = install_script(self.name);
-        // With all rights: the unit itself may not write there. A download has ten minutes, and a start has 90 s.
+        // Runs with full permissions, because the unit itself may not write there. A download may take 10
+        // min, while the default start timeout is 90 s.
         let text = format!(
             "[Unit]\nStartLimitIntervalSec=0\n\n[Service]\nExecStartPre=+{install}\nTimeoutStartSec=11min\n"
         );
@@ -273,12 +276,13 @@ impl Package {
         self.files.extend(files);
     }
 
-    /// All but the teardown, which is a script.
+    /// Returns all units except the teardown, which is a script.
     fn units_of_program(&self) -> Vec<&'static str> {
         self.units.iter().map(|unit| unit.name).filter(|name| *name != teardown::SERVICE).collect()
     }
 
-    /// Files and commands for the objects that configure the machines; secret ones by way of a Secret beside them.
+    /// Adds files and commands to the objects that configure the machines. Secret files are in a separate
+    /// Secret.
     fn cluster_api(&self, plan: &mut Plan) -> Result<(), RenderError> {
         for (name, text) in self.machine_objects()? {
             plan.add(format!("cluster-api/{name}.yaml"), 0o644, text);
@@ -292,7 +296,7 @@ impl Package {
             let secret = json!({
                 "apiVersion": "v1",
                 "kind": "Secret",
-                // What is moved with the cluster, and what clusterctl finds.
+                // `clusterctl move` moves objects with this label together with the cluster.
                 "metadata": {"name": self.secret_name(), "labels": {"clusterctl.cluster.x-k8s.io/move": ""}},
                 "data": secrets,
             });
@@ -301,8 +305,9 @@ impl Package {
         Ok(())
     }
 
-    /// What the objects that configure the machines are told, each with a word for its file: to be merged into one without
-    /// lists of its own, and, where there may be several such objects, as a patch that adds to lists that are there.
+    /// Returns fragments of the objects that configure the machines, each with the stem of its file name.
+    /// They can be merged into an object without lists of its own. If several kinds of objects are possible,
+    /// there is also a patch that appends to existing lists.
     pub(crate) fn machine_objects(&self) -> Result<Vec<(&'static str, String)>, RenderError> {
         let (files, commands) = self.files_and_commands();
         if files.is_empty() && commands.is_empty() {
@@ -350,7 +355,7 @@ impl Package {
             files.push(entry);
         }
         let mut commands = self.commands.clone();
-        // What cannot be had is no reason for a machine not to join.
+        // A failed download must not prevent the machine from joining.
         commands.extend(self.download.iter().map(|download| format!("({}) || true", download.command())));
         if !self.units.is_empty() {
             commands.push("systemctl daemon-reload".to_owned());
@@ -372,8 +377,9 @@ impl Package {
         format!("{}-files", self.name)
     }
 
-    /// All machines of a control plane get the same files and commands; those that join keep none. Which one it is tells
-    /// kubeadm's own file: the first by cloud-init, the second by Ignition.
+    /// Limits the commands to the first machine. All machines of a control plane get the same files and
+    /// commands; those that join remove them. kubeadm's configuration identifies the first machine: one path
+    /// is of cloud-init, the other of Ignition.
     fn on_first_machine(&self, commands: &[String]) -> String {
         let paths: Vec<String> = self
             .files
@@ -397,7 +403,7 @@ fn drop_in(unit: &str, name: &str, text: String) -> HostFile {
     HostFile::open(format!("/etc/systemd/system/{unit}.d/{name}.conf"), text)
 }
 
-/// What a file is called in the Secret it comes from.
+/// Returns the key of a file in its Secret.
 fn secret_key(file: &HostFile) -> String {
     file.path.trim_start_matches('/').replace('/', ".")
 }

@@ -1,24 +1,26 @@
-//! Stores that hubs share, and the files that their addresses name: passwords, keys and authorities. The files are nobody's
-//! but the hub's machine's or its cluster's, and are never rendered; what is rendered is the way they come to the hub.
+//! Stores that several hubs share, and the files that their URLs reference: passwords, keys and CA files.
+//!
+//! These files are private to the hub's host or cluster and are never rendered. Only their mounts are
+//! rendered.
 
 use crate::{RenderError, names};
 
-/// A database for reports and a bucket for bundles, as the hub takes them.
+/// A database for reports and a bucket for bundles, in the hub's URL formats.
 #[derive(Clone, Debug)]
 pub struct Stores {
     pub reports: String,
     pub bundles: String,
 }
 
-/// What an address may name, and what the file is called where the hub finds it.
+/// Parameters of a URL that reference a file, and the file's name at the hub.
 const FILES: [(&str, &str); 3] =
     [("password-file", "password"), ("credentials-file", "credentials"), ("ca-file", "ca.crt")];
 
-/// Both addresses, and the files they name.
+/// Both URLs, and the files that they reference.
 pub(crate) struct Placed {
     pub(crate) reports: String,
     pub(crate) bundles: String,
-    /// What each is called, and where it was said to be.
+    /// The name of each file at the hub, and its path in the original URL.
     pub(crate) files: Vec<(String, String)>,
 }
 
@@ -36,7 +38,7 @@ impl Stores {
         shared(&self.bundles, &["s3://", "gs://", "az://"])
     }
 
-    /// With the files where the hub finds them, in `folder`.
+    /// Returns the URLs with their files in `folder`, the hub's directory.
     pub(crate) fn placed(&self, folder: &str) -> Placed {
         let (reports, mut files) = place(folder, "database", &self.reports);
         let (bundles, more) = place(folder, "bucket", &self.bundles);

@@ -1,13 +1,13 @@
-/// Which kind of host the files are for.
+/// The kind of host that the files are for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A machine of OpenShift; the bootstrap machine of `openshift-install`, where there is one.
+    /// An OpenShift machine; for bootstraps, the bootstrap machine of `openshift-install`.
     Openshift,
-    /// A machine of kubeadm.
+    /// A kubeadm machine.
     Kubeadm,
-    /// A machine of k3s.
+    /// A k3s machine.
     K3s,
-    /// A machine of Cluster API with kubeadm, which is configured by a `KubeadmControlPlane` or `KubeadmConfigTemplate`.
+    /// A Cluster API machine with kubeadm, configured by a `KubeadmControlPlane` or `KubeadmConfigTemplate`.
     Capi,
 }
 
@@ -16,7 +16,7 @@ pub enum Target {
 impl Target {
     pub const ALL: [Self; 4] = [Self::Openshift, Self::Kubeadm, Self::K3s, Self::Capi];
 
-    /// Where the kubelet looks for static pods.
+    /// Returns the kubelet's directory of static pods.
     pub(crate) fn static_pods(self) -> &'static str {
         match self {
             Self::K3s => "/var/lib/rancher/k3s/agent/pod-manifests",

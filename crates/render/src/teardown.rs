@@ -1,4 +1,6 @@
-//! Taking the tunnel away again. The order matters: as long as an API server is told to use the tunnel, it has to work.
+//! Removal of the tunnel.
+//!
+//! The order matters: the tunnel must work as long as an API server is configured to use it.
 
 use serde_json::json;
 
@@ -9,30 +11,30 @@ use crate::tunnel::{
 };
 use crate::{Target, installer};
 
-/// A question to the API server that ends by itself.
+/// An API request with a timeout.
 pub(crate) const GET: &str = "kubectl get --request-timeout=10s";
-/// What does it when the bootstrap is over, and what starts that.
+/// The script that runs at the end of the bootstrap, and its service.
 pub(crate) const PROGRAM: &str = "/usr/local/bin/landfall-tunnel-teardown.sh";
 pub(crate) const SERVICE: &str = "landfall-tunnel-teardown.service";
-/// The API server's static pod, as kubeadm makes it.
+/// The API server's static pod as created by kubeadm.
 const API_SERVER: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
-/// Tells that the end of the bootstrap was seen, until everything is gone. OpenShift has a mark for each step.
+/// Marker that the end of the bootstrap was detected, until all is removed. OpenShift has a marker per step.
 const OVER: &str = "/var/lib/landfall/tunnel-over";
-/// How long objects may take to go, for `kubectl`.
+/// Timeout for the deletion of objects, for `kubectl`.
 const DELETE_LIMIT: &str = "120s";
 
-/// One thing that is waited for, removed or looked at.
+/// One step that waits, removes or checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Plain words joined by hyphens.
+    /// Lower-case words joined by hyphens.
     pub name: &'static str,
     pub what: &'static str,
     pub why: &'static str,
-    /// Lines of shell, each of them harmless when its work is done already.
+    /// Shell lines, each of them idempotent.
     pub commands: Vec<String>,
 }
 
-/// What is done, first things first.
+/// Returns the steps in their order.
 pub fn steps(settings: &Settings) -> Vec<Step> {
     let (namespace, target) = (&settings.namespace, settings.target);
     let delete = |what: &str| format!("kubectl delete {what} --ignore-not-found --timeout={DELETE_LIMIT}");
@@ -111,7 +113,8 @@ pub fn steps(settings: &Settings) -> Vec<Step> {
     steps
 }
 
-/// What lies on the host to do it by itself when the bootstrap is over, if anything tells that.
+/// Returns the files that remove the tunnel automatically at the end of the bootstrap. `None` without a
+/// signal for it.
 pub(crate) fn service(settings: &Settings) -> Option<(HostFile, HostUnit)> {
     let after_bootkube = format!("After=bootkube.service\nConditionPathExists=!{}\n", installer::TORN_DOWN);
     let (text, kubeconfig, condition) = match settings.target {
@@ -139,7 +142,7 @@ pub(crate) fn service(settings: &Settings) -> Option<(HostFile, HostUnit)> {
     Some((HostFile::program(PROGRAM, text), HostUnit { name: SERVICE, text: unit }))
 }
 
-/// The same as a script that may be run again at any time.
+/// Returns the steps as a script that may be run repeatedly.
 pub fn script(settings: &Settings) -> String {
     let mut text =
         "#!/bin/sh\n# Takes the bootstrap tunnel away. May be run again at any time.\nset -eu\n".to_owned();
@@ -153,7 +156,7 @@ pub fn script(settings: &Settings) -> String {
     text
 }
 
-/// Folders of the server and of what makes it.
+/// Returns the directories of the server and of its setup.
 pub(crate) fn files(target: Target) -> Vec<&'static str> {
     let mut files = vec![EGRESS_FOLDER, HOST_FOLDER, target.socket_folder()];
     if target == Target::Openshift {
@@ -162,7 +165,7 @@ pub(crate) fn files(target: Target) -> Vec<&'static str> {
     files
 }
 
-/// Everything that was ever put anywhere is looked for.
+/// Returns shell lines that check for every path and object that was ever installed.
 fn verify(settings: &Settings) -> Vec<String> {
     let target = settings.target;
     let mut paths = vec![
@@ -198,7 +201,7 @@ fn verify(settings: &Settings) -> Vec<String> {
 
 fn egress_commands(target: Target) -> Vec<String> {
     match target {
-        // Its static pod goes at the end of the bootstrap, and with it what it was told.
+        // The API server's static pod is removed at the end of the bootstrap, together with its settings.
         Target::Openshift => [
             "for i in $(seq 240); do [ -e /etc/kubernetes/manifests/kube-apiserver-pod.yaml ] || break; sleep 5; done",
             "[ ! -e /etc/kubernetes/manifests/kube-apiserver-pod.yaml ] || {\n  \
@@ -210,7 +213,7 @@ fn egress_commands(target: Target) -> Vec<String> {
         .collect(),
         Target::Kubeadm | Target::Capi => forget_in_pod(target).into_iter().chain(wait_for_api()).collect(),
         Target::K3s => {
-            // k3s reads no other file than `.yaml`. What was set aside tells the next run that k3s has not heard of it yet.
+            // k3s reads `.yaml` files only. The renamed file records that k3s was not restarted yet.
             let aside = format!("{K3S_DROP_IN}.removed");
             [
                 format!("[ ! -e {K3S_DROP_IN} ] || mv {K3S_DROP_IN} {aside}"),
@@ -223,7 +226,8 @@ fn egress_commands(target: Target) -> Vec<String> {
     }
 }
 
-/// Until the old API server is gone and a new one answers. Without that, nothing further is removed.
+/// Returns shell lines that wait until the old API server has stopped and a new one is ready. On a timeout
+/// they fail, so that no further step runs.
 fn wait_for_api() -> Vec<String> {
     let old = format!("pgrep -f -- '{EGRESS_FLAG}{EGRESS_FOLDER}/' >/dev/null");
     let ready = format!("{GET} --raw /readyz >/dev/null 2>&1");
@@ -235,7 +239,8 @@ fn wait_for_api() -> Vec<String> {
     ]
 }
 
-/// Whether the API server's static pod has the flag or a volume of the tunnel; others may use the word as they like.
+/// Returns a shell condition: whether the API server's static pod has the tunnel's flag or a volume. The
+/// patterns are exact, because other settings may contain the same word.
 fn knows_in_pod(target: Target) -> String {
     let [egress, tunnel] = VOLUMES;
     format!(
@@ -244,8 +249,9 @@ fn knows_in_pod(target: Target) -> String {
     )
 }
 
-/// Takes the flag, the mounts and the volumes out of the API server's static pod: `kubectl` changes the object, not the text.
-/// Nothing else holds them, so that neither an upgrade nor a control plane that joins brings them back.
+/// Returns shell lines that remove the flag, the mounts and the volumes from the API server's static pod.
+/// `kubectl` changes the object instead of its text. They exist only there, so neither an upgrade nor a
+/// joining control plane restores them.
 fn forget_in_pod(target: Target) -> Vec<String> {
     let flag = format!("{EGRESS_FLAG}{}", egress_file(target));
     let rest = format!(
@@ -264,7 +270,7 @@ fn forget_in_pod(target: Target) -> Vec<String> {
         "  '[\"kube-apiserver\",'*) ;;".to_owned(),
         format!("  *) echo '{API_SERVER} is not as kubeadm makes it' >&2; exit 1 ;;"),
         "  esac".to_owned(),
-        // Beside the folder: kubelet would run a second API server from a temporary file in it.
+        // Not in the manifest directory: the kubelet would run a second API server from a temporary file.
         format!(
             "  kubectl patch --local -f {API_SERVER} --type=strategic -o yaml \\\n    \
              -p '{{\"spec\":{{\"containers\":[{{\"name\":\"kube-apiserver\",\"command\":'\"$command\"',\"volumeMounts\":{mounts}}}],\"volumes\":{volumes}}}}}' \\\n    \
@@ -272,7 +278,7 @@ fn forget_in_pod(target: Target) -> Vec<String> {
             mounts = json!(mounts),
             volumes = json!(volumes),
         ),
-        // On the disk before it takes the place of the one that worked: the API server stays when the power goes.
+        // Synced before it replaces the working file: the API server's manifest survives a power failure.
         "  sync /etc/kubernetes/kube-apiserver.yaml.new".to_owned(),
         format!("  mv /etc/kubernetes/kube-apiserver.yaml.new {API_SERVER}"),
         "fi".to_owned(),

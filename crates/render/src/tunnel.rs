@@ -1,4 +1,4 @@
-//! The tunnel into a half-born cluster: what lies on the bootstrap host, and what is applied to the cluster.
+//! The tunnel into a bootstrapping cluster: the files on the bootstrap host, and the objects in the cluster.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -12,11 +12,12 @@ use crate::{
     teardown, yaml,
 };
 
-/// Where the server's certificates lie on the bootstrap host.
+/// Directory of the server's certificates on the bootstrap host.
 pub(crate) const HOST_FOLDER: &str = "/etc/landfall/tunnel";
-/// A folder of its own: kube-apiserver sees it, and has no business with the server's key.
+/// A separate directory: kube-apiserver mounts it and must not see the server's key.
 pub(crate) const EGRESS_FOLDER: &str = "/etc/landfall/egress";
-/// What kubeadm changes in the API server's pod, on this machine alone: its settings for all control planes are left alone.
+/// kubeadm's patches of the API server's pod on this machine only. The shared settings of all control planes
+/// stay unchanged.
 const PATCHES: &str = "/etc/landfall/tunnel/patches";
 pub(crate) const EGRESS_FLAG: &str = "--egress-selector-config-file=";
 /// Names of the volumes in that pod.
@@ -25,19 +26,20 @@ pub(crate) const UNIT: &str = "landfall-tunnel-server.service";
 pub(crate) const K3S_DROP_IN: &str = "/etc/rancher/k3s/config.yaml.d/90-landfall-tunnel.yaml";
 pub(crate) const PACKAGE: &str = "landfall-tunnel";
 const NAME: &str = "landfall-tunnel-agent";
-/// What else listens on a bootstrap host: the API server, the gateway before it (or the load balancer of k3s), and the agent of a
-/// host that is a node as well.
+/// Ports that other components may use on a bootstrap host. 6443 is the API server's; 6444 is that of the
+/// gateway or of the k3s load balancer. The others are the health and admin ports of a tunnel agent, if the
+/// host is also a node.
 const TAKEN_PORTS: [u16; 4] = [6443, 6444, AGENT_HEALTH_PORT, 8094];
-/// Where the gateway is beside k3s.
+/// Port of the gateway on k3s.
 const K3S_GATEWAY_PORT: u16 = 6445;
 const AGENT_HEALTH_PORT: u16 = 8093;
-/// Those below take a right that the server does not have.
+/// Lower ports need a capability that the server does not have.
 const LOWEST_PORT: u16 = 1024;
 const SOCKET: &str = "server.sock";
 const EGRESS_FILE: &str = "egress-selector.yaml";
 const AGENT_FOLDER: &str = "/etc/landfall/tunnel";
 
-/// How the server runs.
+/// How the server is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunAs {
     Pod,
@@ -48,20 +50,20 @@ pub enum RunAs {
 pub struct Settings {
     pub target: Target,
     pub run_as: RunAs,
-    /// Where agents reach the server; nothing when only the host itself will know.
+    /// Address of the server for agents; `None` if the host determines it.
     pub server: Option<String>,
     pub agent_port: u16,
     pub health_port: u16,
     pub admin_port: u16,
     pub namespace: String,
     pub image: String,
-    /// What tells that the tunnel may go; OpenShift's bootstrap always does.
+    /// The signal that the tunnel may be removed; OpenShift's bootstrap always has one.
     pub completion: Option<Completion>,
-    /// For a unit.
+    /// Required for a unit.
     pub download: Option<Download>,
 }
 
-/// All files of a tunnel with this server.
+/// Returns all files of a tunnel with this server.
 pub fn plan(settings: &Settings, credentials: &Credentials, format: Format) -> Result<Plan, RenderError> {
     settings.check()?;
     if format == Format::Installer && settings.target == Target::Openshift {
@@ -80,7 +82,7 @@ pub fn plan(settings: &Settings, credentials: &Credentials, format: Format) -> R
     package.plan(format)
 }
 
-/// What a host gets that finds its own address. There is no key in it.
+/// Returns the files of a host that determines its own address. They contain no key.
 pub fn plan_of_own_address(settings: &Settings, days: u32, format: Format) -> Result<Plan, RenderError> {
     settings.check()?;
     if settings.target != Target::Openshift {
@@ -99,7 +101,7 @@ pub fn plan_of_own_address(settings: &Settings, days: u32, format: Format) -> Re
     package.plan(format)
 }
 
-/// What `landfall` is started with on the bootstrap host.
+/// Returns the command-line arguments of the server on the bootstrap host.
 pub fn server_arguments(settings: &Settings) -> Vec<String> {
     [
         "tunnel".to_owned(),
@@ -118,7 +120,7 @@ pub fn server_arguments(settings: &Settings) -> Vec<String> {
     .into()
 }
 
-/// What `landfall` is started with in the agents' pods.
+/// Returns the command-line arguments in the agents' pods.
 pub fn agent_arguments(settings: &Settings, server: &str) -> Vec<String> {
     [
         "tunnel".to_owned(),
@@ -134,8 +136,8 @@ pub fn agent_arguments(settings: &Settings, server: &str) -> Vec<String> {
     .into()
 }
 
-/// The file for kube-apiserver's `--egress-selector-config-file`. Only traffic into the cluster goes through the tunnel:
-/// etcd and the control plane stay in reach as they were.
+/// Returns the file for kube-apiserver's `--egress-selector-config-file`. Only traffic into the cluster uses
+/// the tunnel: connections to etcd and the control plane stay direct.
 pub fn egress(target: Target) -> Value {
     json!({
         "apiVersion": "apiserver.k8s.io/v1beta1",
@@ -197,7 +199,8 @@ fn add_teardown(package: &mut Package, settings: &Settings) {
     }
 }
 
-/// What makes this kind of API server read the egress configuration: paths on the host, and what is there.
+/// Returns the settings that make this kind of API server read the egress configuration. Each is a path on
+/// the host with its content.
 fn api_server_settings(target: Target) -> Vec<(String, Value)> {
     let patch = || (format!("{PATCHES}/kube-apiserver+json.yaml"), api_server_patch(target));
     match target {
@@ -227,7 +230,7 @@ fn api_server_settings(target: Target) -> Vec<(String, Value)> {
     }
 }
 
-/// Where `kubeadm init` finds what it changes.
+/// Returns the setting of `kubeadm init` for the directory of patches.
 fn kubeadm_patches() -> Value {
     json!({
         "# patches": "Not in the ClusterConfiguration: that would give the flag to control planes that join.",
@@ -235,7 +238,7 @@ fn kubeadm_patches() -> Value {
     })
 }
 
-/// What is added to the API server's static pod.
+/// Returns the patch of the API server's static pod.
 fn api_server_patch(target: Target) -> Value {
     let folders = [EGRESS_FOLDER, target.socket_folder()];
     let mut patch = vec![json!({
@@ -251,12 +254,12 @@ fn api_server_patch(target: Target) -> Value {
     json!(patch)
 }
 
-/// The egress configuration's file on the host.
+/// Returns the path of the egress configuration on the host.
 pub(crate) fn egress_file(target: Target) -> String {
     format!("{}/{EGRESS_FILE}", target.egress_folder())
 }
 
-/// The server's file for the kubelet.
+/// Returns the path of the server's static pod.
 pub(crate) fn static_pod_file(target: Target) -> String {
     format!("{}/landfall-tunnel-server.yaml", target.static_pods())
 }
@@ -353,14 +356,14 @@ fn unit(settings: &Settings) -> String {
     )
 }
 
-/// In the order they are applied.
+/// Returns the objects in the order of their application.
 fn objects(settings: &Settings, server: &str, credentials: &Credentials) -> Vec<(&'static str, Value)> {
     let namespace = &settings.namespace;
     let metadata = || json!({"name": NAME, "namespace": namespace, "labels": objects::labels(NAME)});
     let mut objects = vec![
-        // The agents are on their nodes' own network.
+        // The agents use the host network.
         ("namespace", objects::privileged_namespace(namespace)),
-        // The agents ask the API nothing: their certificate is all they have.
+        // The agents do not use the API: their certificate is their only credential.
         ("service-account", objects::service_account(NAME, namespace)),
         (
             "secret",
@@ -442,7 +445,7 @@ fn probe(path: &str, port: u16) -> Value {
 // === impl Settings ===
 
 impl Settings {
-    /// What the target is usually run with.
+    /// Returns the default settings of the target.
     pub fn new(target: Target, server: impl Into<String>, image: impl Into<String>) -> Self {
         Self {
             target,
@@ -484,16 +487,16 @@ impl Settings {
 // === impl Target ===
 
 impl Target {
-    /// Where the server's socket is on the host.
+    /// Returns the directory of the server's socket on the host.
     pub(crate) fn socket_folder(self) -> &'static str {
         match self {
-            // The bootstrap API server's pod is rendered by its operator, which mounts this folder and no other of ours.
+            // The bootstrap API server's pod is rendered by its operator, which mounts only this directory.
             Self::Openshift => "/etc/kubernetes/bootstrap-configs/landfall-tunnel",
             Self::Kubeadm | Self::K3s | Self::Capi => "/run/landfall/tunnel",
         }
     }
 
-    /// Where the egress configuration is on the host.
+    /// Returns the directory of the egress configuration on the host.
     fn egress_folder(self) -> &'static str {
         match self {
             Self::Openshift => self.socket_folder(),
@@ -501,7 +504,7 @@ impl Target {
         }
     }
 
-    /// The socket's folder as the API server sees it.
+    /// Returns the socket's directory inside the API server's pod.
     fn socket_folder_of_api_server(self) -> &'static str {
         match self {
             Self::Openshift => "/etc/kubernetes/config/landfall-tunnel",

@@ -1,13 +1,15 @@
-//! Values as YAML, as a careful hand writes them: what a reader looks for first comes first, and where a value needs a
-//! reason, the reason stands above it. Never text templates: what a value holds cannot break what is around it.
+//! Rendering of values as readable YAML.
 //!
-//! A reason for `key` is the text of `# key` in the same object, and becomes a comment.
+//! The most important keys come first, and a comment with the reason precedes a value that needs one. There
+//! are no text templates, so a value cannot change the structure around it.
+//!
+//! The reason of `key` is the text of `# key` in the same object, and becomes a comment.
 
 use serde_json::{Map, Value, json};
 
 use crate::RenderError;
 
-/// What a reader looks for first, in this order; the rest follows by name.
+/// Keys that come first, in this order; the rest is sorted by name.
 const FIRST: [&str; 11] = [
     "apiVersion",
     "kind",
@@ -24,13 +26,13 @@ const FIRST: [&str; 11] = [
 const REASON: &str = "# ";
 const INDENT: &str = "  ";
 
-/// One file with these documents.
+/// Returns one file with these documents.
 pub(crate) fn documents(values: &[Value]) -> Result<String, RenderError> {
     let texts = values.iter().map(|value| block(value).map(|lines| lines.join("\n") + "\n"));
     Ok(texts.collect::<Result<Vec<_>, _>>()?.join("---\n"))
 }
 
-/// The lines of a value that stands alone.
+/// Returns the lines of a top-level value.
 fn block(value: &Value) -> Result<Vec<String>, RenderError> {
     match value {
         Value::Object(map) if !map.is_empty() => object(map),
@@ -79,22 +81,22 @@ fn list(items: &[Value]) -> Result<Vec<String>, RenderError> {
     Ok(lines)
 }
 
-/// A key whose value is on the lines below.
+/// Returns a key whose value is on the following lines.
 fn name(key: &str) -> Result<String, RenderError> {
     let mut lines = plain(&json!({ key: 0 }))?;
     let line = lines.pop().unwrap_or_default();
     Ok(line.trim_end_matches('0').trim_end().to_owned())
 }
 
-/// What has no order, with the quotes it needs.
+/// Returns a value without sorted keys, quoted as needed.
 fn plain(value: &Value) -> Result<Vec<String>, RenderError> {
     let options = serde_saphyr::ser_options! { indent_step: 2, compact_list_indent: true };
     let text = serde_saphyr::to_string_with_options(value, options).map_err(RenderError::Yaml)?;
-    // An empty line of a text needs no blanks before it.
+    // An empty line of a text needs no indentation.
     Ok(text.lines().map(|line| if line == INDENT { String::new() } else { line.to_owned() }).collect())
 }
 
-/// Empty lines stay empty: within text they are its own.
+/// Indents a line; empty lines of a text stay empty.
 fn indented(line: &str) -> String {
     if line.is_empty() { String::new() } else { format!("{INDENT}{line}") }
 }

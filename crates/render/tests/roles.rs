@@ -1,5 +1,6 @@
-//! What is rendered for gateway, agent, hub and in-place, by eye and by those who read it: kube-apiserver, nft, Ignition, a
-//! shell.
+//! Snapshots of gateway, agent, hub and in-place files, and checks by their consumers.
+//!
+//! The consumers are kube-apiserver, nft, Ignition and a shell.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -57,7 +58,7 @@ fn agent(target: Target, way: Way) -> agent::Settings {
     }
 }
 
-/// An agent that tells everybody.
+/// Returns an agent with all carriers.
 fn talkative(target: Target, way: Way) -> agent::Settings {
     let settings = agent(target, way);
     let authority = |whose: &str| format!("the authority of {whose}\n");
@@ -88,7 +89,7 @@ fn talkative(target: Target, way: Way) -> agent::Settings {
             server: "https://mgmt.example:6443".to_owned(),
             authority: authority("the management cluster"),
         }),
-        // No pod but OpenShift's could open it.
+        // Only pods on OpenShift can open the console.
         console: (!matches!(way, Way::Pod | Way::DaemonSet) || target == Target::Openshift)
             .then(|| "/dev/ttyS0".to_owned()),
         serve: Some(Serve { address: ":8710".to_owned(), client_authority: authority("those who ask") }),
@@ -109,7 +110,7 @@ fn hub(target: Target, run_as: RunAs) -> hub::Settings {
     }
 }
 
-/// Hubs that share what they keep.
+/// Returns hubs with shared stores.
 fn hubs(target: Target, run_as: RunAs) -> hub::Settings {
     let stores = Stores {
         reports: "postgres://hub@db.example/landfall?password-file=/etc/landfall/db".to_owned(),
@@ -135,7 +136,7 @@ fn in_place(target: Target) -> in_place::Settings {
     in_place::Settings { target, image: IMAGE.to_owned(), nodes }
 }
 
-/// Everything that has manifests, in one wrapping.
+/// Returns all packages with manifests in one format.
 fn with_manifests(target: Target, format: Format) -> [Plan; 5] {
     [
         gateway::plan(&gateway(target), format).unwrap(),
@@ -162,7 +163,7 @@ fn every_role_is_rendered_as_reviewed() {
         [(Target::Kubeadm, Way::Image), (Target::K3s, Way::Pod), (Target::Openshift, Way::DaemonSet)]
     {
         let mut plan = agent::plan(&talkative(target, way), Format::Yaml).unwrap();
-        // The rest is as above.
+        // The other files are the same as above.
         plan.files.retain(|file| {
             let path = file.path.to_string_lossy();
             !["service", "preset"].iter().any(|end| path.ends_with(end))
@@ -173,7 +174,7 @@ fn every_role_is_rendered_as_reviewed() {
         let plan = hub::plan(&hub(Target::Kubeadm, run_as), &hub_credentials(), Format::Yaml).unwrap();
         insta::assert_snapshot!(format!("hub-{run_as:?}"), plan.show());
         let mut plan = hub::plan(&hubs(Target::Openshift, run_as), &hub_credentials(), Format::Yaml).unwrap();
-        // The rest is as above.
+        // The other files are the same as above.
         plan.files.retain(|file| {
             let path = file.path.to_string_lossy();
             ["deployment.yaml", "budget.yaml", "service"].iter().any(|end| path.ends_with(end))
@@ -195,7 +196,7 @@ fn every_role_is_rendered_as_reviewed() {
     }
 }
 
-/// User data is small, whoever reads it.
+/// User data has a small size limit on every platform.
 #[test]
 fn a_first_boot_has_less_than_a_kilobyte_everywhere() {
     let mut seen = 0;
@@ -216,9 +217,9 @@ fn a_first_boot_has_less_than_a_kilobyte_everywhere() {
             seen += 1;
         }
     }
-    // Cluster API has two kinds of machines, and a fragment and a patch for each.
+    // Cluster API has two kinds of machines, with a fragment and a patch for each.
     assert_eq!(seen, 10);
-    // What is to be trusted comes on top.
+    // CA files are not counted.
     let mut trusting = agent(Target::Capi, Way::FirstBoot);
     trusting.carriers.hub.as_mut().unwrap().authority = Some("a".repeat(1500));
     for target in [Target::Capi, Target::Kubeadm, Target::Openshift] {
@@ -226,7 +227,7 @@ fn a_first_boot_has_less_than_a_kilobyte_everywhere() {
     }
 }
 
-/// What is rendered must not tell others what their pods may do.
+/// Rendered objects must not change the Pod Security level of other components' namespaces.
 #[test]
 fn namespaces_of_others_are_used_as_they_are() {
     for format in [Format::Yaml, Format::Helm] {
@@ -244,7 +245,7 @@ fn namespaces_of_others_are_used_as_they_are() {
     }
 }
 
-/// The installer switches on its own units only, and has no other way for the program to come.
+/// The installer enables only its own units and has no other source for the binary.
 #[test]
 fn the_installers_bootstrap_starts_the_gateway_and_fetches_it() {
     let plan = gateway::plan(&gateway(Target::Openshift), Format::Installer).unwrap();
@@ -252,13 +253,13 @@ fn the_installers_bootstrap_starts_the_gateway_and_fetches_it() {
     assert!(text.contains("bootkube.service.d/20-landfall-gateway.conf"), "{text}");
     assert!(text.contains("\nWants=landfall-gateway.service\n"), "{text}");
     assert!(text.contains("\nExecStartPre=+/usr/local/bin/landfall-gateway-install.sh\n"), "{text}");
-    // A download has ten minutes, and a start no more than 90 s unless it is told.
+    // A download may take 10 min, while the default start timeout is 90 s.
     assert!(text.contains("\nTimeoutStartSec=11min\n"), "{text}");
     assert!(
         text.contains("0755 data/data/bootstrap/files/usr/local/bin/landfall-gateway-install.sh"),
         "{text}"
     );
-    // What lies in a source tree is the same for every cluster.
+    // Files in a source tree are the same for every cluster.
     assert!(plan.files.iter().all(|file| matches!(file.content, Content::Open(_))), "{text}");
     assert!(!text.contains("gather_token") && text.contains("\nadmin = "), "{text}");
 }
@@ -268,7 +269,7 @@ fn no_secret_is_shown() {
     for target in Target::ALL {
         let mut plans = Vec::from(with_manifests(target, Format::Yaml));
         plans.push(gateway::plan(&gateway(target), Format::Yaml).unwrap());
-        // Cluster API makes many machines, and a hub is one.
+        // Cluster API configures many machines, while the hub is a single one.
         if target != Target::Capi {
             plans.push(hub::plan(&hub(target, RunAs::Unit), &hub_credentials(), Format::Yaml).unwrap());
         }
@@ -297,7 +298,8 @@ fn the_api_server_takes_every_manifest_and_pod() {
             let folder = tempfile::tempdir().unwrap();
             plan.write(folder.path(), false).unwrap();
             let manifests = folder.path().join("manifests");
-            // What pods stand on; a dry run makes nothing. The namespace says what they may do.
+            // Objects that pods depend on are applied for real, because a dry run creates nothing. The
+            // namespace decides what the pods may do.
             let mut files: Vec<_> =
                 fs::read_dir(&manifests).unwrap().map(|entry| entry.unwrap().path()).collect();
             files.sort();
@@ -331,7 +333,7 @@ fn the_api_server_takes_every_manifest_and_pod() {
             assert!(taken.contains("pod/landfall-agent created"), "{taken}");
         }
     }
-    // It is not that everything is taken: where the hub lives no pod may have what the agent has.
+    // The check does reject pods: the hub's namespace does not admit the agent's permissions.
     let folder = tempfile::tempdir().unwrap();
     let agent =
         agent::Settings { namespace: "landfall-hub".to_owned(), ..agent(Target::Kubeadm, Way::DaemonSet) };
@@ -340,14 +342,14 @@ fn the_api_server_takes_every_manifest_and_pod() {
     apply(&manifests.join("02-landfall-agent-service-account.yaml"));
     let refused = admitted::take_pod(&api_server, &manifests.join("04-landfall-agent-daemon-set.yaml"));
     assert!(format!("{:?}", refused.unwrap_err()).contains("violates PodSecurity"));
-    // What is to go into a KubeadmControlPlane brings a Secret along.
+    // The fragment of a KubeadmControlPlane needs a Secret.
     let folder = tempfile::tempdir().unwrap();
     gateway::plan(&gateway(Target::Capi), Format::Yaml).unwrap().write(folder.path(), false).unwrap();
     let taken = take("-f", &folder.path().join("cluster-api/secret.yaml"));
     assert!(taken.contains("secret/landfall-gateway-files created"), "{taken}");
 }
 
-/// Both kinds of machines, with lists of their own and without.
+/// Tests both kinds of machines, with lists of their own and without.
 #[test]
 fn cluster_apis_objects_are_patched_with_what_is_rendered() {
     if !have(ApiServer::NEEDS) {
@@ -418,7 +420,7 @@ fn ignition_takes_every_configuration() {
             let (config, warnings) = ignition_config::Config::parse_str(&text).unwrap();
             assert!(warnings.is_empty(), "{warnings:?}");
             assert!(matches!(config, ignition_config::Config::V3_2(_)), "{config:?}");
-            // Ignition would let no machine boot on whose file cannot be had.
+            // A download by Ignition itself would stop the boot on a failure.
             let config: Value = serde_json::from_str(&text).unwrap();
             let files = config["storage"]["files"].as_array().cloned().unwrap_or_default();
             let text_of = |file: &Value| {
@@ -432,7 +434,7 @@ fn ignition_takes_every_configuration() {
                 let install = format!("/usr/local/bin/{name}-install.sh");
                 assert!(files[&*install].contains(&download().url), "{files:?}");
                 let drop_in = &files[&*format!("/etc/systemd/system/{name}.service.d/05-program.conf")];
-                // Until it is had, whatever the unit itself says of failures.
+                // The retries have no limit, whatever the unit's own restart settings are.
                 assert_eq!(
                     *drop_in,
                     format!(
@@ -467,7 +469,7 @@ fn nft_takes_the_guard() {
     assert!(plan.files.iter().all(|file| file.path != Path::new(guard)));
 }
 
-/// The snippet as a shell runs it, in a folder of its own where the program goes.
+/// Runs the snippet in a shell, with an isolated directory for the binary.
 #[test]
 fn a_first_boot_runs_what_has_the_right_hash_and_nothing_else() {
     let needs = [Need::Root, Need::Program("unshare"), Need::Program("curl"), Need::Program("sha256sum")];
@@ -477,10 +479,10 @@ fn a_first_boot_runs_what_has_the_right_hash_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let files = FileServer::start().unwrap();
     let program = "#!/bin/sh\necho \"started with $*\"\n";
-    // As stores sign addresses: more than a word to a shell, and with what curl would take for a range.
+    // A signed URL of a bucket: several words to a shell, and with a range expression of curl.
     let place = "/landfall?expires=1&signature=a;b&list[0]=c";
     files.file(place, program);
-    // Whoever serves it: the hash decides.
+    // The server is not verified here: the digest decides.
     fs::write(folder.path().join(".curlrc"), "insecure\n").unwrap();
     fs::write(folder.path().join("program"), program).unwrap();
     let sum = Command::new("sha256sum").arg(folder.path().join("program")).output().unwrap();
@@ -488,18 +490,18 @@ fn a_first_boot_runs_what_has_the_right_hash_and_nothing_else() {
     for (sha256, runs) in [(right, true), ("0".repeat(64), false)] {
         let download = Some(Download { url: files.url(place), sha256 });
         let mut settings = agent::Settings { download, ..agent(Target::Kubeadm, Way::FirstBoot) };
-        // What would be more than a word to a shell stays one.
+        // A URL with characters that are special to a shell.
         let url = "s3://fleet?region=r1&endpoint=https://[fd00::1]:9000".to_owned();
         settings.carriers.objects = Some(Objects { url, authority: None });
         let plan = agent::plan(&settings, Format::Yaml).unwrap();
         plan.write(folder.path(), true).unwrap();
         let snippet = fs::read_to_string(folder.path().join("cloud-init.yaml")).unwrap();
         assert!(snippet.len() <= MAX_SNIPPET && snippet.starts_with("#cloud-config\n"), "{snippet}");
-        // One line of YAML in double quotes or none is what a shell is given; folded lines are joined by blanks.
+        // YAML in double quotes or none is what the shell runs; folded lines are joined by spaces.
         let text = snippet.lines().map(str::trim).collect::<Vec<_>>().join(" ");
         let (_, command) = text.split_once("sh -ec '").unwrap();
         let (command, _) = command.split_once('\'').unwrap();
-        // What lies there from before is another program, whatever becomes of the new one.
+        // The existing file is another binary, which must never run.
         let old = "mount -t tmpfs none /usr/local/bin; cd /usr/local/bin; printf '#!/bin/sh\\necho old\\n' >landfall; chmod +x landfall";
         let command = format!("{old}; {}", command.replace("\\\"", "\""));
         let run = Command::new("unshare")

@@ -1,4 +1,6 @@
-//! A teardown that is killed after any of its commands is finished by the next run, in the right order.
+//! Tests of a teardown that is killed after any of its commands.
+//!
+//! The next run must complete it in the right order.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -15,8 +17,8 @@ use landfall_render::{Completion, Content, Credentials, Format, Target, script};
 use landfall_testkit::{Binary, Need, have};
 use tempfile::TempDir;
 
-/// A cluster that remembers what was deleted, and minds when agents go while an API server is still told to use them. What is
-/// done without a cluster is done by the real `kubectl`.
+/// A cluster that records deletions. It reports an error if agents are deleted while an API server still uses
+/// them. Local commands run the real `kubectl`.
 const KUBECTL: &str = r#"#!/usr/bin/env bash
 case $1 in
 patch) exec KUBECTL "$@" ;;
@@ -26,7 +28,8 @@ delete)
 get) case "$*" in *' namespace '*) [ ! -e "$STATE/namespace" ] || echo namespace/landfall-bootstrap ;; esac ;;
 esac
 "#;
-/// The API server's pod as kubeadm makes it with the rendered patch, and with a file that somebody else called after us.
+/// The API server's pod as created by kubeadm with the rendered patch. It also has an unrelated path with
+/// `landfall` in it.
 const POD: &str = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: kube-apiserver\n  namespace: kube-system\nspec:\n  containers:\n  \
 - command:\n    - kube-apiserver\n    - --allow-privileged=true\n    - --audit-log-path=/var/log/landfall/audit.log\n    - --egress-selector-config-file=/etc/landfall/egress/egress-selector.yaml\n    \
 image: kube-apiserver:v1\n    name: kube-apiserver\n    volumeMounts:\n    - mountPath: /etc/ssl/certs\n      name: ca-certs\n    \
@@ -37,7 +40,7 @@ const BOOTKUBE: &str =
     "render \\\n  --config-override-files=/assets/landfall-tunnel-config-override.yaml \\\n  --x\n";
 const RECORDS: &str = "record_service_stage_start(){ :; }; record_service_stage_success(){ :; }\n";
 
-/// A machine below one folder.
+/// A machine below one directory.
 struct Machine {
     folder: TempDir,
     settings: Settings,
@@ -74,7 +77,7 @@ fn a_teardown_killed_anywhere_is_finished_by_the_next() {
     }
 }
 
-/// What was not removed is named, whichever it is.
+/// Any object or file that was not removed is named in the error.
 #[test]
 fn what_is_left_is_named() {
     if !have(&[Need::Built(Binary::Kubectl)]) {
@@ -115,8 +118,8 @@ fn what_is_left_is_named() {
     }
 }
 
-/// The cluster does not answer in the middle of it, and until it does the word that the bootstrap is over is gone: an Event by its
-/// age, a marker below /run with a reboot.
+/// The cluster does not respond during the teardown. Until it does, the completion signal disappears: an
+/// Event expires, or a reboot removes a marker below /run.
 #[test]
 fn the_end_of_a_bootstrap_is_not_forgotten() {
     if !have(&[Need::Built(Binary::Kubectl)]) {
@@ -136,14 +139,14 @@ fn the_end_of_a_bootstrap_is_not_forgotten() {
         let again = machine.tear_down(None);
         assert!(again.status.success(), "{target:?}: {}", said(&again));
         machine.assert_clean(0);
-        // The next bootstrap has an end of its own.
+        // The next bootstrap has a completion signal of its own.
         let next = machine.run(&script(&settings), None);
         assert!(said(&next).contains("the bootstrap is not over yet"), "{target:?}: {}", said(&next));
     }
 }
 
-/// What lies where the API server's pod looks would be carried over to the node, and what is in /opt/openshift/manifests would be
-/// applied to its cluster.
+/// Files in the directory of the API server's pod would be copied to the node. Those in
+/// /opt/openshift/manifests would be applied to its cluster.
 #[test]
 fn a_host_that_bootstraps_in_place_keeps_nothing_of_a_tunnel() {
     if !have(&[Need::Built(Binary::Kubectl)]) {
@@ -174,7 +177,7 @@ fn a_host_that_bootstraps_in_place_keeps_nothing_of_a_tunnel() {
             "etc/kubernetes/bootstrap-configs/kube-apiserver-config.yaml",
             "etc/systemd/system/landfall-tunnel-teardown.service",
             "opt/openshift/.bootkube.done",
-            // Its service has nothing to wait for.
+            // With this marker, the teardown service does not start.
             "opt/openshift/landfall-tunnel-teardown.done",
         ];
         assert_eq!(left, wanted, "{run_as:?}");
@@ -185,7 +188,7 @@ fn a_host_that_bootstraps_in_place_keeps_nothing_of_a_tunnel() {
 // === impl Machine ===
 
 impl Machine {
-    /// With everything that is rendered in its place.
+    /// Installs all rendered files.
     fn set(settings: &Settings) -> Self {
         let machine = Self { folder: tempfile::tempdir().unwrap(), settings: settings.clone() };
         let pair =
@@ -202,7 +205,7 @@ impl Machine {
                 Err(_) if settings.target == Target::Openshift => {
                     Path::new("/opt/openshift").join(&file.path)
                 }
-                // Applied from elsewhere.
+                // Manifests are applied from another host.
                 Err(_) => continue,
             };
             machine.put(&path.display().to_string(), text);
@@ -239,12 +242,12 @@ impl Machine {
 
     fn tear_down(&self, limit: Option<usize>) -> Output {
         let program = self.at("usr/local/bin/landfall-tunnel-teardown.sh");
-        // The last step removes it; who is run again then is the script of a person.
+        // The last step removes the script; the next run is then the manual one.
         let text = fs::read_to_string(program).unwrap_or_else(|_| self.text(&script(&self.settings)));
         self.run(&text, limit)
     }
 
-    /// With bash, which can be killed after so many commands.
+    /// Runs the text in bash, which can be killed after `limit` commands.
     fn run(&self, text: &str, limit: Option<usize>) -> Output {
         let count = limit.map_or_else(String::new, |limit| {
             format!("n=0; trap 'n=$((n+1)); [ $n -le {limit} ] || kill -9 $$' DEBUG\n")
@@ -312,7 +315,7 @@ impl Machine {
         format!("{}{path}", self.folder.path().display())
     }
 
-    /// Every path in it leads below the machine's folder, also when it did already.
+    /// Moves every path in the text below the machine's directory, unless it is there already.
     fn text(&self, text: &str) -> String {
         let root = self.folder.path().display().to_string();
         ["/etc/", "/opt/", "/run/", "/usr/local/", "/var/lib/"]

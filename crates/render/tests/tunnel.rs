@@ -1,4 +1,6 @@
-//! What is rendered for the tunnel, by eye and by those who read it: kube-apiserver, kubectl, kubeadm, Ignition.
+//! Snapshots of the tunnel's files, and checks by their consumers.
+//!
+//! The consumers are kube-apiserver, kubectl, kubeadm and Ignition.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,14 +19,14 @@ use landfall_render::{
 };
 use landfall_testkit::{ApiServer, Binary, Need, have};
 
-/// Those whose files lie on a host; those of Cluster API are in the object that configures the machines.
+/// Targets with files on a host; those of Cluster API are in the object that configures the machines.
 const HOSTS: [Target; 3] = [Target::Openshift, Target::Kubeadm, Target::K3s];
 
 fn settings(target: Target) -> Settings {
     Settings::new(target, "10.0.0.5", "registry.example/landfall:0.1.0")
 }
 
-/// A bootstrap host that finds its own address.
+/// Returns the settings of a bootstrap host that determines its own address.
 fn unknown() -> Settings {
     Settings { server: None, ..settings(Target::Openshift) }
 }
@@ -34,7 +36,7 @@ fn real() -> Credentials {
     credentials(&authority, &["10.0.0.5".to_owned()], 7).unwrap()
 }
 
-/// Certificates that are the same in every run.
+/// Returns fixed certificates, so that snapshots are reproducible.
 fn fixed() -> Credentials {
     let pair = |name: &str| KeyedCertificate {
         certificate: format!("certificate of the {name}\n"),
@@ -103,7 +105,7 @@ fn static_pods_lie_where_the_kubelet_looks_and_go_from_there() {
     }
 }
 
-/// Below /etc a unit may write only where it is told.
+/// Below /etc, a unit may write only to the configured directories.
 #[test]
 fn the_servers_unit_may_make_its_socket() {
     for target in HOSTS {
@@ -116,7 +118,7 @@ fn the_servers_unit_may_make_its_socket() {
     }
 }
 
-/// A unit needs the program, which nothing else brings to the host.
+/// A unit needs the binary, which no other component installs on the host.
 #[test]
 fn a_unit_is_brought_its_program() {
     let download =
@@ -213,17 +215,17 @@ fn what_cannot_be_meant_is_refused() {
         let error = refused(Settings { agent_port: low, ..good.clone() });
         assert!(matches!(error, RenderError::LowPort { port } if port == low), "{low}: {error}");
     }
-    // The gateway's, beside k3s.
+    // The gateway's port on k3s.
     let port = |target| Settings { agent_port: 6445, ..settings(target) };
     assert!(matches!(refused(port(Target::K3s)), RenderError::Ports { .. }));
     assert!(tunnel::plan(&port(Target::Kubeadm), &fixed(), Format::Yaml).is_ok());
 }
 
-/// The installer's own library does more than this; what our scripts call of it is here.
+/// A minimal replacement for the installer's library, with the functions that the scripts call.
 const RECORDS: &str =
     "record_service_stage_start(){ echo \"start $1\"; }; record_service_stage_success(){ echo success; }\n";
 
-/// Runs one of the scripts for the installer's bootstrap, with its library and its files elsewhere.
+/// Runs one of the scripts for the installer's bootstrap, with its library and files at other paths.
 fn run_script(folder: &Path, name: &str) -> std::process::Output {
     let files = folder.join("host/usr/local/bin");
     let text = fs::read_to_string(files.join(name)).unwrap();
@@ -261,7 +263,7 @@ fn bootkube_learns_of_the_tunnel_once() {
     assert_eq!(fs::read_to_string(&script).unwrap(), "something else\n");
 }
 
-/// What lies in a source tree is the same for every cluster, for as long as the tree is: it holds no key and no certificate.
+/// Files in a source tree are the same for every cluster, so they must not contain a key or certificate.
 #[test]
 fn the_installers_source_gets_no_keys() {
     let error = tunnel::plan(&settings(Target::Openshift), &fixed(), Format::Installer).err().unwrap();
@@ -271,7 +273,7 @@ fn the_installers_source_gets_no_keys() {
         let plan = tunnel::plan_of_own_address(&settings, 7, Format::Installer).unwrap();
         assert!(plan.files.iter().all(|file| matches!(file.content, Content::Open(_))));
         let names: Vec<String> = plan.files.iter().map(|file| file.path.display().to_string()).collect();
-        // A folder of drop-ins beside a unit makes two units of one name, which Ignition refuses.
+        // A directory of drop-ins beside a unit makes two units of one name, which Ignition rejects.
         assert!(names.iter().all(|name| !(name.contains("/units/") && name.contains(".d/"))), "{names:?}");
         insta::assert_snapshot!(format!("own-address-{run_as:?}"), plan.show());
     }
@@ -288,7 +290,7 @@ fn the_installers_source_gets_no_keys() {
     assert!(matches!(error, RenderError::Missing { .. }), "{error}");
 }
 
-/// k3s could not be restarted: the next run must not believe that it was.
+/// After a failed restart of k3s, the next run must restart it again.
 #[test]
 fn a_restart_of_k3s_that_failed_is_tried_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -312,7 +314,7 @@ fn a_restart_of_k3s_that_failed_is_tried_again() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "nothing is left");
 }
 
-/// Every step is done already: nothing is left to do, and nothing is asked of any cluster.
+/// All steps are complete: the script changes nothing and sends no request to any cluster.
 #[test]
 fn a_teardown_that_is_done_does_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,17 +1,17 @@
-//! How long to pause between two tries.
+//! Delays between two attempts.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-/// No pause is longer: what needs more patience is left to the next start of the process.
+/// The maximum delay; a longer wait is left to the next start of the process.
 const LONGEST: Duration = Duration::from_hours(1);
-/// No step is tried more often in one process; a hundred tries at the longest pause are four days.
+/// Limit for attempts in one process; a hundred attempts at the maximum delay take four days.
 const MOST_TRIES: u32 = 100;
 
-/// Pauses that double from `first` up to `cap`, each shortened by up to half at random, and a limit of tries.
+/// Delays that double from `first` up to `cap`, each shortened by up to half at random, and a limit of attempts.
 ///
-/// Only a backoff that makes sense can be made: pauses are neither zero nor endless, the cap is not below the first,
-/// and tries are counted.
+/// Only valid values can be constructed: delays are neither zero nor unlimited, the cap is not below the first delay,
+/// and attempts are limited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
     first: Duration,
@@ -34,7 +34,7 @@ pub enum InvalidBackoff {
 // === impl Backoff ===
 
 impl Backoff {
-    /// One try, no pause.
+    /// One attempt, no delay.
     pub const ONCE: Self = Self { first: Duration::from_secs(1), cap: Duration::from_secs(1), tries: 1 };
 
     pub fn new(first: Duration, cap: Duration, tries: u32) -> Result<Self, InvalidBackoff> {
@@ -53,7 +53,7 @@ impl Backoff {
         Ok(Self { first, cap, tries })
     }
 
-    /// The pause after this many failed tries, or nothing when they were the last.
+    /// Returns the delay after this many failed attempts, or `None` when no attempt is left.
     pub fn pause_after(self, failed: u32) -> Option<Duration> {
         let random = RandomState::new().build_hasher().finish();
         self.pause(failed, random)
@@ -73,7 +73,7 @@ impl Backoff {
 }
 
 impl Default for Backoff {
-    /// Five tries within about a minute: enough for a restarted service or a dropped connection.
+    /// Five attempts within about a minute: enough for a restarted service or a dropped connection.
     fn default() -> Self {
         Self { first: Duration::from_secs(2), cap: Duration::from_secs(30), tries: 5 }
     }

@@ -1,5 +1,5 @@
-//! The moves a step can make. Everything not listed is refused, so that a defect in the engine cannot write a ledger
-//! that says what never happened.
+//! The transitions of a step. All others are rejected, so that a defect in the engine cannot write a ledger with an
+//! impossible history.
 //!
 //! ```text
 //!            ┌────────────── Skip ─────────────▶ skipped        (never begun, work found done)
@@ -17,12 +17,12 @@ use landfall_model::step::{Retry, StepRecord, StepState};
 
 use crate::boot::BootId;
 
-/// What the engine wants to say about a step.
+/// A transition of a step, requested by the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     /// `apply` is about to be called.
     Begin,
-    /// Nothing was ever changed and nothing needs to be.
+    /// Nothing was changed and nothing needs to be.
     Skip {
         reason: String,
     },
@@ -41,11 +41,11 @@ pub(crate) enum Move {
     FailRollBack {
         reason: String,
     },
-    /// A person wants another try where there would be none.
+    /// An administrator requests another attempt of a failed step.
     Reopen,
 }
 
-/// A move the ledger refuses.
+/// A transition that the ledger rejects.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IllegalMove {
     #[error("step `{step}` is {state}: it cannot {verb}")]
@@ -60,7 +60,7 @@ pub enum IllegalMove {
     NoStep { index: usize },
 }
 
-/// The state a move leads to in this boot.
+/// Returns the state after a transition in this boot.
 pub(crate) fn advance(step: &StepRecord, wanted: &Move, boot: &BootId) -> Result<StepState, IllegalMove> {
     use StepState as State;
 
@@ -80,10 +80,10 @@ pub(crate) fn advance(step: &StepRecord, wanted: &Move, boot: &BootId) -> Result
         (State::Applying, Move::Finish) => Some(State::Done),
         (State::Waiting { .. }, Move::Finish) if begun => Some(State::Done),
         (State::Failed { retry, .. }, Move::Finish) if begun && *retry != Retry::Never => Some(State::Done),
-        // The proof of the reboot: the same boot cannot confirm what needed another.
+        // A different boot ID proves the reboot: the same boot cannot confirm work that needed another.
         (State::RebootNeeded, Move::Finish) if rebooted => Some(State::Done),
 
-        // Not begun is possible, too: someone else may have staged what the next boot brings.
+        // Also allowed for a step that never started: another process may have staged the work for the next boot.
         (State::Pending | State::Applying | State::Waiting { .. }, Move::AskReboot) => {
             Some(State::RebootNeeded)
         }
@@ -193,8 +193,9 @@ mod tests {
         ]
     }
 
-    /// The whole table, one row per state, one column per move in the order of `moves`. A letter is the state it
-    /// leads to, a dot a refusal; each cell is `never begun` then `begun`, first in the same boot, then in another.
+    /// The complete table, one row per state, one column per transition in the order of `moves`. A letter is the
+    /// resulting state, a dot a rejection. Each cell is `never begun` then `begun`, first in the same boot, then in
+    /// another.
     const TABLE: &str = "
         pending             A/A A/A  S/. S/.  ./. ./.  R/R R/R  W/W W/W  F/F F/F  ./. ./.  ./. ./.  ./. ./.  ./. ./.
         applying            A/A A/A  ./. ./.  D/D D/D  R/R R/R  W/W W/W  F/F F/F  ./B ./B  ./. ./.  ./. ./.  ./. ./.

@@ -1,4 +1,4 @@
-//! What steps hand to each other: named values with a type, kept in the ledger so that they outlive a reboot.
+//! Values that steps pass to each other: named and typed, and kept in the ledger across reboots.
 //!
 //! They are written to disk and shown to people: a secret is never a value. Pass secrets to a step's constructor.
 
@@ -11,13 +11,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Longest value in the ledger. Larger things are files; the value is then their path and digest.
+/// Size limit of a value in the ledger. Larger content belongs in a file; the value is then its path and digest.
 const MAX_VALUE_BYTES: usize = 256 * 1024;
 
 /// All values of a run by name.
 pub(crate) type Values = BTreeMap<String, Value>;
 
-/// The name of a value and the type it has wherever it is used.
+/// The name of a value, with its type.
 ///
 /// ```
 /// use landfall_steps::Key;
@@ -35,7 +35,7 @@ pub struct Slot {
     pub(crate) of: &'static str,
 }
 
-/// What a step gives to the steps behind it.
+/// The values that a step passes to the following ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outputs(pub(crate) Values);
 

@@ -18,21 +18,21 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 /// The first address of the default service range: `kubernetes.default`.
 const SERVICE_ADDRESS: &str = "10.96.0.1";
 
-/// How an API server is to be started.
+/// Options for starting an API server.
 #[derive(Clone, Debug)]
 pub struct ApiServerSpec {
-    /// The address it is reached at; it listens on all.
+    /// Address at which clients reach it; it listens on all addresses.
     pub address: IpAddr,
-    /// Further names its certificate is valid for.
+    /// Additional names in its certificate.
     pub names: Vec<String>,
-    /// Further flags; of two equal flags the last one counts.
+    /// Additional flags; the last of repeated flags takes precedence.
     pub arguments: Vec<String>,
 }
 
-/// A real kube-apiserver with its own etcd, certificate authorities and administrator.
+/// A real kube-apiserver with its own etcd, CAs and administrator.
 #[expect(missing_debug_implementations, reason = "holds private keys")]
 pub struct ApiServer {
-    // Fields drop in this order: the server ends before its store, the folder goes last.
+    // Fields drop in this order: the server ends before its store, and the directory is removed last.
     server: Process,
     _etcd: Process,
     address: IpAddr,
@@ -44,7 +44,7 @@ pub struct ApiServer {
     directory: TempDir,
 }
 
-/// Another API server of a cluster: the same store, the same authorities, another port.
+/// Another API server of a cluster: the same store and CAs, another port.
 #[derive(Debug)]
 pub struct Sibling {
     server: Process,
@@ -152,8 +152,9 @@ impl ApiServer {
         self.sibling_with(&[])
     }
 
-    /// Starts another API server of the same cluster, as in the middle of an upgrade: the same program, with another
-    /// version of the same length written into it.
+    /// Starts another API server of the same cluster with a different version, as during an upgrade.
+    ///
+    /// It runs a copy of the binary with the version string replaced by one of the same length.
     pub fn sibling_with_version(&self, version: &str, instead: &str) -> Result<Sibling> {
         ensure!(version.len() == instead.len(), "`{version}` is not as long as `{instead}`");
         let mut program = std::fs::read(Binary::KubeApiserver.path()?).context("read the API server")?;
@@ -171,13 +172,13 @@ impl ApiServer {
         self.sibling_of(&path, self.address, &[])
     }
 
-    /// The same with further flags; of two equal flags the last one counts.
+    /// Like [`Self::sibling`], with additional flags; the last of repeated flags takes precedence.
     pub fn sibling_with(&self, further: &[String]) -> Result<Sibling> {
         self.sibling_of(&Binary::KubeApiserver.path()?, self.address, further)
     }
 
-    /// The same on another machine, which is reached at `address` and reaches this server's store at its address. The
-    /// certificate must name it: [`ApiServerSpec::names`].
+    /// Like [`Self::sibling_with`], on another machine at `address` that uses this server's store over the
+    /// network. The certificate must include the address: [`ApiServerSpec::names`].
     pub fn sibling_at(&self, address: IpAddr, further: &[String]) -> Result<Sibling> {
         let advertised = format!("--advertise-address={address}");
         self.sibling_of(&Binary::KubeApiserver.path()?, address, &[&[advertised], further].concat())
@@ -202,17 +203,17 @@ impl ApiServer {
         self.port
     }
 
-    /// The authority that signs the cluster's clients and servers.
+    /// Returns the CA that signs the cluster's clients and servers.
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
 
-    /// The authority whose clients may name other users (`X-Remote-User`).
+    /// Returns the CA whose clients may set other users (`X-Remote-User`).
     pub fn front_proxy(&self) -> &Authority {
         &self.front_proxy
     }
 
-    /// The folder that holds certificates, keys, kubeconfigs and logs.
+    /// Returns the directory with certificates, keys, kubeconfigs and logs.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
@@ -225,19 +226,19 @@ impl ApiServer {
         &self.server
     }
 
-    /// Runs `kubectl` as the administrator and gives what it printed.
+    /// Runs `kubectl` as the administrator and returns its output.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         kubectl_output(&self.admin_kubeconfig(), arguments, None)
     }
 
-    /// Applies a manifest, as `kubectl apply -f -` does.
+    /// Applies a manifest like `kubectl apply -f -`.
     pub fn apply(&self, manifest: &Value) -> Result<String> {
         kubectl_output(&self.admin_kubeconfig(), &["apply", "-f", "-"], Some(manifest.to_string()))
     }
 
-    /// Plays the kubelet of a node that reports itself ready in this boot.
+    /// Simulates the kubelet of a node that reports ready in this boot.
     pub fn report_ready(&self, node: &str, boot_id: &str) -> Result<()> {
-        // All of them are required; nobody looks at most.
+        // All fields are required, but most are not used.
         let names = [
             "architecture",
             "containerRuntimeVersion",
@@ -258,7 +259,7 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Writes a kubeconfig with a certificate of its own for `user` and gives its path.
+    /// Writes a kubeconfig with a separate certificate for `user` and returns its path.
     pub fn kubeconfig_for(&self, user: &str, group: &str) -> Result<PathBuf> {
         let name: String = user.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         let leaf = Leaf::new(user, Purpose::Call).organization(group);
@@ -280,7 +281,7 @@ impl Sibling {
         &self.server
     }
 
-    /// Runs `kubectl` as the administrator, by way of this server.
+    /// Runs `kubectl` as the administrator through this server.
     pub fn kubectl(&self, arguments: &[&str]) -> Result<String> {
         kubectl_output(&self.admin, arguments, None)
     }
@@ -303,7 +304,9 @@ fn start_server(
     Ok(server)
 }
 
-/// etcd without fsync: a test's store need not survive the machine. Other machines reach it where they reach the server.
+/// Starts etcd without fsync, because a test's store need not survive a crash of the machine.
+///
+/// Other machines reach it at the server's address.
 fn start_etcd(home: &Path, address: IpAddr) -> Result<(Process, u16)> {
     let authority = Authority::new("etcd", 30)?;
     std::fs::write(home.join("etcd-ca.crt"), authority.certificate())?;
@@ -345,7 +348,7 @@ fn kubectl_output(kubeconfig: &Path, arguments: &[&str], input: Option<String>) 
         .arg("--kubeconfig")
         .arg(kubeconfig)
         .arg("--request-timeout=30s")
-        // Not into the home of whoever runs the tests.
+        // Keeps the cache out of the user's home directory.
         .arg("--cache-dir")
         .arg(kubeconfig.with_file_name("kubectl-cache"))
         .args(arguments)
@@ -363,7 +366,7 @@ fn kubectl_output(kubeconfig: &Path, arguments: &[&str], input: Option<String>) 
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A kubeconfig that names the certificate files of `user` in `home`.
+/// Returns a kubeconfig with the certificate files of `user` in `home`.
 fn kubeconfig(home: &Path, url: &str, user: &str) -> String {
     let file = |name: String| home.join(name).display().to_string();
     serde_json::json!({

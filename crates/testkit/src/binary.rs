@@ -7,7 +7,7 @@ use crate::cache::{brought, cache_dir, fingerprint};
 
 const KUBERNETES: Module = Module {
     name: "kubernetes",
-    // Without these the binaries call themselves v0.0.0, which kubelet and kubeadm refuse to work with.
+    // Without these flags the binaries report version v0.0.0, which kubelet and kubeadm reject.
     link_flags: "-s -w \
         -X k8s.io/component-base/version.gitVersion=v1.36.4 \
         -X k8s.io/component-base/version.gitMajor=1 \
@@ -36,7 +36,7 @@ const VERSITYGW: Module = Module {
 const HELM: Module =
     Module { name: "helm", link_flags: "-s -w", go_mod: include_str!("../../../testbed/helm/go.mod") };
 
-/// A program built from its Go module at a pinned version.
+/// A binary built from its Go module at a pinned version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Binary {
     KubeApiserver,
@@ -54,7 +54,7 @@ pub enum Binary {
     Helm,
 }
 
-/// A folder of `testbed/` whose `go.mod` pins one project.
+/// A directory of `testbed/` whose `go.mod` pins one project.
 #[derive(Debug)]
 struct Module {
     name: &'static str,
@@ -124,8 +124,8 @@ impl Binary {
         }
     }
 
-    /// Where the program is, or would be once built: in `$LANDFALL_TESTBED_BIN` when that is set, else in the cache,
-    /// below a folder that changes with the pinned versions.
+    /// Returns the path of the binary, built or not: in `$LANDFALL_TESTBED_BIN` if set, else in the cache, in
+    /// a directory that depends on the pinned versions.
     pub fn path(self) -> Result<PathBuf> {
         if let Some(path) = brought(self.name()) {
             return Ok(path);
@@ -135,7 +135,7 @@ impl Binary {
         Ok(cache_dir()?.join(format!("{}-{version}", module.name)).join(self.name()))
     }
 
-    /// Builds the program unless it is there. `testbed` is the repository's folder of that name.
+    /// Builds the binary if it does not exist. `testbed` is the repository's directory of that name.
     pub fn build(self, testbed: &Path) -> Result<()> {
         let target = self.path()?;
         if target.is_file() {
@@ -148,7 +148,7 @@ impl Binary {
         );
         let directory = target.parent().context("a cached program has a folder")?;
         std::fs::create_dir_all(directory).with_context(|| format!("create `{}`", directory.display()))?;
-        // Built beside its final name and renamed, so that an interrupted build leaves nothing that looks ready.
+        // Built under a temporary name and renamed, so that an interrupted build leaves no incomplete binary.
         let partial = directory.join(format!(".{}.{}", self.name(), std::process::id()));
         let status = Command::new("go")
             .current_dir(testbed.join(self.module().name))

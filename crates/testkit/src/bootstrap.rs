@@ -3,7 +3,7 @@ use serde_json::json;
 
 use crate::ApiServer;
 
-/// A token with which nodes ask for their first certificate.
+/// A token with which nodes request their first certificate.
 #[derive(Clone, Debug)]
 pub struct BootstrapToken {
     pub id: String,
@@ -13,8 +13,8 @@ pub struct BootstrapToken {
 // === impl BootstrapToken ===
 
 impl BootstrapToken {
-    /// Creates the token in the cluster, and the rights that let its bearer ask for a node's certificate and have it
-    /// approved.
+    /// Creates the token in the cluster, and the permissions to request a node's certificate with automatic
+    /// approval.
     pub fn create(cluster: &ApiServer) -> Result<Self> {
         let token = Self { id: "abcdef".to_owned(), secret: "0123456789abcdef".to_owned() };
         let bind = |name: &str, role: &str, group: &str| {
@@ -53,7 +53,7 @@ impl BootstrapToken {
         Ok(token)
     }
 
-    /// As it is written on a command line.
+    /// Returns the token in command line form.
     pub fn text(&self) -> String {
         format!("{}.{}", self.id, self.secret)
     }

@@ -3,8 +3,8 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use sha2::{Digest as _, Sha256};
 
-/// Where built binaries and root images are kept between runs: `$XDG_CACHE_HOME/landfall/testbed`, by default below
-/// `~/.cache`.
+/// Returns the cache directory for built binaries and root images: `$XDG_CACHE_HOME/landfall/testbed`, by
+/// default below `~/.cache`.
 pub fn cache_dir() -> Result<PathBuf> {
     let base = match std::env::var_os("XDG_CACHE_HOME").filter(|path| !path.is_empty()) {
         Some(path) => PathBuf::from(path),
@@ -15,16 +15,16 @@ pub fn cache_dir() -> Result<PathBuf> {
     Ok(base.join("landfall/testbed"))
 }
 
-/// Where a program is that somebody brought: in `$LANDFALL_TESTBED_BIN`, when that is set.
+/// Returns the path of a binary in `$LANDFALL_TESTBED_BIN`, if that is set.
 pub(crate) fn brought(program: &str) -> Option<PathBuf> {
     let directory = std::env::var_os("LANDFALL_TESTBED_BIN").filter(|value| !value.is_empty())?;
     Some(PathBuf::from(directory).join(program))
 }
 
-/// Changes when one of these does, so that what is cached is never stale.
+/// Returns a hash of the parts, so that stale cache entries are not used.
 pub(crate) fn fingerprint(parts: &[&str]) -> String {
     let digest = parts.iter().fold(Sha256::new(), Sha256::chain_update).finalize();
-    // Twelve hexadecimal digits are plenty to tell a handful of builds apart.
+    // Twelve hexadecimal digits are sufficient to distinguish a few builds.
     let number = digest.iter().take(6).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
     format!("{number:012x}")
 }

@@ -7,14 +7,14 @@ use serde_json::Value;
 use crate::cache::cache_dir;
 use crate::{ApiServer, Need};
 
-/// API version, version of the module, its hash.
+/// API version, module version, and its hash.
 const PINS: &str = include_str!("../../../testbed/cluster-api.txt");
 const MODULE: &str = "sigs.k8s.io/cluster-api";
-/// Where the module has its definitions.
+/// Directory of the module's definitions.
 const FOLDER: &str = "config/crd/bases";
 const PLURALS: [&str; 3] = ["clusters", "machines", "machinehealthchecks"];
 
-/// Cluster API's own definitions, of one version that serves v1beta1 alone and one that stores v1beta2.
+/// Cluster API's own definitions: one version with only v1beta1, and one that stores v1beta2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClusterApi {
     V1beta1,
@@ -27,7 +27,7 @@ impl ClusterApi {
     pub const ALL: [Self; 2] = [Self::V1beta1, Self::V1beta2];
     pub const NEEDS: &'static [Need] = &[Need::Definitions(Self::V1beta1), Need::Definitions(Self::V1beta2)];
 
-    /// The version of the API that is stored.
+    /// Returns the storage version of the API.
     pub fn version(self) -> &'static str {
         match self {
             Self::V1beta1 => "v1beta1",
@@ -35,10 +35,12 @@ impl ClusterApi {
         }
     }
 
-    /// Gives them to an API server. Nobody converts between versions there: what is read is what was stored.
+    /// Installs the definitions in an API server.
+    ///
+    /// No conversion webhook runs there: objects are read in the version in which they were stored.
     pub fn install(self, server: &ApiServer) -> Result<()> {
         let folder = self.folder()?;
-        // They are larger than what a client may remember in an annotation.
+        // The definitions exceed the annotation size limit of client-side apply.
         server.kubectl(&["apply", "--server-side", "-f", &folder.display().to_string()])?;
         for plural in PLURALS {
             let wanted = format!("crd/{plural}.cluster.x-k8s.io");
@@ -47,7 +49,7 @@ impl ClusterApi {
         Ok(())
     }
 
-    /// Takes them from the Go module unless they are there.
+    /// Copies the definitions from the Go module if they do not exist.
     pub fn fetch(self) -> Result<()> {
         let target = self.folder()?;
         if self.is_there() {
@@ -68,7 +70,7 @@ impl ClusterApi {
         ensure!(told["Error"].is_null(), "fetch {MODULE}@{version}: {}", told["Error"]);
         ensure!(told["Sum"] == hash, "{MODULE}@{version} has the hash {} in place of {hash}", told["Sum"]);
         let module = told["Dir"].as_str().context("`go mod download` names no folder")?;
-        // Under another name until all of it is there.
+        // Written under a temporary name until complete.
         let partial = parent.join(format!(".cluster-api.{}", std::process::id()));
         std::fs::create_dir_all(&partial)?;
         for plural in PLURALS {

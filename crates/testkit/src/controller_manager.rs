@@ -2,7 +2,7 @@ use anyhow::Result;
 
 use crate::{ApiServer, Binary, Need, Process};
 
-/// A real kube-controller-manager: service accounts, garbage collection, and the signing of nodes' certificates.
+/// A real kube-controller-manager: service accounts, garbage collection, and signing of node certificates.
 #[derive(Debug)]
 pub struct ControllerManager {
     _process: Process,

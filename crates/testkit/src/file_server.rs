@@ -14,44 +14,47 @@ use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-/// A request's head; our clients' have a few hundred bytes.
+/// Maximum size of a request head; our clients send a few hundred bytes.
 const MAX_HEAD: usize = 16 * 1024;
-/// A report has some kilobytes.
+/// Maximum size of a request body; a report has a few kilobytes.
 const MAX_POST: usize = 1024 * 1024;
-/// Between two bytes of a server that drips.
+/// Interval between two bytes of a slow response.
 const DRIP: Duration = Duration::from_millis(50);
 
-/// How a path is served.
+/// Behavior of a path.
 #[derive(Clone, Debug)]
 pub enum Serve {
-    /// Whole, or from the byte that was asked for.
+    /// Serves the complete file, or the requested range.
     File(Vec<u8>),
     Status(u16),
-    /// Claims the whole length and ends the connection after this many bytes, this many times; then whole.
+    /// Announces the full length but closes the connection after this many bytes, this many times; then
+    /// serves the complete file.
     Cut {
         bytes: Vec<u8>,
         after: usize,
         times: u32,
     },
-    /// Claims this length and sends a byte now and then, for ever.
+    /// Announces this length and sends single bytes slowly without end.
     Drip {
         claimed: u64,
     },
-    /// Whole, but nobody is told how long it is.
+    /// Serves the complete file without its length.
     Unmeasured(Vec<u8>),
-    /// Claims this length and sends nothing.
+    /// Announces this length and sends nothing.
     Claim {
         claimed: u64,
     },
     Redirect(String),
-    /// Whole, for who shows this header; 401 for everybody else.
+    /// Serves the file to requests with this header; others get 401.
     Guarded {
         header: &'static str,
         value: String,
         bytes: Vec<u8>,
     },
-    /// For who shows this header, the first time cut off after this many bytes. From then on it gives the rest to who asks for
-    /// it with the tag, when it `resumes`, and turns everybody else away with 401: what it was shown is spent.
+    /// Serves the file once to a request with this header, truncated after this many bytes.
+    ///
+    /// Later requests get the rest if they specify the entity tag and `resumes` is set. Other requests get 401,
+    /// because the credential was used.
     Once {
         header: &'static str,
         value: String,
@@ -60,7 +63,7 @@ pub enum Serve {
         resumes: bool,
         spent: bool,
     },
-    /// Takes what is posted by who shows this header, once this many were turned away with 503.
+    /// Accepts bodies posted with this header, after rejecting this many requests with 503.
     Post {
         header: &'static str,
         value: String,
@@ -68,7 +71,7 @@ pub enum Serve {
     },
 }
 
-/// A file server over TLS that misbehaves when it is told to, and remembers what it was asked.
+/// A TLS file server with configurable faults that records its requests.
 #[derive(Debug)]
 pub struct FileServer {
     address: SocketAddr,
@@ -88,12 +91,12 @@ struct State {
 // === impl FileServer ===
 
 impl FileServer {
-    /// Serves on the loopback until dropped.
+    /// Serves on the loopback interface until dropped.
     pub fn start() -> Result<Self> {
         Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), &[])
     }
 
-    /// Serves at an address, under further names.
+    /// Serves at an address with additional names.
     pub fn start_at(address: SocketAddr, names: &[&str]) -> Result<Self> {
         let authority = Authority::new("files", 7)?;
         let names = names.iter().map(|name| (*name).to_owned());
@@ -108,7 +111,7 @@ impl FileServer {
             .with_single_cert(vec![certificate], key)?;
         let acceptor = TlsAcceptor::from(Arc::new(tls));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        // Not by the runtime: the caller may be within one of its own.
+        // Without tokio's bind: the caller may run in its own runtime.
         let listener = std::net::TcpListener::bind(address).context("listen for downloads")?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -123,12 +126,12 @@ impl FileServer {
                         accepted = listener.accept() => accepted,
                         _ = &mut stopped => break,
                     };
-                    // A failed accept concerns one connection only.
+                    // A failed accept affects only one connection.
                     let Ok((stream, _)) = accepted else { continue };
                     let (acceptor, state) = (acceptor.clone(), Arc::clone(&shared));
                     tokio::spawn(async move {
                         if let Ok(mut stream) = acceptor.accept(stream).await {
-                            // The caller sees a broken connection; there is nobody else to tell.
+                            // The client sees a broken connection; the error needs no other report.
                             let _ = respond(&mut stream, &state).await;
                             let _ = stream.shutdown().await;
                         }
@@ -140,12 +143,12 @@ impl FileServer {
         Ok(Self { address, authority, state, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// From now on, this path is served so. The path begins with `/`.
+    /// Sets the behavior of a path, which starts with `/`.
     pub fn serve(&self, path: &str, how: Serve) {
         self.lock().paths.insert(path.to_owned(), how);
     }
 
-    /// How this path is served now.
+    /// Returns the current behavior of a path.
     pub fn served(&self, path: &str) -> Option<Serve> {
         self.lock().paths.get(path).cloned()
     }
@@ -162,17 +165,17 @@ impl FileServer {
         self.address
     }
 
-    /// The certificate clients must trust.
+    /// Returns the CA certificate that clients must trust.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// What was asked so far: `GET /path`, and ` from N` when it began behind the start.
+    /// Returns the requests so far: `GET /path`, with ` from N` for a range after the start.
     pub fn asked(&self) -> Vec<String> {
         self.lock().asked.clone()
     }
 
-    /// What was posted and taken, in order.
+    /// Returns the accepted bodies in order.
     pub fn posted(&self) -> Vec<String> {
         self.lock().posted.clone()
     }
@@ -193,7 +196,7 @@ impl Drop for FileServer {
     }
 }
 
-/// One request on one connection.
+/// Handles one request on one connection.
 async fn respond(stream: &mut TlsStream<TcpStream>, state: &Mutex<State>) -> Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") && head.len() < MAX_HEAD {
@@ -281,7 +284,7 @@ async fn respond(stream: &mut TlsStream<TcpStream>, state: &Mutex<State>) -> Res
             let answer = format!("HTTP/1.1 200 x\r\ncontent-length: {claimed}\r\n\r\n");
             stream.write_all(answer.as_bytes()).await?;
             stream.flush().await?;
-            // Until the client has enough of it.
+            // Waits until the client closes the connection.
             let _ = stream.read_u8().await;
             Ok(())
         }
@@ -302,7 +305,7 @@ async fn status(stream: &mut TlsStream<TcpStream>, code: u16) -> Result<()> {
     Ok(stream.write_all(answer.as_bytes()).await?)
 }
 
-/// The bytes from where they were asked for, if what the client has is of the same file.
+/// Sends the bytes from the requested offset, if the client's partial file is of the same version.
 async fn body(
     stream: &mut TlsStream<TcpStream>,
     bytes: &[u8],

@@ -1,20 +1,22 @@
-//! A network of the test's own, for what would change the machine's. The test runs itself a second time inside it.
+//! A separate network for tests that would otherwise change the machine's.
+//!
+//! The test process runs itself a second time inside it.
 
 use std::process::Command;
 
 use crate::Need;
 
 pub const NEEDS: &[Need] = &[Need::Root, Need::Program("ip"), Need::Program("unshare")];
-/// This machine, in that network.
+/// Address of this machine in that network.
 pub const HOST: &str = "192.0.2.1";
-/// Another one, in the network namespace `client`.
+/// Address of another machine, in the network namespace `client`.
 const CLIENT: &str = "192.0.2.2";
 const INSIDE: &str = "LANDFALL_TEST_INSIDE_NETWORK";
 
-/// Runs `body` of the named test in a network with two machines, joined by a cable.
+/// Runs `body` of the named test in a network with two machines connected by a virtual cable.
 pub fn in_network(test: &str, body: fn()) {
     if std::env::var_os(INSIDE).is_some() {
-        // Mounts made here are seen here only, and so is the other network's name.
+        // Mounts made here, including the other network's name, are visible only here.
         shell("mount --make-rprivate / && mount -t tmpfs none /run && mkdir -p /run/netns /run/sshd");
         shell("ip link set lo up && ip netns add client");
         shell("ip link add cable type veth peer name cable-end netns client");
@@ -38,7 +40,7 @@ pub fn in_network(test: &str, body: fn()) {
     assert!(run.status.success() && wrote.contains("1 passed"), "{wrote}\n{said}");
 }
 
-/// Runs a command that must succeed.
+/// Runs a command; panics if it fails.
 #[track_caller]
 pub fn shell(command: &str) {
     match Command::new("sh").args(["-ec", command]).output() {

@@ -1,9 +1,11 @@
-//! A test bed of real components: each is started on demand, on free ports, in a temporary directory, and is ended and
-//! removed when its value is dropped. When the test fails, the component's log is printed.
+//! A test bed of real components, each started on demand on free ports in a temporary directory.
 //!
-//! `cargo xtask testbed` builds and installs what the components need. A test states its needs first and returns when
-//! they are not met; the run's last lines count and name such tests, and `LANDFALL_TESTBED=required` turns them into
-//! failures:
+//! A component is stopped and removed when its value is dropped. If the test fails, the component's log is
+//! printed.
+//!
+//! `cargo xtask testbed` builds and installs the components' requirements. A test checks its needs first and
+//! returns if they are not met. The last lines of the run count and name such tests, and
+//! `LANDFALL_TESTBED=required` turns them into failures:
 //!
 //! ```no_run
 //! use landfall_testkit::{ApiServer, Need, have};

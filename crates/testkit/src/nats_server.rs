@@ -1,4 +1,4 @@
-//! The real NATS server with JetStream: TLS for whoever asks for it, a token for everybody.
+//! The real NATS server with JetStream: optional TLS, mandatory token.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -43,7 +43,7 @@ impl NatsServer {
         std::fs::write(path("login"), format!("{TOKEN}\n"))?;
         std::fs::write(path("wrong-login"), "somebody\nelse\n")?;
         let port = free_port()?;
-        // JSON is understood.
+        // NATS configuration accepts JSON.
         let config = json!({
             "listen": format!("127.0.0.1:{port}"),
             "authorization": {"token": TOKEN},
@@ -62,27 +62,27 @@ impl NatsServer {
         Ok(Self { port, directory, _process: process })
     }
 
-    /// `tls://…`
+    /// Returns the URL, `tls://…`.
     pub fn url(&self) -> String {
         format!("tls://127.0.0.1:{}", self.port)
     }
 
-    /// The certificate clients must trust.
+    /// Returns the CA certificate that clients must trust.
     pub fn authority(&self) -> PathBuf {
         self.directory.path().join("ca.crt")
     }
 
-    /// A file with the token.
+    /// Returns a file with the token.
     pub fn login(&self) -> PathBuf {
         self.directory.path().join("login")
     }
 
-    /// A file with a user and a password nobody knows.
+    /// Returns a file with invalid credentials.
     pub fn wrong_login(&self) -> PathBuf {
         self.directory.path().join("wrong-login")
     }
 
-    /// Has a stream keep what is published on the subjects.
+    /// Creates a stream for the subjects.
     pub fn create_stream(&self, name: &str, subjects: &str) -> Result<()> {
         let stream = json!({"name": name, "subjects": [subjects], "storage": "file"});
         let answer = self.ask(&format!("$JS.API.STREAM.CREATE.{name}"), &stream)?;
@@ -90,7 +90,7 @@ impl NatsServer {
         Ok(())
     }
 
-    /// What a stream keeps, in order: subjects and bodies.
+    /// Returns the messages of a stream in order: subjects and bodies.
     pub fn messages(&self, stream: &str) -> Result<Vec<(String, Vec<u8>)>> {
         let info = self.ask(&format!("$JS.API.STREAM.INFO.{stream}"), &json!({}))?;
         let last = info["state"]["last_seq"].as_u64().context("a stream tells its last message")?;
@@ -104,14 +104,14 @@ impl NatsServer {
         (1..=last).map(message).collect()
     }
 
-    /// What a durable consumer has given out or has yet to give out, and nobody has settled.
+    /// Returns the number of unacknowledged and undelivered messages of a durable consumer.
     pub fn pending(&self, stream: &str, consumer: &str) -> Result<u64> {
         let info = self.ask(&format!("$JS.API.CONSUMER.INFO.{stream}.{consumer}"), &json!({}))?;
         let count = |name: &str| info[name].as_u64().context("a consumer tells what is pending");
         Ok(count("num_ack_pending")? + count("num_pending")?)
     }
 
-    /// One question on a connection of its own.
+    /// Sends one request on a separate connection.
     fn ask(&self, subject: &str, question: &Value) -> Result<Value> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).context("reach the NATS server")?;
         stream.set_read_timeout(Some(ANSWER_LIMIT))?;

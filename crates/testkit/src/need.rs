@@ -4,23 +4,25 @@ use std::path::Path;
 
 use crate::{Binary, ClusterApi, Package};
 
-/// Something a test cannot do without.
+/// A requirement of a test.
 #[derive(Clone, Copy, Debug)]
 pub enum Need {
-    /// An installed program; `testbed/packages.txt` names the package it comes from.
+    /// An installed program; `testbed/packages.txt` names its package.
     Program(&'static str),
-    /// A program built from its Go module by `cargo xtask testbed`.
+    /// A binary built from its Go module by `cargo xtask testbed`.
     Built(Binary),
-    /// Definitions taken from Cluster API's Go module by `cargo xtask testbed`.
+    /// Definitions copied from Cluster API's Go module by `cargo xtask testbed`.
     Definitions(ClusterApi),
-    /// A program of Node.js, installed by `cargo xtask testbed`.
+    /// A Node.js program, installed by `cargo xtask testbed`.
     Installed(Package),
-    /// The right to make namespaces, mounts and control groups.
+    /// Permission to create namespaces, mounts and cgroups.
     Root,
 }
 
-/// Whether every need is met. When one is not, the test is recorded as skipped and must return; with
-/// `LANDFALL_TESTBED=required` it fails instead.
+/// Returns whether all needs are met.
+///
+/// Otherwise the test is recorded as skipped and must return; with `LANDFALL_TESTBED=required` it fails
+/// instead.
 #[track_caller]
 pub fn have(needs: &[Need]) -> bool {
     let Some(missing) = needs.iter().find(|need| !need.is_met()) else {
@@ -39,7 +41,7 @@ pub fn have(needs: &[Need]) -> bool {
 /// Appends to the list that `cargo xtask test` prints at the end of the run.
 fn record_skip(line: &str) {
     let mut stderr = std::io::stderr().lock();
-    // Losing this note must not fail the test; the list below is what counts.
+    // A failure of this output must not fail the test; the list below is authoritative.
     let _ = writeln!(stderr, "SKIPPED {line}");
     if let Some(list) = std::env::var_os("LANDFALL_SKIPPED_TESTS") {
         let file = std::fs::OpenOptions::new().create(true).append(true).open(&list);
@@ -74,7 +76,7 @@ impl fmt::Display for Need {
     }
 }
 
-/// Looks where root's shell would: some programs live in directories an ordinary `PATH` leaves out.
+/// Searches root's default path: some programs are in directories outside an ordinary `PATH`.
 pub fn has_program(name: &str) -> bool {
     if name.starts_with('/') {
         return Path::new(name).is_file();

@@ -8,7 +8,7 @@ use crate::cache::{brought, cache_dir, fingerprint};
 const MANIFEST: &str = "package.json";
 const LOCK: &str = "package-lock.json";
 
-/// A program of Node.js, at the versions a lock file in `testbed/` pins.
+/// A Node.js program at the versions pinned by a lock file in `testbed/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Package {
     Azurite,
@@ -19,7 +19,7 @@ pub enum Package {
 impl Package {
     pub const ALL: [Self; 1] = [Self::Azurite];
 
-    /// The folder of `testbed/` that pins it.
+    /// Returns the directory of `testbed/` that pins it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Azurite => "azurite",
@@ -38,8 +38,8 @@ impl Package {
         }
     }
 
-    /// Where the program is, or would be once installed: in `$LANDFALL_TESTBED_BIN` when that is set, else in the cache,
-    /// below a folder that changes with the pinned versions.
+    /// Returns the path of the program, installed or not: in `$LANDFALL_TESTBED_BIN` if set, else in the
+    /// cache, in a directory that depends on the pinned versions.
     pub fn path(self) -> Result<PathBuf> {
         match brought(self.program()) {
             Some(path) => Ok(path),
@@ -51,7 +51,7 @@ impl Package {
         Ok(cache_dir()?.join(format!("{}-{}", self.name(), fingerprint(&[self.lock()]))))
     }
 
-    /// Installs the program unless it is there. `testbed` is the repository's folder of that name.
+    /// Installs the program if it does not exist. `testbed` is the repository's directory of that name.
     pub fn install(self, testbed: &Path) -> Result<()> {
         if self.path()?.is_file() {
             return Ok(());
@@ -61,7 +61,8 @@ impl Package {
             "`{}` is not in $LANDFALL_TESTBED_BIN; hint: unset the variable to have it installed",
             self.program()
         );
-        // Installed beside its final name and renamed, so that an interrupted download leaves nothing that looks ready.
+        // Installed under a temporary name and renamed, so that an interrupted download leaves no incomplete
+        // program.
         let (folder, pinned) = (self.folder()?, testbed.join(self.name()));
         let partial = folder.with_file_name(format!(".{}.{}", self.name(), std::process::id()));
         std::fs::create_dir_all(&partial).with_context(|| format!("create `{}`", partial.display()))?;
@@ -69,7 +70,7 @@ impl Package {
             let copied = std::fs::copy(pinned.join(name), partial.join(name));
             copied.with_context(|| format!("copy `{name}` of `{}`", pinned.display()))?;
         }
-        // What is fetched is what the lock file has the hashes of, and nothing of it is run before a test does.
+        // npm verifies the hashes of the lock file and runs no package scripts.
         let status = Command::new("npm")
             .current_dir(&partial)
             .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"])
@@ -77,7 +78,7 @@ impl Package {
             .status()
             .context("run `npm`; hint: it comes with Node.js")?;
         ensure!(status.success(), "`npm ci` of `{}` failed", self.name());
-        // What another run put there meanwhile is the same.
+        // The result of a concurrent run is identical.
         match std::fs::rename(&partial, &folder) {
             Err(_) if self.path()?.is_file() => std::fs::remove_dir_all(&partial),
             renamed => renamed,

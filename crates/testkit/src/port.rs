@@ -3,13 +3,14 @@ use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::{Result, bail};
 
-/// Ports are taken below the kernel's ephemeral range (from 32768), so that no outgoing connection sits on one between
-/// the moment it is chosen and the moment the component binds it.
+/// Ports are chosen below the kernel's ephemeral range (from 32768), so that no outgoing connection uses one
+/// before the component binds it.
 const FIRST: u16 = 20_000;
 const COUNT: u16 = 12_000;
 
-/// A TCP port nothing listens on. Processes start their search at different places, so tests that run side by side do
-/// not choose the same one.
+/// Returns an unused TCP port.
+///
+/// Processes start their search at different ports, so that concurrent tests do not choose the same one.
 pub fn free_port() -> Result<u16> {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = u16::try_from(u64::from(std::process::id()) * 97 % u64::from(COUNT))?;

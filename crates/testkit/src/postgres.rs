@@ -1,4 +1,4 @@
-//! A real PostgreSQL server of its own, with a folder of its own.
+//! A real PostgreSQL server with its own directory.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -18,12 +18,12 @@ use tempfile::TempDir;
 use crate::{Need, Process, free_port};
 
 const START_LIMIT: Duration = Duration::from_mins(2);
-/// Where Debian puts the programs of each version.
+/// Debian's directory with the programs of each version.
 const VERSIONS: &str = "/usr/lib/postgresql";
-/// The server refuses to run as root; the package makes this user.
+/// The server refuses to run as root; the package creates this user.
 const USER: &str = "postgres";
 
-/// Whether what is committed survives the machine. Tests that do not cut the power are quicker without.
+/// Whether commits survive a crash of the machine. Tests without power cuts are faster without it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     Real,
@@ -37,7 +37,7 @@ pub struct Postgres {
     port: u16,
     databases: AtomicU32,
     durability: Durability,
-    /// The server dies with the thread that started it, so it has a thread that lives as long as this value.
+    /// The server ends with the thread that started it, so a dedicated thread lives as long as this value.
     server: Mutex<Option<Running>>,
 }
 
@@ -55,7 +55,7 @@ impl Postgres {
     pub const OWNER: &'static str = "hub";
     pub const PASSWORD: &'static str = "sea-and-shore-2";
 
-    /// The server that the tests of one process share while any of them needs it.
+    /// Returns the server shared by the running tests of a process.
     pub fn shared() -> Result<Arc<Self>> {
         static SHARED: Mutex<Weak<Postgres>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -70,7 +70,7 @@ impl Postgres {
     pub fn start(durability: Durability) -> Result<Self> {
         let directory = tempfile::tempdir().context("make a folder for PostgreSQL")?;
         let path = |name: &str| directory.path().join(name);
-        // The server's user passes through to its own folders.
+        // The server's user needs access to its own directories inside.
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711))?;
         let authority = Authority::new("database authority", 7)?;
         let pair = authority.issue(&Leaf::new("postgres", Purpose::Serve).names(["localhost".to_owned()]))?;
@@ -103,7 +103,7 @@ impl Postgres {
         Ok(postgres)
     }
 
-    /// Ends the server as a power cut would: nothing is finished, connections break.
+    /// Stops the server as in a power cut: without cleanup, with broken connections.
     pub fn kill(&self) -> Result<()> {
         let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
         server.map_or(Ok(()), |server| server.end(Signal::QUIT))
@@ -122,7 +122,7 @@ impl Postgres {
                 Ok(process) => (Some(process.1), Ok(process.0)),
                 Err(error) => (None, Err(error)),
             };
-            // Nobody is left to be told when the test is over already.
+            // The send fails only if the test has already ended.
             let _ = started.send(said);
             if let Some(mut process) = process {
                 let signal = ended.recv().unwrap_or(Signal::INT);
@@ -135,7 +135,7 @@ impl Postgres {
         Ok(())
     }
 
-    /// A new, empty database; gives its URL by the socket, for which no password is needed.
+    /// Creates an empty database and returns its URL over the socket, which needs no password.
     pub fn database(&self) -> Result<String> {
         let name = format!("landfall_{}", self.databases.fetch_add(1, Ordering::Relaxed));
         self.sql("postgres", &format!("CREATE DATABASE {name}"))?;
@@ -143,7 +143,7 @@ impl Postgres {
         Ok(format!("postgres://{}@{socket}:{}/{name}", Self::OWNER, self.port))
     }
 
-    /// The same database over TCP and TLS, with the password in a file.
+    /// Returns the URL of the same database over TCP and TLS, with the password in a file.
     pub fn encrypted(&self, url: &str) -> String {
         let name = url.rsplit('/').next().unwrap_or_default();
         format!(
@@ -155,7 +155,7 @@ impl Postgres {
         )
     }
 
-    /// Runs a statement and gives what it prints, one row a line.
+    /// Runs a statement and returns its output, one row per line.
     pub fn sql(&self, database: &str, statement: &str) -> Result<String> {
         let mut command = Command::new("psql");
         command.args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--username", Self::OWNER]);
@@ -163,7 +163,7 @@ impl Postgres {
         run(command.args(["--dbname", database, "--command", statement]))
     }
 
-    /// The server's process, of which its others are children; nothing while it is killed.
+    /// Returns the ID of the server's main process; `None` while it is stopped.
     pub fn id(&self) -> Option<u32> {
         self.server.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|running| running.id)
     }
@@ -175,7 +175,7 @@ impl Postgres {
 
 impl Drop for Postgres {
     fn drop(&mut self) {
-        // Its files go away with it, so it need not put them in order.
+        // Its files are removed as well, so no orderly shutdown is needed.
         let _ = self.kill();
     }
 }
@@ -218,14 +218,17 @@ fn serve(program: &Path, folder: &Path, port: u16, durable: bool) -> Result<(u32
     Ok((process.id(), process))
 }
 
-/// The newest version there is.
+/// Returns the program of the newest installed version.
 fn program(name: &str) -> Result<PathBuf> {
     let folders = fs::read_dir(VERSIONS).context("look for PostgreSQL")?.flatten();
     let found = folders.map(|entry| entry.path().join("bin").join(name)).filter(|path| path.is_file());
     found.max().with_context(|| format!("find `{name}` in `{VERSIONS}`"))
 }
 
-/// The program as the server's user; it dies with its parent all the same, though the kernel forgets that with the user.
+/// Runs the program as the server's user.
+///
+/// It still ends with its parent: the kernel clears that setting on a change of user, so it is set
+/// afterwards.
 fn as_user(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     if rustix::process::geteuid().is_root() {
@@ -246,7 +249,7 @@ fn run(command: &mut Command) -> Result<String> {
 
 impl Running {
     fn end(self, signal: Signal) -> Result<()> {
-        // The thread is gone only when the server is.
+        // The thread ends only after the server.
         let _ = self.end.send(signal);
         ensure!(self.thread.join().is_ok(), "the thread of PostgreSQL panicked");
         Ok(())

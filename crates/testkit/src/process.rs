@@ -9,12 +9,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait::eventually;
 
-/// How long a component may take to end by itself before it is killed.
+/// Time for a regular exit before the component is killed.
 const GRACE: Duration = Duration::from_secs(5);
-/// How much of a failed component's log is printed.
+/// Bytes of a failed component's log that are printed.
 const LOG_TAIL: usize = 16 * 1024;
 
-/// A component's process: logs to a file, dies with the test, and shows its log when the test fails.
+/// A component's process: logs to a file, ends with the test, and prints its log if the test fails.
 #[derive(Debug)]
 pub struct Process {
     name: String,
@@ -27,8 +27,8 @@ pub struct Process {
 impl Process {
     /// Starts `program` with its output in `directory/name.log`.
     ///
-    /// `setpriv` makes the kernel kill it when the thread that started it ends, so that nothing outlives a test that was
-    /// itself killed.
+    /// `setpriv` makes the kernel kill it when the thread that started it ends, so that it cannot outlive a
+    /// killed test.
     pub fn start(
         name: &str,
         program: &Path,
@@ -57,7 +57,7 @@ impl Process {
         std::fs::read(&self.log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
     }
 
-    /// Waits until `ready` gives a value; gives up early when the process ends.
+    /// Waits until `ready` returns a value; fails early if the process ends.
     pub fn wait_until<T>(
         &mut self,
         what: &str,
@@ -84,7 +84,7 @@ impl Process {
         kill_process(id, signal).with_context(|| format!("send a signal to `{}`", self.name))
     }
 
-    /// Waits for the end and gives the exit code; `None` when a signal ended it.
+    /// Waits for the end and returns the exit code; `None` if a signal ended it.
     pub fn wait(&mut self, within: Duration) -> Result<Option<i32>> {
         let what = format!("the end of `{}`", self.name);
         let child = &mut self.child;
@@ -102,7 +102,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         if self.child.try_wait().ok().flatten().is_none() {
-            // Failures here mean that the process is gone already, which is what is wanted.
+            // Errors here mean that the process has already ended.
             let _ = self.signal(Signal::TERM);
             if self.wait(GRACE).is_err() {
                 let _ = self.child.kill();

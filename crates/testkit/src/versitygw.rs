@@ -1,4 +1,4 @@
-//! Versity's gateway: S3 over a folder.
+//! Versity's gateway: S3 for a directory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +14,7 @@ const SECRET: &str = "between-sea-and-shore";
 const DATA: &str = "data";
 const SIDECAR: &str = "sidecar";
 
-/// Files that let in, and files that do not.
+/// Returns the contents of valid and of invalid credential files.
 pub(crate) fn credentials() -> (Vec<String>, Vec<String>) {
     let file =
         |secret| format!("[default]\naws_access_key_id = {KEY_ID}\naws_secret_access_key = {secret}\n");
@@ -22,7 +22,7 @@ pub(crate) fn credentials() -> (Vec<String>, Vec<String>) {
 }
 
 pub(crate) fn start(directory: &Path, port: u16) -> Result<Process> {
-    // A bucket is a folder.
+    // A bucket is a directory.
     std::fs::create_dir_all(directory.join(DATA).join(ObjectStore::BUCKET))?;
     std::fs::create_dir(directory.join(SIDECAR))?;
     Process::start("versitygw", &Binary::Versitygw.path()?, directory, |command| {
@@ -40,7 +40,7 @@ pub(crate) fn start(directory: &Path, port: u16) -> Result<Process> {
     })
 }
 
-/// Objects are files.
+/// Writes objects, which are files.
 pub(crate) fn fill(directory: &Path, folder: &str, names: &[String]) -> Result<()> {
     let folder = directory.join(DATA).join(ObjectStore::BUCKET).join(folder);
     std::fs::create_dir_all(&folder)?;

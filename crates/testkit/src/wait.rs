@@ -4,9 +4,9 @@ use anyhow::{Result, bail};
 
 const POLL: Duration = Duration::from_millis(25);
 
-/// Polls until `probe` gives a value, or fails after `within`, saying what was waited for.
+/// Polls until `probe` returns a value; fails after `within` with a description of the condition.
 ///
-/// Level-triggered on purpose: a test asks "is it so now?" and never hopes that an event arrives in time.
+/// Level-triggered: a test checks the current state and does not depend on the timing of events.
 pub fn eventually<T>(what: &str, within: Duration, mut probe: impl FnMut() -> Option<T>) -> Result<T> {
     let started = Instant::now();
     loop {

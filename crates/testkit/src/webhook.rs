@@ -17,17 +17,17 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
 
-/// The API server sends no review larger than the object it is about (3 MiB at most), twice.
+/// The API server's largest review contains an object (at most 3 MiB) twice.
 const MAX_REVIEW: usize = 8 * 1024 * 1024;
 
-/// What a webhook says to every review.
+/// The webhook's response to all reviews.
 #[derive(Clone, Debug)]
 pub enum Answer {
     Allow,
     Deny(String),
 }
 
-/// A validating admission webhook over TLS that remembers what it was asked.
+/// A validating admission webhook over TLS that records its requests.
 #[derive(Debug)]
 pub struct Webhook {
     address: SocketAddr,
@@ -40,12 +40,12 @@ pub struct Webhook {
 // === impl Webhook ===
 
 impl Webhook {
-    /// Serves on `address` (port 0: a free one) until dropped.
+    /// Serves on `address` (port 0: a free port) until dropped.
     pub fn start(address: SocketAddr, answer: Answer) -> Result<Self> {
         Self::start_as(address, "localhost", answer)
     }
 
-    /// The same for those who call it by this name: an API server calls `SERVICE.NAMESPACE.svc`.
+    /// Like [`Self::start`], with another server name: an API server calls `SERVICE.NAMESPACE.svc`.
     pub fn start_as(address: SocketAddr, name: &str, answer: Answer) -> Result<Self> {
         let authority = Authority::new("webhook", 7)?;
         let names = [address.ip().to_string(), name.to_owned()];
@@ -74,7 +74,7 @@ impl Webhook {
                             accepted = listener.accept() => accepted,
                             _ = &mut stopped => break,
                         };
-                        // A failed accept concerns one connection only.
+                        // A failed accept affects only one connection.
                         let Ok((stream, _)) = accepted else { continue };
                         let (acceptor, reviews, answer) =
                             (acceptor.clone(), Arc::clone(&reviews), answer.clone());
@@ -84,7 +84,7 @@ impl Webhook {
                                 respond(request, Arc::clone(&reviews), answer.clone())
                             });
                             let connection = hyper::server::conn::http1::Builder::new();
-                            // The caller sees a broken connection; there is nobody else to tell.
+                            // The client sees a broken connection; the error needs no other report.
                             let _ = connection.serve_connection(TokioIo::new(stream), service).await;
                         });
                     }
@@ -99,12 +99,12 @@ impl Webhook {
         self.address
     }
 
-    /// The certificate the API server must trust to call it.
+    /// Returns the CA certificate that the API server must trust.
     pub fn authority(&self) -> &str {
         &self.authority
     }
 
-    /// The reviews received so far.
+    /// Returns the reviews received so far.
     pub fn reviews(&self) -> Vec<Value> {
         self.reviews.lock().map(|reviews| reviews.clone()).unwrap_or_default()
     }

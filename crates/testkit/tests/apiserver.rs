@@ -1,4 +1,4 @@
-//! The API server of the test bed is a real one: it lists, stores, refuses, and calls webhooks.
+//! The API server of the test bed is real: it lists, stores and rejects objects, and calls webhooks.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -58,7 +58,7 @@ fn a_validating_webhook_is_called_and_its_refusal_reaches_the_user() {
         }))
         .unwrap();
 
-    // The server learns of a new webhook a moment after it is stored.
+    // The server loads a new webhook shortly after it is stored.
     let refused =
         landfall_testkit::eventually("the webhook to be called", std::time::Duration::from_secs(20), || {
             let attempt = cluster.kubectl(&["create", "configmap", "forbidden"]);

@@ -1,4 +1,5 @@
-//! The nodes of the test bed are real systems: they boot, reboot, lose power, join a cluster, and fail to.
+//! The nodes of the test bed are real systems: they boot, reboot, lose power, join a cluster, and fail to
+//! join.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -11,9 +12,9 @@ use landfall_testkit::{
 };
 use serde_json::json;
 
-/// kubelet registers and reports ready about 5 s after power-on when the machine is idle.
+/// The kubelet reports ready about 5 s after power-on on an idle machine.
 const READY_LIMIT: Duration = Duration::from_secs(90);
-/// Between a process that writes a line and the reader of the log stand journald and a terminal.
+/// journald and a terminal delay a process's lines in the log.
 const LOG_LIMIT: Duration = Duration::from_secs(30);
 
 #[test]
@@ -67,7 +68,7 @@ fn a_node_boots_reboots_and_survives_a_power_cut() {
 
 #[test]
 fn a_node_does_not_touch_this_machine_and_leaves_nothing_behind() {
-    // From linux/capability.h: the right to set the clock, and to load modules.
+    // Capabilities from linux/capability.h: setting the clock, and loading modules.
     const SYS_TIME: u64 = 1 << 25;
     const SYS_MODULE: u64 = 1 << 16;
     if !have(Node::NEEDS) {
@@ -82,7 +83,7 @@ fn a_node_does_not_touch_this_machine_and_leaves_nothing_behind() {
         let rights = u64::from_str_radix(rights.trim(), 16).unwrap();
         assert_eq!(rights & (SYS_TIME | SYS_MODULE), 0, "process {process} of the node has {rights:#x}");
     }
-    // A setting that kubelet makes. The node sees its own value, this machine keeps the old one.
+    // A setting changed by the kubelet. The node sees its own value; this machine's is unchanged.
     let before = std::fs::read_to_string("/proc/sys/kernel/panic").unwrap();
     node.output(&["sh", "-c", "echo 77 > /proc/sys/kernel/panic"]).unwrap();
     assert_eq!(node.read("/proc/sys/kernel/panic").unwrap(), "77\n");
@@ -110,7 +111,7 @@ fn what_a_killed_test_leaves_is_cleared_away_by_the_next() {
         let mut node = Node::boot(&NodeSpec::new("orphan")).unwrap();
         node.wait_for_boot().unwrap();
         println!("orphan {} {}", node.leader().unwrap(), node.root().display());
-        // Until the end of the world, or of this process.
+        // Blocks until the process is killed.
         let _ = std::io::stdin().read(&mut [0]);
         return;
     }
@@ -148,7 +149,7 @@ fn a_node_joins_and_becomes_ready_and_one_with_dead_dns_does_not() {
     let _controllers = ControllerManager::start(&cluster).unwrap();
     let invitation = Invitation::create(&cluster).unwrap();
 
-    // Both start at once; the lost one knows the API server by name only, and nobody tells it the address.
+    // Both start concurrently. The lost node knows the API server only by name, and has no working DNS.
     let mut lost = invitation.node("lost");
     lost.dns = Dns::Dead;
     lost.hosts.clear();

@@ -1,5 +1,7 @@
-//! What framing costs: the same DATA through our HTTP/2 layer and through `h2`, over the same pipe in memory, on one
-//! thread. `framing ours|h2 MEBIBYTES SIZE`; measured with `perf stat -e instructions:u`, see docs/decisions/http2.md.
+//! Cost of framing: the same DATA through landfall's HTTP/2 layer and through `h2`, over the same in-memory pipe, on
+//! one thread.
+//!
+//! Run it as `framing ours|h2 MEBIBYTES SIZE` under `perf stat -e instructions:u`; see docs/decisions/http2.md.
 #![expect(clippy::print_stdout, reason = "a tool for measurements")]
 
 use std::future::poll_fn;
@@ -12,7 +14,7 @@ use landfall_tunnel::grpc;
 use landfall_tunnel::http2::{Connection, Event, Limits, Role};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-/// As large as the windows of both: neither waits for the other longer than the pipe does.
+/// Window of both implementations, so that the pipe alone limits how far the ends can diverge.
 const WINDOW: u32 = 16 * 1024 * 1024;
 const PIPE: usize = 256 * 1024;
 const FRAME: u32 = 128 * 1024;
@@ -131,7 +133,7 @@ async fn h2_send(pipe: DuplexStream, payload: Bytes, count: usize) -> Result<()>
     }
     stream.send_data(Bytes::new(), true)?;
     drop((sender, stream));
-    // Ends with an error once the other end is gone, which it is after the last byte.
+    // Fails once the other end is closed, which happens after the last byte.
     let _ = driven.await?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 use std::time::Instant;
 
-/// The runtime's clock, which a simulation moves.
+/// Returns the time of the runtime's clock, which a simulation advances.
 pub(crate) fn now() -> Instant {
     tokio::time::Instant::now().into_std()
 }

@@ -1,13 +1,13 @@
-//! Konnectivity's `Packet`, byte for byte as upstream's protobuf writes it, and one packet of our own.
+//! Konnectivity's `Packet`, byte for byte as upstream's protobuf encodes it, and one additional packet.
 //!
-//! The wire protocol has no flow control of a tunnel. Peers of ours agree on it in their headers and then tell each other
-//! with [`Packet::Credit`] how much more a tunnel may send; upstream never sees that packet, and would ignore it.
+//! The wire protocol has no flow control per tunnel. Landfall peers negotiate it in their headers and then grant each
+//! other credit with [`Packet::Credit`]. Upstream peers never receive that packet, and would ignore it.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
 use crate::grpc;
 
-/// Error texts, addresses and protocols; longer ones are cut off by nobody, so refused.
+/// Maximum length of error texts, addresses and protocols; longer ones are rejected rather than truncated.
 const MAX_TEXT: usize = 64 * 1024;
 
 const DIAL_REQUEST: u64 = 0;
@@ -17,12 +17,12 @@ const CLOSE_RESPONSE: u64 = 3;
 const DATA: u64 = 4;
 const CLOSE_DIAL: u64 = 5;
 const DRAIN: u64 = 6;
-/// Far from what upstream may add next.
+/// Far above the numbers that upstream may add next.
 const CREDIT: u64 = 64;
 
-/// The number of a tunnel on its agent's stream, given by the agent; 0 is none.
+/// The ID of a tunnel on its agent's stream, assigned by the agent; 0 means none.
 pub type ConnectId = i64;
-/// The number of a dial, given by whoever asks for it, before there is a [`ConnectId`].
+/// The ID of a dial, assigned by its requester, before there is a [`ConnectId`].
 pub type Random = i64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,12 +52,12 @@ pub enum Packet {
         random: Random,
     },
     Drain,
-    /// The tunnel may send `bytes` more. Only between peers that agreed on it.
+    /// Permits the tunnel to send `bytes` more, only between peers that negotiated it.
     Credit {
         connect_id: ConnectId,
         bytes: u64,
     },
-    /// A kind that is not known here and is to be ignored.
+    /// An unknown kind, which is ignored.
     Unknown,
 }
 
@@ -79,7 +79,7 @@ enum Value {
     Bytes(Bytes),
 }
 
-/// The fields of any payload, by number; what they mean depends on the packet's type.
+/// The fields of any payload, by number; their meaning depends on the packet's type.
 #[derive(Default)]
 struct Payload {
     numbers: [u64; 4],
@@ -89,13 +89,13 @@ struct Payload {
 // === impl Packet ===
 
 impl Packet {
-    /// Reads a message without its gRPC prefix.
+    /// Decodes a message without its gRPC prefix.
     pub fn decode(mut message: Bytes) -> Result<Self, PacketError> {
         let (mut kind, mut payload) = (DIAL_REQUEST, None);
         while message.has_remaining() {
             match field(&mut message)? {
                 (1, Value::Number(number)) => kind = number,
-                // The payload is one of several; the last one on the wire counts.
+                // The payload is a `oneof`: the last field on the wire counts.
                 (number @ (2..=8 | CREDIT), Value::Bytes(bytes)) => payload = Some((number, bytes)),
                 _ => {}
             }
@@ -126,7 +126,7 @@ impl Packet {
         })
     }
 
-    /// The message with its gRPC prefix, in two pieces so that data is not copied.
+    /// Encodes the message with its gRPC prefix, in two pieces so that data is not copied.
     pub fn encode(self) -> [Bytes; 2] {
         let (kind, mut payload, data) = match self {
             Self::DialRequest { protocol, address, random } => (
@@ -172,7 +172,7 @@ impl Packet {
         [message.freeze(), data]
     }
 
-    /// The word for this kind in upstream's metrics.
+    /// Returns the label of this kind in upstream's metrics.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::DialRequest { .. } => "DIAL_REQ",
@@ -188,7 +188,7 @@ impl Packet {
     }
 }
 
-/// The field of `Packet` that holds the payload of a type.
+/// Returns the field of `Packet` that contains the payload of a type.
 fn payload_number(kind: u64) -> Option<u64> {
     Some(match kind {
         DIAL_REQUEST => 2,
@@ -252,7 +252,7 @@ fn field(bytes: &mut Bytes) -> Result<(u64, Value), PacketError> {
     Ok((tag >> 3, value))
 }
 
-/// No field of ours is of fixed size; an unknown one is skipped.
+/// Skips a fixed-size field: no known field has a fixed size.
 fn fixed(bytes: &mut Bytes, length: usize) -> Result<Value, PacketError> {
     if bytes.len() < length {
         return Err(PacketError::Truncated);
@@ -277,7 +277,7 @@ fn read_varint(bytes: &mut Bytes) -> Result<u64, PacketError> {
     Err(PacketError::Number)
 }
 
-/// Writes the fields of a message; as in proto3, a field of no value is left out.
+/// A writer for the fields of a message; as in proto3, empty fields are omitted.
 #[derive(Default)]
 struct Writer(Vec<u8>);
 
@@ -328,7 +328,7 @@ mod tests {
         packet.encode().concat()
     }
 
-    /// As seen on the wire between upstream's own programs.
+    /// Compares with bytes captured between upstream's programs.
     #[test]
     fn bytes_are_upstreams_bytes() {
         let dial =

@@ -1,8 +1,9 @@
-//! Server, agents, endpoints and a client on a simulated network that loses, delays and splits, and on machines that
-//! restart. Time and chance come from a seed: `LANDFALL_SEED=17 cargo test -p landfall-tunnel simulat` runs one again.
+//! Server, agents, endpoints and a client in a simulation with packet loss, latency, partitions and restarts.
 //!
-//! What must hold, whatever happens: bytes arrive unchanged and in order or the tunnel ends; once the network is whole
-//! again tunnels can be had; and when the clients are gone, so are their tunnels.
+//! A seed determines time and randomness: `LANDFALL_SEED=17 cargo test -p landfall-tunnel simulat` repeats one run.
+//!
+//! Invariants: bytes arrive unchanged and in order, or the tunnel ends. After the network has recovered, tunnels can be
+//! opened. After the clients have left, their tunnels end.
 
 use std::cell::RefCell;
 use std::io;
@@ -23,20 +24,20 @@ use crate::server::{ServerView, parts};
 use crate::socket::{Network, Peer};
 
 const SEEDS: u64 = 1000;
-/// Trouble ends here; what follows has to go well.
+/// Faults end here; afterwards everything must succeed.
 const HEALED: Duration = Duration::from_secs(8);
-/// Enough for every timeout there is to run out after that.
+/// Sufficient for every timeout to expire after that.
 const END: Duration = Duration::from_secs(400);
 const PATIENCE: Duration = Duration::from_secs(15);
 const AGENTS: [&str; 2] = ["agent-0", "agent-1"];
 
-/// The current server; another after each restart.
+/// The current server; each restart replaces it.
 type Current = Rc<RefCell<Option<ServerView>>>;
 
 #[derive(Clone, Copy, Debug)]
 struct Simulated;
 
-/// A small generator of our own, so that the plan of a seed does not depend on anything else.
+/// A small random number generator, so that the plan of a seed depends on nothing else.
 struct Chance(u64);
 
 #[derive(Debug)]
@@ -49,10 +50,10 @@ enum Trouble {
     Slow(&'static str, &'static str, Duration),
 }
 
-/// Why a tunnel did not carry everything there and back.
+/// Reason for an incomplete exchange.
 #[derive(Debug)]
 enum Failed {
-    /// Allowed while there is trouble.
+    /// Allowed while there are faults.
     Broken,
     /// Never allowed.
     Wrong(String),
@@ -70,7 +71,7 @@ fn a_simulated_network_never_corrupts_leaks_or_wedges() {
     });
 }
 
-/// Takes seeds in turn. A panic here fails the test when the threads are joined.
+/// Runs seeds in turn. A panic here fails the test when the threads are joined.
 fn simulate_until(next: &AtomicU64, end: u64) {
     loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
@@ -91,7 +92,7 @@ fn a_simulated_seed_can_be_replayed() {
     }
 }
 
-/// Runs one seed; gives when it ended and how many tunnels went well.
+/// Runs one seed; returns when it ended and how many tunnels succeeded.
 fn simulate(seed: u64) -> Result<(Duration, usize), String> {
     let mut chance = Chance(seed);
     SEEDED.set(Some(seed));
@@ -183,7 +184,7 @@ fn populate(sim: &mut Sim<'_>, current: &Current) {
     });
 }
 
-/// Troubles, in order of time.
+/// Returns the faults, in order of time.
 fn plan(chance: &mut Chance) -> Vec<(Duration, Trouble)> {
     let mut plan: Vec<(Duration, Trouble)> = (0..chance.below(8))
         .map(|_| {
@@ -214,7 +215,7 @@ fn plan(chance: &mut Chance) -> Vec<(Duration, Trouble)> {
 
 async fn client(seed: u64, current: Current, went_well: Rc<RefCell<usize>>) -> turmoil::Result {
     let mut chance = Chance(!seed);
-    // Never read from: nobody else may be slower for it.
+    // A tunnel that is never read; it must not slow down others.
     let mut stalled = None;
     while turmoil::sim_elapsed().is_some_and(|elapsed| elapsed < HEALED) {
         if stalled.is_none() {
@@ -228,7 +229,7 @@ async fn client(seed: u64, current: Current, went_well: Rc<RefCell<usize>>) -> t
         }
         tokio::time::sleep(Duration::from_millis(chance.below(1000))).await;
     }
-    // Dead peers have to be noticed first.
+    // Dead peers must be detected first.
     let healing = tokio::time::timeout(Duration::from_secs(120), async {
         loop {
             match tokio::time::timeout(PATIENCE, exchange(10_000)).await {
@@ -264,7 +265,7 @@ async fn connect(address: &str) -> Result<TcpStream, Failed> {
     if answer.starts_with(b"HTTP/1.1 200 ") { Ok(socket) } else { Err(Failed::Broken) }
 }
 
-/// Sends `length` bytes to the echo and compares what comes back.
+/// Sends `length` bytes to the echo endpoint and compares the response.
 async fn exchange(length: usize) -> Result<(), Failed> {
     let sent: Vec<u8> = (0..length).map(|at| u8::try_from(at % 251).unwrap_or(0)).collect();
     let (mut reader, mut writer) = tokio::io::split(connect("echo:7").await?);

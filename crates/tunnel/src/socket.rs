@@ -12,16 +12,17 @@ use tokio::net::unix::pipe;
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
-/// A socket whose peer can be seen leaving although there are bytes of it that were not read.
+/// A socket whose peer can be detected as disconnected even with unread bytes.
 pub(crate) trait Peer: AsyncRead + AsyncWrite + Send + Unpin {
     fn has_hung_up(&self) -> bool;
 
-    /// Whether closing it says goodbye by itself.
+    /// Whether closing the socket signals end of stream by itself.
     fn closes_well(&self) -> bool {
         true
     }
 
-    /// Sends what the peer must read alone, and tells when more may follow. TLS gives each record to a read of its own.
+    /// Sends a message that the peer must read separately from later data. The receipt resolves when more data may
+    /// follow. With TLS, every record is a separate read.
     fn send_alone(&mut self, message: &[u8]) -> impl Future<Output = io::Result<Receipt>> + Send {
         async move {
             self.write_all(message).await?;
@@ -31,11 +32,11 @@ pub(crate) trait Peer: AsyncRead + AsyncWrite + Send + Unpin {
     }
 }
 
-/// Tells when a message was read: the end of a pipe whose other end travels with the message, and is closed with it.
+/// A receipt for a message: a pipe whose other end is sent with the message and closed with it.
 #[derive(Debug)]
 pub(crate) struct Receipt(Option<OwnedFd>);
 
-/// Where an agent's connections go: to the host's network, or to a simulated one.
+/// The network of an agent's connections: the host's, or a simulated one.
 pub(crate) trait Network: Clone + Send + Sync + 'static {
     type Socket: Peer + 'static;
 
@@ -47,10 +48,11 @@ pub(crate) trait Network: Clone + Send + Sync + 'static {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Host;
 
-/// A peer that acknowledges nothing for so long is gone.
+/// Time without acknowledgments after which a peer is considered dead.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
 
-/// Small packets at once, and dead peers noticed. A system that knows none of this still carries bytes.
+/// Disables Nagle's algorithm and enables the detection of dead peers. Errors are ignored: the connection works without
+/// these options.
 pub(crate) fn prepare(socket: &TcpStream) {
     let _ = socket.set_nodelay(true);
     let _ = rustix::net::sockopt::set_socket_keepalive(socket, true);
@@ -58,7 +60,7 @@ pub(crate) fn prepare(socket: &TcpStream) {
     let _ = rustix::net::sockopt::set_tcp_user_timeout(socket, limit);
 }
 
-/// Listens. All of IPv6 means all of IPv4 as well; where there is no IPv6, that is what is left.
+/// Binds a listener. The unspecified IPv6 address includes IPv4; hosts without IPv6 fall back to IPv4.
 pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let bound = TcpListener::bind(address).await;
     match bound {
@@ -109,9 +111,11 @@ impl Peer for UnixStream {
         hung_up(self)
     }
 
-    /// The kernel closes a descriptor nobody asked for when the bytes it came with are read. What follows has to wait for
-    /// that: a read ends behind such bytes although there are more, which a client never learns that takes a short read
-    /// for an empty socket.
+    /// Sends a message with a descriptor as its read receipt.
+    ///
+    /// The kernel closes an unclaimed descriptor when the accompanying bytes are read. Data must not follow before
+    /// that: a read stops at such bytes although more are available. A client that takes a short read for an empty
+    /// socket would then miss the rest.
     async fn send_alone(&mut self, message: &[u8]) -> io::Result<Receipt> {
         let (receipt, travels) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let sent = self.async_io(Interest::WRITABLE, || {
@@ -122,7 +126,7 @@ impl Peer for UnixStream {
             Ok(sendmsg(&*self, &[IoSlice::new(message)], &mut ancillary, SendFlags::NOSIGNAL)?)
         });
         let sent = sent.await?;
-        // A short message always fits an empty socket.
+        // A short message always fits in an empty socket buffer.
         if sent < message.len() {
             return Err(io::ErrorKind::WriteZero.into());
         }

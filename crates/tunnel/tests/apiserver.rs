@@ -1,5 +1,5 @@
-//! A real kube-apiserver that reaches webhooks and kubelets through the tunnel only: they are in a network namespace of
-//! which it knows no way, and in which only the agent is.
+//! A real kube-apiserver that reaches webhooks and kubelets only through the tunnel. They are in a network namespace
+//! without a route from kube-apiserver, and only the agent runs inside.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -21,10 +21,10 @@ use serde_json::{Value, json};
 use bed::namespace::{INSIDE, Namespace};
 use bed::{Bed, Pairing, SOON, UPSTREAM, kubelet};
 
-/// How much a long stream carries, in pieces of 64 KiB.
+/// Length of a long stream, in pieces of 64 KiB.
 const PIECES: usize = 256;
 
-/// How kube-apiserver is told to come in.
+/// The configured connection from kube-apiserver to the tunnel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     ConnectUnix,
@@ -43,7 +43,7 @@ struct World {
 }
 
 impl World {
-    /// None where something that is needed is missing.
+    /// Returns `None` if a required program is missing.
     fn new(way: Way, pairing: Pairing) -> Option<Self> {
         if !have(ApiServer::NEEDS)
             || !have(&[Need::Root, Need::Program("ip")])
@@ -93,7 +93,7 @@ impl World {
         Some(Self { cluster, namespace, server, agent, _processes: processes, _bed: bed })
     }
 
-    /// What our ends of the tunnel carry now.
+    /// Returns the number of open tunnels at landfall's ends.
     fn carried(&self) -> usize {
         let server = self.server.as_ref().map(ServerView::agents).unwrap_or_default();
         server.iter().map(|agent| agent.tunnels).sum::<usize>()
@@ -109,7 +109,8 @@ fn egress(bed: &Bed, way: Way, frontend: Option<SocketAddr>) -> Value {
         }}}),
     };
     let protocol = if way == Way::GrpcUnix { "GRPC" } else { "HTTPConnect" };
-    // Webhooks with a URL belong to the control plane's network, those with a service, and nodes, to the cluster's.
+    // Webhooks with a URL use the `controlplane` network; nodes, and webhooks with a service, use the `cluster`
+    // network.
     let selections = ["cluster", "controlplane"]
         .map(|name| json!({"name": name, "connection": {"proxyProtocol": protocol, "transport": transport}}));
     json!({
@@ -140,7 +141,7 @@ fn a_webhook_is_called(way: Way, pairing: Pairing) {
         }))
         .unwrap();
     let name = "--namespace=default";
-    // The configuration takes effect a moment later, and an agent may need one as well.
+    // The configuration takes effect after a moment, and an agent may need time, too.
     eventually("the webhook's answer", SOON * 3, || {
         let created = world.cluster.kubectl(&["create", "configmap", "guarded", name]);
         world.cluster.kubectl(&["delete", "configmap", "guarded", name, "--ignore-not-found"]).unwrap();
@@ -148,12 +149,12 @@ fn a_webhook_is_called(way: Way, pairing: Pairing) {
     })
     .unwrap();
     assert!(!webhook.reviews().is_empty());
-    // kube-apiserver keeps its connection to the webhook.
+    // kube-apiserver keeps its connection to the webhook open.
     assert!(world.carried() > 0, "the webhook was called past the tunnel");
 }
 
-/// What `kubectl logs --follow` and `kubectl exec` are made of: a long answer, and bytes both ways on an upgraded
-/// connection, from a client through kube-apiserver and the tunnel to a kubelet.
+/// Tests the basis of `kubectl logs --follow` and `kubectl exec`: a long response, and bytes in both directions on an
+/// upgraded connection. The path is from a client through kube-apiserver and the tunnel to a kubelet.
 fn long_streams_go_both_ways(way: Way, pairing: Pairing) {
     let Some(world) = World::new(way, pairing) else { return };
     let kubelet = world

@@ -1,4 +1,4 @@
-//! The inputs of the fuzz targets, without a fuzzer.
+//! The corpora of the fuzz targets, without a fuzzer.
 
 #[path = "../../../fuzz/bodies/http2.rs"]
 mod bodies;

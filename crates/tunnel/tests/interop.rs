@@ -1,4 +1,4 @@
-//! Our server and our agent, with each other and with upstream's, through both frontends.
+//! Landfall's server and agent, with each other and with upstream's, through both frontends.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -31,7 +31,7 @@ fn bytes_go_there_and_back() {
         let mut client = plane.open(echo.address()).unwrap();
         for size in [1, 64, 5000, 200_000] {
             let sent: Vec<u8> = (0..size).map(|at| u8::try_from(at % 251).unwrap()).collect();
-            // In pieces: an echo cannot take more than the buffers on the way before it is read from.
+            // In pieces: an echo endpoint stalls once the buffers on the path are full and unread.
             for piece in sent.chunks(16 * 1024) {
                 client.write_all(piece).unwrap();
                 let mut back = vec![0; piece.len()];

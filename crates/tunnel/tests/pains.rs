@@ -1,4 +1,4 @@
-//! What users of upstream suffer from, each as a test that fails there or is at risk.
+//! Known problems of upstream, each as a test that fails there or is at risk.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -22,14 +22,14 @@ use bed::client::{Client, GrpcClient, connect};
 use bed::endpoint::Endpoint;
 use bed::{Bed, OurServer, Pairing, Plane, SOON, UPSTREAM, open};
 
-/// A server of ours without TLS, for agents that tests play.
+/// Starts a landfall server without TLS, for fake agents.
 fn plain_server(bed: &Bed, mode: Mode, dial_timeout: Duration) -> OurServer {
     let config =
         ServerConfig { agent_tls: None, backend_dial_timeout: dial_timeout, ..bed.server_config(mode) };
     bed.start_server(config).unwrap()
 }
 
-/// A played agent that the server knows of.
+/// Returns a fake agent that the server knows.
 fn played_agent(server: &OurServer, id: &str) -> GrpcClient {
     let before = server.view.agents().len();
     let agent = GrpcClient::agent(server.agent_port, id).unwrap();
@@ -106,7 +106,7 @@ fn a_client_that_hangs_up_while_dialing_is_noticed() {
             random
         };
         assert_eq!(agent.packet().unwrap(), Packet::CloseDial { random: dial });
-        // Upstream's agent answers all the same; the tunnel has to be closed again.
+        // Upstream's agent responds nevertheless; the tunnel must be closed again.
         let answer = Packet::DialResponse { error: String::new(), connect_id: 1, random: dial };
         agent.send(answer).unwrap();
         assert_eq!(agent.packet().unwrap(), Packet::CloseRequest { connect_id: 1 });
@@ -149,7 +149,7 @@ fn a_dial_is_asked_of_another_agent_when_the_first_is_lost() {
     let bed = Bed::new().unwrap();
     let server = plain_server(&bed, Mode::HttpConnect, Duration::from_secs(30));
     let asked = Arc::new(AtomicUsize::new(0));
-    // Whoever is asked first leaves; whoever is asked second answers.
+    // The agent tried first disconnects, and the second one responds.
     let agents: Vec<_> = ["one", "two"]
         .into_iter()
         .map(|id| {
@@ -181,14 +181,14 @@ fn without_an_agent_the_answer_says_so() {
     assert!(!server.view.is_ready());
 }
 
-/// Others keep their latency while one client or one endpoint stops reading.
+/// Tests that other tunnels keep their latency while one client or one endpoint stops reading.
 fn others_go_on_beside_a_stalled_one(pairing: Pairing, mode: Mode) {
     let plane = Plane::start(pairing, mode).unwrap();
     let (echo, source, stalled) =
         (Endpoint::echo().unwrap(), Endpoint::source().unwrap(), Endpoint::stalled().unwrap());
     let mut neighbour = plane.open(echo.address()).unwrap();
 
-    // A client that does not read what comes, and one whose endpoint does not read what goes.
+    // One client that does not read, and one whose endpoint does not read.
     let unread = plane.open(source.address()).unwrap();
     let mut unheard = Some(plane.open(stalled.address()).unwrap());
     let full = Arc::new(AtomicBool::new(false));
@@ -217,13 +217,13 @@ fn others_go_on_beside_a_stalled_one(pairing: Pairing, mode: Mode) {
     }
     times.sort();
     let worst = times[times.len() - 1];
-    // An upstream peer knows no credit: the whole stream is held back for a second before the stalled tunnel goes.
-    // Who blocks does so for as long as the stalled one is there, which is longer than this loop.
+    // An upstream peer does not support credit: the whole stream is paused for a second before the stalled tunnel is
+    // closed. An implementation that blocks does so while the stalled tunnel exists, which is longer than this loop.
     let limit = Duration::from_secs(if pairing == Pairing::OursOurs { 3 } else { 6 });
     assert!(worst < limit, "{pairing:?} {mode:?}: the worst of {} took {worst:?}", times.len());
     assert!(times.len() > 20, "{pairing:?} {mode:?}: {} round trips", times.len());
     assert!(!full.load(Ordering::Relaxed), "a stalled endpoint took 64 MiB");
-    // The unheard client gives up by itself; what it could not deliver is given up after it.
+    // The stalled client times out, and then its undelivered data is discarded.
     drop((neighbour, unread, unheard));
     plane.wait_until_empty().unwrap();
 }
@@ -245,7 +245,7 @@ fn a_stalled_client_does_not_stop_the_others_of_an_upstream_agent() {
     }
 }
 
-/// kube-apiserver fails such a dial, and so does a client here that is late to read.
+/// Tests a dial that kube-apiserver, and a slow client here, would fail.
 #[test]
 fn an_endpoint_that_speaks_first_never_shares_a_read_with_the_answer() {
     const ANSWER: &[u8] = b"HTTP/1.1 200 Connection Established\r\n\r\n";
@@ -309,7 +309,7 @@ fn two_agents_with_one_name_are_two_agents() {
     }
 }
 
-/// Remembers the tokens it saw and accepts one.
+/// Records the tokens it receives and accepts one.
 #[derive(Debug, Default)]
 struct OneToken(Mutex<Vec<Vec<u8>>>);
 
@@ -359,7 +359,7 @@ fn four_mebibytes_in_one_packet_are_accepted() {
 #[test]
 fn a_rotated_certificate_is_served_without_a_restart() {
     let bed = Bed::new().unwrap();
-    // A certificate for another name: no agent can connect.
+    // A certificate for another name prevents agents from connecting.
     bed.issue("server", &Leaf::new("server", Purpose::Serve).names(["elsewhere.example"])).unwrap();
     let server = bed.start_server(bed.server_config(Mode::HttpConnect)).unwrap();
     let (agent, _) = bed.start_agent(bed.agent_config(server.agent_port, "agent"));
@@ -383,7 +383,7 @@ fn a_stopped_agent_drains_and_leaves() {
     ping(&mut client);
     stop.cancel();
     eventually("the drain", SOON, || server.view.agents().pop().filter(|agent| agent.draining)).unwrap();
-    // What is open goes on.
+    // The open tunnel continues.
     ping(&mut client);
     assert_eq!(agent.tunnels(), 1);
     client.close();

@@ -1,4 +1,4 @@
-//! What server and agent answer when they are asked how they are.
+//! Status responses of server and agent.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bed;
@@ -84,7 +84,7 @@ fn readiness_follows_the_agent_and_metrics_count_its_tunnels() {
     leave.cancel();
 }
 
-/// Dashboards and alerts are built on these.
+/// Tests metric names that dashboards and alerts depend on.
 fn every_name_of_upstream_is_served(server: &str, agent: &str) {
     let served = |page: &str, prefix: &str, names: &str| {
         for name in names.split_whitespace() {

@@ -1,4 +1,4 @@
-//! Many tunnels on one gRPC connection, as kube-apiserver will use it.
+//! Many tunnels on one gRPC connection, which kube-apiserver is expected to use.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod bed;
@@ -42,7 +42,7 @@ impl Wire {
         stream
     }
 
-    /// The next packets of any stream; the windows of those that `reads` says no to stay closed.
+    /// Returns the next packets of any stream; the windows of streams that `reads` excludes stay closed.
     fn packets(&mut self, reads: impl Fn(StreamId) -> bool) -> Vec<(StreamId, Packet)> {
         self.connection.flush();
         while !self.connection.output().is_empty() {

@@ -1,4 +1,4 @@
-//! Where things are broken: a cluster with a node, or bare commands on this machine.
+//! Environments for breakages: a cluster with a node, or commands on this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,19 +21,19 @@ use time::{Duration as Span, OffsetDateTime};
 use crate::breakage::Breakage;
 use crate::trial::Aftermath;
 
-/// The functions the table's commands use on the node.
+/// Shell functions for the table's commands on the node.
 const NODE_COMMANDS: &str = include_str!("../../breakages/node.sh");
 const NODE_COMMANDS_PATH: &str = "/usr/local/lib/breakages.sh";
-/// The functions the table's commands use on this machine.
+/// Shell functions for the table's commands on this machine.
 const CONTROL_PLANE_COMMANDS: &str = include_str!("../../breakages/control-plane.sh");
-/// What a command on the node printed, where cloud-init keeps it.
+/// cloud-init's log with the output of commands on the node.
 const OUTPUT: &str = "/var/log/cloud-init-output.log";
-/// From the failure to its words in a log. kubelet starts anew only every ten seconds.
+/// Time from the failure to its log messages. kubelet restarts only every 10 s.
 const SHOW_LIMIT: Duration = Duration::from_secs(60);
 const READY_LIMIT: Duration = Duration::from_secs(90);
 const NODE_NAME: &str = "anvil";
 
-/// A cluster and one node that is broken and mended again and again.
+/// A cluster with one node that is repeatedly broken and repaired.
 pub(crate) struct Bench {
     engine: Engine,
     node: Node,
@@ -42,7 +42,7 @@ pub(crate) struct Bench {
     invitation: Invitation,
 }
 
-/// Components started on this machine in a way that cannot work.
+/// Components started on this machine with an invalid setup.
 pub(crate) struct Commands {
     engine: Engine,
     path: String,
@@ -66,7 +66,7 @@ impl Bench {
         Ok(Self { engine, node, cluster, _controllers: controllers, invitation })
     }
 
-    /// Breaks, waits until the components have said so, collects, diagnoses, mends.
+    /// Breaks the node, waits until the components log the failure, collects, diagnoses and repairs.
     pub(crate) fn suffer(&mut self, breakage: &Breakage) -> Result<Aftermath> {
         self.on_node("reset")?;
         self.forget_node()?;
@@ -84,7 +84,7 @@ impl Bench {
         aftermath
     }
 
-    /// Lets the node join as it should and diagnoses that.
+    /// Lets the node join correctly and diagnoses that.
     pub(crate) fn health(&mut self) -> Result<Report> {
         self.forget_node()?;
         self.on_node("reset\njoin")?;
@@ -97,7 +97,7 @@ impl Bench {
         Ok(report)
     }
 
-    /// The cluster as if the node had never been there.
+    /// Removes all traces of the node from the cluster.
     fn forget_node(&self) -> Result<()> {
         self.on_cluster("kubectl delete node $NODE --ignore-not-found").context("forget the node")
     }
@@ -163,7 +163,7 @@ impl Commands {
             format!("cd {}\n{CONTROL_PLANE_COMMANDS}\n{}", directory.path().display(), breakage.run),
         )?;
         let process = Process::start("component", Path::new("unshare"), directory.path(), |command| {
-            // A process namespace of their own: what they have started ends with them.
+            // In a separate process namespace, so that all child processes end with the commands.
             command.args(["--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--", "bash", "-u"]);
             command.arg(&script).env("PATH", &self.path);
             for (number, port) in ports.iter().enumerate() {
@@ -195,7 +195,7 @@ fn path_with_components() -> Result<String> {
     Ok(folders.join(":"))
 }
 
-/// What the table's commands on the node work with, in `/run/breakages` once the node runs.
+/// Returns files for the table's commands, placed in `/run/breakages` once the node runs.
 fn node_files(cluster: &ApiServer, invitation: &Invitation) -> Result<Vec<(PathBuf, Vec<u8>)>> {
     let stranger = Authority::new("stranger", 30)?;
     let user = format!("system:node:{NODE_NAME}");
@@ -218,7 +218,7 @@ fn node_files(cluster: &ApiServer, invitation: &Invitation) -> Result<Vec<(PathB
         (folder.join("ca.crt"), cluster.authority().certificate().as_bytes().to_vec()),
         (folder.join("stranger-ca.crt"), stranger.certificate().as_bytes().to_vec()),
         (folder.join("node.pem"), client(cluster.authority(), &user, 1)?),
-        // Over the moment it is made.
+        // Expires in the moment of its creation.
         (folder.join("expired.pem"), client(cluster.authority(), &user, 0)?),
         (folder.join("other-node.pem"), client(cluster.authority(), "system:node:other", 1)?),
         (folder.join("stranger.pem"), client(&stranger, &user, 1)?),
@@ -226,7 +226,7 @@ fn node_files(cluster: &ApiServer, invitation: &Invitation) -> Result<Vec<(PathB
     ])
 }
 
-/// Certificates for etcd and kube-apiserver in the folder their commands run in.
+/// Writes certificates for etcd and kube-apiserver to the directory in which their commands run.
 fn control_plane_files(directory: &TempDir) -> Result<()> {
     let write = |name: &str, content: &str| {
         std::fs::write(directory.path().join(name), content).with_context(|| format!("write `{name}`"))
@@ -251,7 +251,7 @@ fn control_plane_files(directory: &TempDir) -> Result<()> {
     write("sa.pub", &public)
 }
 
-/// What a machine sees whose clock is behind: a certificate that becomes valid only next month.
+/// Creates a certificate that becomes valid next month, as seen by a machine whose clock is behind.
 fn certificate_of_the_future() -> Result<(String, String)> {
     let key = KeyPair::generate().context("make a key")?;
     let mut params = CertificateParams::new(vec![API_NAME.to_owned()]).context("name the certificate")?;

@@ -1,26 +1,26 @@
-//! The table: what is broken, how, and what the diagnosis must say.
+//! The table of breakages: what is broken, how, and the expected diagnosis.
 
 use serde::Deserialize;
 
-/// One thing broken, as `breakages/*.toml` has it.
+/// One breakage, as in `breakages/*.toml`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Breakage {
     pub(crate) name: String,
-    /// The cause that must come out on top.
+    /// The expected cause of the verdict.
     pub(crate) cause: String,
-    /// Commands that break it and set the components to work. In `node.toml` they run on the node, with the functions of
-    /// `node.sh`; in `control-plane.toml` on this machine, and what they print is the log.
+    /// Commands that break it and start the components. In `node.toml` they run on the node, with the
+    /// functions of `node.sh`. In `control-plane.toml` they run on this machine, and their output is the log.
     pub(crate) run: String,
     /// Commands for the cluster, before `run`: `kubectl` as its administrator.
     #[serde(default)]
     pub(crate) cluster: String,
-    /// What the components say once they have failed. Until then the evidence is not looked at.
+    /// Text in the components' logs that shows the failure. Evidence is read only after it appears.
     pub(crate) until: String,
-    /// Commands that put the node right again.
+    /// Commands that repair the node.
     #[serde(default)]
     pub(crate) mend: String,
-    /// Commands that put the cluster right again.
+    /// Commands that repair the cluster.
     #[serde(default)]
     pub(crate) mend_cluster: String,
 }
@@ -34,7 +34,7 @@ struct Table {
 // === impl Breakage ===
 
 impl Breakage {
-    /// The entries of a table; only the one that `LANDFALL_BREAKAGE` names, when it is set.
+    /// Returns the entries of a table; only the one named by `LANDFALL_BREAKAGE`, if set.
     pub(crate) fn read(table: &str) -> Vec<Self> {
         let table: Table = toml::from_str(table).unwrap();
         let only = std::env::var("LANDFALL_BREAKAGE").ok();

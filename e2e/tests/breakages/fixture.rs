@@ -1,4 +1,4 @@
-//! What the components really said, small enough to be kept.
+//! Trimmed logs of real components.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use landfall_redact::{Options, Redactor};
 
 use crate::breakage::Breakage;
 
-/// Lines kept of each kind; kinds are told apart by their words.
+/// Lines kept of each kind; kinds differ in their words.
 const OF_A_KIND: usize = 2;
-/// Bytes kept of a log: its end, which has the last word.
+/// Bytes kept of a log: its end, which contains the failure.
 const MAX: usize = 6 << 10;
 /// A longer line is a dump.
 const MAX_LINE: usize = 800;
-/// Lines that every boot has and that say nothing of a failure.
+/// Lines of every boot that do not indicate a failure.
 const ORDINARY: [&str; 7] = [
     "\u{1b}[0;37m",
     "level=info",
@@ -26,7 +26,7 @@ const ORDINARY: [&str; 7] = [
     "cgroup v1",
 ];
 
-/// A log without repetition and without what belongs to this machine.
+/// Returns a log without repetition and without machine-specific parts.
 pub(crate) fn trimmed(log: &str) -> String {
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     let mut kept = Vec::new();
@@ -57,7 +57,7 @@ fn is_ordinary(line: &str) -> bool {
     ORDINARY.iter().any(|words| line.contains(words)) || line.split(' ').any(is_klog_info)
 }
 
-/// Writes the fixture, if its few lines still tell the cause.
+/// Writes the fixture, if its lines are still sufficient to diagnose the cause.
 pub(crate) fn save(breakage: &Breakage, log: &str) -> Result<()> {
     let redactor = Redactor::builder().build().context("prepare the removal of secrets")?;
     let mut stream = redactor.stream(Options::default());

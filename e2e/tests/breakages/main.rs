@@ -1,7 +1,7 @@
-//! Breaks one thing after the other in real components and checks that the diagnosis names it.
+//! Breaks real components in many ways and checks that the diagnosis names each cause.
 //!
-//! The nodes' breakages share one API server and one booted node, which is put right after each; at the end the same node
-//! joins, becomes ready and must be found healthy, so that nothing can be left broken unnoticed.
+//! The node breakages share one API server and one booted node, which is repaired after each. At the end the
+//! same node joins, becomes ready and must be diagnosed as healthy, so that a missing repair is detected.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod bench;
@@ -28,7 +28,7 @@ fn what_is_broken_on_a_node_is_named() {
         trials.run(&breakage, |breakage| bench.suffer(breakage));
     }
     trials.expect_health("the node after", &bench.health().unwrap());
-    // A failure then shows what the trials have to say, and not the whole logs of everything.
+    // A failure then prints the trials' results instead of all logs.
     drop(bench);
     trials.finish();
 }

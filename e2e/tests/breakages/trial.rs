@@ -1,4 +1,4 @@
-//! Breaks, diagnoses, compares; goes on after a failure and tells of all of them at the end.
+//! Breaks, diagnoses and compares; continues after a failure and reports all failures at the end.
 
 use std::io::Write as _;
 use std::time::Instant;
@@ -9,10 +9,10 @@ use landfall_model::report::Report;
 use crate::breakage::Breakage;
 use crate::fixture;
 
-/// What a breakage left behind.
+/// The result of a breakage.
 pub(crate) struct Aftermath {
     pub(crate) report: Report,
-    /// The logs as text, for the fixture and for whoever looks into a failure.
+    /// The logs as text, for the fixture and for debugging.
     pub(crate) log: String,
 }
 
@@ -39,7 +39,7 @@ impl Trials {
             Ok(Aftermath { report, log }) => Some(format!("{}\n{}", told(report), fixture::trimmed(log))),
             Err(error) => Some(format!("{error:#}")),
         };
-        // Progress of a test that takes minutes.
+        // Progress output of a test that takes minutes.
         let verdict = if failure.is_none() { "named" } else { "FAILED" };
         let mut stderr = std::io::stderr().lock();
         let _ = writeln!(stderr, "{took:6.1} s  {verdict}  {} ({})", breakage.name, breakage.cause);
@@ -61,7 +61,7 @@ impl Trials {
         }
     }
 
-    /// What went wrong, a line each: the whole of it was told when it happened.
+    /// Fails with one line per failure; the details were printed when it happened.
     pub(crate) fn finish(self) {
         assert!(
             self.failures.is_empty(),
@@ -77,7 +77,7 @@ fn named(report: &Report) -> Option<&str> {
     report.verdict.cause.as_ref().map(landfall_model::Cause::as_str)
 }
 
-/// The verdict and what led to it, in a few lines.
+/// Formats the verdict and its main evidence in a few lines.
 fn told(report: &Report) -> String {
     let verdict = &report.verdict;
     let mut text = format!(

@@ -1,5 +1,6 @@
-//! A gibibyte of container logs into a bundle, against tar with the packer of the field. Ours also finds and replaces
-//! secrets and hashes every file; the peer copies.
+//! Benchmark of bundling 1 GiB of container logs, against tar with a common compressor.
+//!
+//! Ours also redacts secrets and hashes each file; the peer only copies.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,16 +10,16 @@ use anyhow::{Context, Result};
 
 use super::{Bench, Better, measure, redact};
 
-/// Files of one node: as long as a bundle takes of each container.
+/// File size of a node: the maximum that a bundle takes per container.
 const FILE: usize = 4 << 20;
-/// The same content under several names: read and packed as often, stored once.
+/// Names for the same content: each is read and compressed, but it is stored once.
 const NAMES_FOR_SPEED: usize = 4;
 const NAMES_FOR_MEMORY: usize = 16;
-/// Not slower than copying, though we look at every byte.
+/// Speed goal: not slower than copying, although each byte is inspected.
 const SPEED_GOAL: f64 = 1.0;
 const MEMORY_BAR_MIB: f64 = 64.0;
 
-/// A slow machine may take longer than the minute a bundle allows for containers.
+/// A slow machine may exceed the one-minute limit of a bundle for containers.
 const PATIENT: &str = "[[item]]\nid = \"container-logs\"\nto = \"bootstrap/containers/\"\nseconds = 3600\nmebibytes = 5\n\
                        source.files = { paths = [\"/var/log/containers/*.log\"], lines = \"plain\" }\n";
 
@@ -42,7 +43,7 @@ pub(super) fn run(bench: &Bench) -> Result<()> {
         [("zstd-1GiB", NAMES_FOR_SPEED, "zstd", "zstd -3 -T0"), ("gzip-256MiB", 1, "gzip", "gzip -6")]
     {
         let root = machine(&folder, &logs, names)?;
-        // The first read fills the file cache, for both.
+        // The first read fills the file cache for both.
         measure::seconds(&mut tar(&root, "cat"), &[0])?;
         let ours = || measure::seconds(&mut bundle(&root, format), &[0]);
         let peer = || measure::seconds(&mut tar(&root, packer), &[0]);
@@ -53,7 +54,7 @@ pub(super) fn run(bench: &Bench) -> Result<()> {
     bench.compare("peak-memory-4GiB", "MiB", Better::Lower, 1.0, "bar", memory, || Ok(MEMORY_BAR_MIB))
 }
 
-/// A disk that holds the log in files, each under several names.
+/// Creates a disk with the log in files, each under several names.
 fn machine(folder: &Path, logs: &Path, names: usize) -> Result<PathBuf> {
     let root = folder.join(format!("bundle-{names}"));
     if root.is_dir() {

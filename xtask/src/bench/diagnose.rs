@@ -1,4 +1,5 @@
-//! A gibibyte of mixed logs through `landfall diagnose`, against ripgrep counting lines with the same literals.
+//! Benchmark of `landfall diagnose` on 1 GiB of mixed logs, against ripgrep counting lines with the same
+//! literals.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
@@ -11,7 +12,7 @@ use landfall_diagnose::RuleSet;
 use super::{Bench, Better, measure};
 
 const SIZE: u64 = 1 << 30;
-/// Not slower than the fastest search tool of the field, which does nothing but count.
+/// Speed goal: not slower than the fastest common search tool, which only counts.
 const SPEED_GOAL: f64 = 1.0;
 const MEMORY_BAR_MIB: f64 = 256.0;
 
@@ -27,7 +28,7 @@ pub(super) fn run(bench: &Bench) -> Result<()> {
         || measure::seconds(Command::new(&binary).args(["diagnose", "--output", "json"]).arg(&logs), &[0, 2]);
     let peer =
         || measure::seconds(Command::new("rg").args(["-c", "-F", "-f"]).arg(&literals).arg(&logs), &[0, 1]);
-    // The first read fills the file cache, for both.
+    // The first read fills the file cache for both.
     peer()?;
     bench.compare("mixed-logs-1GiB", "s", Better::Lower, SPEED_GOAL, "ripgrep -c -F -f", ours, peer)?;
     let memory = || {
@@ -36,8 +37,8 @@ pub(super) fn run(bench: &Bench) -> Result<()> {
     bench.compare("peak-memory", "MiB", Better::Lower, 1.0, "bar", memory, || Ok(MEMORY_BAR_MIB))
 }
 
-/// Logs as a fleet writes them: mostly ordinary lines of several components, now and then one that matters. Made once;
-/// the same bytes every time.
+/// Creates logs like those of a fleet: mostly ordinary lines of several components, with occasional relevant
+/// ones. Created once, with identical bytes in each run.
 fn mixed_logs(folder: &Path) -> Result<PathBuf> {
     let path = folder.join("mixed-1.log");
     if fs::metadata(&path).is_ok_and(|file| file.len() >= SIZE) {
@@ -50,7 +51,7 @@ fn mixed_logs(folder: &Path) -> Result<PathBuf> {
     let mut written = 0;
     let mut line = 0_u64;
     while written < SIZE {
-        // xorshift: numbers that look random and are the same on every machine.
+        // xorshift: deterministic pseudo-random numbers.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;

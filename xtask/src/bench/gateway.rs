@@ -1,5 +1,7 @@
-//! The gateway against haproxy, nginx and sslh before the same backend. Client, proxy and backend share the machine, so
-//! proxies are compared with each other; the way without any is printed for comparison.
+//! Benchmark of the gateway against haproxy, nginx and sslh in front of the same backend.
+//!
+//! Client, proxy and backend share the machine, so proxies are compared with each other. A direct connection
+//! is also measured for comparison.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -18,17 +20,17 @@ use crate::shell;
 const BULK_MIB: &str = "2048";
 const ECHO_ROUNDS: &str = "4000";
 const SECONDS: &str = "3";
-/// Two sockets each have to fit into the 20 000 descriptors that many systems allow.
+/// Each takes two sockets, within the limit of 20,000 descriptors on many systems.
 const IDLE: usize = 8_000;
 const START: Duration = Duration::from_secs(30);
-/// Kibibytes an idle connection may cost.
+/// Maximum KiB per idle connection.
 const SPLICE_BAR: f64 = 8.0;
 const INTERCEPT_BAR: f64 = 40.0;
-/// Milliseconds from a request for a bundle to the first of its bytes, TLS handshake included.
+/// Maximum milliseconds from a bundle request to its first byte, including the TLS handshake.
 const FIRST_BYTE_BAR: f64 = 100.0;
 const TOKEN: &str = "a-token-for-measurements";
 
-/// Everything that runs, in one folder.
+/// All processes of the benchmark, in one directory.
 struct Bed {
     folder: TempDir,
     program: PathBuf,
@@ -37,7 +39,7 @@ struct Bed {
     _backend: Process,
 }
 
-/// A proxy and where it listens.
+/// A proxy and its port.
 struct Proxy {
     process: Process,
     address: String,
@@ -159,7 +161,7 @@ fn intercept(bench: &Bench, bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// The first byte of a bundle, from a collector that the gateway started.
+/// Measures the first byte of a bundle from a collector started by the gateway.
 fn first_byte(bench: &Bench, bed: &Bed) -> Result<()> {
     let ours = bed.gateway("bundle")?;
     let mut times = Vec::new();
@@ -247,7 +249,7 @@ impl Bed {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// Writes settings with their places filled in.
+    /// Writes a configuration with its placeholders filled in.
     fn settings(&self, name: &str, text: &str, port: u16) -> Result<String> {
         let text = text
             .replace("FOLDER", &self.folder.path().display().to_string())
@@ -306,7 +308,7 @@ impl Bed {
         self.start("sslh", Path::new("sslh-select"), port, &["-f", "-n", "-p", &listen, "--tls", &backend])
     }
 
-    /// What the load generator measured.
+    /// Returns the load generator's results.
     fn numbers(&self, arguments: &[&str]) -> Result<Vec<f64>> {
         let output = Command::new(&self.load)
             .args(arguments)
@@ -318,7 +320,7 @@ impl Bed {
         text.split_whitespace().map(|word| word.parse().with_context(|| format!("read {text:?}"))).collect()
     }
 
-    /// Kibibytes of the gateway per idle connection.
+    /// Returns the gateway's KiB per idle connection.
     fn idle(&self, mode: &str, kind: &str) -> Result<f64> {
         let proxy = self.gateway(mode)?;
         let before = proxy.resident_kib()?;
@@ -342,7 +344,7 @@ impl Bed {
 // === impl Proxy ===
 
 impl Proxy {
-    /// Of the process and those it started.
+    /// Returns the CPU time of the process and its children.
     fn cpu_seconds(&self) -> Result<f64> {
         let id = self.process.id();
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
@@ -354,7 +356,7 @@ impl Proxy {
                 ticks += fields.get(at).context("a process's times")?.parse::<f64>()?;
             }
         }
-        // The kernel's unit for these is a hundredth of a second on every system of the field.
+        // On all common systems the kernel's unit is 1/100 s.
         Ok(ticks / 100.0)
     }
 

@@ -1,6 +1,8 @@
-//! The hub as it is shipped, under load. Fleet and hub share the machine; the fleet has one thread and has its reports written
-//! beforehand but for id, time and signature. It keeps its connections, or makes one for each report as agents do. A board is looked at once a second meanwhile. Whether a report was lost
-//! is asked of the database, not of the hub.
+//! Benchmark of the shipped hub under load.
+//!
+//! Fleet and hub share the machine. The fleet has one thread and prepares its reports in advance, except for
+//! ID, time and signature. It keeps its connections, or opens one per report as agents do. Meanwhile the
+//! fleet view is requested once a second. Lost reports are determined from the database, not from the hub.
 
 use std::fs;
 use std::path::PathBuf;
@@ -22,32 +24,32 @@ use crate::shell;
 
 pub(super) const NODES: u32 = 10_000;
 pub(super) const SECONDS: u32 = 300;
-/// How often a node reports.
+/// Reporting interval of a node.
 const EVERY_MS: u32 = 5000;
-/// How often an agent repeats its report.
+/// Heartbeat interval of an agent.
 const AGENTS_EVERY_MS: u32 = 60_000;
 const START: Duration = Duration::from_secs(60);
-/// Connections of the load that asks for as much as there is, its nodes and its reports; for each hub, because a hub that has
-/// fewer of them takes smaller groups.
+/// Connections, nodes and reports of the maximum load, per hub: a hub with fewer connections forms smaller
+/// groups.
 const FLOOD: [usize; 3] = [64, 2000, 12_000];
-/// What of a core each of the hubs that are compared gets, in hundredths. Two of them with their database and the load need
-/// less than two cores then, so that the hub is what there is too little of, as it is where each has a machine of its own.
+/// Share of a core for each compared hub, in hundredths. Two hubs with their database and the load then need
+/// less than two cores. The hub is therefore the bottleneck, as in a deployment with a machine per hub.
 const SHARE: u32 = 10;
-/// The same for a store with many nodes: each reports once.
+/// The load for a store with many nodes: each reports once.
 const LARGE: [&str; 3] = ["64", "100000", "100000"];
-/// How often each page is asked for.
+/// Number of requests for each page.
 const LOOKS: &str = "20";
-/// The bars.
+/// Limits.
 const ACCEPT_P99_MS: f64 = 50.0;
 const PAGE_MS: f64 = 300.0;
 const MEMORY_MIB: f64 = 300.0;
 const TWO_REPLICAS: f64 = 1.7;
 
-/// What is asked of the hub.
+/// Parameters of the load.
 pub(super) struct Load {
     pub(super) nodes: u32,
     pub(super) seconds: u32,
-    /// All that have bars unless told.
+    /// By default, all stores with limits.
     pub(super) store: Option<Store>,
 }
 
@@ -63,7 +65,7 @@ pub(super) enum Store {
     Large,
 }
 
-/// What the load saw.
+/// Results of the load.
 #[derive(Deserialize)]
 struct Seen {
     seconds: f64,
@@ -95,17 +97,17 @@ struct Looked {
 
 struct Bed {
     folder: TempDir,
-    /// What is measured.
+    /// The binary under test.
     landfall: PathBuf,
-    /// What measures.
+    /// The load generator.
     program: PathBuf,
 }
 
-/// What nodes and hub know each other by: files in the bed's folder.
+/// Credentials of nodes and hub: files in the test bed's directory.
 struct Credentials {
     authority: String,
     token: String,
-    /// The hub's own options.
+    /// Options of the hub.
     options: Vec<String>,
 }
 
@@ -152,7 +154,7 @@ fn fleet(bench: &Bench, bed: &Bed, load: &Load, named: &str, store: &str) -> Res
     measure(bench, bed, named, hub, store, &words)
 }
 
-/// What real agents do.
+/// Simulates real agents.
 fn agents(bench: &Bench, bed: &Bed, load: &Load) -> Result<()> {
     let credentials = bed.credentials()?;
     let options: Vec<&str> = credentials.options.iter().map(String::as_str).collect();
@@ -165,7 +167,9 @@ fn agents(bench: &Bench, bed: &Bed, load: &Load) -> Result<()> {
     measure(bench, bed, "agents-", hub, &store, &words)
 }
 
-/// Lets the load do this, whose last word is the file for what was acknowledged, and prints the bars.
+/// Runs the load and prints the comparison with the limits.
+///
+/// The last argument is the file for acknowledged reports.
 fn measure(bench: &Bench, bed: &Bed, named: &str, hub: Hub, store: &str, words: &[&str]) -> Result<()> {
     let list = words.last().copied().unwrap_or_default().to_owned();
     let seen: Seen = bed.ask(words)?;
@@ -188,7 +192,7 @@ fn measure(bench: &Bench, bed: &Bed, named: &str, hub: Hub, store: &str, words: 
     Ok(())
 }
 
-/// What grows with the number of nodes, not with their reports.
+/// Measures costs that grow with the number of nodes rather than with their reports.
 fn large(bench: &Bench, bed: &Bed) -> Result<()> {
     let file = bed.path("hub.db");
     let hub = bed.hub("hub", &format!("sqlite:{file}"), &[])?;
@@ -216,12 +220,14 @@ fn large(bench: &Bench, bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// As many reports as one hub takes, and as two take. They share the machine's cores with the database and the load, so each
-/// hub is held to a part of a core; what each report costs is told too.
+/// Measures the maximum throughput of one hub and of two.
+///
+/// They share the machine's cores with the database and the load, so each hub is limited to a share of a
+/// core. The cost per report is also printed.
 fn replicas(bench: &Bench, bed: &Bed, postgres: &Postgres) -> Result<()> {
     let flood = |replicas: usize| -> Result<f64> {
         let store = postgres.database()?;
-        // Before the hubs, so that they are removed after them.
+        // Created before the hubs, so that they are removed after them.
         let shares = (0..replicas).map(|number| Share::of_a_core(&format!("hub-{number}"), SHARE));
         let shares = shares.collect::<Result<Vec<_>>>();
         let shares = shares.context("hold hubs to a part of a core; it takes root and control groups")?;
@@ -260,30 +266,30 @@ fn replicas(bench: &Bench, bed: &Bed, postgres: &Postgres) -> Result<()> {
     )
 }
 
-/// The file, and what was not carried over into it yet.
+/// Returns the size of the database file and its write-ahead log.
 fn stored_bytes(file: &str) -> Result<f64> {
     let log = fs::metadata(format!("{file}-wal")).map_or(0, |log| log.len());
     Ok(count(fs::metadata(file).context("look at the store")?.len() + log))
 }
 
-/// Counts here are far below what a double holds exactly.
+/// Converts a count; all counts are exactly representable as a double.
 fn count(count: u64) -> f64 {
     u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }
 
-/// Of a process and those it started, ended ones included.
+/// Returns the CPU time of a process and its children, including ended ones.
 fn cpu_seconds(id: u32) -> Result<f64> {
     let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
     let mut ticks = 0.0;
     for id in std::iter::once(id.to_string()).chain(children.split_whitespace().map(str::to_owned)) {
-        // One that ended meanwhile is counted by its parent.
+        // A process that ended meanwhile is counted by its parent.
         let Ok(stat) = fs::read_to_string(format!("/proc/{id}/stat")) else { continue };
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         for at in 11..15 {
             ticks += fields.get(at).context("a process's times")?.parse::<f64>()?;
         }
     }
-    // The kernel's unit for these is a hundredth of a second on every system of the field.
+    // On all common systems the kernel's unit is 1/100 s.
     Ok(ticks / 100.0)
 }
 
@@ -337,7 +343,8 @@ impl Bed {
         Ok(Hub { process, address })
     }
 
-    /// A certificate for the hub, and a token that may report as every node: which one makes no difference in work.
+    /// Creates a certificate for the hub, and a token that may report as any node: the node does not affect
+    /// the cost.
     fn credentials(&self) -> Result<Credentials> {
         let authority = Authority::new("bench", 2)?;
         let served = authority.issue(&Leaf::new("hub", Purpose::Serve).names(["127.0.0.1"]))?;
@@ -363,7 +370,7 @@ impl Bed {
         })
     }
 
-    /// What the load answers, which is one object of JSON.
+    /// Returns the load's output, a single JSON object.
     fn ask<T: for<'a> Deserialize<'a>>(&self, arguments: &[&str]) -> Result<T> {
         let output = Command::new(&self.program)
             .args(arguments)

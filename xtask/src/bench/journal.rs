@@ -1,4 +1,4 @@
-//! A gibibyte of journal, as journald keeps it (files of 128 MiB), in export format, against journalctl.
+//! Benchmark of exporting 1 GiB of journal, in journald's files of 128 MiB, against journalctl.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -17,7 +17,7 @@ const SPEED_GOAL: f64 = 10.0;
 const MEMORY_BAR_MIB: f64 = 64.0;
 
 const WRITER: &str = "/usr/lib/systemd/systemd-journal-remote";
-/// Entries are written in batches of this many; the size is looked at after each.
+/// Number of entries per batch; the size is checked after each batch.
 const BATCH: u64 = 20_000;
 const START: u64 = 1_700_000_000_000_000;
 
@@ -35,14 +35,14 @@ pub(super) fn run(bench: &Bench) -> Result<()> {
             &[0],
         )
     };
-    // The first read fills the file cache, for both.
+    // The first read fills the file cache for both.
     ours()?;
     bench.compare("export-1GiB", "s", Better::Lower, SPEED_GOAL, "journalctl -o export", ours, peer)?;
     let memory = || measure::peak_mib(Command::new(&binary).arg(&folder), &[0]);
     bench.compare("peak-memory", "MiB", Better::Lower, 1.0, "bar", memory, || Ok(MEMORY_BAR_MIB))
 }
 
-/// The journal, written once by systemd's own writer.
+/// Creates the journal once with systemd's own writer.
 fn journal(bench: &Path) -> Result<PathBuf> {
     let folder = bench.join("journal-1");
     if folder.is_dir() {
@@ -86,7 +86,7 @@ fn size_of(folder: &Path) -> Result<u64> {
     Ok(size)
 }
 
-/// A node that writes entries: twenty fields, most of which repeat, and a message of its own each. The same every time.
+/// A node that writes entries with twenty fields, most of which repeat, and a unique message. Deterministic.
 struct Node {
     random: u64,
     time: u64,
@@ -95,7 +95,7 @@ struct Node {
 // === impl Node ===
 
 impl Node {
-    /// xorshift: numbers that look random and are the same on every machine.
+    /// xorshift: deterministic pseudo-random numbers.
     fn below(&mut self, limit: u64) -> u64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -129,7 +129,7 @@ impl Node {
         let service = SERVICES[usize::try_from(which).unwrap_or(0)];
         let (time, uptime) = (self.time, self.time - START + 1_000_000);
         let (priority, pid) = (3 + self.below(4), 700 + which * 10 + self.below(3));
-        // A string takes any amount of text; writing to it cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(
             out,
             "__REALTIME_TIMESTAMP={time}\n__MONOTONIC_TIMESTAMP={uptime}\n\

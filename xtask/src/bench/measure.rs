@@ -1,11 +1,11 @@
-//! How long a program takes and how much memory it uses, with its output thrown away.
+//! Measurement of run time and memory of a program, with its output discarded.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-/// Wall-clock seconds; `expected` are the exit codes that mean the program did its work.
+/// Returns wall-clock seconds; `expected` are the exit codes of success.
 pub(super) fn seconds(command: &mut Command, expected: &[i32]) -> Result<f64> {
     let started = Instant::now();
     let status = command.stdout(Stdio::null()).status().context("start the measured program")?;
@@ -17,7 +17,7 @@ pub(super) fn seconds(command: &mut Command, expected: &[i32]) -> Result<f64> {
     Ok(seconds)
 }
 
-/// The most memory the program held, in MiB; `expected` as above.
+/// Returns the peak memory in MiB; `expected` as above.
 pub(super) fn peak_mib(command: &Command, expected: &[i32]) -> Result<f64> {
     let mut timed = Command::new("/usr/bin/time");
     timed.args(["-f", "%M"]).arg(command.get_program()).args(command.get_args()).stdout(Stdio::null());

@@ -1,5 +1,7 @@
-//! `cargo xtask bench NAME`: ours and a named peer in the same run, interleaved, at least three rounds; the median of
-//! each counts. One JSON object per line with `--output json`.
+//! `cargo xtask bench NAME`: compares ours with a named peer in the same run.
+//!
+//! Measurements are interleaved, with at least three rounds and the median of each. `--output json` prints
+//! one JSON object per line.
 
 mod agent;
 mod bundle;
@@ -22,7 +24,7 @@ use crate::shell;
 
 pub(crate) use self::redact::ordinary_logs;
 
-/// Fewer rounds say nothing on a machine with noise.
+/// Fewer rounds are not significant on a noisy machine.
 const MIN_ROUNDS: usize = 3;
 
 #[derive(clap::Args)]
@@ -75,7 +77,7 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Which way is better.
+/// Which direction is better.
 #[derive(Clone, Copy)]
 pub(crate) enum Better {
     Higher,
@@ -96,7 +98,7 @@ struct Line<'a> {
     met: bool,
 }
 
-/// Prints comparisons of one bench and remembers how to measure.
+/// Prints the comparisons of one benchmark and contains its parameters.
 pub(crate) struct Bench {
     name: &'static str,
     output: Output,
@@ -137,7 +139,7 @@ impl Output {
 // === impl Bench ===
 
 impl Bench {
-    /// What is measured.
+    /// Returns the binary under test.
     fn program(&self) -> Result<PathBuf> {
         if let Some(program) = &self.program {
             return program.canonicalize().with_context(|| format!("find `{}`", program.display()));
@@ -148,7 +150,7 @@ impl Bench {
         Ok(shell::target().join("release/landfall"))
     }
 
-    /// Measures ours and the peer in turns and prints the comparison of their medians.
+    /// Measures ours and the peer alternately and prints the comparison of their medians.
     #[expect(
         clippy::too_many_arguments,
         reason = "one call per printed line, and each argument is one of its fields"

@@ -1,6 +1,6 @@
-//! Ordinary logs through the redactor, against ripgrep replacing matches of the same rules.
+//! Benchmark of redacting ordinary logs, against ripgrep replacing matches of the same rules.
 //!
-//! Both run on one thread, and what counts is the processor time they take, so that neighbours do not.
+//! Both run on one thread. The result is CPU time, so that other processes do not affect it.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -14,14 +14,14 @@ use super::{Bench, Better};
 use crate::shell;
 
 const SIZE: usize = 256 << 20;
-/// At least as fast as the fastest search tool of the field, which looks for no known values and into no encodings.
+/// At least as fast as the fastest common search tool, which searches no known values and decodes nothing.
 const PEER_GOAL: f64 = 1.0;
-/// Megabytes a second on one core, as issue and manual promise.
+/// Megabytes per second on one core, as documented.
 const BAR: f64 = 300.0;
-/// Known values of an ordinary node: tokens, keys, passwords.
+/// Number of known values on an ordinary node: tokens, keys, passwords.
 const KNOWN_VALUES: u64 = 20;
 
-/// The parts of the rules that ripgrep searches for as well.
+/// The parts of the rules that ripgrep also searches for.
 #[derive(Deserialize)]
 struct PeerRules {
     pattern: Vec<PeerPattern>,
@@ -93,7 +93,7 @@ pub(super) fn run(bench: &Bench) -> Result<()> {
     Ok(())
 }
 
-/// The ordinary logs in the frames of a format, as many bytes of them.
+/// Creates ordinary logs in the frames of a format, with the same total size.
 fn framed_logs(
     folder: &Path,
     logs: &Path,
@@ -118,7 +118,7 @@ fn framed_logs(
     Ok(path)
 }
 
-/// A line as the container runtimes write it.
+/// Writes a line in the format of container runtimes.
 fn container_frame(out: &mut Vec<u8>, number: u64, line: &str) {
     let stream = if number.is_multiple_of(7) { "stdout" } else { "stderr" };
     let (minute, second) = (number / 6000 % 60, number / 100 % 60);
@@ -127,7 +127,7 @@ fn container_frame(out: &mut Vec<u8>, number: u64, line: &str) {
     out.extend_from_slice(frame.as_bytes());
 }
 
-/// A line as the journal exports it, with the fields that journald adds to what a service prints.
+/// Writes a line in journal export format, with journald's fields for service output.
 fn journal_frame(out: &mut Vec<u8>, number: u64, line: &str) {
     let mut words = line.splitn(6, ' ').skip(4);
     let (unit, message) = match (words.next(), words.next()) {
@@ -152,7 +152,7 @@ fn journal_frame(out: &mut Vec<u8>, number: u64, line: &str) {
     out.extend_from_slice(entry.as_bytes());
 }
 
-/// Megabytes per second of processor time, with the output thrown away.
+/// Returns megabytes per second of CPU time, with the output discarded.
 fn speed(command: &mut Command, input: &Path) -> Result<f64> {
     let mut timed = Command::new("/usr/bin/time");
     timed.args(["-f", "%U %S"]).arg(command.get_program()).args(command.get_args());
@@ -166,16 +166,16 @@ fn speed(command: &mut Command, input: &Path) -> Result<f64> {
     Ok(f64::from(u32::try_from(megabytes)?) / seconds)
 }
 
-/// The rules as ripgrep reads them, one expression for each line of a file.
+/// Converts the rules to ripgrep's format, one expression per line of a file.
 fn peer_patterns(rules: &str) -> Result<String> {
     let mut patterns =
         String::from("\\b[a-z0-9]{6}\\.[a-z0-9]{16}\\b\n-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----\n");
     let rules: PeerRules = toml::from_str(rules).context("read the rules")?;
     for pattern in rules.pattern {
-        // Expressions of several lines ignore blanks, except for escaped ones.
+        // Multi-line expressions ignore spaces, except for escaped ones.
         let regex = pattern.regex.replace("\\ ", "\\x20").replace("?P<s>", "?:").replace("?P<t>", "?:");
         let lines = regex.lines().map(|line| line.split("  # ").next().unwrap_or(line).trim());
-        // In a group of its own, since ripgrep joins the lines and flags last to the end of a group.
+        // In a separate group, because ripgrep joins the lines and flags apply up to the end of a group.
         let _ = writeln!(patterns, "(?:{})", lines.collect::<String>());
     }
     for name in rules.field.into_iter().flat_map(|field| field.names) {
@@ -185,8 +185,8 @@ fn peer_patterns(rules: &str) -> Result<String> {
     Ok(patterns)
 }
 
-/// Logs of a node that joins: kubelet, containerd, systemd, etcd, kernel, cloud-init, and a token in one of two thousand
-/// lines. Made once; the same bytes every time.
+/// Creates logs of a joining node: kubelet, containerd, systemd, etcd, kernel, cloud-init, with a token in
+/// one of 2,000 lines. Created once, with identical bytes in each run.
 pub(crate) fn ordinary_logs(folder: &Path) -> Result<PathBuf> {
     let path = folder.join("redact-1.log");
     if fs::metadata(&path).is_ok_and(|file| file.len() >= SIZE as u64) {
@@ -197,7 +197,7 @@ pub(crate) fn ordinary_logs(folder: &Path) -> Result<PathBuf> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut line = 0_u64;
     while logs.len() < SIZE {
-        // xorshift: numbers that look random and are the same on every machine.
+        // xorshift: deterministic pseudo-random numbers.
         state ^= state << 13;
         state ^= state >> 7;
         state ^= state << 17;

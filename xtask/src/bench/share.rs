@@ -1,17 +1,18 @@
-//! A part of a core for a process, so that it is the bottleneck on a machine it shares with everything it is measured with.
+//! CPU limit for a process, so that it is the bottleneck on a machine that it shares with the rest of the
+//! benchmark.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// Over how long the part is counted: long enough to be worth a turn, short enough not to be seen as a pause.
+/// Period of the limit: long enough for useful work, short enough not to appear as a pause.
 const PERIOD_US: u32 = 20_000;
-/// Where the kernel keeps its limits: the `cpu` controller of its own tree, or all of them in one.
+/// cgroup directories of the kernel's limits: the separate `cpu` controller, or the unified hierarchy.
 const ALONE: &str = "/sys/fs/cgroup/cpu";
 const TOGETHER: &str = "/sys/fs/cgroup";
 
-/// A control group with a limit; removed when dropped, after its processes.
+/// A cgroup with a limit; removed when dropped, after its processes.
 pub(super) struct Share {
     folder: PathBuf,
 }
@@ -19,7 +20,7 @@ pub(super) struct Share {
 // === impl Share ===
 
 impl Share {
-    /// Room for processes that get this many hundredths of one core together.
+    /// Creates a cgroup whose processes together get this many hundredths of one core.
     pub(super) fn of_a_core(name: &str, hundredths: u32) -> Result<Self> {
         let quota = PERIOD_US / 100 * hundredths;
         let group = format!("landfall-bench-{}-{name}", std::process::id());
@@ -55,7 +56,7 @@ impl Share {
 
 impl Drop for Share {
     fn drop(&mut self) {
-        // An empty one that stays does nothing.
+        // An empty leftover group is harmless.
         let _ = fs::remove_dir(&self.folder);
     }
 }

@@ -1,4 +1,4 @@
-//! A package for Debian and its children: an `ar` archive of two packed tar archives.
+//! Package for Debian and its derivatives: an `ar` archive of two compressed tar archives.
 
 use std::fmt::Write as _;
 
@@ -21,7 +21,7 @@ pub(crate) fn build(about: &About, entries: &[Entry]) -> Result<Vec<u8>> {
     Ok(archive)
 }
 
-/// One file of an `ar` archive; they begin at even places.
+/// Writes one file of an `ar` archive; files start at even offsets.
 fn member(archive: &mut Vec<u8>, name: &str, time: u32, content: &[u8]) -> Result<()> {
     let mut head = String::new();
     writeln!(head, "{name:<16}{time:<12}{:<6}{:<6}{:<8}{:<10}`", 0, 0, "100644", content.len())?;
@@ -58,7 +58,7 @@ fn data(about: &About, entries: &[Entry]) -> Result<Vec<u8>> {
     let mut tar = Builder::new(Vec::new());
     let mut folders: Vec<String> = Vec::new();
     for entry in entries {
-        // Every folder once, before what is in it.
+        // Each directory once, before its content.
         for (at, _) in entry.path.match_indices('/') {
             let folder = format!(".{}/", &entry.path[..at]);
             if !folders.contains(&folder) {

@@ -1,4 +1,4 @@
-//! What packages of distributions install, and where.
+//! Files and paths installed by distribution packages.
 
 use std::fs;
 use std::io::Write as _;
@@ -8,13 +8,13 @@ use anyhow::{Context, Result};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// Where packages put the program; units we ship for other ways of installing say another place.
+/// Path of the binary in packages; units shipped for other installation methods contain another path.
 const PROGRAM: &str = "/usr/bin/landfall";
 const PROGRAM_ELSEWHERE: &str = "/usr/local/bin/landfall";
 
-/// One thing a package puts on a machine.
+/// A file installed by a package.
 pub(crate) struct Entry {
-    /// On the machine, absolute.
+    /// Absolute path on the machine.
     pub(crate) path: String,
     pub(crate) mode: u32,
     pub(crate) content: Content,
@@ -25,23 +25,23 @@ pub(crate) enum Content {
     Link(&'static str),
 }
 
-/// What is known of the package whatever its format.
+/// Package metadata, independent of the format.
 pub(crate) struct About {
     pub(crate) version: String,
     pub(crate) summary: &'static str,
     pub(crate) description: &'static str,
     pub(crate) licence: String,
-    /// Seconds since 1970: the same source makes the same package.
+    /// Seconds since 1970, derived from the source: builds are reproducible.
     pub(crate) time: u32,
 }
 
-/// Everything a package holds, sorted by path, taken from a folder as `cargo xtask dist` fills it.
+/// Returns all files of a package, sorted by path, from a directory created by `cargo xtask dist`.
 pub(crate) fn entries(dist: &Path) -> Result<Vec<Entry>> {
     let read = |name: &str| fs::read(dist.join(name)).with_context(|| format!("read `{name}`"));
     let file = |path: String, mode, content| Entry { path, mode, content: Content::File(content) };
     let mut entries = vec![
         file(PROGRAM.to_owned(), 0o755, read("landfall")?),
-        // Under this name it is a plugin of kubectl.
+        // Under this name it is a kubectl plugin.
         Entry {
             path: "/usr/bin/kubectl-landfall".to_owned(),
             mode: 0o777,
@@ -77,7 +77,7 @@ pub(crate) fn entries(dist: &Path) -> Result<Vec<Entry>> {
     Ok(entries)
 }
 
-/// Packed, with no time and no name inside.
+/// Compresses without time and name in the header.
 pub(crate) fn gzip(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut packed = GzEncoder::new(Vec::new(), Compression::best());
     packed.write_all(bytes).context("pack")?;

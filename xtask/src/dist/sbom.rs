@@ -1,22 +1,22 @@
-//! What the program is made of, as CycloneDX: every crate it links, with version, licence and where it came from.
+//! Software bill of materials (CycloneDX): each linked crate with version, license and source.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 use super::package::About;
 
-/// The platform the program is built for; crates of others are not in it.
+/// The platform of the binary; crates for others are not included.
 pub(crate) const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 const PROGRAM: &str = "landfall";
 
-/// From the output of `cargo metadata`.
+/// Converts the output of `cargo metadata`.
 pub(crate) fn cyclonedx(about: &About, metadata: &[u8]) -> Result<String> {
     let metadata: Value = serde_json::from_slice(metadata).context("read `cargo metadata`")?;
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let packages = list(&metadata["packages"]);
     let nodes = list(&metadata["resolve"]["nodes"]);
     let root = packages.iter().find(|package| package["name"] == PROGRAM).context("find our own crate")?;
-    // What is linked is what can be reached without going through tests or build scripts.
+    // Linked crates are those reachable without test and build dependencies.
     let mut linked: Vec<Value> = vec![root["id"].clone()];
     let mut at = 0;
     while let Some(id) = linked.get(at).cloned() {
@@ -42,7 +42,7 @@ pub(crate) fn cyclonedx(about: &About, metadata: &[u8]) -> Result<String> {
             "purl": reference(package),
         });
         if let Some(licence) = package["license"].as_str() {
-            // Old manifests separate alternatives by a slash.
+            // Old manifests separate alternatives with a slash.
             component["licenses"] = json!([{"expression": licence.replace('/', " OR ")}]);
         }
         component

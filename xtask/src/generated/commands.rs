@@ -1,12 +1,12 @@
-//! The help texts of all commands, as the binary prints them.
+//! Help texts of all commands, from the binary's output.
 
 use anyhow::{Context, Result};
 
 use crate::shell;
 
-/// A command and what its `--help` says.
+/// A command and its `--help` output.
 pub(super) struct Command {
-    /// The words behind `landfall`; none for the program itself.
+    /// Words after `landfall`; empty for the binary itself.
     pub(super) words: Vec<String>,
     pub(super) help: String,
 }
@@ -35,7 +35,7 @@ pub(super) fn page(commands: &[Command]) -> String {
     page
 }
 
-/// The names in the `Commands:` part of a help text.
+/// Parses the names in the `Commands:` part of a help text.
 fn subcommands(help: &str) -> Vec<String> {
     let listing = help.lines().skip_while(|line| *line != "Commands:").skip(1);
     listing
@@ -53,7 +53,7 @@ impl Command {
     fn ask(words: Vec<String>) -> Result<Self> {
         let run = ["run", "--quiet", "--locked", "--package", "landfall", "--"];
         let text = shell::output(shell::cargo().args(run).args(&words).arg("--help"))?;
-        // Trailing blanks are the terminal's business.
+        // Trailing spaces depend on the terminal.
         let text = String::from_utf8(text).context("help is text")?;
         let help = text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
         Ok(Self { words, help })

@@ -1,4 +1,4 @@
-//! What exit codes mean, command by command: taken from the help texts, where they are written down.
+//! Exit codes by command, extracted from the help texts that define them.
 
 use anyhow::{Context, Result, ensure};
 
@@ -23,7 +23,7 @@ pub(super) fn page(commands: &[Command]) -> Result<String> {
             page += &format!("\n## landfall {}\n", words.join(" "));
         }
         if codes.is_empty() {
-            // In words: as another command's.
+            // A text that refers to another command.
             page += &format!("\n{told}.\n");
             continue;
         }
@@ -36,7 +36,7 @@ pub(super) fn page(commands: &[Command]) -> Result<String> {
     Ok(page)
 }
 
-/// The words behind the mark, up to the end of their paragraph.
+/// Returns the text after the mark, up to the end of the paragraph.
 fn told(help: &str) -> Option<String> {
     let (_, rest) = help.split_once(MARK)?;
     let paragraph = rest.split("\n\n").next().unwrap_or(rest);

@@ -1,9 +1,9 @@
-//! Every key of every settings file: from the types that read them and what is written above their fields.
+//! All keys of all settings files, from the types that parse them and the comments on their fields.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// Tables within tables within tables: none of ours is deeper.
+/// Maximum nesting of tables; ours are less deep.
 const MAX_DEPTH: usize = 8;
 
 pub(super) fn page() -> Result<String> {
@@ -30,7 +30,7 @@ pub(super) fn page() -> Result<String> {
     Ok(page)
 }
 
-/// A row for each key, with the keys of tables below them.
+/// Returns a row per key, with the keys of nested tables below.
 fn table(schema: &Value) -> Result<String> {
     let mut rows = Vec::new();
     walk(schema, schema, "", &mut rows, 0)?;
@@ -49,7 +49,7 @@ fn walk(root: &Value, object: &Value, prefix: &str, rows: &mut Vec<String>, dept
     for (key, property) in properties {
         let path = format!("{prefix}{key}");
         let inner = resolve(root, property)?;
-        // The word at the place of use says more than the one at the type.
+        // The description of the field is more specific than that of its type.
         let meaning = [property, inner].into_iter().find_map(|value| value["description"].as_str());
         let mut meaning = meaning.map(sentence).with_context(|| format!("`{path}` is not explained"))?;
         if required(key) {
@@ -71,7 +71,7 @@ fn walk(root: &Value, object: &Value, prefix: &str, rows: &mut Vec<String>, dept
     Ok(())
 }
 
-/// The words or tables a value can be, where they are explained.
+/// Adds the documented variants of a value: words or tables.
 fn variants(root: &Value, value: &Value, path: &str, rows: &mut Vec<String>, depth: usize) -> Result<()> {
     for variant in value["oneOf"].as_array().into_iter().flatten() {
         let meaning = variant["description"].as_str().map(sentence).unwrap_or_default();
@@ -93,7 +93,7 @@ fn variants(root: &Value, value: &Value, path: &str, rows: &mut Vec<String>, dep
     Ok(())
 }
 
-/// Follows a reference, and the one thing that may be absent.
+/// Follows a reference, or the non-null variant of an optional value.
 fn resolve<'a>(root: &'a Value, value: &'a Value) -> Result<&'a Value> {
     if let Some(reference) = value["$ref"].as_str() {
         let pointer = reference.strip_prefix('#').context("a reference into another document")?;
@@ -106,7 +106,7 @@ fn resolve<'a>(root: &'a Value, value: &'a Value) -> Result<&'a Value> {
     }
 }
 
-/// What a value is, in words of TOML.
+/// Returns the type of a value in TOML terms.
 fn kind(root: &Value, value: &Value) -> Result<String> {
     let value = resolve(root, value)?;
     let named = |name: &str| -> Result<String> {
@@ -131,7 +131,7 @@ fn kind(root: &Value, value: &Value) -> Result<String> {
     }
     match &value["type"] {
         Value::String(name) => named(name),
-        // Something, or nothing.
+        // An optional value.
         Value::Array(names) => {
             let name = names.iter().filter_map(Value::as_str).find(|name| *name != "null");
             named(name.unwrap_or("table"))

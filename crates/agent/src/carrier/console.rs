@@ -1,5 +1,7 @@
-//! A serial console: where a machine without a network still can be heard. Anybody with the right to see the console reads
-//! it, so it is the report and nothing more; secrets were taken out where it was made.
+//! A carrier to a serial console, for machines without a network.
+//!
+//! Any user with access to the console can read it, so it gets the report only, with secrets already
+//! redacted.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -14,12 +16,12 @@ use rustix::fs::OFlags;
 
 use super::{Carrier, CarryError};
 
-/// How often the last report is written again, so that the end of the console's memory always holds it.
+/// Interval between repetitions of the last report, so that the console's scrollback always contains it.
 const REPEAT: Duration = Duration::from_secs(60);
-/// Sixteen kilobytes at 9600 baud take seventeen seconds. Nobody at the other end: nothing is waited for longer.
+/// 16 KiB take 17 s at 9600 baud. A longer wait means that no reader is attached.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A console, and what was last said on it.
+/// A console and the last text written to it.
 #[derive(Debug)]
 pub struct Console {
     path: PathBuf,
@@ -71,9 +73,9 @@ impl Carrier for Console {
     }
 }
 
-/// Never waits for a line that nobody reads, never becomes the terminal's own process.
+/// Writes without blocking on a console that has no reader, and without making it the controlling terminal.
 fn write(path: &Path, text: &str) -> io::Result<()> {
-    // A mistaken name must not cost a file system.
+    // A wrong path must not overwrite a file system.
     if std::fs::metadata(path)?.file_type().is_block_device() {
         return Err(io::Error::other("it is a disk and no console"));
     }

@@ -1,4 +1,6 @@
-//! Pushes reports to a hub over HTTPS: `POST /api/v1/reports`, known by a token or a client certificate.
+//! A carrier that pushes reports to a hub over HTTPS.
+//!
+//! It sends `POST /api/v1/reports`, authenticated by a token or a client certificate.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,10 +11,10 @@ use tokio::runtime::Runtime;
 use super::line::{Errand, HubError, Line, PushError};
 use super::{Carrier, CarryError, runtime};
 
-/// From the dial to the end of the answer.
+/// Time from the dial to the end of the response.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A hub, and who we are to it.
+/// A carrier to a hub, with the agent's credentials.
 #[expect(missing_debug_implementations, reason = "holds the way to a token")]
 pub struct Hub {
     line: Line,
@@ -22,8 +24,8 @@ pub struct Hub {
 // === impl Hub ===
 
 impl Hub {
-    /// `authority` tells whom to trust, else those this machine trusts; a token, or a client certificate with its key, tells
-    /// who we are.
+    /// Creates a carrier. `authority` is a CA file, by default the machine's trust store. A token, or a
+    /// client certificate with its key, authenticates the agent.
     pub fn new(
         address: &str,
         authority: Option<&Path>,
@@ -40,7 +42,7 @@ impl Carrier for Hub {
         "hub"
     }
 
-    /// One that says nothing for three of them is called silent.
+    /// Every heartbeat: the hub treats a node as silent after three missed ones.
     fn beats(&self) -> Option<u64> {
         Some(1)
     }

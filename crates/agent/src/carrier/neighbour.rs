@@ -1,4 +1,6 @@
-//! Leaves the last report with the agent of another node, in the place of a hub: it keeps it for whoever asks.
+//! A carrier that leaves the last report with the agent of another node.
+//!
+//! That agent stores it and serves it to readers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,10 +11,10 @@ use tokio::runtime::Runtime;
 use super::line::{Errand, HubError, Line, PushError};
 use super::{Carrier, CarryError, runtime};
 
-/// From the dial to the end of the answer: a neighbour is near, and another may be asked.
+/// Time from the dial to the end of the response: a peer is near, and another one can be tried.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Agents of other nodes, any of which will do.
+/// A carrier to the agents of other nodes; one delivery to any of them is enough.
 #[expect(missing_debug_implementations, reason = "holds the way to a key")]
 pub struct Neighbour {
     lines: Vec<Line>,
@@ -22,7 +24,7 @@ pub struct Neighbour {
 // === impl Neighbour ===
 
 impl Neighbour {
-    /// `places` are `HOST:PORT`; all of them have certificates of this authority.
+    /// Creates a carrier. `places` are `HOST:PORT`, and this CA has issued the certificates of all of them.
     pub fn new(places: &[String], authority: &Path, certificate: (&Path, &Path)) -> Result<Self, HubError> {
         if places.is_empty() {
             return Err(HubError::NoNeighbour);
@@ -39,12 +41,13 @@ impl Carrier for Neighbour {
         "neighbour"
     }
 
-    /// One that says nothing for three of them is called silent.
+    /// Every heartbeat: the hub treats a node as silent after three missed ones.
     fn beats(&self) -> Option<u64> {
         Some(1)
     }
 
-    /// Done when one has it. Who is asked first is left to chance: a fleet that is born together has the same list.
+    /// Returns once one peer has stored the report. The order is random, because nodes that boot together
+    /// have the same list.
     fn carry(&mut self, _: ReportId, envelope: &[u8]) -> Result<(), CarryError> {
         let errand = Errand::report("/neighbours", envelope, PATIENCE);
         shuffle(&mut self.lines);
@@ -62,8 +65,9 @@ impl Carrier for Neighbour {
     }
 }
 
-/// One that may still take it counts for more than one that never will. Whose report it is, all judge alike: what one does not
-/// take from us must not hold up what all would take, because another is away.
+/// Ranks errors; the highest one is returned. A peer that may still accept the report outweighs one that
+/// never will. All peers apply the same naming rule, so a report that one peer does not permit must not wait
+/// for an unreachable one.
 fn weight(error: &CarryError) -> u8 {
     match error {
         CarryError::Never(_) => 0,
@@ -72,7 +76,7 @@ fn weight(error: &CarryError) -> u8 {
     }
 }
 
-/// Without randomness the order stays, which is no reason to stop.
+/// Shuffles the items. Without random bytes, the order stays, which is acceptable.
 fn shuffle<T>(items: &mut [T]) {
     for last in (1..items.len()).rev() {
         let mut random = [0; 4];

@@ -1,5 +1,6 @@
-//! Writes the verdict into the one `BootstrapReport` of the management cluster that was made for this node. A verdict only: the
-//! object has no place for lines of logs, and etcd none for reports.
+//! A carrier that writes the verdict into the node's `BootstrapReport` object of the management cluster.
+//!
+//! It writes the verdict only: the object has no field for log lines, and etcd must not store reports.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,15 +14,15 @@ use super::line::{Errand, HubError, Line, PushError, Sent};
 use super::{Carrier, CarryError, runtime};
 
 const RESOURCE: &str = "apis/landfall.dev/v1alpha1";
-/// From the dial to the end of the answer.
+/// Time from the dial to the end of the response.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What the object's schema takes.
+/// Limits of the object's schema.
 const MAX_TITLE: usize = 200;
 const MAX_COMPONENT: usize = 64;
-/// The longest name of an object.
+/// The maximum length of an object name.
 const MAX_NAME: usize = 253;
 
-/// The object, and who we are to the API server.
+/// A carrier to a `BootstrapReport`, with the agent's credentials for the API server.
 #[expect(missing_debug_implementations, reason = "holds the way to a token")]
 pub struct BootstrapReport {
     server: Line,
@@ -32,7 +33,8 @@ pub struct BootstrapReport {
 // === impl BootstrapReport ===
 
 impl BootstrapReport {
-    /// `object` is `NAMESPACE/NAME`; `server` the address of the API server, as a kubeconfig has it.
+    /// Creates a carrier. `object` is `NAMESPACE/NAME`; `server` is the URL of the API server as in a
+    /// kubeconfig.
     pub fn new(server: &str, authority: &Path, token: PathBuf, object: &str) -> Result<Self, HubError> {
         let invalid = || HubError::Object(object.to_owned());
         let (namespace, name) = object.split_once('/').ok_or_else(invalid)?;
@@ -50,7 +52,8 @@ impl Carrier for BootstrapReport {
         "bootstrap-report"
     }
 
-    /// Each is a write into etcd; a controller waits ten minutes before it calls a machine silent.
+    /// Every fourth heartbeat: each is a write into etcd. A controller treats a machine as silent after ten
+    /// minutes.
     fn beats(&self) -> Option<u64> {
         Some(4)
     }
@@ -71,7 +74,8 @@ impl Carrier for BootstrapReport {
     }
 }
 
-/// The patch. What the verdict does not say is taken away, or an older verdict would shine through.
+/// Returns the merge patch. It clears every field that the verdict does not set, so that no older value
+/// remains.
 fn status(envelope: &Envelope) -> Value {
     let verdict = &envelope.report.verdict;
     json!({"status": {

@@ -1,22 +1,25 @@
-//! Who calls the port, and for whom there is room: nobody who may not read keeps out those who may.
+//! Classification and slots of the port's callers.
+//!
+//! Callers without read permission cannot exhaust the reader slots.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Who may read: those the hub lets in, and the cluster's own administrators.
+/// Groups with read permission: those of the hub, and the cluster's own administrators.
 pub(super) const READERS: [&str; 3] = ["landfall:operators", "landfall:viewers", "system:masters"];
-/// Who may leave a report here: nodes, each its own.
+/// Group of the nodes, each of which may deliver its own report here.
 const NODES: &str = "system:nodes";
 const NODE_PREFIX: &str = "system:node:";
-/// Readers at once. A node's report is asked for by a person or a hub, not by the world.
+/// Concurrent readers. Readers of a node's report are single users or a hub.
 const READER_PLACES: usize = 16;
-/// Nodes at once that bring a report. Each of these may be 1 MiB in memory, and several times that while it is parsed.
+/// Concurrent nodes that deliver a report. Each report may take 1 MiB of memory, and several times that while
+/// it is parsed.
 const NODE_PLACES: usize = 4;
-/// One, and another for a node whose first connection died without a word.
+/// One slot, and a spare for a node whose first connection broke silently.
 const PLACES_OF_ONE_NODE: usize = 2;
 
-/// Who asks, by certificate.
+/// A caller by its client certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
     Reader,
@@ -24,11 +27,11 @@ pub(super) enum Caller {
     Stranger,
 }
 
-/// Those who are being answered.
+/// The callers that hold a slot.
 #[derive(Debug, Default)]
 pub(super) struct Places(Mutex<Vec<Caller>>);
 
-/// Room for one caller, until dropped.
+/// A caller's slot, released on drop.
 #[derive(Debug)]
 pub(super) struct Place {
     places: Arc<Places>,
@@ -38,7 +41,7 @@ pub(super) struct Place {
 // === impl Caller ===
 
 impl Caller {
-    /// Whose certificate it is was checked in the handshake; this is what it says.
+    /// Classifies the caller by the certificate's subject. The TLS handshake has verified the certificate.
     pub(super) fn of(certificate: &[u8]) -> Self {
         let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return Self::Stranger };
         let subject = certificate.subject();
@@ -55,7 +58,7 @@ impl Caller {
 // === impl Places ===
 
 impl Places {
-    /// Readers and nodes have places of their own; strangers have none.
+    /// Takes a slot. Readers and nodes have separate slots; unauthorized callers have none.
     pub(super) fn take(self: &Arc<Self>, caller: &Caller) -> Option<Place> {
         let mut taken = self.taken();
         let count = |alike: &dyn Fn(&Caller) -> bool| taken.iter().filter(|other| alike(other)).count();

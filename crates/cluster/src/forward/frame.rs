@@ -1,17 +1,19 @@
-//! WebSocket as far as a forwarded port needs it (RFC 6455, subprotocol `v4.channel.k8s.io`): the first byte of a message
-//! names a channel, the rest is for it. Bytes in, messages out; nothing larger than [`MAX_PAYLOAD`] is waited for.
+//! The subset of WebSocket that a forwarded port needs (RFC 6455, subprotocol `v4.channel.k8s.io`).
+//!
+//! The first byte of a message is the channel, the rest is its data. The parser works on bytes without I/O,
+//! and rejects frames larger than [`MAX_PAYLOAD`].
 
 use std::collections::VecDeque;
 
-/// What the kubelet and its runtime send at once is 32 KiB.
+/// Limit of a frame; the kubelet and its runtime send at most 32 KiB each.
 pub const MAX_PAYLOAD: usize = 1 << 20;
-/// Of pings and closes, by the protocol.
+/// Limit of pings and closes in the protocol.
 const MAX_CONTROL: usize = 125;
 
-/// What stands in the place of a length that does not fit there: it follows, in so many bytes.
+/// Values of the length byte for a longer length, which follows in two or eight bytes.
 const TWO_BYTES: u8 = 0x7e;
 const EIGHT_BYTES: u8 = 0x7f;
-/// The bit that stands before a length whose payload is masked.
+/// Flag in the length byte of a masked payload.
 const MASKED: u8 = 0x80;
 
 const CONTINUATION: u8 = 0;
@@ -20,7 +22,7 @@ const CLOSE: u8 = 8;
 const PING: u8 = 9;
 const PONG: u8 = 10;
 
-/// What the other side said.
+/// A message from the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     Data {
@@ -46,17 +48,17 @@ pub enum FrameError {
     Control,
 }
 
-/// Reads what a server sends, however it is cut.
+/// Parses a server's stream, in chunks of any size.
 #[derive(Debug, Default)]
 pub struct Reader {
     buffer: VecDeque<u8>,
-    /// The channel of a message that goes on in the next frame.
+    /// The channel of a message that continues in the next frame.
     open: Option<Open>,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Open {
-    /// Nothing of it came yet, not even its channel.
+    /// The message has no bytes yet, so its channel is unknown.
     Unnamed,
     Channel(u8),
 }
@@ -69,12 +71,12 @@ struct Head {
     length: usize,
 }
 
-/// One frame with these bytes for a channel, as a client sends it.
+/// Returns a client's frame with these bytes for a channel.
 pub fn data(channel: u8, bytes: &[u8], mask: [u8; 4]) -> Vec<u8> {
     frame(BINARY, &[&[channel], bytes], mask)
 }
 
-/// The answer to a ping.
+/// Returns the response to a ping.
 pub fn pong(bytes: &[u8], mask: [u8; 4]) -> Vec<u8> {
     frame(PONG, &[&bytes[..bytes.len().min(MAX_CONTROL)]], mask)
 }
@@ -111,7 +113,7 @@ impl Reader {
         self.buffer.extend(bytes);
     }
 
-    /// The next message that is whole, or the next part of one that comes in pieces.
+    /// Returns the next complete message, or the next fragment of a fragmented one.
     pub fn next_message(&mut self) -> Result<Option<Message>, FrameError> {
         loop {
             let Some(head) = self.head()? else { return Ok(None) };
@@ -171,7 +173,7 @@ impl Reader {
             Open::Channel(channel) if !payload.is_empty() => {
                 Ok(Some(Message::Data { channel, bytes: payload }))
             }
-            // Nothing for a channel, or for none.
+            // The frame has no data.
             _ => Ok(None),
         }
     }
@@ -252,7 +254,7 @@ mod tests {
     }
 
     proptest! {
-        /// However a stream is cut, the same comes out; and whatever comes in, nobody panics.
+        /// The result does not depend on the chunks of a stream, and no input causes a panic.
         #[test]
         fn the_cut_does_not_matter(bytes in prop::collection::vec(any::<u8>(), 0..300), cut in 0..300_usize) {
             let (one, two) = bytes.split_at(cut.min(bytes.len()));
@@ -275,7 +277,7 @@ mod tests {
             }
         }
 
-        /// What we send is what was meant, once the mask is off.
+        /// An unmasked frame contains the original bytes.
         #[test]
         fn frames_hold_their_bytes(
             channel: u8, mask: [u8; 4], bytes in prop::collection::vec(any::<u8>(), 0..70_000),
@@ -289,7 +291,7 @@ mod tests {
                 frame[start + 4..].iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask).collect();
             prop_assert_eq!(payload[0], channel);
             prop_assert_eq!(&payload[1..], &bytes);
-            // The length is told truly: a reader of unmasked frames takes exactly these bytes.
+            // The length is correct: a reader of unmasked frames consumes exactly these bytes.
             let mut plain = frame[..start].to_vec();
             plain[1] &= 0x7f;
             plain.extend_from_slice(&payload);

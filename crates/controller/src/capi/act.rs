@@ -1,4 +1,4 @@
-//! One write to the management cluster.
+//! Execution of one action as a write to the management cluster.
 
 use landfall_cluster::{Cluster, Error, Part, Place};
 use serde_json::{Value, json};
@@ -10,18 +10,18 @@ use super::plan::{Action, Orphan};
 use super::report;
 use super::shape::{Shape, Way};
 
-/// How often a condition among others is read and written again, when others write in between.
+/// Attempts to read and replace the conditions while other clients write them.
 const MAX_TRIES: usize = 5;
-/// What the hook says to people.
+/// Text of the hook annotation, for administrators.
 const HOLDER: &str = "landfall-capi: until the bundle is in the hub, for a limited time";
 
-/// What came of a write.
+/// Outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Done,
-    /// The Machine is gone, or another one is in its place.
+    /// The Machine was deleted, or replaced by another one of the same name.
     Gone,
-    /// Somebody else owns what is ours. It is not fought over.
+    /// Another manager owns the condition. The controller does not take it back.
     Conflict,
 }
 
@@ -36,7 +36,7 @@ pub async fn act(cluster: &Cluster, shape: Shape, action: &Action) -> Result<Out
     match written {
         Err(error) => match error.answer() {
             Some((404, _)) => Ok(Outcome::Gone),
-            // How custom resources tell that it is another object of this name.
+            // The API server's response for a custom resource of this name with another UID.
             Some((422, _)) if error.said().is_some_and(|words| words.contains("metadata.uid")) => {
                 Ok(Outcome::Gone)
             }
@@ -75,7 +75,8 @@ async fn show(
     }
 }
 
-/// Where conditions are one value: all of them are written, and only if nobody wrote since they were read.
+/// Writes all conditions where they are one list. The write fails if another client wrote since they were
+/// read.
 async fn replace(
     cluster: &Cluster,
     shape: Shape,
@@ -99,7 +100,7 @@ async fn replace(
     Ok(Outcome::Conflict)
 }
 
-/// All conditions with ours as it should be; the others as they were, where they were.
+/// Returns all conditions with the controller's one updated; the others keep their content and position.
 fn among(conditions: &Value, ours: Option<&Condition>) -> Vec<Value> {
     let mut all = conditions.as_array().cloned().unwrap_or_default();
     let place = all.iter().position(|condition| condition["type"] == TYPE);
@@ -112,7 +113,7 @@ fn among(conditions: &Value, ours: Option<&Condition>) -> Vec<Value> {
     all
 }
 
-/// Makes the Machine the owner of its report, so that it goes with it.
+/// Makes the Machine the owner of its report, so that both are deleted together.
 async fn adopt(cluster: &Cluster, shape: Shape, orphan: &Orphan) -> Result<Outcome, Error> {
     let Orphan { report, machine, cluster: name } = orphan;
     let kind = shape.machine();

@@ -1,5 +1,7 @@
-//! The fleet as the management cluster itself knows it: the conditions of Machines, and what nodes wrote into
-//! `BootstrapReport`s. In the format of the hub's `/api/v1/fleet`, so that one board shows both.
+//! The fleet view of a management cluster without a hub.
+//!
+//! It shows the conditions of Machines, and the content of the nodes' `BootstrapReport`s. It has the format
+//! of the hub's `/api/v1/fleet`, so that one page shows both.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +16,10 @@ use super::machine::Machine;
 use super::observe::{LookError, machines, reports, shape};
 use super::pair::pair;
 
-/// Names of a group that are shown.
+/// Node names shown per group.
 const EXAMPLES: usize = 5;
 
-/// Which nodes to show.
+/// Filter for the nodes to show.
 #[derive(Clone, Debug, Default)]
 pub struct Query {
     pub state: Option<String>,
@@ -25,7 +27,7 @@ pub struct Query {
     pub limit: usize,
 }
 
-/// One Machine on the board.
+/// One Machine in the fleet view.
 #[derive(Clone, Debug)]
 struct Line {
     namespace: String,
@@ -46,7 +48,7 @@ pub async fn board(cluster: &Cluster, query: &Query) -> Result<Value, LookError>
     Ok(fleet(&machines, heard, query))
 }
 
-/// The board, from what was seen.
+/// Returns the fleet view of the observed Machines and reports.
 pub fn fleet(machines: &[Machine], heard: Vec<Heard>, query: &Query) -> Value {
     let mut heard = pair(machines, heard).heard;
     let lines =
@@ -72,7 +74,7 @@ pub fn fleet(machines: &[Machine], heard: Vec<Heard>, query: &Query) -> Value {
     })
 }
 
-/// What is wrong, one line per cause, the largest first.
+/// Returns the failures, one group per cause, largest first.
 fn groups(lines: &[Line]) -> Vec<Value> {
     let mut groups: BTreeMap<Option<&String>, Vec<&Line>> = BTreeMap::new();
     for line in
@@ -97,8 +99,9 @@ fn groups(lines: &[Line]) -> Vec<Value> {
 // === impl Line ===
 
 impl Line {
-    /// The node's own report says more than the condition, unless it is older or the Node has outlived it; without either there
-    /// is nothing to show.
+    /// Creates the line of a Machine, or `None` if it has neither a report nor a condition. The node's own
+    /// report has more details than the condition. The condition takes precedence if it is newer, or if the
+    /// Node is ready in spite of the report.
     fn new(machine: &Machine, heard: Option<Heard>) -> Option<Self> {
         let (namespace, name) = (machine.id.namespace.clone(), machine.id.name.clone());
         let condition = machine.condition.as_ref();
@@ -140,7 +143,7 @@ impl Line {
     }
 }
 
-/// The state behind a condition.
+/// Returns the node state that a condition represents.
 fn state(condition: &Condition) -> State {
     match (condition.status, condition.reason.as_str()) {
         (Status::False, _) | (Status::Unknown, condition::FAILURE_CLAIMED) => State::Failed,
@@ -154,14 +157,14 @@ fn state(condition: &Condition) -> State {
     }
 }
 
-/// The trust behind a condition. The cluster itself reports that a Node is ready.
+/// Returns the trust that a condition represents. A ready Node is the cluster's own observation.
 fn trust(condition: &Condition) -> Trust {
     let is_proven = condition.reason == condition::NODE_READY
         || details(&condition.message).is_some_and(|(_, details)| details.ends_with(basis(Trust::Proven)));
     if is_proven { Trust::Proven } else { Trust::Claimed }
 }
 
-/// A message without the address of the hub's page.
+/// Returns a message without the URL of the hub's page.
 fn without_link(message: &str) -> &str {
     message.rsplit_once(". See ").map_or(message, |(text, _)| text)
 }
@@ -171,7 +174,7 @@ fn details(message: &str) -> Option<(&str, &str)> {
     without_link(message).strip_suffix(')').and_then(|text| text.rsplit_once(" ("))
 }
 
-/// The sentence of a message, without what its columns say and without the address of the hub's page.
+/// Returns the sentence of a message, without the details shown in other columns and without the hub's URL.
 fn title(message: &str) -> &str {
     // Conditions of older controllers do not name the evidence.
     let is_ours = |details: &str| {
@@ -184,7 +187,7 @@ fn title(message: &str) -> &str {
     }
 }
 
-/// The phase's name, as the message has it.
+/// Returns the phase that the message names.
 fn phase(message: &str) -> Option<&'static str> {
     let text = without_link(message);
     let named = text.rsplit_once("phase ").or_else(|| text.rsplit_once(", in "))?.1;
@@ -192,7 +195,7 @@ fn phase(message: &str) -> Option<&'static str> {
     landfall_model::Phase::ALL.into_iter().map(landfall_model::Phase::name).find(|known| *known == name)
 }
 
-/// The cause's name, as the message has it.
+/// Returns the cause that the message names.
 fn cause(condition: &Condition) -> Option<String> {
     let (_, rest) = condition.message.split_once("(cause ")?;
     let name = rest.split([',', ';', ')']).next()?;
@@ -273,7 +276,7 @@ mod tests {
         assert_eq!((&some["found"], some["nodes"].as_array().unwrap().len()), (&json!(2), 1));
     }
 
-    /// Without the reports, which the hub has, the conditions show the same.
+    /// The reports are in the hub; the conditions alone must show the same.
     #[test]
     fn condition_shows_state_cause_and_trust_of_the_report() {
         let machine = Machine::fresh("m1", "2026-01-02T03:04:05Z".parse().unwrap());
@@ -308,7 +311,7 @@ mod tests {
         }
     }
 
-    /// The board says what the condition says.
+    /// The fleet view shows the same as the condition.
     #[test]
     fn a_report_that_is_older_or_outlived_does_not_contradict_the_condition() {
         let own = |time: &str| {

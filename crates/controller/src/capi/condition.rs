@@ -1,4 +1,4 @@
-//! The condition: what of a verdict a Machine shows, in words of our own.
+//! The condition that a Machine shows for a verdict, in landfall's own wording.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::heard::Heard;
 use super::machine::Machine;
 
-/// With a domain of its own it cannot meet anybody else's. `True` is good, as everywhere in Cluster API.
+/// The condition's type. Its own domain prevents collisions. `True` means healthy, as for all conditions in
+/// Cluster API.
 pub const TYPE: &str = "bootstrap.landfall.dev/Succeeded";
 pub const SUCCEEDED: &str = "Succeeded";
 pub const DEGRADED: &str = "Degraded";
@@ -24,20 +25,21 @@ pub const UNDECIDED: &str = "Undecided";
 pub const FAILED: &str = "Failed";
 /// The node reports a failure, and the origin of the evidence is not proven.
 pub const FAILURE_CLAIMED: &str = "FailureClaimed";
-/// The same for success.
+/// The node reports success, and the origin of the evidence is not proven.
 pub const SUCCESS_CLAIMED: &str = "SuccessClaimed";
-/// The same for success with something broken that does not stop it.
+/// The node reports success with a defect. The origin of the evidence is not proven.
 pub const DEGRADED_CLAIMED: &str = "DegradedClaimed";
-/// The Node is ready, whatever was reported before.
+/// The cluster reports the Node as ready, regardless of earlier reports.
 pub const NODE_READY: &str = "NodeReady";
 
-/// A node under way says something at least once a minute. The hub's board calls it silent after three; a Machine may be
-/// replaced for it, so here ten must be missing.
+/// Time without a report after which a node counts as silent. A bootstrapping node reports at least once a
+/// minute. The hub's fleet view shows it as silent after 3 min. A Machine may be replaced for it, so the
+/// limit here is 10 min.
 const SILENT_AFTER: SignedDuration = SignedDuration::from_mins(10);
-/// A title is a sentence.
+/// Title limit: one sentence.
 const MAX_TITLE: usize = 200;
 const MAX_WORD: usize = 64;
-/// A tenth of what the API server takes: every Machine's is read by every controller.
+/// Message limit, a tenth of the API server's: every controller reads the message of every Machine.
 const MAX_MESSAGE: usize = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,32 +49,32 @@ pub enum Status {
     True,
 }
 
-/// Our condition, as it is or should be.
+/// The controller's condition, as observed or desired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     pub status: Status,
     pub reason: String,
     pub message: String,
-    /// When the status last changed; a MachineHealthCheck counts from here.
+    /// Time of the last status change, from which a MachineHealthCheck counts.
     pub since: Timestamp,
 }
 
-/// What a Machine should show.
+/// The desired condition of a Machine, without its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     pub status: Status,
     pub reason: String,
     pub message: String,
-    /// The node is in trouble: what is on it should not be lost.
+    /// Whether the node has failed, so that its evidence should be preserved.
     pub trouble: bool,
 }
 
-/// What messages are made of.
+/// The inputs of condition messages.
 #[expect(missing_debug_implementations, reason = "a redactor has a key")]
 pub struct Words {
     titles: BTreeMap<Cause, String>,
     redactor: Redactor,
-    /// The hub's pages, where people are pointed to.
+    /// The base URL of the hub's pages, to which messages link.
     pages: Option<String>,
 }
 
@@ -84,7 +86,7 @@ pub enum WordsError {
     Redactor(#[source] BuildError),
 }
 
-/// What a Machine should show of what its node said.
+/// Returns the desired condition of a Machine for its node's report.
 pub fn shown(machine: &Machine, heard: &Heard, now: Timestamp, words: &Words) -> Shown {
     let quiet = |status, reason: &str, message: String| Shown {
         status,
@@ -92,7 +94,7 @@ pub fn shown(machine: &Machine, heard: &Heard, now: Timestamp, words: &Words) ->
         message,
         trouble: false,
     };
-    // The cluster's own observation of the Node is stronger than any claim.
+    // The cluster's own observation of the Node takes precedence over any claim.
     if is_outlived(machine, heard) || (machine.ready_since.is_some() && heard.trust == Trust::Claimed) {
         return node_ready(Some(heard));
     }
@@ -120,14 +122,14 @@ pub fn shown(machine: &Machine, heard: &Heard, now: Timestamp, words: &Words) ->
             let phase = heard.phase.map_or_else(String::new, |phase| format!(", in {}", phase.name()));
             quiet(Status::Unknown, IN_PROGRESS, words.page(&format!("Bootstrap is under way{phase}"), heard))
         }
-        // Not ended is not failed: it may still come, and a MachineHealthCheck may give it longer.
+        // A hung bootstrap may still succeed, and a MachineHealthCheck may allow more time.
         (State::Hung, _) => trouble(Status::Unknown, HUNG.to_owned()),
         (State::Failed, Trust::Proven) => trouble(Status::False, failure(heard)),
         (State::Failed, Trust::Claimed) => trouble(Status::Unknown, FAILURE_CLAIMED.to_owned()),
     }
 }
 
-/// The condition of a Machine whose Node the cluster reports as ready, whatever the report says.
+/// Returns the condition of a Machine whose Node the cluster reports as ready, regardless of the report.
 pub(super) fn node_ready(heard: Option<&Heard>) -> Shown {
     let said = heard.map_or_else(String::new, |heard| {
         let joint = match heard.state {
@@ -141,7 +143,7 @@ pub(super) fn node_ready(heard: Option<&Heard>) -> Shown {
     Shown { status: Status::True, reason: NODE_READY.to_owned(), message, trouble: false }
 }
 
-/// The end of every message about a report. The fleet view parses it.
+/// Returns the end of every message about a report. The fleet view parses it.
 pub(super) fn basis(trust: Trust) -> &'static str {
     match trust {
         Trust::Claimed => "based on claimed evidence",
@@ -149,18 +151,18 @@ pub(super) fn basis(trust: Trust) -> &'static str {
     }
 }
 
-/// Whether the cluster reports the Node as ready although the report says otherwise. The cluster takes precedence: a log must not end a
-/// healthy Machine.
+/// Whether the cluster reports the Node as ready although the report shows otherwise. The cluster takes
+/// precedence: a log must not cause the deletion of a healthy Machine.
 pub(super) fn is_outlived(machine: &Machine, heard: &Heard) -> bool {
     machine.ready_since.is_some() && !matches!(heard.state, State::Succeeded | State::Degraded)
 }
 
-/// The reason of a failure.
+/// Returns the condition's reason for a failure.
 fn failure(heard: &Heard) -> String {
     heard.cause.as_ref().map_or_else(|| FAILED.to_owned(), reason)
 }
 
-/// `dns-resolution-failure` as conditions spell it: `DnsResolutionFailure`.
+/// Converts a cause such as `dns-resolution-failure` to a condition's reason, `DnsResolutionFailure`.
 pub fn reason(cause: &Cause) -> String {
     let mut reason = String::new();
     for word in cause.as_str().split('-') {
@@ -168,11 +170,11 @@ pub fn reason(cause: &Cause) -> String {
         reason.extend(letters.next().map(|first| first.to_ascii_uppercase()));
         reason.extend(letters);
     }
-    // Reasons begin with a letter.
+    // A condition's reason must begin with a letter.
     if reason.starts_with(|c: char| c.is_ascii_digit()) { format!("Cause{reason}") } else { reason }
 }
 
-/// How long a time is left, or none.
+/// Whether a duration since a time has passed.
 pub(super) fn is_over(from: Timestamp, within: Duration, now: Timestamp) -> bool {
     let within = SignedDuration::try_from(within).unwrap_or(SignedDuration::MAX);
     from.checked_add(within).is_ok_and(|end| now >= end)
@@ -195,7 +197,7 @@ impl Status {
 // === impl Condition ===
 
 impl Condition {
-    /// Ours among the conditions of a Machine.
+    /// Returns the controller's condition among those of a Machine.
     pub fn read(conditions: &Value) -> Option<Self> {
         let ours = conditions.as_array()?.iter().find(|condition| condition["type"] == TYPE)?;
         let text = |name: &str| ours[name].as_str().unwrap_or_default().to_owned();
@@ -207,7 +209,7 @@ impl Condition {
         })
     }
 
-    /// As v1beta2 has it.
+    /// Returns the condition in the format of v1beta2.
     pub fn entry(&self) -> Value {
         json!({
             "type": TYPE,
@@ -218,7 +220,7 @@ impl Condition {
         })
     }
 
-    /// As v1beta1 has it, where what is `False` has a severity.
+    /// Returns the condition in the format of v1beta1, where a `False` condition has a severity.
     pub fn old_entry(&self) -> Value {
         let mut entry = self.entry();
         if self.status == Status::False {
@@ -232,7 +234,7 @@ impl Condition {
     }
 }
 
-/// Times in objects have no fractions.
+/// Formats a time without fractional seconds, as required in objects.
 fn seconds(time: Timestamp) -> String {
     Timestamp::from_second(time.as_second()).unwrap_or(time).to_string()
 }
@@ -249,8 +251,8 @@ impl Words {
         Ok(Self { titles, redactor, pages })
     }
 
-    /// The verdict in a sentence. A cause of the catalogue has the catalogue's title; only what we do not know is told in
-    /// the node's own words, without control characters and secrets.
+    /// Returns the verdict as a sentence. A cause of the catalog has the catalog's title. Only for an unknown
+    /// cause, the node's own title is used, without control characters and secrets.
     fn told(&self, heard: &Heard) -> String {
         let known = heard.cause.as_ref().and_then(|cause| self.titles.get(cause));
         let title = known.cloned().unwrap_or_else(|| self.clean(&heard.title, MAX_TITLE));
@@ -264,7 +266,7 @@ impl Words {
         self.link(&format!("{title} ({more}{})", basis(heard.trust)), heard)
     }
 
-    /// The text, the evidence it is based on, and the address of the node's page.
+    /// Returns the text with the trust of its evidence and the URL of the node's page.
     fn page(&self, text: &str, heard: &Heard) -> String {
         self.link(&format!("{text} ({})", basis(heard.trust)), heard)
     }
@@ -278,7 +280,7 @@ impl Words {
     }
 
     fn clean(&self, text: &str, limit: usize) -> String {
-        // More than is shown, so that a secret at the end is recognised as a whole.
+        // Redaction gets more text than is shown, so that a secret at the end is recognized completely.
         let line: String =
             text.chars().take(limit * 4).map(|c| if c.is_control() { ' ' } else { c }).collect();
         let (clean, _) = self.redactor.redact(line.trim().as_bytes(), Options::default());
@@ -286,7 +288,8 @@ impl Words {
     }
 }
 
-/// Tags of secrets are new with every redactor; the words of a condition must be the same whoever writes them.
+/// Removes the tags of redacted secrets. They differ per redactor, but a message must be the same from every
+/// replica.
 fn untagged(text: &str) -> String {
     let mut parts = text.split("***<");
     let mut out = parts.next().unwrap_or_default().to_owned();

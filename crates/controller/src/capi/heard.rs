@@ -1,4 +1,6 @@
-//! What nodes said, from wherever it was heard. Foreign bytes: read without I/O, and bounded by who fetched them.
+//! The last reports of nodes, from any source.
+//!
+//! The input is untrusted: parsing does no I/O, and the caller bounds its size.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,14 +10,14 @@ use landfall_model::report::{State, Trust};
 use landfall_model::{Cause, Phase};
 use serde::Deserialize;
 
-/// The last word of one node.
+/// The last report of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
-    /// What it calls itself; the hub lets nobody speak under another's name.
+    /// The node's name. The hub rejects reports under another node's name.
     pub name: String,
-    /// What it says the cloud calls it.
+    /// The cloud's ID of the machine, as reported by the node itself.
     pub provider_id: Option<String>,
-    /// The Machine it can only be of, by namespace and name.
+    /// The only Machine the report can be about, by namespace and name.
     pub bound: Option<(String, String)>,
     pub state: State,
     /// Whether the evidence of the verdict has a proven origin.
@@ -24,33 +26,33 @@ pub struct Heard {
     pub title: String,
     pub component: Option<String>,
     pub phase: Option<Phase>,
-    /// Since when it says this, where that is known: what is said again every minute is no newer for it.
+    /// Start of this verdict, if known. A heartbeat repeats a verdict without making it newer.
     pub since: Option<Timestamp>,
     pub last_seen: Timestamp,
-    /// The hub has a page about it.
+    /// Whether the hub has a page about the node.
     pub is_in_hub: bool,
 }
 
-/// Some of the hub's nodes, in the order of their names.
+/// One page of the hub's nodes, in the order of their names.
 #[derive(Clone, Debug)]
 pub struct NodePage {
     pub heard: Vec<Heard>,
-    /// Nodes on it that a newer hub tells of in a way this program does not know.
+    /// Nodes on this page whose format this version does not know, because the hub is newer.
     pub unread: usize,
-    /// After whom to go on; nothing on the last page.
+    /// The name after which the next page begins; `None` on the last page.
     pub next: Option<String>,
 }
 
-/// The body of a good answer.
+/// The body of a successful response.
 pub type Answer<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<u8>, Box<dyn std::error::Error + Send + Sync>>> + Send + 'a>>;
 
-/// A hub that can be asked for a path of its API.
+/// A hub that can be queried by a path of its API.
 pub trait Hub: fmt::Debug + Send + Sync {
     fn get(&self, path: String) -> Answer<'_>;
 }
 
-/// Not what a hub says.
+/// The response is not in the hub's format.
 #[derive(Debug, thiserror::Error)]
 #[error("read the hub's answer")]
 pub struct NotAHub(#[source] serde_json::Error);
@@ -89,7 +91,7 @@ struct Bundle {
     received: Timestamp,
 }
 
-/// `GET /api/v1/nodes`. A line of a newer hub that cannot be read leaves the others readable.
+/// Parses `GET /api/v1/nodes`. An invalid line of a newer hub does not affect the others.
 pub fn read_nodes(body: &[u8]) -> Result<NodePage, NotAHub> {
     let page: Page = serde_json::from_slice(body).map_err(NotAHub)?;
     let count = page.nodes.len();
@@ -112,7 +114,7 @@ pub fn read_nodes(body: &[u8]) -> Result<NodePage, NotAHub> {
     Ok(NodePage { unread: count - heard.len(), heard, next: page.next })
 }
 
-/// `GET /api/v1/nodes/NAME`: when its latest bundle came.
+/// Parses `GET /api/v1/nodes/NAME` and returns the time of the node's latest bundle.
 pub fn read_node(body: &[u8]) -> Result<Option<Timestamp>, NotAHub> {
     let node: Node = serde_json::from_slice(body).map_err(NotAHub)?;
     Ok(node.bundles.into_iter().map(|bundle| bundle.received).max())

@@ -1,4 +1,4 @@
-//! A Machine, as far as it matters here, whichever version it is of.
+//! The relevant parts of a Machine, independent of its version.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,20 @@ use serde_json::Value;
 
 use super::condition::Condition;
 
-/// As long as it is there, the infrastructure of a Machine that is being deleted stays.
+/// While this annotation exists, the infrastructure of a Machine that is being deleted stays.
 pub const HOOK: &str = "pre-terminate.delete.hook.machine.cluster.x-k8s.io/landfall-evidence";
 const PAUSED: &str = "cluster.x-k8s.io/paused";
-/// What Cluster API says of a Machine's Node: first in v1beta2, then in v1beta1.
+/// Cluster API's conditions of a Machine's Node: of v1beta2, then of v1beta1.
 const NODE_CONDITIONS: [&str; 2] = ["NodeReady", "NodeHealthy"];
-/// Addresses that are names.
+/// Address types that are names.
 const NAMES: [&str; 3] = ["Hostname", "InternalDNS", "ExternalDNS"];
 
-/// Which Machine is meant.
+/// The identity of a Machine.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MachineName {
     pub namespace: String,
     pub name: String,
-    /// Of this life: one that was made again under the same name is another.
+    /// The object's UID: a new Machine of the same name is another one.
     pub uid: String,
 }
 
@@ -30,15 +30,15 @@ pub struct Machine {
     pub cluster: String,
     pub created: Timestamp,
     pub deleted: Option<Timestamp>,
-    /// Its owner wants nobody to touch it.
+    /// Whether the Machine is paused by its owner, so that no controller may change it.
     pub is_paused: bool,
-    /// Our hook is on it.
+    /// Whether the evidence hook is set.
     pub has_hook: bool,
     pub provider_id: Option<String>,
     pub infrastructure: Option<String>,
     pub node: Option<String>,
     pub addresses: BTreeSet<String>,
-    /// Since when its Node is ready, where it is.
+    /// Time since which its Node is ready, if it is.
     pub ready_since: Option<Timestamp>,
     pub condition: Option<Condition>,
 }
@@ -46,7 +46,7 @@ pub struct Machine {
 // === impl Machine ===
 
 impl Machine {
-    /// One of which nothing is known yet.
+    /// Creates a Machine without any observation.
     #[cfg(test)]
     pub(super) fn fresh(name: &str, created: Timestamp) -> Self {
         let id =
@@ -101,7 +101,7 @@ impl Machine {
     }
 }
 
-/// A Cluster whose owner wants nobody to touch its Machines, by namespace and name.
+/// Returns the namespace and name of a paused Cluster. No controller may change its Machines.
 pub fn paused_cluster(object: &Value) -> Option<(String, String)> {
     let metadata = &object["metadata"];
     let is_paused = object["spec"]["paused"] == true || metadata["annotations"].get(PAUSED).is_some();

@@ -1,8 +1,9 @@
-//! What the controller of Cluster API is installed from: values, never text templates.
+//! The objects that install the Cluster API controller: values, never text templates.
 //!
-//! Rights in Kubernetes end at an object's status, and a Machine's status is what keeps machines alive. So the account may
-//! patch it, and an admission policy lets it change our condition there and nothing else; and of the Machine itself our hook
-//! and nothing else.
+//! Kubernetes can restrict permissions to an object's status, but not to one field of it. A Machine's status
+//! decides whether a machine is kept. So the account may patch the status, and an admission policy restricts
+//! that to the controller's condition. Of the Machine itself, the policy permits changes to the evidence hook
+//! only.
 
 use std::time::Duration;
 
@@ -16,22 +17,22 @@ use crate::manifests::{Platform, USER, account, admission, binding, deployment_o
 
 pub const MANAGER: &str = "landfall-capi";
 pub const LEASE: &str = "landfall-capi";
-/// Where it is installed unless somebody says otherwise: not where the other controller is, whose pods have all rights of their
-/// node and whose Secrets would go with ours.
+/// Default namespace. It differs from the other controller's, because that one's pods have all permissions of
+/// their nodes. In a shared namespace, removing one controller would also delete the other one's Secrets.
 pub const NAMESPACE: &str = "landfall-capi";
-/// Where the pods find the hub's Secret.
+/// Mount path of the hub's Secret.
 const HUB_FOLDER: &str = "/run/landfall-hub";
-/// The token and the authority in it.
+/// Files of the token and the CA in it.
 const TOKEN: &str = "token";
 const AUTHORITY: &str = "ca.crt";
 
-/// What is installed.
+/// Settings of an installation.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Of the pods and the Lease.
+    /// Namespace of the pods and the Lease.
     pub namespace: String,
     pub image: String,
-    /// The hub that is asked, and the Secret with `token` and `ca.crt` for it.
+    /// URL of the hub; `hub_secret` is the Secret with its `token` and `ca.crt`.
     pub hub: Option<String>,
     pub hub_secret: Option<String>,
     pub hold: Option<Duration>,
@@ -41,7 +42,7 @@ pub struct Settings {
     pub health_checks: Vec<(String, String)>,
 }
 
-/// Everything, each with a word for its file, in the order in which it is applied.
+/// Returns all objects in the order of their application, each with the stem of its file name.
 pub fn install(settings: &Settings, platform: Platform, arguments: &[String]) -> Vec<(&'static str, Value)> {
     let namespace = &settings.namespace;
     let [policy, policy_binding] = own_condition_only(namespace);
@@ -54,7 +55,7 @@ pub fn install(settings: &Settings, platform: Platform, arguments: &[String]) ->
                 "metadata": {"name": namespace, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
             }),
         ),
-        // Before the rights that it narrows.
+        // Applied before the permissions that it restricts.
         ("policy", policy),
         ("policy-binding", policy_binding),
         ("account", account(namespace, MANAGER)),
@@ -93,8 +94,8 @@ pub fn install(settings: &Settings, platform: Platform, arguments: &[String]) ->
     all
 }
 
-/// One node's own object, and the right to write the status of just this one. The account's token is for the node:
-/// `kubectl create token`, short-lived.
+/// Returns a node's own report object, and the permission to write only its status. The account's short-lived
+/// token from `kubectl create token` is for the node.
 pub fn write_back(namespace: &str, machine: &str) -> Vec<(&'static str, Value)> {
     let name = format!("landfall-report-{machine}");
     vec![
@@ -117,10 +118,11 @@ pub fn write_back(namespace: &str, machine: &str) -> Vec<(&'static str, Value)> 
     ]
 }
 
-/// Remediates Machines whose bootstrap failed, minutes earlier than waiting for a Node that never comes.
+/// Returns a MachineHealthCheck that remediates failed bootstraps minutes before the Node startup timeout.
 ///
-/// It acts on `False` only, which needs proven evidence. `Unknown` is also the status of claims: text that an attacker wrote into a
-/// log must not delete a Machine, nor count as unhealthy and so suspend the remediation of others.
+/// It acts on `False` only, which needs proven evidence. `Unknown` is also the status of claims. Text that an
+/// attacker writes into a log must not delete a Machine. It must not count as unhealthy either, because that
+/// would suspend the remediation of other Machines.
 pub fn health_check(namespace: &str, cluster: &str) -> Value {
     json!({
         "apiVersion": format!("{GROUP}/v1beta2"),
@@ -134,7 +136,7 @@ pub fn health_check(namespace: &str, cluster: &str) -> Value {
                 "nodeStartupTimeoutSeconds": 1200,
                 "unhealthyMachineConditions": [{"type": TYPE, "status": "False", "timeoutSeconds": 60}],
             },
-            // Forty machines with one cause are no forty broken machines.
+            // Forty Machines with the same cause indicate one shared fault, not forty broken machines.
             "remediation": {"triggerIf": {"unhealthyLessThanOrEqualTo": "40%"}},
         },
     })
@@ -144,7 +146,8 @@ fn cluster_rules() -> Value {
     json!([
         {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
             "resourceNames": [DEFINITION], "verbs": ["get"]},
-        // To patch them also where no evidence is held any more: a hook that cannot be taken off holds its Machine for ever.
+        // Needed even when no evidence is held any more: a hook that cannot be removed blocks the deletion of
+        // its Machine.
         {"apiGroups": [GROUP], "resources": ["machines"], "verbs": ["get", "list", "patch"]},
         {"apiGroups": [GROUP], "resources": ["clusters"], "verbs": ["list"]},
         {"apiGroups": [GROUP], "resources": ["machines/status"], "verbs": ["patch"]},
@@ -153,7 +156,7 @@ fn cluster_rules() -> Value {
     ])
 }
 
-/// Our account may change our condition and our hook, and nothing else of a Machine.
+/// Returns a policy that limits the account to the controller's condition and hook on a Machine.
 fn own_condition_only(namespace: &str) -> [Value; 2] {
     let user = format!("system:serviceaccount:{namespace}:{MANAGER}");
     let name = "landfall-capi-own-condition";
@@ -165,7 +168,7 @@ fn own_condition_only(namespace: &str) -> [Value; 2] {
              {of}.status.conditions.filter(c, c.type != '{TYPE}') : []"
         )
     };
-    // Of two maps, everything but one key is the same.
+    // Both maps are equal except for one key.
     let same_but = |one: &str, two: &str, key: &str| {
         format!(
             "variables.{one}.all(k, k == '{key}' || (k in variables.{two} && \
@@ -279,7 +282,7 @@ mod tests {
         assert_eq!(*security, json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}}));
     }
 
-    /// Whoever ends holding evidence has hooks to take off.
+    /// A controller that no longer holds evidence must still remove its hooks.
     #[test]
     fn the_rights_are_the_same_whether_evidence_is_held_or_not() {
         let role = |hold| {

@@ -1,4 +1,4 @@
-//! `landfall controller --capi`: what nodes say of their bootstrap becomes one condition of their Machine.
+//! `landfall controller --capi`: publishes the nodes' verdicts as one condition of each Machine.
 //!
 //! ```text
 //!  Machines, Clusters ──┐            pure                        one write each
@@ -6,10 +6,11 @@
 //!  the hub's fleet ─────┘   pair                                                and an Event per transition
 //! ```
 //!
-//! Nothing is remembered but what makes asking cheaper: whoever looks next finds the same world and decides the same. The
-//! condition is the only thing written into a Machine's status; the only annotation is a hook that holds back the end of a
-//! failed Machine until its evidence is in the hub, for a limited time. What nodes say is told in our own words: the
-//! catalogue's title, the cause's name, and where the evidence is, never a line of a log.
+//! The controller keeps no state except caches that reduce queries; another replica observes the same world
+//! and decides the same. It writes only this condition into a Machine's status. Its only annotation is a hook
+//! that delays the deletion of a failed Machine, for a limited time, until its evidence is in the hub. The
+//! condition has fixed wording: the catalog's title, the cause's name, and the location of the evidence,
+//! never a log line.
 
 pub mod act;
 pub mod board;

@@ -1,4 +1,4 @@
-//! One look: at the management cluster, and at what the hub heard.
+//! One observation of the management cluster and of the hub's reports.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::{Duration, Instant};
@@ -15,28 +15,28 @@ use super::plan::{Evidence, Hearing, Policy, Seen, World, wants_evidence};
 use super::report;
 use super::shape::{DEFINITION, Shape, Unknown};
 
-/// Nodes of one answer of the hub; as many as it gives.
+/// Nodes per response of the hub, its maximum.
 const PAGE: u64 = 1000;
-/// Beyond a hundred thousand nodes the rest is not heard, and nothing of theirs is taken away.
+/// Limit of 100,000 nodes. Machines of further nodes count as unknown, and their conditions stay.
 const MAX_PAGES: usize = 100;
-/// Nodes that are asked about one by one, of one look.
+/// Nodes queried one by one per pass.
 const MAX_ASKED: usize = 50;
-/// A definition changes with an upgrade of Cluster API.
+/// Cache lifetime of the Machine definition, which changes with an upgrade of Cluster API.
 const SHAPE_BELIEVED: Duration = Duration::from_secs(600);
 
-/// What makes asking and writing cheaper. A controller without it comes to the same.
+/// Caches that reduce queries and writes. Decisions are the same without them.
 #[derive(Debug, Default)]
 pub struct Memory {
     shape: Option<(Shape, Instant)>,
-    /// Where asking one by one goes on.
+    /// The position at which the one-by-one queries continue.
     cursor: usize,
-    /// By uid, as the plan has them.
+    /// By UID, as in [`World`].
     pub written: BTreeMap<String, Timestamp>,
     pub failed: BTreeMap<String, Timestamp>,
     pub unheld: BTreeSet<String>,
 }
 
-/// What was seen.
+/// Result of one observation.
 #[derive(Clone, Debug)]
 pub struct Look {
     pub shape: Shape,
@@ -44,7 +44,7 @@ pub struct Look {
     pub ambiguous: Vec<String>,
 }
 
-/// Why there was nothing to see.
+/// Reason why the management cluster could not be observed.
 #[derive(Debug, thiserror::Error)]
 pub enum LookError {
     #[error(transparent)]
@@ -55,7 +55,7 @@ pub enum LookError {
     Shape(#[from] Unknown),
 }
 
-/// Why the hub was not heard.
+/// Reason why the hub could not be queried.
 #[derive(Debug, thiserror::Error)]
 enum HubError {
     #[error("ask the hub for {path}")]
@@ -64,7 +64,7 @@ enum HubError {
     Answer(#[from] NotAHub),
 }
 
-/// Where everything is asked.
+/// The sources of an observation.
 #[expect(missing_debug_implementations, reason = "holds credentials")]
 pub struct Sources<'a> {
     pub cluster: &'a Cluster,
@@ -80,7 +80,7 @@ pub async fn machines(cluster: &Cluster, shape: Shape) -> Result<Vec<Machine>, L
     Ok(cluster.objects_as(&shape.machine(), |object| Machine::read(&object)).await?)
 }
 
-/// What nodes wrote into the cluster itself. Where the kind is not installed nobody wrote.
+/// Returns the reports that nodes wrote into the cluster itself; empty if the kind is not installed.
 pub async fn reports(cluster: &Cluster) -> Result<Vec<report::Found>, LookError> {
     match cluster.objects_as(&report::KIND, |object| report::read(&object)).await {
         Err(error) if error.is_gone() => Ok(Vec::new()),
@@ -88,7 +88,7 @@ pub async fn reports(cluster: &Cluster) -> Result<Vec<report::Found>, LookError>
     }
 }
 
-/// Looks. The flag says whether the hub was heard; without it, what time decides can still be decided.
+/// Observes the cluster and the hub. Without the hub, time-based decisions are still possible.
 pub async fn observe(
     sources: &Sources<'_>,
     policy: &Policy,
@@ -111,7 +111,7 @@ pub async fn observe(
     let orphans = report::orphans(&found, &machines);
     let now = Timestamp::now();
     let own = found.into_iter().filter_map(|found| found.heard);
-    // Nobody is heard from the future.
+    // A report's time must not be in the future.
     let mut heard: Vec<Heard> =
         own.map(|heard| Heard { last_seen: heard.last_seen.min(now), ..heard }).collect();
     let mut hearing = Hearing::Whole;
@@ -130,7 +130,8 @@ pub async fn observe(
             }
         }
     }
-    // By what the cloud calls it a node is paired only when nobody with a surer claim can be missing.
+    // Pair by provider ID only if all reports are known: a missing one might have a stronger claim to the
+    // Machine.
     if hearing != Hearing::Whole {
         for heard in &mut heard {
             heard.provider_id = None;
@@ -152,7 +153,7 @@ pub async fn observe(
     Ok(Look { shape, world, ambiguous: pairs.ambiguous })
 }
 
-/// Every node of the hub, by name: what a node says may change between two pages, its name does not.
+/// Returns all nodes of the hub, by name. A node's verdict may change between two pages, its name does not.
 async fn nodes(hub: &dyn Hub, limit: u64, max_pages: usize) -> Result<(Vec<Heard>, Hearing), HubError> {
     let (mut all, mut unread, mut after) = (Vec::new(), 0, String::new());
     for _ in 0..max_pages {
@@ -162,7 +163,7 @@ async fn nodes(hub: &dyn Hub, limit: u64, max_pages: usize) -> Result<(Vec<Heard
         match page.next {
             None if unread == 0 => return Ok((all, Hearing::Whole)),
             Some(next) if is_name(&next) && next > after => after = next,
-            // The last page, or a hub that does not get on and would be asked for ever.
+            // The last page, or a hub whose pages do not advance and would be queried without limit.
             _ => break,
         }
     }
@@ -174,7 +175,7 @@ async fn nodes(hub: &dyn Hub, limit: u64, max_pages: usize) -> Result<(Vec<Heard
     Ok((all, Hearing::Partial))
 }
 
-/// It stands in an address as it is.
+/// Whether the name needs no escaping in a URL.
 fn is_name(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte))
 }
@@ -187,7 +188,7 @@ async fn ask(hub: &dyn Hub, path: String) -> Result<Vec<u8>, HubError> {
     hub.get(path.clone()).await.map_err(|source| HubError::Asking { path, source })
 }
 
-/// Asks for the bundles of Machines in trouble, some at a look. Gives where to go on.
+/// Queries the bundles of failed Machines, a limited number per pass. Returns the position for the next pass.
 async fn evidence(
     hub: &dyn Hub,
     policy: &Policy,
@@ -210,7 +211,7 @@ async fn evidence(
     for place in places.iter().take(MAX_ASKED) {
         let Some(Seen { machine, heard: Some(heard), evidence }) = seen.get_mut(*place) else { continue };
         match latest_bundle(hub, &heard.name).await {
-            // A bundle from before is of another machine of this name.
+            // An older bundle belongs to another machine of this name.
             Ok(Some(received)) if received >= machine.created => *evidence = Evidence::Stored,
             Ok(_) => {}
             Err(error) => {
@@ -241,7 +242,7 @@ mod tests {
     use super::super::heard::Answer;
     use super::*;
 
-    /// Nodes by name, and what becomes of them after each page.
+    /// A hub whose nodes, by name, change their state after each page.
     #[derive(Debug)]
     struct Moving {
         nodes: Mutex<BTreeMap<String, &'static str>>,
@@ -265,7 +266,7 @@ mod tests {
                 .filter(|(name, _)| name.as_str() > after)
                 .map(|(name, state)| (name.clone(), *state))
                 .collect();
-            // Everybody becomes another before the next page: on a board sorted by state all would trade places.
+            // All nodes change their state before the next page: pages sorted by state would miss some.
             for state in nodes.values_mut() {
                 *state = if *state == "failed" { "running" } else { "failed" };
             }
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!((heard.len(), hearing), (6, Hearing::Whole), "exactly as many is all");
     }
 
-    /// One that says the same page again and again, or names that belong in no address.
+    /// A hub that repeats the same page, or returns names that are invalid in a URL.
     #[tokio::test]
     async fn a_hub_that_does_not_get_on_is_not_asked_for_ever() {
         #[derive(Debug)]

@@ -1,4 +1,6 @@
-//! Which Machine a report is about. A wrong answer could end a healthy Machine, so two candidates are none.
+//! Pairing of reports with Machines.
+//!
+//! A wrong pair could delete a healthy Machine, so a report with two candidates is not paired.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +9,8 @@ use landfall_model::report::Trust;
 use super::heard::Heard;
 use super::machine::Machine;
 
-/// By what a report belongs to a Machine, the surest first. What the cloud calls a machine comes last: a report says it of
-/// itself, while its name is one that the hub lets nobody else use.
+/// The property by which a report belongs to a Machine, strongest first. The provider ID is last: the node
+/// itself reports it, while the hub lets no other node use its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Tie {
     /// By an object that only this Machine's node may write.
@@ -20,28 +22,28 @@ enum Tie {
     Provider,
 }
 
-/// Whether the name by which a Machine is found has its Cluster's before it, as where one hub hears of several clusters. Such
-/// a one is surer: the bare name may be another cluster's.
+/// Whether a matched name has its Cluster's name as a prefix, for a hub with several clusters. Such a match
+/// is stronger, because another cluster may use the bare name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Spelling {
     WithCluster,
     Bare,
 }
 
-/// What was told of one Machine.
+/// The best reports about one Machine.
 #[derive(Clone, Debug, Default)]
 struct Told {
     by_hub: Option<((Tie, Spelling), Heard)>,
-    /// In an object of the Machine's own.
+    /// From the Machine's own object.
     by_object: Option<Heard>,
 }
 
-/// What came of it.
+/// Result of the pairing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pairs {
-    /// By the Machine's place in the list.
+    /// Reports by the Machine's position in the list.
     pub heard: BTreeMap<usize, Heard>,
-    /// Names of reports that several Machines answer to.
+    /// Names of reports that match several Machines.
     pub ambiguous: Vec<String>,
 }
 
@@ -51,7 +53,7 @@ impl Tie {
     const ALL: [Self; 6] =
         [Self::Bound, Self::Node, Self::Address, Self::Infrastructure, Self::Name, Self::Provider];
 
-    /// What Machines are found by.
+    /// Returns the keys under which a Machine is found.
     fn of_machine(self, machine: &Machine) -> Vec<(Spelling, String)> {
         let bare = |text: String| vec![(Spelling::Bare, text)];
         match self {
@@ -60,7 +62,7 @@ impl Tie {
             Self::Address => spelt(machine, &machine.addresses),
             Self::Infrastructure => spelt(machine, &machine.infrastructure),
             Self::Name => spelt(machine, [&machine.id.name]),
-            // A Machine whose Node is known is spoken for by that Node only.
+            // A Machine with a known Node accepts reports of that Node only.
             Self::Provider if machine.node.is_some() => Vec::new(),
             Self::Provider => machine.provider_id.iter().cloned().flat_map(bare).collect(),
         }
@@ -69,7 +71,7 @@ impl Tie {
     fn of_report(self, heard: &Heard) -> Option<String> {
         match self {
             Self::Bound => heard.bound.as_ref().map(|(namespace, name)| format!("{namespace}/{name}")),
-            // Who speaks for one Machine only speaks for no other.
+            // A report that is bound to one Machine matches no other.
             _ if heard.bound.is_some() => None,
             Self::Provider => heard.provider_id.clone(),
             _ => Some(heard.name.to_ascii_lowercase()),
@@ -77,7 +79,7 @@ impl Tie {
     }
 }
 
-/// Names of a Machine as reports may spell them.
+/// Returns a Machine's names as reports may spell them.
 fn spelt<'a>(machine: &Machine, names: impl IntoIterator<Item = &'a String>) -> Vec<(Spelling, String)> {
     let both = |name: &String| {
         let name = name.to_ascii_lowercase();
@@ -99,7 +101,7 @@ impl Told {
             return;
         }
         let is_better = self.by_hub.as_ref().is_none_or(|(before, known)| {
-            // The surer first, then the newer.
+            // The stronger match wins, then the newer report.
             (*before, report.last_seen) > ((tie, spelling), known.last_seen)
         });
         if is_better {
@@ -107,10 +109,11 @@ impl Told {
         }
     }
 
-    /// Both may know. The newer word counts; but the hub is told the same more often, and has more to show.
+    /// Selects the newer report. If both have the same verdict, the hub's is used: it is updated more often
+    /// and has a page.
     fn word(self) -> Option<Heard> {
         let (hub, object) = match (self.by_hub, self.by_object) {
-            // A Machine's own object is as sure as any name, and surer than what a report says of itself.
+            // A Machine's own object is as strong as any name, and stronger than a self-reported provider ID.
             (Some(((Tie::Provider, _), _)), Some(object)) => return Some(object),
             (Some((_, hub)), Some(object)) => (hub, object),
             (hub, object) => return hub.map(|(_, hub)| hub).or(object),
@@ -129,7 +132,7 @@ pub fn pair(machines: &[Machine], heard: Vec<Heard>) -> Pairs {
         for tie in Tie::ALL {
             for (spelling, key) in tie.of_machine(machine) {
                 let all = candidates.entry((tie, key)).or_default();
-                // One that two of its names spell the same is still one.
+                // Two identical names of one Machine count once.
                 if all.last().is_none_or(|(last, _)| *last != place) {
                     all.push((place, spelling));
                 }
@@ -141,7 +144,7 @@ pub fn pair(machines: &[Machine], heard: Vec<Heard>) -> Pairs {
     for report in heard {
         let found = Tie::ALL.into_iter().find_map(|tie| {
             let all = candidates.get(&(tie, tie.of_report(&report)?))?;
-            // What was last heard before a Machine was made is of another one, of the same name.
+            // A report from before the Machine's creation is about an older machine of the same name.
             let of_this_life = |(place, _): &&(usize, Spelling)| {
                 machines.get(*place).is_some_and(|machine| machine.created <= report.last_seen)
             };
@@ -151,7 +154,8 @@ pub fn pair(machines: &[Machine], heard: Vec<Heard>) -> Pairs {
         let Some((tie, places)) = found else { continue };
         match places.as_slice() {
             [(place, spelling)] => {
-                // Any node can name the provider id of another machine, so such a verdict is a claim about this one.
+                // Any node can report the provider ID of another machine, so such a verdict is a claim about
+                // this one.
                 let trust = if tie == Tie::Provider { Trust::Claimed } else { report.trust };
                 told.entry(*place).or_default().add(tie, *spelling, Heard { trust, ..report });
             }

@@ -1,4 +1,6 @@
-//! What to write, decided from one look. Each write may be the last one before a crash: the next look goes on from there.
+//! The decision on writes, from one observation.
+//!
+//! Each write may be the last before a crash; the next pass continues from there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,40 +11,42 @@ use super::condition::{Condition, Shown, Status, Words, is_over, node_ready, sho
 use super::heard::Heard;
 use super::machine::{Machine, MachineName};
 
-/// Writes of one look: a management cluster is not to be flooded when forty thousand Machines fail at once.
+/// Writes per pass: forty thousand simultaneous failures must not flood the management cluster.
 pub const MAX_WRITES: usize = 100;
-/// Of these, kept for Machines of which the last write failed: they get their turn, and nobody waits for them.
+/// Writes of these reserved for Machines whose last write failed. They are retried in turn without blocking
+/// others.
 const MAX_AGAIN: usize = 10;
-/// One Machine's condition is not written more often than this, and its words alone not more often than that.
+/// Minimum time between two writes of a Machine's condition. `WORDS_PAUSE` applies if only the message
+/// changes.
 const TURN_PAUSE: SignedDuration = SignedDuration::from_secs(10);
 const WORDS_PAUSE: SignedDuration = SignedDuration::from_secs(60);
 
-/// What the operator decided.
+/// The operator's settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
-    /// How long the end of a failed Machine may be held up for its evidence; not at all when there is none.
+    /// Longest delay of a failed Machine's deletion for its evidence; `None` for no delay.
     pub hold: Option<Duration>,
 }
 
-/// The management cluster at one look.
+/// The management cluster at one observation.
 #[derive(Clone, Debug)]
 pub struct World {
     pub now: Timestamp,
     pub machines: Vec<Seen>,
-    /// Clusters that nobody may touch, by namespace and name.
+    /// Paused Clusters, by namespace and name. No controller may change their Machines.
     pub paused: BTreeSet<(String, String)>,
     pub hearing: Hearing,
-    /// When this process last wrote a Machine's condition, by uid: only for its pace.
+    /// Time of this process's last write of a Machine's condition, by UID; limits the write rate only.
     pub written: BTreeMap<String, Timestamp>,
-    /// When this process last failed to write a Machine, by uid, until it succeeds.
+    /// Time of this process's last failed write of a Machine, by UID, until a write succeeds.
     pub failed: BTreeMap<String, Timestamp>,
-    /// Machines, by uid, that nobody lets this process hold: what they are to show does not wait for a hook.
+    /// UIDs of Machines whose hook was denied. Their condition is written without waiting for a hook.
     pub unheld: BTreeSet<String>,
-    /// Reports that do not know their Machine as owner yet.
+    /// Reports without their Machine as owner.
     pub orphans: Vec<Orphan>,
 }
 
-/// A Machine, and what was heard of it.
+/// A Machine with its report.
 #[derive(Clone, Debug)]
 pub struct Seen {
     pub machine: Machine,
@@ -50,21 +54,22 @@ pub struct Seen {
     pub evidence: Evidence,
 }
 
-/// Where the evidence of a node is.
+/// Location of a node's evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// On the machine alone, as far as is known.
+    /// Only on the machine, as far as known.
     OnMachine,
     Stored,
 }
 
-/// Whether everybody who tells could be asked.
+/// How much of the fleet the hub reported on in this pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hearing {
     Whole,
-    /// Some nodes could not be told of: about those who were, everything is decided; about the others what time decides.
+    /// Some nodes are missing. Machines with a report are decided as usual; for the others only time-based
+    /// decisions are made.
     Partial,
-    /// The hub did not answer: what it would have said is not known, so nothing is decided but what time decides.
+    /// The hub did not answer. Its reports are unknown, so only time-based decisions are made.
     Deaf,
 }
 
@@ -79,7 +84,7 @@ pub struct Orphan {
 /// One write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Holds back the end of a Machine.
+    /// Delays the deletion of a Machine.
     Hook {
         machine: MachineName,
     },
@@ -91,25 +96,25 @@ pub enum Action {
         condition: Condition,
         turn: Turn,
     },
-    /// Takes our condition away.
+    /// Removes the controller's condition.
     Clear {
         machine: MachineName,
     },
-    /// So that the report goes with its Machine.
+    /// Makes the Machine own its report, so that both are deleted together.
     Adopt {
         orphan: Orphan,
     },
 }
 
-/// What is new in a condition.
+/// The kind of change of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Its status, or it is the first.
+    /// Its status changes, or it is new.
     Status,
     Words,
 }
 
-/// Decides. The most urgent come first, and the rest waits for the next look.
+/// Returns the writes of one pass, most urgent first. The rest is left to the next pass.
 pub fn plan(policy: &Policy, words: &Words, world: &World) -> Vec<Action> {
     let mut actions: Vec<Action> =
         world.machines.iter().flat_map(|seen| one(policy, words, world, seen)).collect();
@@ -125,7 +130,7 @@ pub fn plan(policy: &Policy, words: &Words, world: &World) -> Vec<Action> {
     actions
 }
 
-/// What there is to take away when the controller is taken away: every trace of it.
+/// Returns the writes that remove every trace of the controller.
 pub fn teardown<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Action> {
     let each = |machine: &Machine| {
         let unhook = machine.has_hook.then(|| Action::Unhook { machine: machine.id.clone() });
@@ -135,7 +140,7 @@ pub fn teardown<'a>(machines: impl IntoIterator<Item = &'a Machine>) -> Vec<Acti
     machines.into_iter().flat_map(each).collect()
 }
 
-/// Whether the hub should be asked for a Machine's evidence.
+/// Whether to query the hub for a Machine's evidence.
 pub fn wants_evidence(
     policy: &Policy,
     words: &Words,
@@ -160,12 +165,12 @@ fn one(policy: &Policy, words: &Words, world: &World, seen: &Seen) -> Vec<Action
     let shown = heard.as_ref().map(|heard| shown(machine, heard, world.now, words));
     let should_hold = if is_known {
         let is_trouble = shown.as_ref().is_some_and(|shown| shown.trouble);
-        // Evidence comes to those that the hub knows.
+        // Only nodes known to the hub can upload evidence.
         let may_come =
             *evidence == Evidence::OnMachine && heard.as_ref().is_some_and(|heard| heard.is_in_hub);
         is_trouble && may_come && policy.hold.is_some()
     } else {
-        // What the hub has is not known: whoever is held is held on, until time is up.
+        // The hub's content is unknown: existing hooks stay until the time limit.
         machine.has_hook && policy.hold.is_some()
     };
     let is_up = match (machine.deleted, policy.hold) {
@@ -176,7 +181,7 @@ fn one(policy: &Policy, words: &Words, world: &World, seen: &Seen) -> Vec<Action
     match (machine.has_hook, should_hold && !is_up) {
         (true, false) => actions.push(Action::Unhook { machine: machine.id.clone() }),
         (false, true) if machine.deleted.is_none() && !world.unheld.contains(&machine.id.uid) => {
-            // Alone: whoever acts on the condition must find the hook in place.
+            // The only action: the hook must be in place before other controllers act on the condition.
             return vec![Action::Hook { machine: machine.id.clone() }];
         }
         _ => {}
@@ -192,8 +197,9 @@ fn one(policy: &Policy, words: &Words, world: &World, seen: &Seen) -> Vec<Action
     actions
 }
 
-/// Whether the cluster reports the Node as ready although the condition says otherwise. That needs no report, and the timeout of a
-/// MachineHealthCheck runs meanwhile. Times are not compared: those of the two conditions come from different clocks.
+/// Whether the cluster reports the Node as ready although the condition shows otherwise. This needs no
+/// report, and the timeout of a MachineHealthCheck runs meanwhile. The times of the two conditions are not
+/// compared, because they come from different clocks.
 fn is_ready_in_spite(machine: &Machine) -> bool {
     machine.ready_since.is_some()
         && machine.condition.as_ref().is_some_and(|shown| shown.status != Status::True)
@@ -201,7 +207,7 @@ fn is_ready_in_spite(machine: &Machine) -> bool {
 
 fn condition(world: &World, machine: &Machine, shown: Option<Shown>) -> Option<Action> {
     let Some(shown) = shown else {
-        // Nobody stands behind it any more. Good news may stay.
+        // No report supports the condition any more. A `True` condition may stay.
         let is_bad = machine.condition.as_ref().is_some_and(|condition| condition.status != Status::True);
         return is_bad.then(|| Action::Clear { machine: machine.id.clone() });
     };
@@ -240,7 +246,8 @@ impl Action {
         }
     }
 
-    /// Nobody is to be held up; then nothing is to be lost; then the news, the bad first.
+    /// Returns the order of actions. Hooks are removed first, so that no deletion is blocked, then set, so
+    /// that no evidence is lost. Conditions follow, failures first.
     fn urgency(&self) -> u8 {
         match self {
             Self::Unhook { .. } => 0,

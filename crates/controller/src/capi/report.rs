@@ -1,5 +1,7 @@
-//! `BootstrapReport`: where a node may write its verdict when no hub can be reached. One object per Machine, made before
-//! the node is, which the node may change the status of, and nothing else. It has no place for lines of logs.
+//! `BootstrapReport`: the object for a node's verdict when no hub is reachable.
+//!
+//! There is one object per Machine, created before the node. The node may change its status only. It has no
+//! field for log lines.
 
 use std::collections::HashMap;
 
@@ -18,18 +20,18 @@ pub const KIND: Kind =
     Kind { group: "landfall.dev", version: "v1alpha1", kind: "BootstrapReport", plural: "bootstrapreports" };
 pub const CLUSTER_LABEL: &str = "cluster.x-k8s.io/cluster-name";
 
-/// A text of one line: no control characters.
+/// Pattern of a single-line text without control characters.
 const LINE: &str = "^[^\\x00-\\x1f\\x7f]*$";
 
-/// A report, and what it says of its owners.
+/// A report and its owners.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub namespace: String,
     pub name: String,
     pub machine: String,
-    /// The uids of its owners.
+    /// The UIDs of its owners.
     pub owners: Vec<String>,
-    /// Nothing before the node's first word.
+    /// `None` before the node's first write.
     pub heard: Option<Heard>,
 }
 
@@ -48,7 +50,7 @@ struct Status {
     time: Timestamp,
 }
 
-/// An object as it came. The node wrote its status: what does not fit is as if nothing was said.
+/// Parses an object. The node wrote its status, so an invalid status counts as none.
 pub fn read(object: &Value) -> Option<Found> {
     let text = |path: &str| object.pointer(path).and_then(Value::as_str).map(str::to_owned);
     let (namespace, name) = (text("/metadata/namespace")?, text("/metadata/name")?);
@@ -74,14 +76,15 @@ pub fn read(object: &Value) -> Option<Found> {
     Some(Found { namespace, name, machine, owners, heard })
 }
 
-/// When the status was last written, by the API server's clock: a node's own may be wrong, and a new node's often is.
+/// Returns the time of the last status write by the API server's clock. The clock of a new node is often
+/// wrong.
 fn written(object: &Value) -> Option<Timestamp> {
     let writes = object["metadata"]["managedFields"].as_array()?.iter();
     let of_status = writes.filter(|write| write["subresource"] == "status");
     of_status.filter_map(|write| write["time"].as_str()?.parse().ok()).max()
 }
 
-/// Reports whose Machine is there and not yet their owner.
+/// Returns the reports whose existing Machine is not their owner yet.
 pub fn orphans(found: &[Found], machines: &[Machine]) -> Vec<Orphan> {
     let living = machines.iter().filter(|machine| machine.deleted.is_none());
     let by_name: HashMap<(&str, &str), &Machine> =
@@ -97,7 +100,7 @@ pub fn orphans(found: &[Found], machines: &[Machine]) -> Vec<Orphan> {
     found.iter().filter_map(orphan).collect()
 }
 
-/// The object a node writes to, before it wrote.
+/// Returns the object of a node before the node's first write.
 pub fn object(namespace: &str, machine: &str) -> Value {
     json!({
         "apiVersion": KIND.api_version(),
@@ -107,7 +110,7 @@ pub fn object(namespace: &str, machine: &str) -> Value {
     })
 }
 
-/// The definition.
+/// Returns the CustomResourceDefinition.
 pub fn crd() -> Value {
     let time = json!({"type": "string", "format": "date-time"});
     let line = |limit: u32, about: &str| json!({"type": "string", "maxLength": limit, "pattern": LINE, "description": about});
@@ -149,7 +152,7 @@ pub fn crd() -> Value {
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": format!("{}.{}", KIND.plural, KIND.group),
-            // They are owned by Machines, and go where Machines go.
+            // Machines own the objects, so `clusterctl move` moves them together.
             "labels": {"clusterctl.cluster.x-k8s.io": "", "clusterctl.cluster.x-k8s.io/move-hierarchy": ""},
         },
         "spec": {

@@ -1,4 +1,4 @@
-//! The loop: lead, look, decide, write.
+//! The reconcile loop: lead, observe, plan, apply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,35 +17,35 @@ use super::plan::{Action, Hearing, Policy, Turn, plan, teardown};
 use super::shape::{Shape, Way};
 use crate::leading::{Candidate, Leading, may_write};
 
-/// After a look that led to writes: what was written may make the next decision possible.
+/// Interval after a pass with writes, which may enable the next decision.
 const BREATH: Duration = Duration::from_secs(1);
 
-/// One controller.
+/// A replica of the controller.
 #[expect(missing_debug_implementations, reason = "holds credentials")]
 pub struct Controller {
     pub cluster: Cluster,
     pub hub: Option<Arc<dyn Hub>>,
-    /// Of the Lease.
+    /// Namespace of the Lease.
     pub namespace: String,
     pub policy: Policy,
     pub words: Words,
-    /// Who we are among those that want to lead.
+    /// Identity of this replica in the leader election.
     pub identity: String,
-    /// Between two looks.
+    /// Interval between two passes.
     pub every: Duration,
     pub metrics: Arc<Metrics>,
 }
 
-/// What a teardown came to.
+/// Result of a teardown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Removed {
     pub hooks: usize,
     pub conditions: usize,
-    /// What is still there; to be done again.
+    /// Hooks and conditions that could not be removed; a repetition retries them.
     pub failed: usize,
 }
 
-/// Until it is cancelled.
+/// Runs until canceled.
 pub async fn run(controller: &Controller, cancel: &CancellationToken) {
     let candidate = Candidate {
         cluster: &controller.cluster,
@@ -57,11 +57,11 @@ pub async fn run(controller: &Controller, cancel: &CancellationToken) {
     candidate.lead(cancel, leads, |leading| work(controller, leading)).await;
 }
 
-/// Takes every hook and every condition of ours off, whoever put them on and whatever is paused.
+/// Removes all hooks and conditions of the controller. Their field manager and paused objects do not matter.
 pub async fn tear_down(cluster: &Cluster) -> Result<Removed, LookError> {
     let shape = shape(cluster).await?;
     let machines = machines(cluster, shape).await?;
-    // What is applied takes back only what the same manager applied; somebody may have taken a condition over.
+    // Server-side apply removes only fields of the same manager; another one may have taken over a condition.
     let shape = Shape { way: Way::Replace, ..shape };
     let mut removed = Removed::default();
     for action in teardown(&machines) {
@@ -85,7 +85,7 @@ async fn work(controller: &Controller, mut leading: Leading) {
     let mut memory = Memory::default();
     loop {
         if !may_write(*leading.borrow()) {
-            // The sender lives as long as we do.
+            // The channel is never closed: its sender outlives this loop.
             let _ = tokio::time::timeout(controller.every, leading.changed()).await;
             continue;
         }
@@ -113,7 +113,7 @@ async fn work(controller: &Controller, mut leading: Leading) {
     }
 }
 
-/// Makes the writes, and tells of them. Gives whether anything was written.
+/// Executes and reports the writes. Returns whether any succeeded.
 async fn carry_out(controller: &Controller, leading: &Leading, look: &Look, memory: &mut Memory) -> bool {
     let mut has_written = false;
     for action in plan(&controller.policy, &controller.words, &look.world) {
@@ -131,7 +131,7 @@ async fn carry_out(controller: &Controller, leading: &Leading, look: &Look, memo
                 }
                 tell(controller, look.shape, &action).await;
             }
-            // The next look finds out what is there instead.
+            // The next pass observes the replacement.
             Ok(Outcome::Gone) => {}
             Ok(Outcome::Conflict) => {
                 memory.failed.insert(uid.clone(), look.world.now);
@@ -142,7 +142,7 @@ async fn carry_out(controller: &Controller, leading: &Leading, look: &Look, memo
                 controller.metrics.write_failed();
                 let is_denied = matches!(error.answer(), Some((403 | 422, _)));
                 if is_denied && let Action::Hook { .. } = &action {
-                    // Once: every Machine in trouble meets the same.
+                    // Logged once: the same applies to every failed Machine.
                     if memory.unheld.is_empty() {
                         tracing::warn!(error = %chain(&error), "Machines may not be held for their evidence.");
                     }
@@ -157,7 +157,7 @@ async fn carry_out(controller: &Controller, leading: &Leading, look: &Look, memo
     has_written
 }
 
-/// An Event for every turn of a condition, and for every hook.
+/// Writes an Event for every status change of a condition, and for every hook.
 async fn tell(controller: &Controller, shape: Shape, action: &Action) {
     let (machine, reason, note, warning) = match action {
         Action::Show { machine, condition, turn: Turn::Status } => (

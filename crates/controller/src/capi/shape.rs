@@ -1,5 +1,6 @@
-//! Which version of Machine to speak, and how a condition is written in it: read from its definition, because versions alone
-//! do not say it.
+//! The Machine version to use and its format of conditions.
+//!
+//! Both come from the Machine's definition, because the version alone does not determine the format.
 
 use landfall_cluster::Kind;
 use serde_json::Value;
@@ -7,15 +8,15 @@ use serde_json::Value;
 pub const GROUP: &str = "cluster.x-k8s.io";
 pub const DEFINITION: &str = "machines.cluster.x-k8s.io";
 
-/// Versions this program knows, best first.
+/// Known versions, best first.
 const VERSIONS: [&str; 3] = ["v1", "v1beta2", "v1beta1"];
 
-/// How one condition among others is written.
+/// The method of writing one condition among others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// Conditions are a map by their type: ours is applied, and nobody else's is touched.
+    /// Conditions are a map by type: the controller applies its own one without touching others.
     Apply,
-    /// They are one value: read, changed, and written back if nobody wrote in between.
+    /// Conditions are one list: read, changed, and written back if no other client wrote in between.
     Replace,
 }
 
@@ -32,7 +33,7 @@ pub struct Unknown;
 // === impl Shape ===
 
 impl Shape {
-    /// From the definition of Machine. A version in which conditions are a map is better than any in which they are not.
+    /// Reads a definition of Machine. Versions whose conditions are a map take precedence.
     pub fn read(definition: &Value) -> Result<Self, Unknown> {
         let versions = definition["spec"]["versions"].as_array().map(Vec::as_slice).unwrap_or_default();
         let served = VERSIONS.into_iter().filter_map(|name| {

@@ -1,5 +1,7 @@
-//! Machines in memory, told by [`plan`] alone: nodes that fail, recover and fall silent, a health check that deletes
-//! what failed, a hub that is away, and a controller that dies between any two writes.
+//! A simulation of Machines under [`plan`].
+//!
+//! Nodes fail, recover and fall silent. A health check deletes failed Machines. The hub has outages, and the
+//! controller crashes between any two writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,33 +17,33 @@ use super::plan::{Action, Evidence, Hearing, Policy, Seen, World, plan};
 use crate::simulation::fleet::Random;
 
 const HOLD: Duration = Duration::from_secs(300);
-/// Between two looks.
+/// Interval between two passes.
 const STEP: SignedDuration = SignedDuration::from_secs(10);
-/// How long a health check waits on a failure.
+/// Time from a failure to its remediation by the health check.
 const REMEDIATION: SignedDuration = SignedDuration::from_secs(60);
-/// More looks than any of this takes.
+/// Limit of passes, above what any case takes.
 const LOOKS: usize = 400;
 
-/// What becomes of a node.
+/// The simulated course of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Joins,
-    /// And its bundle arrives.
+    /// Fails, and its bundle arrives.
     Fails,
-    /// And its bundle never does.
+    /// Fails, and its bundle never arrives.
     FailsMute,
     Recovers,
-    /// As a log claims.
+    /// A log claims that it failed.
     FailureClaimed,
-    /// As a log claims.
+    /// A log claims that it succeeded.
     SuccessClaimed,
-    /// Fails with proof, and its newer reports only claim it.
+    /// Fails with proof, but its newer reports only claim the failure.
     ProofIsGone,
-    /// And says so again and again, while its Node becomes ready.
+    /// Reports a failure repeatedly, while its Node becomes ready.
     FailsAndIsReady,
-    /// Says for ever that it is under way, while its Node becomes ready.
+    /// Always reports that it is running, while its Node becomes ready.
     NeverDone,
-    /// A person deletes the Machine while it is under way.
+    /// An administrator deletes the Machine during its bootstrap.
     Deleted,
     Unheard,
 }
@@ -66,18 +68,18 @@ struct Node {
     machine: Machine,
     age: usize,
     bundle: bool,
-    /// How its Machine ended.
+    /// How its Machine was deleted.
     ended: Option<Ended>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     WithEvidence,
-    /// The deadline passed first.
+    /// The time limit passed before the evidence arrived.
     WithoutEvidence,
 }
 
-/// Its fate, how its Machine ended, whether the hook is on it, and what it shows.
+/// A node's course, how its Machine was deleted, whether it has the hook, and its condition.
 type End = (Fate, Option<Ended>, bool, Option<(Status, String)>);
 
 struct Fleet {
@@ -140,7 +142,8 @@ impl Fleet {
         }
     }
 
-    /// Time goes on: nodes, the health check, and Cluster API, which ends a deleted Machine that nobody holds.
+    /// Advances time for the nodes, the health check, and Cluster API, which removes deleted Machines without
+    /// a hook.
     fn live(&mut self) {
         self.now += STEP;
         self.looks += 1;
@@ -150,7 +153,8 @@ impl Fleet {
             if matches!(node.fate, Fate::FailsAndIsReady | Fate::NeverDone) && node.age == 6 {
                 node.machine.ready_since = Some(self.now);
             }
-            // As the rendered check does. Its timeout for Nodes that never start is left out: no report has a part in it.
+            // Like the rendered check. Its timeout for Nodes that never start is omitted, since reports do
+            // not affect it.
             let is_unhealthy = node.machine.condition.as_ref().is_some_and(|condition| {
                 condition.status == Status::False && self.now.duration_since(condition.since) >= REMEDIATION
             });
@@ -164,21 +168,21 @@ impl Fleet {
         }
     }
 
-    /// What must be so at every moment.
+    /// Asserts the invariants.
     fn check(&self) {
         for node in self.nodes.values() {
             let held_for = node.machine.deleted.map(|deleted| self.now.duration_since(deleted));
-            // The hub may be away; the controller may die: a few looks, and no more.
+            // Hub outages and controller crashes delay the removal by a few passes at most.
             let limit = SignedDuration::try_from(HOLD).unwrap() + STEP * 12;
             assert!(node.ended.is_some() || held_for.is_none_or(|time| time <= limit), "stranded: {node:?}");
         }
     }
 
-    /// What it came to, without times.
+    /// Returns the final state without times.
     fn end(&self) -> Vec<End> {
         let shown = |condition: &Condition| (condition.status, condition.reason.clone());
         let end = |node: &Node| {
-            // What a Machine showed before it went is gone with it.
+            // The condition of a removed Machine no longer exists.
             let condition = node.machine.condition.as_ref().filter(|_| node.ended.is_none());
             (node.fate, node.ended, node.machine.has_hook, condition.map(shown))
         };
@@ -229,8 +233,8 @@ impl Node {
     }
 }
 
-/// Looks, decides and writes until nothing more happens. `lives` says after how many writes the controller dies: what it
-/// had decided and remembered is lost, and another one begins at the next look.
+/// Runs passes until no more writes follow. `lives` returns the number of writes before the next crash, which
+/// loses the remaining plan and the memory. Another controller continues with the next pass.
 fn lead(fleet: &mut Fleet, words: &Words, mut lives: impl FnMut() -> usize) -> usize {
     let policy = Policy { hold: Some(HOLD) };
     let (mut writes, mut left) = (0, lives());
@@ -255,7 +259,7 @@ fn expected(fate: Fate) -> (Option<Ended>, bool, Option<(Status, &'static str)>)
     match fate {
         Fate::Joins | Fate::Recovers => (None, false, Some((Status::True, "Succeeded"))),
         Fate::FailsAndIsReady | Fate::NeverDone => (None, false, Some((Status::True, "NodeReady"))),
-        // No health check ends them, and no bundle ends the hold.
+        // No health check deletes them, and no bundle removes the hook.
         Fate::FailureClaimed | Fate::ProofIsGone => (None, true, Some((Status::Unknown, "FailureClaimed"))),
         Fate::SuccessClaimed => (None, false, Some((Status::Unknown, "SuccessClaimed"))),
         Fate::Fails => (Some(Ended::WithEvidence), false, None),
@@ -280,7 +284,7 @@ fn every_fate_comes_to_its_end_and_evidence_is_kept() {
     check_end(&fleet, "calm");
 }
 
-/// The hub goes away before the Node is ready, and does not come back: the Machine knows better.
+/// The hub fails before the Node is ready and does not recover. The cluster's own observation is enough.
 #[test]
 fn without_a_hub_a_ready_node_outlives_what_is_shown() {
     let words = Words::new(None).unwrap();
@@ -290,12 +294,12 @@ fn without_a_hub_a_ready_node_outlives_what_is_shown() {
         let (_, _, expected) = expected(fate);
         let shown = shown.as_ref().map(|(status, reason)| (*status, reason.as_str()));
         assert_eq!((ended, shown), (None, expected), "{fate:?}");
-        // What is in the hub is not known, and nobody is held up by it.
+        // The hub's content is unknown, so no new hook is set.
         assert_eq!(has_hook, fate == Fate::FailsAndIsReady, "{fate:?}");
     }
 }
 
-/// Kills the controller before every single write, and starts another.
+/// Kills the controller before every single write and starts another one.
 #[test]
 fn killed_at_every_write_it_reaches_the_same_end() {
     let words = Words::new(None).unwrap();
@@ -310,7 +314,7 @@ fn killed_at_every_write_it_reaches_the_same_end() {
     }
 }
 
-/// Every seed another fleet, a controller that dies again and again, and a hub that is away at times.
+/// Each seed has another fleet, repeated controller crashes and temporary hub outages.
 #[test]
 fn random_fates_deaths_and_silences() {
     let words = Words::new(None).unwrap();
@@ -328,7 +332,7 @@ fn random_fates_deaths_and_silences() {
         for (fate, ended, has_hook, _) in fleet.end() {
             let (_, expected_hook, _) = expected(fate);
             assert_eq!(has_hook, expected_hook && ended.is_none(), "seed {seed}: {fate:?}");
-            // While the controller is dead, a health check may be quicker than the news of a recovery.
+            // While no controller runs, a health check may delete a Machine before its recovery is published.
             if !matches!(fate, Fate::Recovers | Fate::FailsAndIsReady | Fate::ProofIsGone) {
                 let is_gone = matches!(fate, Fate::Fails | Fate::FailsMute | Fate::Deleted);
                 assert_eq!(ended.is_some(), is_gone, "seed {seed}: {fate:?}");

@@ -48,7 +48,7 @@ fn request(asked: &Asked) -> SigningRequest {
     let mut parameters = CertificateParams::default();
     parameters.distinguished_name.push(DnType::CommonName, asked.common_name);
     for (number, organization) in asked.organizations.iter().enumerate() {
-        // One attribute of a kind is all rcgen writes; a second one goes under another.
+        // rcgen writes one attribute of each kind only, so the second value uses another kind.
         let kind = if number == 0 { DnType::OrganizationName } else { DnType::OrganizationalUnitName };
         parameters.distinguished_name.push(kind, *organization);
     }

@@ -1,4 +1,4 @@
-//! Which pods must go before a node does, and which of them may.
+//! The pods that must leave a node before its bootstrap, and whether they may be evicted.
 
 use std::collections::BTreeMap;
 
@@ -6,21 +6,21 @@ use landfall_cluster::PodFacts;
 
 use crate::policy::{Drain, Unasked};
 
-/// How many pods are named to people.
+/// Number of pods named in a message.
 const MAX_NAMED: usize = 5;
 
-/// What is left on a node.
+/// Pods that are left on a node.
 #[derive(Debug, Default)]
 pub(super) struct Left<'a> {
     pub(super) to_evict: Vec<&'a PodFacts>,
-    /// On their way.
+    /// Pods that are terminating.
     pub(super) going: Vec<&'a PodFacts>,
-    /// Not without a person: the pod, and why.
+    /// Pods that need an administrator, each with the reason.
     pub(super) stuck: Vec<(&'a PodFacts, &'static str)>,
 }
 
-/// Looks through the pods of a node. Those of DaemonSets and static ones belong to the node; those that have ended are no
-/// reason to wait.
+/// Classifies the pods of a node. Pods of DaemonSets and static pods belong to the node; finished pods do not
+/// block it.
 pub(super) fn look<'a>(pods: &'a [PodFacts], policy: &Drain) -> Left<'a> {
     let mut left = Left::default();
     for pod in pods {
@@ -47,7 +47,8 @@ impl Left<'_> {
         self.to_evict.is_empty() && self.going.is_empty() && self.stuck.is_empty()
     }
 
-    /// For people: what holds the drain up, the worst first. It changes only when something does.
+    /// Returns a message about the pods that block the drain, most severe first. It changes only when the
+    /// state does.
     pub(super) fn text(&self, refused: &BTreeMap<String, String>) -> String {
         let name = |pod: &PodFacts| format!("{}/{}", pod.namespace, pod.name);
         let mut lines: Vec<String> =

@@ -1,8 +1,10 @@
-//! What to do next, decided from one look at the cluster. Pure: the same world, the same answer.
+//! The next writes, decided from one observation of the cluster.
 //!
-//! An [`Action`] is one write. A node that needs several before its next phase gets them together, and its record goes on
-//! only when a later look has seen them all done; so a crash between any two leaves a world from which the same way is
-//! found again.
+//! The decision is pure: equal worlds give equal actions.
+//!
+//! An [`Action`] is one write. A node that needs several writes before its next phase gets them together. Its
+//! record advances only after a later pass has observed all of them. A crash between any two writes thus
+//! leaves a world from which the next pass continues.
 
 mod drain;
 mod queue;
@@ -22,16 +24,17 @@ pub enum Action {
         node: String,
         record: Box<Record>,
     },
-    /// Deletes it.
+    /// Deletes the node's `NodeBootstrap`.
     Forget {
         node: String,
     },
-    /// Cordons as ours, and takes away what an earlier attempt told: all or nothing, of this version of the node.
+    /// Sets the controller's cordon and removes the state of an earlier attempt. Both are one write to this
+    /// version of the Node.
     Cordon {
         node: String,
         version: String,
     },
-    /// Takes away what an earlier attempt told.
+    /// Removes the state that an earlier attempt reported.
     ClearTold {
         node: String,
         version: String,
@@ -54,7 +57,7 @@ pub enum Action {
         node: String,
         name: String,
     },
-    /// Puts the pod on the node that does the work there, with this Secret.
+    /// Starts the pod that runs the bootstrap on the node, with this Secret.
     StartRunner {
         node: String,
         secret: String,
@@ -62,7 +65,8 @@ pub enum Action {
     StopRunner {
         node: String,
     },
-    /// Adds what is missing; `taints` are all that must be there afterwards, if any are missing.
+    /// Restores missing labels, annotations and taints. `taints` is the complete list to set, if any are
+    /// missing.
     Restore {
         node: String,
         version: String,
@@ -74,7 +78,7 @@ pub enum Action {
         node: String,
         request: String,
     },
-    /// Shows the state as a condition of the node.
+    /// Publishes the state as a condition of the node.
     Show {
         node: String,
         condition: Condition,
@@ -84,7 +88,7 @@ pub enum Action {
 // === impl Action ===
 
 impl Action {
-    /// The node it is about.
+    /// Returns the node that the action is about.
     pub fn node(&self) -> &str {
         match self {
             Self::Write { node, .. }
@@ -105,20 +109,21 @@ impl Action {
     }
 }
 
-/// Whether somebody else's cordon went with their Node object.
+/// Whether to restore a foreign cordon that was lost with its Node object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recordon {
     No,
-    /// In their name: it is theirs to take away.
+    /// Restored without the controller's mark: its owner removes it.
     Theirs,
 }
 
-/// Everything to be done now, in this order.
+/// Returns all writes of this pass, in their order.
 pub fn plan(policy: &Policy, world: &World) -> Vec<Action> {
     let mut actions = Vec::new();
     for (name, record) in &world.records {
         match record.without_future(world.now) {
-            // Written down first: what is counted from a moment that is put right at every look never passes.
+            // The correction is stored first: a deadline that counts from a time corrected in every pass
+            // would never be reached.
             Some(record) => actions.push(Action::Write { node: name.clone(), record: Box::new(record) }),
             None => actions.extend(turn::next(policy, world, name, record)),
         }
@@ -129,13 +134,13 @@ pub fn plan(policy: &Policy, world: &World) -> Vec<Action> {
     actions
 }
 
-/// Nodes whose record somebody deleted, or called done: what is ours there is taken away, and they get their place back, once
-/// nothing goes on there.
+/// Cleans up nodes whose record was deleted or set to done by another client. Once no bootstrap runs there,
+/// the controller's objects are removed and the node is released.
 fn forgotten(world: &World) -> Vec<Action> {
     let mut actions = Vec::new();
     for (name, node) in &world.nodes {
         let is_over = node.is_ready && node.told.as_ref().is_none_or(|told| turn::is_end(&told.detail));
-        // We write these two only when nothing of ours is left.
+        // The controller writes these two phases only after its cleanup.
         let record = world.records.get(name).map(|record| record.phase);
         let is_let_go = matches!(record, None | Some(Phase::Done | Phase::Cancelled));
         if !is_let_go || node.is_requested || !is_over {
@@ -151,7 +156,7 @@ fn forgotten(world: &World) -> Vec<Action> {
             (Runner::None, _, Cordon::Own) => {
                 actions.push(Action::Uncordon { node: name.clone(), version: node.version.clone() });
             }
-            // One that is going may still say its first word.
+            // A terminating pod may still claim the node.
             (Runner::Going | Runner::None, _, _) => {}
         }
     }
@@ -175,19 +180,19 @@ fn shown(world: &World) -> Vec<Action> {
     actions
 }
 
-/// Whether a node is away, or so near to it that nobody should count on it.
+/// Whether a node is unavailable, or about to be.
 fn is_unavailable(node: &Node, record: Option<&Record>) -> bool {
     record.is_some_and(|record| record.phase.is_active()) || node.cordon == Cordon::Own || !node.is_ready
 }
 
-/// Those whose Node object is gone: for a while in the middle, or for good.
+/// Returns the nodes without a Node object, temporarily during a bootstrap or permanently.
 fn unseen(world: &World) -> impl Iterator<Item = &String> {
     let is_away = |record: &Record| record.phase.is_active() || record.phase == Phase::Failed;
     let away = world.records.iter().filter(move |(_, record)| is_away(record));
     away.map(|(name, _)| name).filter(|name| !world.nodes.contains_key(*name))
 }
 
-/// Those that failed and that nobody has looked after since.
+/// Returns the failed nodes that were neither requested again nor deleted since.
 fn failed(world: &World) -> impl Iterator<Item = &String> {
     world.records.iter().filter(|(_, record)| record.phase == Phase::Failed).map(|(name, _)| name)
 }

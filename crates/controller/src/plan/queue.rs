@@ -1,4 +1,4 @@
-//! Whose turn it is.
+//! The order in which requested nodes start.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use crate::policy::{Policy, Secrets};
 use crate::record::{Phase, Record, SECRET_USED};
 use crate::world::{Cordon, Node, SecretState, World};
 
-/// Why a node waits: in one word, and for people.
+/// The reason why a node waits, as a condition reason and as a message.
 struct Why {
     reason: &'static str,
     message: String,
 }
 
-/// Begins as many as may go, in the order of their names, and tells the others why they wait.
+/// Starts as many nodes as permitted, in the order of their names, and records the reason for the others.
 pub(super) fn next(policy: &Policy, world: &World) -> Vec<Action> {
     let mut actions = Vec::new();
     let away = world.nodes.iter().filter(|(name, node)| is_unavailable(node, world.records.get(*name)));
@@ -28,7 +28,7 @@ pub(super) fn next(policy: &Policy, world: &World) -> Vec<Action> {
     let limit = policy.max_unavailable.of(world.nodes.len());
     for (name, node) in world.nodes.iter().filter(|(name, node)| node.is_requested && !active(name)) {
         let record = world.records.get(name);
-        // One that was left cordoned is away already.
+        // A node that was left cordoned already counts as unavailable.
         let is_away = is_unavailable(node, record);
         let own = reason_of_node(policy, node, record);
         let why = own.or_else(|| reason_of_wave(policy, world, name)).or_else(|| {
@@ -48,7 +48,7 @@ pub(super) fn next(policy: &Policy, world: &World) -> Vec<Action> {
             actions.push(begin(world.now, name, node));
         }
     }
-    // Asked for no longer, and nothing has happened.
+    // The request was withdrawn before the node started.
     for (name, _) in world.records.iter().filter(|(_, record)| record.phase == Phase::Waiting) {
         if world.nodes.get(name).is_none_or(|node| !node.is_requested) {
             actions.push(Action::Forget { node: name.clone() });
@@ -59,7 +59,8 @@ pub(super) fn next(policy: &Policy, world: &World) -> Vec<Action> {
 
 fn reason_of_node(policy: &Policy, node: &Node, record: Option<&Record>) -> Option<Why> {
     let why = |reason, message: &str| Some(Why { reason, message: message.to_owned() });
-    // Emptied and asked, it would say how it ended before; somebody who puts labels on again and again would empty it as often.
+    // With a used Secret, the node would only repeat its previous result. Repeated labels must not drain it
+    // each time.
     if let Some(record) = record.filter(|record| record.has_used(&node.source)) {
         return match record.reason.as_str() {
             SECRET_USED => why(SECRET_USED, &record.message),
@@ -79,7 +80,7 @@ fn reason_of_node(policy: &Policy, node: &Node, record: Option<&Record>) -> Opti
 }
 
 fn reason_of_wave(policy: &Policy, world: &World, name: &str) -> Option<Why> {
-    // A node that is asked for again is looked after.
+    // A failed node that is requested again does not block the rollout.
     let others: Vec<&String> = failed(world).filter(|failed| *failed != name).collect();
     if others.len() > policy.max_failed {
         let named = others.first().map(|name| name.as_str()).unwrap_or_default();
@@ -104,7 +105,7 @@ fn wait(now: Timestamp, name: &str, record: Option<&Record>, why: &Why) -> Optio
     if before.is_some_and(|before| before.reason == why.reason && before.message == why.message) {
         return None;
     }
-    // How a node ended last stays to be seen until it is begun again.
+    // The last failure stays visible until the node starts again.
     if let Some(failed) = record.filter(|record| record.phase == Phase::Failed) {
         if why.reason != SECRET_USED || failed.reason == SECRET_USED {
             return None;
@@ -114,7 +115,7 @@ fn wait(now: Timestamp, name: &str, record: Option<&Record>, why: &Why) -> Optio
         return Some(Action::Write { node: name.to_owned(), record: Box::new(record) });
     }
     let fresh = Record::new(Phase::Waiting, now);
-    // What it did with its Secret is remembered as long as it is asked for with the same.
+    // The record of the used Secret is kept as long as the node is requested with the same one.
     let before = before.or(record.filter(|_| why.reason == SECRET_USED)).unwrap_or(&fresh);
     let record = before.enter(Phase::Waiting, now, why.reason, &why.message);
     Some(Action::Write { node: name.to_owned(), record: Box::new(record) })
@@ -134,7 +135,7 @@ fn begin(now: Timestamp, name: &str, node: &Node) -> Action {
     Action::Write { node: name.to_owned(), record: Box::new(record) }
 }
 
-/// Whether this long has passed.
+/// Whether this duration has passed.
 pub(super) fn has_passed(since: Timestamp, limit: Duration, now: Timestamp) -> bool {
     SignedDuration::try_from(limit).is_ok_and(|limit| now.duration_since(since) >= limit)
 }

@@ -36,7 +36,7 @@ fn world(nodes: Vec<(&str, Node)>) -> World {
     }
 }
 
-/// What is written of a node: its phase and reason.
+/// Returns the phase and reason written for a node.
 fn written(actions: &[Action], name: &str) -> Option<(Phase, String)> {
     actions.iter().find_map(|action| match action {
         Action::Write { node, record } if node == name => Some((record.phase, record.reason.clone())),
@@ -76,11 +76,11 @@ fn as_many_as_may_go_in_the_order_of_their_names() {
     assert_eq!(begun(&two, &fleet), ["a", "b"]);
     waits(&two, &fleet, "c", "MaxUnavailable");
 
-    // One that is away for its own reasons counts.
+    // A node that is not ready for other reasons counts.
     fleet.nodes.get_mut("d").unwrap().is_ready = false;
     assert_eq!(begun(&two, &fleet), ["a"]);
 
-    // So does one whose Node object is gone for a while.
+    // A node whose Node object is temporarily missing counts as well.
     fleet.records.insert("z".to_owned(), Record::new(Phase::Running, at(NOW)));
     assert_eq!(begun(&two, &fleet), [] as [String; 0]);
 }
@@ -124,7 +124,7 @@ fn a_failure_stops_the_others_until_somebody_looks_after_it() {
     waits(&policy(), &fleet, "a", "Stopped");
     assert_eq!(begun(&Policy { max_failed: 1, ..policy() }, &fleet), ["a"]);
 
-    // Asked for again, it is its own turn: even where it was left cordoned.
+    // A failed node may start when it is requested again, even if it was left cordoned.
     let mut again = asked("b");
     again.cordon = Cordon::Own;
     fleet.nodes.insert("b".to_owned(), again);
@@ -206,7 +206,8 @@ fn a_node_that_cannot_be_emptied_gets_its_place_back() {
     fleet.refused.evictions.insert("x/web".to_owned(), "the budget is spent".to_owned());
     let mut patient = policy();
     patient.drain.within = Duration::from_mins(10);
-    // The label goes with the cordon, and only then the end is written: a label that is on later asks anew.
+    // The label is removed with the cordon, before the end is recorded, so that a later label is a new
+    // request.
     let actions = plan(&patient, &fleet);
     assert!(actions.contains(&Action::Uncordon { node: "a".to_owned(), version: "1".to_owned() }));
     assert!(actions.contains(&Action::TakeLabelsOff { node: "a".to_owned() }));
@@ -244,7 +245,7 @@ fn the_condition_of_a_node_is_written_when_it_changes() {
     assert_eq!(plan(&policy(), &fleet), []);
 }
 
-/// What keeps the pod from the node is told when it is met, not when its time has run out.
+/// A rejected pod is reported immediately, not after the time limit.
 #[test]
 fn a_pod_that_is_refused_is_told_at_once() {
     let mut fleet = draining(Vec::new());
@@ -264,7 +265,7 @@ fn a_pod_that_is_refused_is_told_at_once() {
     fleet.records.insert("a".to_owned(), told.clone());
     assert_eq!(written(&plan(&policy(), &fleet), "a"), None, "once");
 
-    // What was refused to the end is what is remembered.
+    // After the time limit, the record keeps the last rejection.
     let late = Record { since: at("2026-11-16T10:00:00Z"), ..told };
     fleet.records.insert("a".to_owned(), late);
     fleet.nodes.insert("a".to_owned(), node("a", &[]));

@@ -1,4 +1,4 @@
-//! The way of one node, from its cordon to its end.
+//! The phases of one node, from its cordon to the end of its bootstrap.
 
 use std::collections::BTreeSet;
 
@@ -12,10 +12,10 @@ use crate::policy::{Approvals, Policy, Secrets};
 use crate::record::{Phase, Record};
 use crate::world::{Cordon, Node, Runner, SecretState, World};
 
-/// Requests of one node that are granted in one attempt: a client and a serving certificate, and each once more.
+/// Certificate requests approved per attempt: a client and a serving certificate, and one repetition of each.
 const MAX_APPROVALS: usize = 4;
 
-/// One node, as it is looked at.
+/// One node in one pass.
 struct Turn<'a> {
     policy: &'a Policy,
     world: &'a World,
@@ -23,12 +23,12 @@ struct Turn<'a> {
     record: &'a Record,
 }
 
-/// How a node ends that did not come through.
+/// An unsuccessful end of a node's attempt.
 struct End<'a> {
     phase: Phase,
     reason: &'a str,
     message: &'a str,
-    /// What a state beyond the way back says: nobody but a person should trust the node.
+    /// Kept for states without a rollback: an administrator must check the node before it gets pods.
     cordon: Keep,
 }
 
@@ -52,7 +52,7 @@ pub(super) fn next(policy: &Policy, world: &World, name: &str, record: &Record) 
     }
 }
 
-/// Whether nothing more comes after this by itself.
+/// Whether the state is final without further action.
 pub(super) fn is_end(state: &State) -> bool {
     matches!(state, State::Done | State::RolledBack { .. } | State::Failed { retryable: false, .. })
 }
@@ -61,7 +61,8 @@ pub(super) fn is_end(state: &State) -> bool {
 
 impl Turn<'_> {
     fn cordoning(&self, node: &Node) -> Vec<Action> {
-        // Its record was deleted on the way: the pod of before is at work, and what it says is of this attempt.
+        // The record was deleted during the attempt: the earlier pod is running, and the state is of this
+        // attempt.
         if node.runner == Runner::There && node.told.as_ref().is_some_and(|told| !is_end(&told.detail)) {
             return self.told(node);
         }
@@ -89,7 +90,7 @@ impl Turn<'_> {
         if !node.is_requested {
             return self.cancel(node);
         }
-        // Somebody took the cordon away: new pods would come as fast as old ones go.
+        // Another client removed the cordon: new pods would be scheduled while others are evicted.
         if node.cordon == Cordon::None {
             return self.cordon(node);
         }
@@ -128,14 +129,14 @@ impl Turn<'_> {
                 Runner::There | Runner::Rejected => {
                     vec![Action::StopRunner { node: self.name.to_owned() }]
                 }
-                // It may still say its first word.
+                // A terminating pod may still claim the node.
                 Runner::Going => Vec::new(),
             };
         }
         if node.runner != Runner::None {
             return self.with_pod(node);
         }
-        // Right before it goes: is it still empty?
+        // Last check that the node is still cordoned and drained.
         if node.cordon == Cordon::None || !drain::look(&node.pods, &self.policy.drain).is_empty() {
             return vec![self.enter(Phase::Draining, "", "its pods are asked to go once more")];
         }
@@ -158,8 +159,8 @@ impl Turn<'_> {
         [begin].into_iter().chain(told.into_iter().flatten()).collect()
     }
 
-    /// The pod is on the node, or going: what keeps it from its work is told at once, and one that will never run makes way
-    /// for the next.
+    /// Handles a node with a running or terminating pod. A blocked pod is reported immediately. A pod that
+    /// will never run is deleted, so that another one can start.
     fn with_pod(&self, node: &Node) -> Vec<Action> {
         let mut actions = match &node.hindrance {
             Some(why) => self.hindered("PodHindered", &format!("the pod on the node does not run: {why}")),
@@ -179,7 +180,7 @@ impl Turn<'_> {
         vec![self.enter(Phase::HandedOver, reason, message)]
     }
 
-    /// The node has said its first word.
+    /// Records that the node has reported its first state.
     fn told(&self, node: &Node) -> Vec<Action> {
         let now = self.world.now;
         let record = self.record.enter(Phase::Running, now, "", "the node has begun");
@@ -226,7 +227,7 @@ impl Turn<'_> {
         actions
     }
 
-    /// Somebody deleted the pod before the node was armed: another one goes on. Behind that the node needs none.
+    /// Starts another pod if the first was deleted before the node was armed. An armed node needs no pod.
     fn runner_again(&self, node: &Node, is_new_boot: bool) -> Option<Action> {
         let told = node.told.as_ref()?;
         let is_under_way = matches!(
@@ -282,7 +283,7 @@ impl Turn<'_> {
         actions
     }
 
-    /// It was given up, and came back after all.
+    /// Handles a failed node that completed its bootstrap late.
     fn failed(&self, node: &Node) -> Vec<Action> {
         let is_done = node.told.as_ref().is_some_and(|told| told.detail == State::Done);
         if is_done && node.is_ready && node.boot_id != self.record.boot_before && !node.is_requested {
@@ -292,7 +293,7 @@ impl Turn<'_> {
         Vec::new()
     }
 
-    /// The Node object is gone: on the way that is to be expected, before it is not.
+    /// Handles a deleted Node object, which is expected during the bootstrap but not before it.
     fn without_node(&self) -> Vec<Action> {
         match self.record.phase {
             Phase::Cordoning | Phase::Draining | Phase::HandedOver => {
@@ -318,8 +319,8 @@ impl Turn<'_> {
         self.give_up(node, &end)
     }
 
-    /// Takes away what is ours, and only then writes down the end: the label is off before, so that one that is on later
-    /// asks anew.
+    /// Cleans up, and records the end only afterwards. The label is removed first, so that a later label is a
+    /// new request.
     fn give_up(&self, node: &Node, end: &End<'_>) -> Vec<Action> {
         let name = || self.name.to_owned();
         let mut actions = Vec::new();
@@ -341,17 +342,19 @@ impl Turn<'_> {
         actions
     }
 
-    /// Certificates the node asks for. What was found to be its own is written down before it is granted.
+    /// Returns the approvals of the node's certificate requests. A verified request is recorded before it is
+    /// approved.
     ///
-    /// A node whose object was deleted asks before it can register again: then what it last said of itself counts, and none of
-    /// its addresses is known.
+    /// A node whose object was deleted requests a certificate before it can register again. In that case its
+    /// last recorded state counts, and none of its addresses is known.
     fn approvals(&self, node: Option<&Node>) -> Vec<Action> {
         let Approvals::Proven { bootstrap_users } = &self.policy.approvals else { return Vec::new() };
         let told = node.and_then(|node| node.told.as_ref()).map(|told| told.detail.name());
-        // What came next it may have told an object that was deleted before anybody looked.
+        // The next state may have been written to an object that was deleted before it was observed.
         let staged = node.is_none() && self.record.state == "Staged";
         let armed = ["Armed", "Applying", "Rebooting", "Verifying", "Done"];
-        // A node that is the same object as before speaks for itself; only of one that is new, or away, the record may speak.
+        // If the Node object is unchanged, only its own state counts. The record counts only for a new or
+        // missing object.
         let before = &self.record.node_before;
         let is_same = node.is_some_and(|node| before.is_empty() || node.uid == *before);
         let said = told.unwrap_or(if is_same { "" } else { &self.record.state });
@@ -401,8 +404,9 @@ impl Turn<'_> {
         vec![Action::Cordon { node: self.name.to_owned(), version: node.version.clone() }]
     }
 
-    /// Whether this node may be away beside the others. Asked again before each step down, whatever its record says: others
-    /// may have gone since, and records can be written by hand. Of several that are about to go, the first by name goes.
+    /// Whether the limit permits this node to be unavailable. The limit is checked before each disruptive
+    /// step, whatever the record contains: other nodes may have become unavailable, and records can be
+    /// edited. Of several candidates, the first by name continues.
     fn has_room(&self, node: &Node) -> bool {
         let is_away = |name: &String, node: &Node| {
             let is_before = name.as_str() < self.name
@@ -434,7 +438,7 @@ fn failure<'a>(reason: &'a str, message: &'a str, cordon: Keep) -> End<'a> {
     End { phase: Phase::Failed, reason, message, cordon }
 }
 
-/// With what the node says of itself; while it runs, that is also what people are told.
+/// Adds the state that the node reported. While the bootstrap runs, it is also the message.
 fn with_told(record: Record, told: Option<&Told>) -> Record {
     let Some(told) = told else { return record };
     let message = match &told.detail {

@@ -1,6 +1,8 @@
-//! What people and clocks do to a fleet under way: records forged, deleted and written anew; clocks that jump; labels that
-//! go on and off; pods that somebody deletes. Whatever it is: never more away than allowed, nothing applied twice, and in
-//! the end nothing of ours left where nothing goes on.
+//! External interference with an active rollout.
+//!
+//! Records are forged, deleted and recreated. Clocks jump, labels are added and removed, and pods are
+//! deleted. In every case, the limit of unavailable nodes holds and no bootstrap is applied twice. At the
+//! end, the controller leaves no object on an inactive node.
 
 use jiff::SignedDuration;
 use landfall_model::in_place::LABEL;
@@ -11,10 +13,10 @@ use crate::plan::{Action, plan};
 use crate::policy::Policy;
 use crate::record::{Phase, SECRET_USED};
 
-/// A decade: what a machine without a battery for its clock is off by.
+/// A decade, the possible error of a machine without a battery for its clock.
 const YEARS: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
 
-/// One look with everything it leads to, and a minute.
+/// Runs one pass with all of its writes, and advances one minute.
 fn turn(fleet: &mut Fleet, policy: &Policy) {
     for action in plan(policy, &fleet.look()) {
         fleet.carry_out(&action);
@@ -24,7 +26,7 @@ fn turn(fleet: &mut Fleet, policy: &Policy) {
     fleet.check(policy);
 }
 
-/// Led until the node is in this phase.
+/// Runs passes until the node is in this phase.
 fn until(fleet: &mut Fleet, policy: &Policy, name: &str, phase: Phase) {
     for _ in 0..1000 {
         if fleet.phase(name) == Some(phase) {
@@ -35,7 +37,7 @@ fn until(fleet: &mut Fleet, policy: &Policy, name: &str, phase: Phase) {
     panic!("never {phase:?}: {:?}", fleet.record(name));
 }
 
-/// Where we have let go, nothing of ours is left.
+/// Asserts that the controller has left no object on released nodes.
 #[track_caller]
 fn assert_let_go(fleet: &Fleet, when: &str) {
     for name in fleet.names() {
@@ -53,7 +55,7 @@ fn a_record_that_is_called_done_frees_neither_the_node_nor_its_place() {
         let one = policy(1);
         until(&mut fleet, &one, "n00", phase);
         fleet.forge("n00", |record| record.phase = Phase::Done);
-        // The limit is checked at every write: the next one is not begun before this one is back.
+        // The limit is checked at every write: the next node does not start before this one has returned.
         lead(&mut fleet, &one, immortal);
         assert_let_go(&fleet, &format!("forged at {phase:?}"));
         assert_eq!(fleet.applied("n00"), 1, "forged at {phase:?}");
@@ -97,7 +99,7 @@ fn a_record_deleted_at_any_moment_is_begun_anew_or_let_go() {
     }
 }
 
-/// The clock is wrong for a while: what was written then holds nobody up for years once it is right again.
+/// Times written while the clock is wrong do not delay any node for years once the clock is correct.
 #[test]
 fn a_clock_that_was_ahead_holds_nobody_up() {
     for phase in [Phase::Cordoning, Phase::Draining, Phase::HandedOver, Phase::Running, Phase::Restoring] {
@@ -115,8 +117,8 @@ fn a_clock_that_was_ahead_holds_nobody_up() {
     }
 }
 
-/// Every deadline passes at once: those under way are given up, nobody else is taken down for it, and one that is back
-/// after all is taken back.
+/// All deadlines pass at the same moment. Active nodes are abandoned, and no other node is taken down for it.
+/// A node that returns late is completed.
 #[test]
 fn a_clock_that_leaps_ahead_gives_up_and_takes_back() {
     for phase in [Phase::Draining, Phase::HandedOver, Phase::Running] {
@@ -143,7 +145,7 @@ fn a_label_that_flaps_does_nothing_twice() {
         let one = policy(1);
         for _ in 0..random.below(30) {
             turn(&mut fleet, &one);
-            // The machine takes it off itself when it is armed; a person who is late puts it on again.
+            // The machine removes the label when it is armed; a late client adds it again.
             match random.below(3) {
                 0 if fleet.is_here("n00") => fleet.unlabel("n00"),
                 1 if fleet.is_here("n00") && !fleet.has_told("n00") => fleet.label("n00", LABEL),
@@ -157,7 +159,7 @@ fn a_label_that_flaps_does_nothing_twice() {
     }
 }
 
-/// Something puts the label on again and again, with the Secret that was used: the node is not emptied again and again.
+/// Another client adds the label repeatedly, with a used Secret: the node is not drained each time.
 #[test]
 fn a_label_left_on_after_the_end_asks_for_nothing() {
     for fate in [Fate::Well, Fate::FailsEarly, Fate::RollsBack] {
@@ -177,7 +179,7 @@ fn a_label_left_on_after_the_end_asks_for_nothing() {
         }
         let expected = if ended == Phase::Done { Phase::Waiting } else { ended };
         assert_eq!(fleet.phase("n00"), Some(expected), "how it ended stays to be seen");
-        // Another target: it is asked for anew.
+        // A new source makes it a new request.
         fleet.fate("n00", Fate::Well);
         fleet.source("n00", "secret/2");
         fleet.mend("n00");
@@ -200,8 +202,8 @@ fn a_pod_deleted_before_the_node_is_armed_is_put_there_again() {
     }
 }
 
-/// Two that both believe they lead: a write of one of them was on its way for a minute. It looks at its lease before each,
-/// so it is one write.
+/// Two replicas both consider themselves leaders, because a write of one was in flight for a minute. Each
+/// replica checks its Lease before every write, so one late write is the maximum.
 #[test]
 fn one_that_acts_on_an_old_look_breaks_nothing() {
     for seed in 0..100 {

@@ -1,4 +1,4 @@
-//! The cluster and its machines.
+//! The simulated cluster and its machines.
 
 use std::collections::BTreeMap;
 
@@ -12,45 +12,45 @@ use crate::policy::Policy;
 use crate::record::{Phase, Record};
 use crate::world::{CONDITION, CORDONED_BY, CORDONER, Node, Refused, Runner, SecretState, World};
 
-/// The Node object a machine has before its new life.
+/// UID of a machine's Node object before the bootstrap.
 const FIRST: &str = "first";
 
-/// What becomes of a machine.
+/// The simulated course of a machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Well,
-    /// Its Node object is deleted and made anew, with nothing on it.
+    /// Its Node object is deleted and registered again, without labels, annotations and taints.
     RegistersAnew,
     RollsBack,
-    /// Before anything was changed.
+    /// Fails before any change.
     FailsEarly,
-    /// When there is no way back.
+    /// Fails after the point where a rollback is possible.
     FailsLate,
-    /// Its pod never says a word.
+    /// Its pod never reports a state.
     Silent,
-    /// It goes down and does not come back.
+    /// Goes down and does not return.
     Lost,
-    /// It was done before with the same Secret.
+    /// Has already completed with the same Secret.
     AnswersFromLedger,
 }
 
-/// A small generator of numbers; the same seed, the same numbers.
+/// A small pseudorandom generator with a seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 #[derive(Clone, Debug)]
 struct Machine {
     fate: Fate,
-    /// How far its attempt is; nothing before the pod has begun.
+    /// Progress of its attempt; `None` before the pod has started it.
     step: Option<usize>,
     boot: u32,
     applied: u32,
     secret: SecretState,
-    /// The version of the Secret, where that matters.
+    /// The version of the Secret, in tests that need it.
     source: String,
     runner: Runner,
     pods: Vec<PodFacts>,
-    /// Nothing while its Node object is gone.
+    /// `None` while its Node object is deleted.
     node: Option<FleetNode>,
     cordoned_by_hand: bool,
     was_down: bool,
@@ -84,7 +84,7 @@ impl Random {
 // === impl Fleet ===
 
 impl Fleet {
-    /// All of them asked for.
+    /// Creates a fleet in which all nodes are requested.
     pub(super) fn new(count: usize, random: Random) -> Self {
         let mut fleet = Self {
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
@@ -161,7 +161,7 @@ impl Fleet {
         self.machines.get_mut(name).unwrap().secret = secret;
     }
 
-    /// A person repairs the machine and asks again.
+    /// An administrator repairs the machine and requests it again.
     pub(super) fn mend(&mut self, name: &str) {
         let machine = self.machines.get_mut(name).unwrap();
         machine.applied = 0;
@@ -170,14 +170,14 @@ impl Fleet {
         self.label(name, LABEL);
     }
 
-    /// Somebody writes into a record.
+    /// Another client edits a record.
     pub(super) fn forge(&mut self, name: &str, forge: impl FnOnce(&mut Record)) {
         if let Some(record) = self.records.get_mut(name) {
             forge(record);
         }
     }
 
-    /// Somebody deletes the pod: its machine goes on only if it is armed.
+    /// Another client deletes the pod: the machine continues only if it is armed.
     pub(super) fn kill_runner(&mut self, name: &str) {
         let machine = self.machines.get_mut(name).unwrap();
         if machine.runner == Runner::There && !machine.was_down {
@@ -185,7 +185,7 @@ impl Fleet {
         }
     }
 
-    /// The clock of the one that leads is put forward, or back.
+    /// Moves the leader's clock forward or back.
     pub(super) fn jump(&mut self, by: SignedDuration) {
         self.now = self.now.checked_add(by).unwrap();
     }
@@ -222,7 +222,7 @@ impl Fleet {
         self.most_away
     }
 
-    /// Nothing of ours is on it.
+    /// Whether the controller has left no object on the node.
     pub(super) fn is_free(&self, name: &str) -> bool {
         let machine = &self.machines[name];
         let facts = &machine.node.as_ref().unwrap().facts;
@@ -250,7 +250,7 @@ impl Fleet {
         }
     }
 
-    /// One write, refused when it is for a version that is gone.
+    /// Executes one write, which fails if it is for an outdated version.
     pub(super) fn carry_out(&mut self, action: &Action) {
         match action {
             Action::Write { node, record } => drop(self.records.insert(node.clone(), (**record).clone())),
@@ -275,7 +275,7 @@ impl Fleet {
                 assert!(
                     !pod.is_mirror && !pod.has_finished && pod.controller.as_deref() != Some("DaemonSet")
                 );
-                // Some budgets refuse for a while.
+                // Some budgets reject evictions temporarily.
                 if self.random.below(3) > 0 {
                     let pods = &mut self.machines.get_mut(node).unwrap().pods;
                     pods.iter_mut().filter(|own| own.name == pod.name).for_each(|own| own.is_going = true);
@@ -327,7 +327,7 @@ impl Fleet {
         }
     }
 
-    /// A minute passes; whether anything was going on.
+    /// Advances one minute and returns whether any work was in progress.
     pub(super) fn live(&mut self) -> bool {
         self.now = self.now.checked_add(SignedDuration::from_mins(1)).unwrap();
         let mut lively = false;
@@ -339,7 +339,7 @@ impl Fleet {
             let works = machine.runner == Runner::There
                 || machine.was_down
                 || machine.step.is_some_and(|step| step < 7);
-            // A pod that comes late begins nothing where nobody asks any more.
+            // A late pod starts nothing after the request was withdrawn.
             let may_begin = machine.step.is_some() || machine.is_labelled();
             if works && may_begin && machine.fate != Fate::Silent && !machine.has_ended() {
                 lively = true;
@@ -349,11 +349,11 @@ impl Fleet {
                 }
             }
         }
-        // Whatever has a deadline comes to it.
+        // Every state with a deadline must be able to reach it.
         lively || self.records.values().any(|record| record.phase.is_active() || record.reason == "Pause")
     }
 
-    /// What must hold at every moment.
+    /// Asserts the invariants.
     pub(super) fn check(&mut self, policy: &Policy) {
         let is_away = |machine: &Machine| {
             machine
@@ -368,18 +368,18 @@ impl Fleet {
         for (name, machine) in &self.machines {
             assert!(machine.applied <= 1, "{name} was made anew twice");
             let Some(node) = &machine.node else { continue };
-            // With a Node object goes everything on it, until it is put back.
+            // A deleted Node object loses its cordon until it is restored.
             if machine.cordoned_by_hand && node.uid == FIRST {
                 assert!(node.facts.cordoned, "{name}: the cordon is not ours to take");
             }
         }
     }
 
-    /// What must hold when nothing is left to do.
+    /// Asserts the state when no work is left.
     pub(super) fn check_end(&self) {
         for (name, machine) in &self.machines {
             let phase = self.phase(name);
-            // Behind nodes that were given up and are still away, the others may wait for ever.
+            // Nodes may wait without limit while failed ones are unavailable.
             if phase == Some(Phase::Waiting) {
                 continue;
             }
@@ -403,7 +403,7 @@ impl Fleet {
         }
     }
 
-    /// The end without its times.
+    /// Returns the final state without times.
     pub(super) fn end(&self) -> BTreeMap<String, String> {
         let end = self.machines.iter().map(|(name, machine)| {
             let record = self.records.get(name);
@@ -471,7 +471,7 @@ impl Machine {
             (1, _) => State::Preflight,
             (2, _) => State::Staged,
             (3, _) => State::Armed,
-            // Down: nothing is told, and the Node may be gone.
+            // The machine is down: it reports nothing, and its Node object may be deleted.
             (4, fate) => {
                 self.was_down = true;
                 self.boot += 1;
@@ -493,7 +493,7 @@ impl Machine {
                 node.facts.boot_id = format!("boot-{}", self.boot);
                 node.facts.ready = true;
                 self.was_down = false;
-                // The kubelet looks after pods that were to go.
+                // The kubelet completes the deletion of terminating pods.
                 if self.runner == Runner::Going {
                     self.runner = Runner::None;
                 }
@@ -516,7 +516,8 @@ impl Machine {
     }
 }
 
-/// A Node object as a kubelet makes it, with what people put on it or without.
+/// Returns a Node object as registered by a kubelet. It may have the labels and annotations of
+/// administrators.
 fn registered(name: &str, with_notes: bool) -> FleetNode {
     let mut facts = NodeFacts { ready: true, boot_id: "boot-0".to_owned(), ..NodeFacts::default() };
     facts.labels.insert("kubernetes.io/hostname".to_owned(), name.to_owned());

@@ -1,4 +1,6 @@
-//! The controller of Cluster API against a real kube-apiserver, with the rights it is installed with and no others.
+//! Tests of the Cluster API controller against a real kube-apiserver.
+//!
+//! The controller has only the permissions of its installation.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -22,7 +24,7 @@ use landfall_testkit::{ApiServer, ClusterApi, have};
 use serde_json::{Value, json};
 use stage::{FakeHub, Led, NAMESPACE, PATIENCE, Stage, settings};
 
-/// Long enough that no test reaches it.
+/// Longer than any test.
 const LONG: Duration = Duration::from_secs(3600);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -30,7 +32,7 @@ async fn machines_show_what_their_nodes_say_where_conditions_are_a_map() {
     if !have(&[ApiServer::NEEDS, ClusterApi::NEEDS].concat()) {
         return;
     }
-    // A test that fails shows what the controller said.
+    // A failed test shows the controller's log.
     let _ = tracing_subscriber::fmt().with_test_writer().with_ansi(false).try_init();
     let stage = Stage::set(ClusterApi::V1beta2);
     let hub = Arc::new(FakeHub::default());
@@ -82,7 +84,7 @@ async fn machines_show_what_their_nodes_say_where_conditions_are_one_value() {
         stage.shown("m2", "status").is_none().then_some(())
     });
     stage.others_are_untouched("m2");
-    // What it checks by came with Cluster API 1.12, as the guide says.
+    // The MachineHealthCheck needs an API of Cluster API 1.12, as documented in the guide.
     let refused = a_health_check_is_taken(&stage).unwrap_err();
     assert!(refused.contains("no matches for kind"), "{refused}");
     led.end().await;
@@ -98,7 +100,7 @@ async fn what_it_is_installed_from_is_taken_by_an_api_server() {
     }
     let server = ApiServer::start().unwrap();
     server.kubectl(&["create", "namespace", NAMESPACE]).unwrap();
-    // What the objects of nodes are of.
+    // The definition that the nodes' objects need.
     server.apply(&landfall_controller::capi::report::crd()).unwrap();
     server
         .kubectl(&[
@@ -115,7 +117,7 @@ async fn what_it_is_installed_from_is_taken_by_an_api_server() {
             let file = folder.path().join("object.json");
             std::fs::write(&file, object.to_string()).unwrap();
             let file = file.display().to_string();
-            // Unknown and misspelt fields are refused.
+            // Unknown and misspelled fields are rejected.
             let arguments =
                 ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", file.as_str()];
             server.kubectl(&arguments).unwrap_or_else(|error| panic!("{error:#}: {object:#}"));
@@ -162,7 +164,7 @@ fn a_recovery_is_shown(stage: &Stage, hub: &FakeHub, led: &Led) {
     assert!(led.counts("landfall_controller_leader_info 1"));
 }
 
-/// One object per Machine, by name; and what was said there is shown.
+/// A node may write only its own report object, by name, and the Machine shows it.
 fn a_node_writes_its_own_report_and_no_other(stage: &Stage) {
     let access = stage.access("default", "landfall-report-m3");
     let patch = |trust: Option<&str>| {
@@ -179,7 +181,7 @@ fn a_node_writes_its_own_report_and_no_other(stage: &Stage) {
     write("m3", &patch(None)).unwrap();
     let refused = write("m4", &patch(None)).unwrap_err();
     assert!(refused.contains("Forbidden") || refused.contains("forbidden"), "{refused}");
-    // The schema has no place for a log.
+    // The schema rejects log lines.
     let lines = json!({"status": {"state": "failed", "time": "2026-01-02T03:04:05Z", "title": "one\ntwo"}});
     assert!(write("m3", &lines.to_string()).unwrap_err().contains("title"));
     let spec = r#"{"spec":{"machineName":"m1"}}"#;
@@ -194,7 +196,7 @@ fn a_node_writes_its_own_report_and_no_other(stage: &Stage) {
         assert!(stage.attempt(&access, arguments).is_err(), "{arguments:?}");
     }
     assert!(write("m3", &patch(Some("certain"))).unwrap_err().contains("trust"));
-    // An older agent does not state the trust.
+    // An older agent does not report the trust.
     stage.wait_for("m3", "Unknown", "FailureClaimed");
     write("m3", &patch(Some("proven"))).unwrap();
     stage.wait_for("m3", "False", "DiskFull");
@@ -208,7 +210,8 @@ fn a_node_writes_its_own_report_and_no_other(stage: &Stage) {
     assert!(table.contains("CAUSE") && table.contains("disk-full"), "{table}");
 }
 
-/// The rendered MachineHealthCheck against Cluster API's own schema: unknown and misspelt fields are refused.
+/// Applies the rendered MachineHealthCheck to Cluster API's own schema. The schema rejects unknown and
+/// misspelled fields.
 fn a_health_check_is_taken(stage: &Stage) -> Result<(), String> {
     let file = stage.server.directory().join("check.json");
     std::fs::write(&file, manifests::health_check("default", "c").to_string()).unwrap();
@@ -226,13 +229,13 @@ fn proven_failure_is_unhealthy_until_report_changes(stage: &Stage, hub: &FakeHub
     assert_eq!(unhealthy[0]["type"], TYPE);
     let message = stage.shown("proven", "message").unwrap();
     assert!(message.contains("; based on proven evidence). See "), "{message}");
-    // The newest report counts, also where it only claims.
+    // The newest report counts, even if it is only a claim.
     hub.reports("proven", "failed", Some("disk-full"), Some("claimed"));
     stage.wait_for("proven", "Unknown", "FailureClaimed");
     assert_eq!(stage.unhealthy_conditions("proven"), Vec::<Value>::new());
 }
 
-/// Whatever is claimed, and also by a hub that does not know of trust.
+/// Holds for every claim, and for a hub that does not report the trust.
 fn claims_are_not_unhealthy(stage: &Stage, hub: &FakeHub) {
     let mut expected = Vec::new();
     for (number, trust) in [Some("claimed"), None].into_iter().enumerate() {
@@ -258,7 +261,7 @@ fn claims_are_not_unhealthy(stage: &Stage, hub: &FakeHub) {
     assert!(stage.has_hook("failed-0"), "its evidence is held all the same");
 }
 
-/// Whether the report or the Node is first, and whether the failure is proven or claimed.
+/// Tests both orders of report and ready Node, with proven and claimed failures.
 fn ready_node_is_never_unhealthy(stage: &Stage, hub: &FakeHub) {
     for trust in ["proven", "claimed"] {
         let (before, after) = (format!("ready-before-{trust}"), format!("ready-after-{trust}"));
@@ -293,7 +296,7 @@ fn ready_node_is_shown_as_ready(stage: &Stage, hub: &FakeHub) {
     assert_eq!(stage.events("ready"), ["NodeReady"], "it never showed anything else");
 }
 
-/// A Machine that is being deleted is held no longer than it may be, bundle or none.
+/// A Machine that is being deleted is held for the time limit at most, with or without a bundle.
 fn a_deadline_ends_the_hold(stage: &Stage) {
     assert!(stage.has_hook("m1"), "nothing ends a hold before the Machine is deleted");
     stage.kubectl(&["delete", "machine", "m1", "--wait=false"]);
@@ -305,7 +308,7 @@ fn a_deadline_ends_the_hold(stage: &Stage) {
     );
 }
 
-/// Without the right to write Machines, what happened is shown all the same.
+/// Without permission to write Machines, the condition is still written.
 async fn a_hook_that_is_denied_holds_back_no_condition(stage: &Stage, hub: &Arc<FakeHub>) {
     let rules = stage.kubectl(&["get", "clusterrole", MANAGER, "-o", "jsonpath={.rules}"]);
     let mut rules: Value = serde_json::from_str(&rules).unwrap();
@@ -326,7 +329,7 @@ async fn a_hook_that_is_denied_holds_back_no_condition(stage: &Stage, hub: &Arc<
     led.end().await;
 }
 
-/// Rights end at the object; the policy goes on from there.
+/// RBAC cannot restrict single fields; the admission policy does.
 async fn only_our_condition_and_our_hook_may_be_written(stage: &Stage) {
     let cluster = Cluster::from_kubeconfig(&stage.access(NAMESPACE, MANAGER)).await.unwrap();
     let kind = shape(&cluster).await.unwrap().machine();
@@ -341,7 +344,7 @@ async fn only_our_condition_and_our_hook_may_be_written(stage: &Stage) {
         "lastTransitionTime": "2026-01-02T03:04:05Z"})
     };
     let other = conditions(&|all| all[0]["status"] = json!("False"));
-    // The policy is seen by the API server a moment after it was accepted.
+    // The API server enforces a policy a moment after accepting it.
     let end = std::time::Instant::now() + PATIENCE;
     while cluster.merge_placed(&kind, place, "test", Part::Status, &other).await.is_ok() {
         assert!(std::time::Instant::now() < end, "the policy is not in force");
@@ -375,11 +378,11 @@ async fn only_our_condition_and_our_hook_may_be_written(stage: &Stage) {
         let denied = cluster.merge_placed(&kind, place, "test", Part::Object, &patch).await.unwrap_err();
         assert!(denied.said().is_some_and(|said| said.contains(words)), "{patch}: {denied:?}");
     }
-    // Whoever comes first, the schema or the policy.
+    // Either the schema or the policy rejects it.
     let nothing = json!({"spec": null});
     assert!(cluster.merge_placed(&kind, place, "test", Part::Object, &nothing).await.is_err());
     stage.others_are_untouched("m2");
-    // Its business.
+    // Permitted writes.
     for value in [json!("x"), Value::Null] {
         let patch = json!({"metadata": {"annotations": {HOOK: value}}});
         cluster.merge_placed(&kind, place, "test", Part::Object, &patch).await.unwrap();
@@ -391,7 +394,7 @@ async fn only_our_condition_and_our_hook_may_be_written(stage: &Stage) {
     cluster.merge_placed(&kind, place, "test", Part::Status, &with_ours).await.unwrap();
 }
 
-/// What the account of the controller must not be able to do at all.
+/// Asserts operations that the controller's account must not be able to do.
 fn nothing_more_is_allowed(stage: &Stage) {
     let access = stage.access(NAMESPACE, MANAGER);
     for question in [
@@ -415,7 +418,7 @@ fn nothing_more_is_allowed(stage: &Stage) {
     assert!(stage.attempt(&access, &may).is_ok(), "{may:?}");
 }
 
-/// Another Machine of the same name, and a condition of ours that somebody else took.
+/// Another Machine of the same name, and a condition that another manager has taken over, are left unchanged.
 async fn what_is_not_ours_is_not_fought_over(stage: &Stage) {
     let cluster = Cluster::from_kubeconfig(&stage.access(NAMESPACE, MANAGER)).await.unwrap();
     let shape = shape(&cluster).await.unwrap();
@@ -436,12 +439,12 @@ async fn what_is_not_ours_is_not_fought_over(stage: &Stage) {
         Action::Show { machine: of_another_life.clone(), condition: condition.clone(), turn: Turn::Status },
         Action::Hook { machine: of_another_life },
     ] {
-        // What is applied conflicts with its precondition, what is merged with a field that cannot be changed.
+        // Server-side apply conflicts with its precondition; a merge patch conflicts with an immutable field.
         let outcome = act(&cluster, shape, &action).await.unwrap();
         assert!(matches!(outcome, Outcome::Gone | Outcome::Conflict), "{action:?}: {outcome:?}");
     }
     assert!(!stage.has_hook("m2"));
-    // The admin takes it, by hand.
+    // An administrator takes over the condition.
     let theirs = json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "metadata": {"name": "m2", "namespace": "default"},
         "status": {"conditions": [{"type": TYPE, "status": "Unknown", "reason": "Theirs", "message": "x",
@@ -465,7 +468,7 @@ async fn what_is_not_ours_is_not_fought_over(stage: &Stage) {
     assert_eq!(stage.shown("m2", "reason").as_deref(), Some("Theirs"));
 }
 
-/// Whoever is left with a hook could not be deleted: with the controller goes everything of it.
+/// A Machine with a leftover hook could not be deleted, so the teardown removes everything of the controller.
 async fn teardown_leaves_nothing(stage: &Stage) {
     let hook = format!("{HOOK}=x");
     stage.kubectl(&["annotate", "machine", "m2", &hook]);

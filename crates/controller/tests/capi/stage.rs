@@ -1,4 +1,6 @@
-//! A management cluster with the controller installed. The test plays Cluster API, the nodes and the hub.
+//! A management cluster with the controller installed.
+//!
+//! The test acts as Cluster API, the nodes and the hub.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -18,7 +20,7 @@ use landfall_testkit::{ApiServer, ClusterApi, eventually};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// The machine is loaded.
+/// Generous, because the test host is loaded.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) struct Stage {
@@ -26,14 +28,14 @@ pub(crate) struct Stage {
     cluster_api: ClusterApi,
 }
 
-/// A hub that says what it is told to.
+/// A hub with responses set by the test.
 #[derive(Debug, Default)]
 pub(crate) struct FakeHub {
     /// Lines of the fleet by name, each with the time of its bundle.
     nodes: Mutex<std::collections::BTreeMap<String, (Value, Option<String>)>>,
 }
 
-/// A controller at work.
+/// A running controller.
 pub(crate) struct Led {
     pub(crate) metrics: Arc<Metrics>,
     cancel: CancellationToken,
@@ -64,7 +66,7 @@ impl Stage {
             .collect();
         let stage = Self { server, cluster_api };
         for object in &objects {
-            // Nothing here would run it.
+            // No kubelet would run it.
             if object["kind"] == "Deployment" {
                 continue;
             }
@@ -88,7 +90,7 @@ impl Stage {
         self.server.kubectl(arguments).unwrap()
     }
 
-    /// A Machine as Cluster API would have made it, with conditions of its own.
+    /// Creates a Machine as Cluster API would, with conditions of its own.
     pub(crate) fn machine(&self, name: &str) {
         let mut infrastructure = json!({"kind": "TestMachine", "name": name});
         match self.cluster_api {
@@ -115,7 +117,7 @@ impl Stage {
         self.kubectl(&["patch", "machine", name, "--subresource=status", "--type=merge", "-p", &patch]);
     }
 
-    /// As Cluster API reports that the Node of the Machine is ready.
+    /// Sets the condition by which Cluster API reports that the Node of the Machine is ready.
     pub(crate) fn node_is_ready(&self, name: &str) {
         let kind = match self.cluster_api {
             ClusterApi::V1beta1 => "NodeHealthy",
@@ -127,8 +129,8 @@ impl Stage {
         self.kubectl(&["patch", "machine", name, "--subresource=status", "--type=json", "-p", &patch]);
     }
 
-    /// The conditions of the Machine that the rendered MachineHealthCheck in the cluster calls unhealthy, as Cluster API compares
-    /// them, once every timeout has passed.
+    /// Returns the conditions of the Machine that count as unhealthy for the rendered MachineHealthCheck.
+    /// They are compared as in Cluster API, after every timeout has passed.
     pub(crate) fn unhealthy_conditions(&self, name: &str) -> Vec<Value> {
         let kind = "machinehealthchecks.v1beta2.cluster.x-k8s.io";
         let check: Value =
@@ -149,7 +151,8 @@ impl Stage {
         conditions.filter(is_unhealthy).cloned().collect()
     }
 
-    /// The reasons of the Events about a Machine, sorted. Each change of a condition's status has one.
+    /// Returns the reasons of the Events about a Machine, sorted. Each change of a condition's status has
+    /// one.
     pub(crate) fn events(&self, name: &str) -> Vec<String> {
         let about = format!("involvedObject.kind=Machine,involvedObject.name={name}");
         let path = "jsonpath={.items[*].reason}";
@@ -164,7 +167,7 @@ impl Stage {
             .unwrap()
     }
 
-    /// One field of our condition.
+    /// Returns one field of the controller's condition.
     pub(crate) fn shown(&self, name: &str, field: &str) -> Option<String> {
         let path = format!("jsonpath={{.status.conditions[?(@.type==\"{TYPE}\")].{field}}}");
         let found = self.server.kubectl(&["get", "machine", name, "-o", &path]).ok()?;
@@ -185,7 +188,7 @@ impl Stage {
         notes.get(landfall_controller::capi::machine::HOOK).is_some()
     }
 
-    /// Conditions of others are as Cluster API wrote them.
+    /// Asserts that conditions of other controllers are as Cluster API wrote them.
     #[track_caller]
     pub(crate) fn others_are_untouched(&self, name: &str) {
         let machine = self.get(name);
@@ -197,7 +200,7 @@ impl Stage {
         assert_eq!(machine["metadata"]["annotations"]["theirs"], "1");
     }
 
-    /// The access of an account, as its pod would have it.
+    /// Creates a kubeconfig of an account, with the same access as its pod.
     pub(crate) fn access(&self, namespace: &str, account: &str) -> PathBuf {
         let token = self.kubectl(&["create", "token", "-n", namespace, account]);
         let authority = self.server.directory().join("ca.crt").display().to_string();
@@ -212,10 +215,10 @@ impl Stage {
         path
     }
 
-    /// What the API server answers to an account that tries.
+    /// Returns the API server's response to a command of an account.
     pub(crate) fn attempt(&self, access: &Path, arguments: &[&str]) -> Result<String, String> {
         let access = format!("--kubeconfig={}", access.display());
-        // The last of two equal flags counts.
+        // Of two equal flags, the last one counts.
         let arguments: Vec<&str> = [access.as_str()].into_iter().chain(arguments.iter().copied()).collect();
         self.server.kubectl(&arguments).map_err(|error| format!("{error:#}"))
     }
@@ -228,7 +231,7 @@ impl FakeHub {
         self.reports(name, state, cause, Some("proven"));
     }
 
-    /// Without `trust`, as an older hub.
+    /// Sets a node's report. Without `trust`, it is one of an older hub.
     pub(crate) fn reports(&self, name: &str, state: &str, cause: Option<&str>, trust: Option<&str>) {
         let now = jiff::Timestamp::now().to_string();
         let mut line = json!({"name": name, "state": state, "cause": cause, "title": "password=hunter2", "component": null,

@@ -1,4 +1,4 @@
-//! A cluster with the controller installed, and nodes played by the test.
+//! A cluster with the controller installed, and nodes simulated by the test.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use rcgen::{CertificateParams, DnType, KeyPair};
 use serde_json::{Value, json};
 
 pub(crate) const NAMESPACE: &str = "landfall";
-/// The machine is loaded, and every look takes its breath.
+/// Generous, because the test host is loaded and every pass has a minimum interval.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 pub(crate) struct Stage {
     server: ApiServer,
-    /// The controller's own access.
+    /// Kubeconfig of the controller's account.
     pub(crate) controller: PathBuf,
 }
 
@@ -35,14 +35,14 @@ pub(crate) fn settings() -> Settings {
 
 impl Stage {
     pub(crate) fn set() -> Self {
-        // As wherever pods of a cluster's own run.
+        // Required by the privileged pods of a cluster.
         let spec = ApiServerSpec {
             arguments: vec!["--allow-privileged=true".to_owned()],
             ..ApiServerSpec::default()
         };
         let server = ApiServer::start_with(&spec).unwrap();
         for (_, object) in manifests::install(&settings(), Rights::Approving, Platform::Kubernetes, &[]) {
-            // Nothing here would run it.
+            // No kubelet would run it.
             if object["kind"] != "Deployment" {
                 server.apply(&object).unwrap();
             }
@@ -69,7 +69,7 @@ impl Stage {
         Self { server, controller }
     }
 
-    /// Waits for it; a failure shows how things stand.
+    /// Waits for a condition; a failure shows the state of the cluster.
     #[track_caller]
     pub(crate) fn wait(&self, what: &str, probe: impl FnMut() -> Option<()>) {
         if let Err(error) = eventually(what, PATIENCE, probe) {
@@ -83,7 +83,7 @@ impl Stage {
         self.server.kubectl(arguments).unwrap()
     }
 
-    /// Whether a write would be refused; nothing is written.
+    /// Whether the API server would reject a write; the object is not changed.
     pub(crate) fn is_refused(&self, arguments: &[&str]) -> bool {
         self.server.kubectl(&[arguments, &["--dry-run=server"]].concat()).is_err()
     }
@@ -92,7 +92,7 @@ impl Stage {
         self.server.apply(object).unwrap();
     }
 
-    /// A node that its kubelet has registered and reports ready.
+    /// Creates a node that its kubelet has registered and reports ready.
     pub(crate) fn node(&self, name: &str, labels: &[(&str, &str)]) {
         let labels: serde_json::Map<String, Value> =
             labels.iter().map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
@@ -103,7 +103,7 @@ impl Stage {
 
     pub(crate) fn boot(&self, name: &str, boot: &str) {
         self.server.report_ready(name, boot).unwrap();
-        // Whatever the cluster taints a new node with: nothing here would take it away.
+        // Removes the taints of a new node, which no controller would remove here.
         self.kubectl(&["patch", "node", name, "--type=merge", "-p", r#"{"spec":{"taints":null}}"#]);
     }
 
@@ -111,7 +111,7 @@ impl Stage {
         self.kubectl(&["annotate", "--overwrite", "node", node, &format!("{STATE_ANNOTATION}={told}")]);
     }
 
-    /// A pod that something would make again elsewhere.
+    /// Creates a pod that a controller would recreate elsewhere.
     pub(crate) fn pod(&self, namespace: &str, name: &str, node: &str) {
         let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": name, "uid": "1", "controller": true});
         let pod = json!({
@@ -120,7 +120,7 @@ impl Stage {
             "spec": {"nodeName": node, "containers": [{"name": "x", "image": "x"}]},
         });
         self.server.apply(&pod).unwrap();
-        // A pod that does not run is in no budget.
+        // Budgets count running pods only.
         let ready =
             json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
         let patch = ready.to_string();
@@ -137,7 +137,7 @@ impl Stage {
         self.allow(name, allowed);
     }
 
-    /// What the disruption controller would come to.
+    /// Writes the status that the disruption controller would compute.
     pub(crate) fn allow(&self, name: &str, allowed: u32) {
         let status = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": allowed, "expectedPods": 1,
             "currentHealthy": 1, "desiredHealthy": 1}});
@@ -159,7 +159,7 @@ impl Stage {
         self.kubectl(&["create", "secret", "generic", name, "-n", NAMESPACE, "--from-literal=bootstrap={}"]);
     }
 
-    /// A request for a first certificate, made with a bootstrap token's identity.
+    /// Creates a request for a first certificate with the identity of a bootstrap token.
     pub(crate) fn request(&self, name: &str, node: &str) {
         let mut parameters = CertificateParams::default();
         parameters.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));
@@ -179,11 +179,11 @@ impl Stage {
         std::fs::write(&file, request.to_string()).unwrap();
         let (kubeconfig, file) =
             (format!("--kubeconfig={}", kubeconfig.display()), file.display().to_string());
-        // The last of two equal flags counts.
+        // Of two equal flags, the last one counts.
         self.kubectl(&[&kubeconfig, "create", "-f", &file]);
     }
 
-    /// The access of a pod, as the kubelet would give it.
+    /// Creates a kubeconfig with a pod's token, as the kubelet would issue it.
     pub(crate) fn token_of_pod(&self, pod: &str) -> PathBuf {
         let token = self.kubectl(&[
             "create",
@@ -207,7 +207,7 @@ impl Stage {
         self.server.kubectl(&["get", kind, name, "-n", namespace, "-o", &path]).ok()
     }
 
-    /// One word of what the controller remembers of a node.
+    /// Returns one field of the controller's record of a node.
     pub(crate) fn status(&self, node: &str, field: &str) -> Option<String> {
         self.get("nodebootstrap", node, &format!("{{.status.{field}}}"))
     }
@@ -216,7 +216,7 @@ impl Stage {
         self.server.kubectl(&["get", kind, name, "-n", namespace]).is_ok()
     }
 
-    /// `kubectl auth can-i`, whose "no" is a failure.
+    /// Runs `kubectl auth can-i`, which fails for "no".
     pub(crate) fn may(&self, user: &str, question: &[&str]) -> bool {
         let arguments: Vec<&str> =
             ["auth", "can-i", user].into_iter().chain(question.iter().copied()).collect();

@@ -1,17 +1,17 @@
-//! The timeline as bars: one for each boot, each phase as long as it took.
+//! The timeline as bars: one per boot, with lengths by the duration of the phases.
 
 use jiff::Timestamp;
 use landfall_model::report::{PhaseOutcome, TimelineEntry};
 
 use crate::findings::duration;
 
-/// Boots shown; older ones are history.
+/// Maximum number of boots shown; older ones are irrelevant.
 const SHOWN_BOOTS: usize = 3;
 
-/// Blocks one phase may fill.
+/// Maximum number of blocks per phase.
 const MAX_BLOCKS: i64 = 12;
 
-/// One line of text for each boot, newest last.
+/// Returns one line of text per boot, newest last.
 pub(super) fn bars(timeline: &[TimelineEntry], width: usize) -> Vec<String> {
     let mut boots: Vec<(Option<u32>, Vec<&TimelineEntry>)> = Vec::new();
     for entry in timeline {
@@ -30,7 +30,7 @@ pub(super) fn bars(timeline: &[TimelineEntry], width: usize) -> Vec<String> {
     shown.collect()
 }
 
-/// How long each phase took: until it ended, or until the next one began.
+/// Returns the duration of each phase: until it ended, or until the next one started.
 pub(super) fn lengths(entries: &[&TimelineEntry]) -> Vec<Option<i64>> {
     let began = |entry: &&TimelineEntry| entry.started;
     let length = |index: usize| -> Option<i64> {

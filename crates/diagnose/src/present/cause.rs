@@ -1,14 +1,14 @@
-//! The pages of the catalogue.
+//! The pages of the cause catalog.
 
 use landfall_model::Cause;
 use landfall_model::report::Class;
 
 use crate::rules::RuleSet;
 
-/// Lines shown on a cause's page; the rules hold the rest.
+/// Maximum number of example lines on a cause's page; the rules contain the rest.
 const SHOWN_EXAMPLES: usize = 4;
 
-/// The page a report refers to, as Markdown; `None` when no cause has that name.
+/// Returns the page that a report refers to, as Markdown; `None` if the cause does not exist.
 pub fn cause_page(rules: &RuleSet, cause: &Cause) -> Option<String> {
     let entry = rules.catalogue().get(cause)?;
     let class = match entry.class {
@@ -40,7 +40,7 @@ pub fn cause_page(rules: &RuleSet, cause: &Cause) -> Option<String> {
     Some(page)
 }
 
-/// All causes, as a table in Markdown.
+/// Returns a Markdown table of all causes.
 pub fn cause_index(rules: &RuleSet) -> String {
     let mut index = String::from(
         "# Causes\n\nEvery root cause a verdict may name. A name never changes its meaning. Generated from `rules/` by \

@@ -1,4 +1,4 @@
-//! Markdown, to paste into an issue.
+//! Markdown output for issues.
 
 use std::fmt::Write as _;
 
@@ -11,10 +11,12 @@ use super::{
     trust, what_was_read,
 };
 
-/// Characters of a line that are quoted.
+/// Maximum number of quoted characters per line.
 const QUOTED: usize = 500;
 
-/// Renders the report as Markdown. Redaction is the caller's: evidence is shown as it is in the report.
+/// Renders the report as Markdown.
+///
+/// The caller is responsible for redaction: evidence is included as in the report.
 pub fn markdown(report: &Report) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "## {}: {}\n", state_word(report.verdict.state), inline(&report.verdict.title));
@@ -131,14 +133,14 @@ fn timeline(out: &mut String, report: &Report) {
     out.push('\n');
 }
 
-/// A code span, whatever is in it.
+/// Renders a code span for any text.
 fn code(text: &str) -> String {
     format!("`{}`", text.replace('`', "'"))
 }
 
-/// Text that cannot start markup of its own or call anybody by name, except for the code spans our titles use.
+/// Escapes text so that it cannot start markup or mention a user, except for the code spans in our titles.
 fn inline(text: &str) -> String {
-    // An odd backtick is a foreign one: then none of them begins a code span.
+    // An odd number of backticks includes a foreign one: then none of them starts a code span.
     let spans = text.matches('`').count().is_multiple_of(2);
     let mut out = String::with_capacity(text.len());
     let mut in_code = false;
@@ -159,7 +161,7 @@ fn inline(text: &str) -> String {
     out
 }
 
-/// A fence longer than any run of backticks in the text.
+/// Returns a fence longer than any run of backticks in the text.
 fn fence(text: &str) -> String {
     let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
     "`".repeat(longest.max(2) + 1)

@@ -1,13 +1,14 @@
-//! The texts that rules and milestones recognize, for the tests that write them where they must not count.
+//! The texts that rules and milestones recognize, for tests that write them where they must not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// Length of a process's name, the shortest carrier.
+/// Maximum length of a process name, the shortest carrier.
 const NAME: usize = 15;
 
-/// Examples and literals of all rules and milestones, by effect: phrases of one effect cannot cancel each other out.
+/// Returns the examples and literals of all rules and milestones, by effect: phrases of one effect cannot
+/// cancel each other out.
 pub(crate) fn phrases() -> BTreeMap<String, BTreeSet<String>> {
     let mut phrases: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for entry in fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../rules")).unwrap() {
@@ -21,7 +22,7 @@ pub(crate) fn phrases() -> BTreeMap<String, BTreeSet<String>> {
             let effect = block.get("event").and_then(toml::Value::as_str).unwrap_or("rule");
             let examples = texts(block.get("examples").and_then(|examples| examples.get("yes")));
             let mut literals = texts(block.get("match").and_then(|spec| spec.get("any")));
-            // An example contains them; the short ones fit where an example does not.
+            // Examples contain them; short ones fit where an example does not.
             literals.retain(|literal| {
                 literal.len() <= NAME || !examples.iter().any(|example| example.contains(literal))
             });

@@ -1,7 +1,10 @@
-//! Encryption to a recipient in the format of age (`age-encryption.org/v1`), X25519 recipients, so that a bundle may lie
-//! anywhere. Only whoever holds the identity reads it: `age --decrypt -i key.txt bundle.tar.gz.age`.
+//! Encryption in the age format (`age-encryption.org/v1`) to an X25519 recipient, for bundles in untrusted
+//! storage.
 //!
-//! The stream is sealed in chunks of 64 KiB, each by itself: of a stream that is cut, all whole chunks can be read.
+//! Only the holder of the identity can decrypt: `age --decrypt -i key.txt bundle.tar.gz.age`.
+//!
+//! The stream is encrypted in independent chunks of 64 KiB: all complete chunks of a truncated stream can be
+//! decrypted.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -19,18 +22,18 @@ const CHUNK: usize = 64 << 10;
 const KEY: usize = 32;
 const FILE_KEY: usize = 16;
 
-/// What recipients are written with before the data.
+/// Human-readable prefix of a Bech32 recipient.
 const PREFIX: &str = "age";
 const CHECKSUM: usize = 6;
 const ALPHABET: &[u8; 32] = b"qpzry9x8gf2tvdw0s3jn54khce6mua7l";
 
-/// Whom a bundle is encrypted to: `age1…`.
+/// The public key that a bundle is encrypted to: `age1…`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Recipient {
     key: [u8; KEY],
 }
 
-/// Why a text names no recipient.
+/// Reason for rejecting a recipient.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecipientError {
     #[error("it does not begin with `age1`")]
@@ -43,7 +46,9 @@ pub enum RecipientError {
     Length,
 }
 
-/// Encrypts what is written to it. [`finish`](Self::finish) must be called: without it the stream counts as cut.
+/// Encrypts the data written to it.
+///
+/// Call [`finish`](Self::finish) at the end: without it the stream counts as truncated.
 pub struct Sealed<W> {
     out: W,
     key: LessSafeKey,
@@ -56,7 +61,7 @@ pub struct Sealed<W> {
 impl FromStr for Recipient {
     type Err = RecipientError;
 
-    /// Reads a Bech32 text (BIP 173).
+    /// Parses a Bech32 string (BIP 173).
     fn from_str(text: &str) -> Result<Self, RecipientError> {
         let data = text.strip_prefix("age1").ok_or(RecipientError::Prefix)?;
         let value = |c: u8| ALPHABET.iter().position(|of| *of == c).and_then(|at| u8::try_from(at).ok());
@@ -98,7 +103,7 @@ fn checksum(values: impl Iterator<Item = u8>) -> u32 {
 // === impl Sealed ===
 
 impl<W: Write> Sealed<W> {
-    /// Writes the header: the key of the file, wrapped for the recipient.
+    /// Writes the header: the file key, wrapped for the recipient.
     pub fn new(mut out: W, recipient: &Recipient) -> io::Result<Self> {
         let random = SystemRandom::new();
         let mut file_key = [0; FILE_KEY];
@@ -110,7 +115,7 @@ impl<W: Write> Sealed<W> {
         let share = ephemeral.compute_public_key().map_err(failed)?;
         let salt = [share.as_ref(), &recipient.key[..]].concat();
         let peer = UnparsedPublicKey::new(&X25519, &recipient.key);
-        // A recipient of low order would give a shared secret that everybody knows; the agreement fails on it.
+        // A low-order recipient would yield a publicly known shared secret; the agreement rejects it.
         let wrap = agree_ephemeral(ephemeral, peer, failed(()), |shared| {
             derive(shared, &salt, b"age-encryption.org/v1/X25519")
         })?;
@@ -129,7 +134,7 @@ impl<W: Write> Sealed<W> {
         Ok(Self { out, key, chunk: Vec::with_capacity(CHUNK + 16), counter: 0 })
     }
 
-    /// Seals what is left and marks the end.
+    /// Encrypts the remaining data as the final chunk.
     pub fn finish(mut self) -> io::Result<W> {
         self.emit(Last::Yes)?;
         self.out.flush()?;
@@ -138,7 +143,7 @@ impl<W: Write> Sealed<W> {
 
     fn emit(&mut self, last: Last) -> io::Result<()> {
         let mut nonce = [0; NONCE_LEN];
-        // A counter of eleven bytes, and whether it is the last.
+        // The nonce is an eleven-byte counter and a final-chunk flag.
         nonce[3..11].copy_from_slice(&self.counter.to_be_bytes());
         nonce[11] = u8::from(last == Last::Yes);
         seal(&self.key, nonce, &mut self.chunk)?;
@@ -151,7 +156,7 @@ impl<W: Write> Sealed<W> {
 
 impl<W: Write> Write for Sealed<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        // Only when more comes is it known that a full chunk is not the last.
+        // A full chunk is known not to be the last one only when more data follows.
         if self.chunk.len() == CHUNK && !bytes.is_empty() {
             self.emit(Last::No)?;
         }
@@ -160,7 +165,7 @@ impl<W: Write> Write for Sealed<W> {
         Ok(taken)
     }
 
-    /// Chunks but the last are full: what does not fill one stays.
+    /// Keeps an incomplete chunk: all chunks except the last must be full.
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
@@ -196,7 +201,7 @@ fn seal(key: &LessSafeKey, nonce: [u8; NONCE_LEN], bytes: &mut Vec<u8>) -> io::R
     key.seal_in_place_append_tag(nonce, Aad::empty(), bytes).map_err(failed)
 }
 
-/// What the primitives say when they fail: nothing.
+/// Maps errors of the cryptographic primitives, which have no details.
 fn failed<E>(_: E) -> io::Error {
     io::Error::other("cannot encrypt to the recipient")
 }

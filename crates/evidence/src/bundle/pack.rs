@@ -1,7 +1,8 @@
-//! Compression on several threads, in blocks that stand alone.
+//! Parallel compression in independent blocks.
 //!
-//! Every block is a whole gzip member or a whole zstd frame; readers of both formats read a row of them as one stream. So
-//! blocks are packed side by side in bounded memory, and of a stream that is cut only the last block is lost.
+//! Each block is a complete gzip member or zstd frame; readers of both formats accept a sequence of them as
+//! one stream. Blocks are therefore compressed concurrently in bounded memory, and truncation loses only the
+//! last block.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -12,16 +13,17 @@ use std::thread;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// Larger blocks hardly compress better; smaller ones cost throughput and lose less when a stream is cut.
+/// Larger blocks hardly improve compression. Smaller ones reduce throughput but lose less when a stream is
+/// truncated.
 const BLOCK: usize = 512 << 10;
 
-/// Between two files a block may end early, so that what is collected leaves the machine soon.
+/// Minimum block size at the end of a file: early blocks let collected data leave the machine soon.
 const SMALL_BLOCK: usize = 128 << 10;
 
-/// More threads than this would take the node away from what it is there for.
+/// Thread limit, so that compression leaves CPU time for the node's workload.
 const MAX_THREADS: usize = 4;
 
-/// zstd's own default: faster than any disk or network, within a few per cent of the best ratio for logs.
+/// zstd's default level: faster than any disk or network, within a few percent of the best ratio for logs.
 const ZSTD_LEVEL: i32 = 3;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,13 +33,15 @@ pub enum Packing {
     Zstd,
 }
 
-/// Packs what is written to it. [`finish`](Self::finish) must be called: what is still held is lost otherwise.
+/// Compresses the data written to it.
+///
+/// Call [`finish`](Self::finish) at the end: otherwise buffered data is lost.
 pub(super) struct Packer<W> {
     out: W,
     packing: Packing,
     block: Vec<u8>,
     jobs: SyncSender<Job>,
-    /// What the threads will give, in order.
+    /// Pending results of the threads, in order.
     waiting: VecDeque<Receiver<io::Result<Vec<u8>>>>,
     threads: usize,
     written: u64,
@@ -52,7 +56,7 @@ struct Job {
 // === impl Packing ===
 
 impl Packing {
-    /// What a bundle's file name ends with.
+    /// Returns the extension of a bundle's file name.
     pub fn extension(self) -> &'static str {
         match self {
             Self::Gzip => "tar.gz",
@@ -81,10 +85,10 @@ impl<W: Write> Packer<W> {
         let queue = Arc::new(Mutex::new(queue));
         for _ in 0..threads {
             let queue = Arc::clone(&queue);
-            // They end when the packer is dropped and its end of the queue with it.
+            // The threads end when the packer is dropped, because that closes the queue.
             thread::spawn(move || {
                 while let Some(job) = queue.lock().ok().and_then(|queue| queue.recv().ok()) {
-                    // Nobody waits for it any more when the packer is gone.
+                    // The send fails only if the packer was dropped; the result is then not needed.
                     let _ = job.done.send(job.packing.pack(&job.block));
                 }
             });
@@ -100,12 +104,12 @@ impl<W: Write> Packer<W> {
         }
     }
 
-    /// Says that a file has ended here.
+    /// Marks the end of a file.
     pub(super) fn end_of_file(&mut self) -> io::Result<()> {
         if self.block.len() >= SMALL_BLOCK { self.submit() } else { Ok(()) }
     }
 
-    /// Packs and writes everything that is held, and waits until it has left.
+    /// Compresses and writes all buffered data, and waits for completion.
     pub(super) fn empty(&mut self) -> io::Result<()> {
         if !self.block.is_empty() {
             self.submit()?;
@@ -126,7 +130,7 @@ impl<W: Write> Packer<W> {
         let (done, packed) = mpsc::sync_channel(1);
         self.jobs.send(Job { packing: self.packing, block, done }).map_err(|_| ended())?;
         self.waiting.push_back(packed);
-        // Up to one block per thread is left in work; whatever is older is waited for.
+        // Up to one block per thread stays in flight; older blocks are waited for.
         while self.waiting.len() > self.threads
             && let Some(packed) = self.waiting.pop_front()
         {
@@ -153,7 +157,7 @@ impl<W: Write> Write for Packer<W> {
         Ok(taken)
     }
 
-    /// Does nothing: blocks end where they are full or where a file ends.
+    /// Does nothing: blocks end when they are full or at the end of a file.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

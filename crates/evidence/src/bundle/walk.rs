@@ -1,4 +1,4 @@
-//! The files of a bundle, one after the other, from a stream nobody vouches for.
+//! Iteration over the files of an untrusted bundle.
 
 use std::cell::Cell;
 use std::io::{self, BufReader, Read};
@@ -9,35 +9,40 @@ use flate2::read::MultiGzDecoder;
 use super::Record;
 use super::verify::VerifyError;
 
-/// An extended header holds a record of a few hundred bytes and perhaps a name; what is longer is none of ours.
+/// Our extended headers hold a record of a few hundred bytes and possibly a name; longer ones are rejected.
 const MAX_EXTENSIONS: u64 = 16 << 10;
 
-/// All extended headers and names of a bundle together. They pack to almost nothing, and readers keep a part of them.
+/// Limit for all extended headers and names of a bundle. They compress to almost nothing, and readers keep
+/// some of them.
 const MAX_RECORDS: u64 = 64 << 20;
 
-/// The longest path. Collectors cut theirs far earlier, and answers repeat it with every line.
+/// Maximum path length. Collectors truncate paths far earlier, and query results repeat the path with each
+/// line.
 const MAX_PATH: usize = 1 << 10;
 
-/// More files than a bundle ever has.
+/// Maximum number of files; no bundle has this many.
 const MAX_FILES: usize = 200_000;
 
-/// Bundles are packed in blocks of 512 KiB; a frame that asks for more memory than 16 MiB to be unpacked is not ours.
+/// Bundles have blocks of 512 KiB; frames that need more than 16 MiB for decompression are not ours.
 const MAX_WINDOW_LOG: u32 = 24;
 
-/// How a walk ended.
+/// Result of an iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Walked {
-    /// At the end of the archive, or where the visitor wanted no more.
+    /// At the end of the archive, or where the visitor stopped.
     Whole,
-    /// The stream ended, or turned to nonsense, before the archive did.
+    /// The stream is truncated or damaged.
     Cut,
 }
 
-/// What is done with a file: given are its full name, its record if it has one, and its content.
+/// Visits a file. Parameters: full name, record if present, and content.
 pub type Visit<'a> = dyn FnMut(String, Option<Record>, &mut dyn Read) -> io::Result<ControlFlow<()>> + 'a;
 
-/// Gives every file of a bundle to `visit`. Nothing is unpacked to disk, and no more than `most` bytes are unpacked at
-/// all. An error of `visit` ends the walk as if the stream were cut.
+/// Passes each file of a bundle to `visit`.
+///
+/// Nothing is extracted to disk, and at most `most` bytes are decompressed.
+///
+/// An error from `visit` ends the iteration as if the stream were truncated.
 pub fn walk(reader: impl Read, most: u64, visit: &mut Visit<'_>) -> Result<Walked, VerifyError> {
     let mut reader = BufReader::new(reader);
     let mut magic = [0; 4];
@@ -58,12 +63,14 @@ pub fn walk(reader: impl Read, most: u64, visit: &mut Visit<'_>) -> Result<Walke
     if left.get().is_none() { Err(too_large("it unpacks to", most)) } else { walked }
 }
 
-/// The outer error is one of the stream, the inner one tells what no bundle of ours has.
+/// Passes each entry to `visit`.
+///
+/// The outer error is a stream error; the inner error reports content that our bundles never contain.
 fn entries(reader: impl Read, visit: &mut Visit<'_>) -> io::Result<Result<Walked, VerifyError>> {
     let mut archive = tar::Archive::new(reader);
     let mut extensions = Vec::new();
     let mut records = 0;
-    // Raw, because the library would read an extended header of any length into memory.
+    // Raw entries, because otherwise the library reads extended headers of any size into memory.
     for entry in archive.entries()?.raw(true).take(MAX_FILES) {
         let mut entry = entry?;
         if entry.header().entry_type() == tar::EntryType::XHeader {
@@ -106,7 +113,7 @@ fn too_large(what: &'static str, most: u64) -> VerifyError {
     VerifyError::TooLarge { what, most }
 }
 
-/// A reader that gives up once it has read its share; `left` is then nothing.
+/// A reader that fails at its limit; `left` is then `None`.
 struct Bounded<'a, R> {
     reader: R,
     left: &'a Cell<Option<u64>>,

@@ -1,7 +1,7 @@
-//! Files and the journal as they are, for a diagnosis on the machine itself.
+//! Unmodified files and journal entries, for a diagnosis on the machine itself.
 //!
-//! A line keeps its number, whatever is left out: the middle of a long file is passed on as its line ends. Nothing is redacted
-//! here, because only the report leaves the machine.
+//! Lines keep their numbers even when a part is omitted: the middle of a long file is passed on as line ends
+//! only. Nothing is redacted here, because only the report leaves the machine.
 
 use std::fs::File;
 use std::io::{self, Read, Seek as _, SeekFrom};
@@ -15,11 +15,11 @@ use super::piece::{Piece, Trouble};
 use super::sink::Sink;
 use crate::read::{Parts, parts_of_entry};
 
-/// Bytes read at once.
+/// Bytes per read.
 pub(super) const CHUNK: usize = 64 << 10;
-/// Bytes of journal entries handed over at once.
+/// Bytes of journal entries per batch.
 const BATCH: u64 = 1 << 20;
-/// The end of a boot that is read even when the boot has more entries than the limit allows.
+/// Final part of a boot that is always read, even when the boot has more entries than the limit allows.
 const END_OF_BOOT: Duration = Duration::from_secs(600);
 
 /// The part of the journal that is being read.
@@ -30,7 +30,7 @@ enum Extent {
     EndOfBoot,
 }
 
-/// Hands over the text of a file. Fails when the file is not text.
+/// Passes on the text of a file. Fails if the file is not text.
 pub(super) fn file(mut file: File, path: &str, sink: &mut Sink) -> Result<(), Trouble> {
     let metadata = file.metadata()?;
     let size = metadata.len();
@@ -61,11 +61,11 @@ fn unpacked(file: File, sink: &mut Sink) -> Result<(), Trouble> {
     Err(Trouble::Failed(format!("only the first {} MiB of the unpacked text were read", limit >> 20)))
 }
 
-/// The file after its first `read` bytes.
+/// Passes on the file after its first `read` bytes.
 fn rest(mut file: File, size: u64, read: u64, sink: &mut Sink) -> Result<(), Trouble> {
     let limits = sink.limits();
     if size <= limits.bytes {
-        // Also files of unknown size, as in `/proc`. A file may grow meanwhile.
+        // Includes files of unknown size, such as those in `/proc`. A file may also grow meanwhile.
         return copy(&mut file, limits.bytes, sink).map(drop);
     }
     let read = read + copy(&mut file, limits.head().saturating_sub(read), sink)?;
@@ -82,7 +82,7 @@ fn rest(mut file: File, size: u64, read: u64, sink: &mut Sink) -> Result<(), Tro
     Err(Trouble::Failed(error))
 }
 
-/// Hands over at most `limit` bytes; returns their number.
+/// Passes on at most `limit` bytes and returns their number.
 fn copy(reader: &mut impl Read, limit: u64, sink: &mut Sink) -> Result<u64, Trouble> {
     let mut reader = reader.take(limit);
     let mut total = 0;
@@ -98,8 +98,9 @@ fn copy(reader: &mut impl Read, limit: u64, sink: &mut Sink) -> Result<u64, Trou
     }
 }
 
-/// Hands over only the line ends, so that the lines below them keep their numbers. Half of the time that is left is for the
-/// lines below.
+/// Passes on only the line ends, so that later lines keep their numbers.
+///
+/// Uses at most half of the remaining time; the rest is for the later lines.
 fn line_ends(reader: &mut impl Read, sink: &mut Sink) -> Result<(), Trouble> {
     let least = sink.time_left()? / 2;
     let mut buffer = vec![0; CHUNK];
@@ -119,7 +120,9 @@ fn line_ends(reader: &mut impl Read, sink: &mut Sink) -> Result<(), Trouble> {
     }
 }
 
-/// Hands over the entries that match. Earlier boots get half of the item's limits, so that the last boot is read.
+/// Passes on matching entries.
+///
+/// Earlier boots get half of the item's limits, so that the last boot is always read.
 pub(super) fn journal(
     mut journal: Journal,
     filter: &Filter,
@@ -187,7 +190,7 @@ fn entries(
     if extent == Extent::All { Ok(()) } else { Err(left_out(sink)) }
 }
 
-/// Selects the entries that match, from the requested time on.
+/// Selects matching entries, starting at the requested time.
 fn select(journal: &mut Journal, filter: Filter, sink: &Sink) {
     journal.set_filter(filter);
     if let Some(since) = sink.since() {
@@ -195,7 +198,7 @@ fn select(journal: &mut Journal, filter: Filter, sink: &Sink) {
     }
 }
 
-/// The next entry that is not damaged.
+/// Returns the next undamaged entry.
 fn next_parts(journal: &mut Journal) -> Option<Parts> {
     loop {
         if let Ok(parts) = parts_of_entry(journal.next()?) {
@@ -224,8 +227,11 @@ pub(super) fn not_text() -> Trouble {
     Trouble::Withheld("it is not text and cannot be searched for secrets".to_owned())
 }
 
-/// Whether a file is text. Logs of machines that lost power contain runs of NUL bytes. A file that is mostly NUL, has one for every
-/// other byte (text of another width, in which no secret would be recognized) or has a known binary format is not text.
+/// Returns whether a file is text.
+///
+/// Logs of machines that lost power contain runs of NUL bytes. Files are rejected if they are mostly NUL or
+/// have a known binary format. Files with NUL in every other byte contain wide characters, in which no secret
+/// would be recognized, and are also rejected.
 pub(super) fn is_text(head: &[u8]) -> bool {
     const BINARY: [&[u8]; 10] = [
         b"\x7fELF",

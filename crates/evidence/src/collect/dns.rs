@@ -1,12 +1,12 @@
-//! DNS messages: bytes in, values out. Enough to ask for addresses and to understand the answer.
+//! DNS messages, without I/O: encodes address queries and decodes their responses.
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Records of an answer that are looked at.
+/// Maximum number of records read from a response.
 const MAX_RECORDS: usize = 64;
 
-/// Jumps inside one compressed name: a name has at most 127 labels.
+/// Maximum number of jumps inside one compressed name: a name has at most 127 labels.
 const MAX_JUMPS: usize = 127;
 
 const MAX_NAME: usize = 255;
@@ -19,7 +19,7 @@ pub enum RecordType {
     Aaaa,
 }
 
-/// A question for the addresses of a name.
+/// A query for the addresses of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     pub id: u16,
@@ -27,11 +27,11 @@ pub struct Query {
     pub record: RecordType,
 }
 
-/// What a server said.
+/// A server's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     pub id: u16,
-    /// It did not fit: ask again over TCP.
+    /// Truncated: retry over TCP.
     pub cut: bool,
     pub code: u8,
     pub answers: Vec<Answer>,
@@ -42,7 +42,7 @@ pub enum Answer {
     Ipv4(Ipv4Addr),
     Ipv6(Ipv6Addr),
     Alias(String),
-    /// A record of another type, by its number.
+    /// A record of another type, with its type number.
     Other(u16),
 }
 
@@ -64,7 +64,7 @@ impl Query {
     pub fn encode(&self) -> Result<Vec<u8>, MessageError> {
         let mut bytes = Vec::with_capacity(HEADER + self.name.len() + 6);
         bytes.extend(self.id.to_be_bytes());
-        // One question, recursion wanted.
+        // One question with recursion desired.
         bytes.extend([1, 0, 0, 1, 0, 0, 0, 0, 0, 0]);
         for label in self.name.trim_end_matches('.').split('.') {
             let length = u8::try_from(label.len()).map_err(|_| MessageError::Name)?;
@@ -141,7 +141,7 @@ impl Message {
         Ok(message)
     }
 
-    /// The code by its name.
+    /// Returns the name of the response code.
     pub fn code_name(&self) -> &'static str {
         match self.code {
             0 => "NOERROR",
@@ -166,13 +166,13 @@ impl fmt::Display for Answer {
     }
 }
 
-/// Where the bytes behind a name begin.
+/// Returns the offset after a name.
 fn skip_name(bytes: &[u8], mut at: usize) -> Result<usize, MessageError> {
     loop {
         let length = *bytes.get(at).ok_or(MessageError::Cut)?;
         match length {
             0 => return Ok(at + 1),
-            // The rest stands elsewhere.
+            // A compression pointer ends the name: its remaining labels are elsewhere in the message.
             0xc0.. => return Ok(at + 2),
             1..=63 => at += 1 + usize::from(length),
             _ => return Err(MessageError::BadName),
@@ -210,7 +210,7 @@ fn name(bytes: &[u8], mut at: usize) -> Result<String, MessageError> {
 mod tests {
     use super::*;
 
-    /// An answer as servers write it, with names pointing back into the question.
+    /// Returns a typical server response, with a name compressed to a pointer into the question.
     fn answer() -> Vec<u8> {
         let query = Query { id: 7, name: "api.c1.example".to_owned(), record: RecordType::A };
         let mut bytes = query.encode().unwrap();

@@ -1,7 +1,8 @@
-//! The machine that is looked at, by its root folder: `/`, a mounted disk, a container's `/host`, a test folder.
+//! The machine under examination, by its root directory: `/`, a mounted disk, a container's `/host`, or a
+//! test directory.
 //!
-//! Nothing opened through a [`Host`] lies outside its root, whatever links a hostile disk holds, and nothing but regular
-//! files is opened for reading: opening a FIFO can block and opening a device can do things.
+//! A [`Host`] never opens a file outside its root, whatever links a hostile disk contains. It opens only
+//! regular files for reading: opening a FIFO can block, and opening a device can have side effects.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,45 +22,46 @@ use rustix::io::Errno;
 use super::identity::Identities;
 use super::{provider, walk};
 
-/// Names the cluster, where one hub hears of several whose machines have the same names.
+/// File with the name of the cluster. It distinguishes nodes with equal names when one hub serves several
+/// clusters.
 const CLUSTER: &str = "/etc/landfall/cluster";
-/// A label of DNS.
+/// Maximum length of a DNS label.
 const MAX_CLUSTER: usize = 63;
 
-/// More names in one folder are a mistake or an attack; what lies beyond is not looked at.
+/// Maximum number of names per directory. More are a mistake or an attack; they are not read.
 const MAX_NAMES: usize = 20_000;
 
-/// Files that one pattern may name.
+/// Maximum number of files that match one pattern.
 const MAX_FOUND: usize = 4_000;
 
-/// How often a path is looked up while others rename what lies on it.
+/// Maximum number of attempts to resolve a path while other processes rename its components.
 const MAX_TRIES: usize = 32;
 
-/// Folders below folders that `**` stands for at most.
+/// Maximum number of directory levels that `**` matches.
 const MAX_DEPTH: usize = 8;
 
 /// `/proc/stat` has a line for each processor and one for all interrupts.
 const MAX_STAT: u64 = 1 << 20;
 
-/// Another with every start of the kernel.
+/// Changes at each boot of the kernel.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// Facts such as a host name or a state are at most this long.
+/// Maximum length of a fact, such as a host name or a state.
 const MAX_FACT: u64 = 64 << 10;
-/// The longest name DNS allows.
+/// Longest host name in DNS.
 const MAX_HOST_NAME: usize = 253;
-/// A machine or boot id, with hyphens.
+/// Length of a machine or boot ID with hyphens.
 const MAX_ID: usize = 36;
 const MAX_OS_NAME: usize = 128;
 
-/// A machine, by its root folder.
+/// A machine, identified by its root directory.
 #[derive(Debug)]
 pub struct Host {
     root: OwnedFd,
     path: PathBuf,
-    /// Where the root really is, whatever links `path` goes through.
+    /// Real path of the root, with all links in `path` resolved.
     real: PathBuf,
-    /// The files that are never collected.
+    /// Identities of the files that are never collected.
     identities: RwLock<Option<Arc<Identities>>>,
 }
 
@@ -72,7 +74,7 @@ struct Search {
 // === impl Host ===
 
 impl Host {
-    /// The machine whose root folder this is. `/` is the machine we run on.
+    /// Opens the machine with this root directory. `/` is the local machine.
     pub fn at(root: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::openat(CWD, root, flags, Mode::empty())?;
@@ -84,20 +86,20 @@ impl Host {
         &self.path
     }
 
-    /// Whether questions to the network and to running services are questions to this machine.
+    /// Returns whether network and service queries reach this machine, which is true only for `/`.
     pub fn is_this_machine(&self) -> bool {
         self.path == Path::new("/")
     }
 
-    /// Whether what the kernel says here is said of this machine: of `/`, and of one that is mounted into a container with all
-    /// it has mounted itself.
+    /// Returns whether the local kernel's state describes this machine: true for `/`, and for a host root
+    /// mounted into a container together with the host's mounts.
     pub fn is_of_this_kernel(&self) -> bool {
         let own = || std::fs::read_to_string(BOOT_ID).ok();
         self.is_this_machine()
             || self.fact(BOOT_ID).is_some_and(|id| own().is_some_and(|own| own.trim() == id))
     }
 
-    /// When the machine's kernel started, by the clock as it is set now.
+    /// Returns the kernel's start time, by the current clock setting.
     pub fn kernel_started(&self) -> Option<Timestamp> {
         started(&self.read("/proc/stat", MAX_STAT).unwrap_or_default())
     }
@@ -105,11 +107,11 @@ impl Host {
     /// Opens a regular file for reading.
     pub fn open(&self, path: impl AsRef<Path>) -> io::Result<File> {
         let path = path.as_ref();
-        // Looked at before it is opened for reading, and again after, in case it was exchanged in between.
+        // Checked before opening and again afterwards, in case the file was replaced in between.
         regular(&self.resolve(path, OFlags::PATH)?)?;
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = match self.resolve(path, flags | OFlags::NOATIME) {
-            // Only the owner may read without leaving a trace.
+            // Only the owner may open a file without updating its access time.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.resolve(path, flags)?,
             other => other?,
         };
@@ -117,26 +119,27 @@ impl Host {
         Ok(fd.into())
     }
 
-    /// Where an open file really lies, seen from the root, whatever links led to it.
+    /// Returns the real path of an open file relative to the root, with all links resolved.
     pub(super) fn real_path(&self, file: &File) -> io::Result<PathBuf> {
         let path = std::fs::read_link(descriptor_path(file))?;
         Ok(path.strip_prefix(&self.real).map_or_else(|_| path.clone(), |inside| Path::new("/").join(inside)))
     }
 
-    /// The identities of the files that are never collected, from the first call or the last [`Host::refresh`].
+    /// Returns the identities of files that are never collected, from the first call or the last
+    /// [`Host::refresh`].
     pub(super) fn identities(&self) -> Arc<Identities> {
         let known = self.identities.read().unwrap_or_else(PoisonError::into_inner).clone();
         known.unwrap_or_else(|| self.refresh())
     }
 
-    /// Reads these identities again.
+    /// Reads the identities again.
     pub(super) fn refresh(&self) -> Arc<Identities> {
         let identities = Arc::new(Identities::gather(self));
         *self.identities.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&identities));
         identities
     }
 
-    /// Makes the next doubt read the identities again.
+    /// Forces the next check to read the identities again.
     #[cfg(test)]
     pub(super) fn expire(&self) {
         *self.identities.write().unwrap() = Some(Arc::new(Identities::gather(self).expired()));
@@ -147,14 +150,14 @@ impl Host {
         self.resolve(path.as_ref(), OFlags::RDONLY | OFlags::DIRECTORY)
     }
 
-    /// The first `max` bytes of a file.
+    /// Reads the first `max` bytes of a file.
     pub fn read(&self, path: impl AsRef<Path>, max: u64) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::new();
         self.open(path)?.take(max).read_to_end(&mut bytes)?;
         Ok(bytes)
     }
 
-    /// A small file as text, without space around it; `None` when it cannot be read.
+    /// Reads a small file as trimmed text; `None` if it cannot be read.
     pub fn fact(&self, path: impl AsRef<Path>) -> Option<String> {
         let bytes = self.read(path, MAX_FACT).ok()?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
@@ -164,7 +167,7 @@ impl Host {
         self.resolve(path.as_ref(), OFlags::PATH).is_ok()
     }
 
-    /// The names in a folder, sorted.
+    /// Returns the sorted names in a directory.
     pub fn list(&self, folder: impl AsRef<Path>) -> io::Result<Vec<OsString>> {
         let fd = self.directory(folder)?;
         let mut names = Vec::new();
@@ -181,10 +184,13 @@ impl Host {
         Ok(names)
     }
 
-    /// The regular files a pattern names, sorted. `*` stands for any part of a name but a leading dot, a component `**`
-    /// for any folders, eight deep at most.
+    /// Finds the regular files that match a pattern, sorted.
     ///
-    /// A disk may hold folders that lead to themselves by a thousand names: the search ends at the deadline, in an error.
+    /// `*` matches any part of a name except a leading dot; a component `**` matches up to eight directory
+    /// levels.
+    ///
+    /// A disk may contain directories that link to themselves under a thousand names. The search fails at the
+    /// deadline.
     pub fn find(&self, pattern: &str, deadline: Instant) -> io::Result<Vec<PathBuf>> {
         let parts: Vec<&str> = pattern.split('/').filter(|part| !part.is_empty()).collect();
         let mut search = Search { found: Vec::new(), deadline };
@@ -199,7 +205,7 @@ impl Host {
         Ok(rustix::fs::fstat(self.resolve(path.as_ref(), OFlags::PATH)?)?)
     }
 
-    /// How full the file system at a path is.
+    /// Returns the usage of the file system at a path.
     pub fn space(&self, path: impl AsRef<Path>) -> io::Result<StatVfs> {
         Ok(rustix::fs::fstatvfs(self.resolve(path.as_ref(), OFlags::PATH)?)?)
     }
@@ -208,7 +214,7 @@ impl Host {
     pub fn connect(&self, path: impl AsRef<Path>) -> io::Result<UnixStream> {
         let fd = self.resolve(path.as_ref(), OFlags::PATH)?;
         match file_type(&fd)? {
-            // The name of an open file leads to it wherever its path now leads.
+            // The descriptor path names the opened file even if the original path was changed.
             FileType::Socket => UnixStream::connect(descriptor_path(&fd)),
             other => Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -217,13 +223,14 @@ impl Host {
         }
     }
 
-    /// The cluster it says it is of, where one hub hears of several. It has no dot: in a machine's name it is what stands before
-    /// the first.
+    /// Returns the configured cluster name, for hubs that serve several clusters.
+    ///
+    /// It contains no dot: in a node name, the cluster precedes the first dot.
     pub fn cluster(&self) -> Option<String> {
         self.fact(CLUSTER).and_then(|name| plausible(name, MAX_CLUSTER, "-_"))
     }
 
-    /// What the machine says about itself.
+    /// Returns the machine's self-reported identity.
     pub fn identity(&self) -> NodeIdentity {
         let live = |path: &str| self.fact(path).filter(|text| !text.is_empty());
         let release = live("/etc/os-release").or_else(|| live("/usr/lib/os-release")).unwrap_or_default();
@@ -260,8 +267,8 @@ impl Host {
         }
         let names = match self.list(&base) {
             Ok(names) => names,
-            // A folder that is not there, or is none, holds nothing. Above the pattern's first star any other failure is
-            // worth telling; below it the rest is still looked at.
+            // A missing directory, or a file in its place, has no entries. Above the pattern's first star
+            // other failures are reported; below it the search continues.
             Err(error) if is_absent(&error) || depth > 0 => return Ok(()),
             Err(error) => return Err(error),
         };
@@ -283,7 +290,7 @@ impl Host {
         Ok(())
     }
 
-    /// A folder that is no link: links could go round in circles.
+    /// Returns whether this is a directory and not a link: links could form cycles.
     fn is_real_folder(&self, path: &Path) -> bool {
         let fd = self.resolve(path, OFlags::PATH | OFlags::NOFOLLOW);
         fd.and_then(|fd| file_type(&fd)).is_ok_and(|kind| kind == FileType::Directory)
@@ -298,32 +305,32 @@ impl Host {
         let opened = loop {
             tries += 1;
             match rustix::fs::openat2(&self.root, inside, flags, Mode::empty(), contained) {
-                // Something on the way was renamed at this moment.
+                // A component of the path was renamed during the lookup.
                 Err(Errno::AGAIN) if tries < MAX_TRIES => {}
                 other => break other,
             }
         };
         match opened {
-            // Kernels before 5.6 and old sandboxes lack the call.
+            // Kernels before 5.6 and old sandboxes lack the system call.
             Err(Errno::NOSYS) => walk::open(&self.root, inside, flags),
             other => Ok(other?),
         }
     }
 }
 
-/// The start of the kernel, from the text of `/proc/stat`.
+/// Parses the kernel's start time from `/proc/stat`.
 fn started(stat: &[u8]) -> Option<Timestamp> {
     let stat = String::from_utf8_lossy(stat);
     let seconds = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
     Timestamp::from_second(seconds).ok()
 }
 
-/// The path under which the kernel offers an open file.
+/// Returns the path of an open file in `/proc/self/fd`.
 pub(super) fn descriptor_path(fd: &impl std::os::fd::AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
 }
 
-/// Whether the error says that there is nothing to read, as opposed to something that cannot be read.
+/// Returns whether the error means that the file does not exist, rather than that it cannot be read.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
@@ -353,13 +360,13 @@ fn kind(file_type: FileType) -> &'static str {
     }
 }
 
-/// Whether a name fits a pattern with stars. A leading dot must be named.
+/// Returns whether a name matches a pattern with stars. A leading dot must match literally.
 pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     if name.starts_with(b".") && !pattern.starts_with(b".") {
         return false;
     }
     let (mut p, mut n) = (0, 0);
-    // Where to go on when the last star has to take one byte more.
+    // Where to resume when the last star has to match one more byte.
     let mut again: Option<(usize, usize)> = None;
     while n < name.len() {
         if pattern.get(p) == Some(&b'*') {
@@ -377,8 +384,8 @@ pub(super) fn matches(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// A fact that goes into every manifest in clear: letters, digits and a few signs, or nothing. On a hostile disk these files
-/// may be links to keys.
+/// Returns a fact for the manifest, which is not redacted: only letters, digits and the given signs are
+/// allowed. On a hostile disk these files may be links to keys.
 fn plausible(text: String, most: usize, signs: &str) -> Option<String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || signs.contains(c);
     (!text.is_empty() && text.len() <= most && text.chars().all(fits)).then_some(text)
@@ -419,7 +426,7 @@ mod tests {
         }
         let host = Host::at(root.path()).unwrap();
         let started = Instant::now();
-        // A hundred times a hundred times … ways, none of which ends at a file.
+        // Exponentially many paths match, and none of them ends at a file.
         let result = host.find("/*/*/*/*/*/*/*/x", started + Duration::from_millis(200));
         assert_eq!(result.unwrap_err().kind(), io::ErrorKind::TimedOut);
         assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());

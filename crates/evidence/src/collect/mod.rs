@@ -1,8 +1,9 @@
-//! Collects evidence from a machine, into a bundle or for a diagnosis on the machine itself.
+//! Evidence collection from a machine, into a bundle or for a diagnosis on the machine itself.
 //!
-//! What to collect is data ([`Plan`]); how is one source per kind, a file each. Each item has its own thread, its
-//! own limits and its own outcome: one that fails or hangs leaves a record and nothing else. Files enter the bundle in the
-//! order of the plan, whatever finishes first, and everything passes the redactor before it leaves the item's thread.
+//! A [`Plan`] lists the items; each kind of source is implemented in its own file. Each item has its own
+//! thread, limits and outcome: an item that fails or hangs leaves only a record. Files enter the bundle in
+//! the order of the plan, regardless of which item finishes first. All evidence is redacted in the item's
+//! thread.
 
 mod direct;
 pub mod dns;
@@ -42,22 +43,22 @@ pub use self::since::{SinceError, parse_since};
 use self::sink::{Limits, Sink, record};
 use crate::bundle::BundleWriter;
 
-/// Items collected at the same time. Most wait for a disk or a network, and each holds a few megabytes.
+/// Items collected concurrently. Most wait for a disk or a network, and each needs a few megabytes.
 const AT_ONCE: usize = 3;
 
-/// Parts an item may have ready while the ones before it are written.
+/// Parts that an item may buffer while earlier items are written.
 const READY: usize = 1;
 
-/// How long beyond its own limit an item is waited for: it may be finishing what it has.
+/// Time granted beyond an item's own limit for finishing its current work.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The log of the collection; the manifest has everything.
+/// Maximum size of the collection log; the manifest is complete.
 const MAX_LOG: usize = 1 << 20;
 
-/// When nothing comes for so long, what is held back for better packing is sent off.
+/// After this long without data, buffered data is compressed and sent.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// Why nothing was collected.
+/// Reason why nothing was collected.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
     #[error("cannot prepare the removal of secrets, so nothing may be collected")]
@@ -72,16 +73,16 @@ pub enum CollectError {
     },
 }
 
-/// Told as the work goes on.
+/// A progress event.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// The next item of so many.
+    /// Item `number` of `of` starts.
     Item { id: &'a str, number: usize, of: usize },
-    /// Something was recorded.
+    /// An item was recorded.
     Recorded(&'a BundleItem),
 }
 
-/// The items of a plan: some at a time in threads of their own, handed out in the order of the plan.
+/// The items of a plan, collected in threads and returned in the order of the plan.
 pub(crate) struct Collection {
     host: Arc<Host>,
     redactor: Redactor,
@@ -95,12 +96,13 @@ pub(crate) struct Collection {
 pub(crate) struct Running {
     item: Item,
     pieces: Receiver<Piece>,
-    /// For what is recorded here: ids and places come from drop-ins, too.
+    /// For records made here: IDs and paths may come from drop-ins.
     redactor: Redactor,
 }
 
-/// Collects everything the plan names into the bundle. Fails only when nothing can be made safe or the bundle cannot be
-/// written; whatever goes wrong on the machine is a record.
+/// Collects all items of the plan into the bundle.
+///
+/// Fails only if the redactor cannot be built or the bundle cannot be written; other failures become records.
 pub fn collect<W: Write>(
     host: Host,
     plan: &Plan,
@@ -125,7 +127,7 @@ pub fn collect<W: Write>(
     bundle.add(item, log.as_bytes()).map_err(|source| CollectError::Write { source })
 }
 
-/// What was done, for people: a line for each record.
+/// Formats the human-readable log: one line per record.
 fn gather_log(items: &[BundleItem]) -> String {
     let mut text = String::new();
     for item in items {
@@ -150,7 +152,7 @@ fn gather_log(items: &[BundleItem]) -> String {
     text
 }
 
-/// Removes the items whose entries another item reads too: a diagnosis that counts a line twice is wrong.
+/// Removes items whose entries another item also reads: a diagnosis must not count a line twice.
 fn without_parts_of_journal(items: &mut Vec<Item>) {
     let whole = items.iter().find_map(|item| match item.source {
         Spec::Journal { unit: None, since } => Some(since),
@@ -167,7 +169,7 @@ fn without_parts_of_journal(items: &mut Vec<Item>) {
 // === impl Collection ===
 
 impl Collection {
-    /// Prepares the items for this machine, and records those that are left out. Fails when the redactor cannot be built.
+    /// Prepares the items for this machine and records omitted ones. Fails if the redactor cannot be built.
     pub(crate) fn start(
         host: Host,
         plan: &Plan,
@@ -201,7 +203,7 @@ impl Collection {
         Ok((Self { host, redactor, since: plan.since, purpose, waiting, running }, left_out))
     }
 
-    /// The next item. It and those after it are already being collected.
+    /// Returns the next item. It and the following ones are already being collected.
     pub(crate) fn next(&mut self) -> Option<Running> {
         while self.running.len() < AT_ONCE
             && let Some(item) = self.waiting.pop_front()
@@ -216,7 +218,7 @@ impl Collection {
         &self.host
     }
 
-    /// The redactor that knows the machine's own secrets.
+    /// Returns the redactor with the machine's own secrets.
     pub(crate) fn redactor(&self) -> &Redactor {
         &self.redactor
     }
@@ -227,7 +229,8 @@ impl Collection {
         let theirs = item.clone();
         let limits = Limits { since: self.since, ..item.limits() };
         let purpose = self.purpose;
-        // Not joined: a thread that hangs in the kernel is left behind, and one without a receiver ends by itself.
+        // Not joined: a thread that hangs in the kernel is abandoned, and a thread without a receiver ends by
+        // itself.
         thread::spawn(move || {
             let mut sink = Sink::new(redactor, sender, limits, purpose);
             let source = source::of(&theirs);
@@ -243,7 +246,7 @@ impl Collection {
 // === impl Running ===
 
 impl Running {
-    /// The next piece; `None` at the end. Fails when the item exceeded its time.
+    /// Returns the next piece; `None` at the end. Fails if the item exceeded its time.
     pub(crate) fn next(&self) -> Result<Option<Piece>, Trouble> {
         match self.pieces.recv_timeout(self.item.limits().time + GRACE) {
             Ok(piece) => Ok(Some(piece)),
@@ -256,7 +259,8 @@ impl Running {
         &self.item.id
     }
 
-    /// The location that a report cites: the file or journal itself, and `landfall:ID` for an answer to a question of ours.
+    /// Returns the location that a report cites: the file or journal itself, or `landfall:ID` for the output
+    /// of our own queries.
     pub(crate) fn location(&self, record: &BundleItem) -> String {
         let Item { id, to, source, .. } = &self.item;
         if matches!(source, Spec::Files { .. } | Spec::Journal { .. } | Spec::Journals { .. }) {
@@ -285,16 +289,16 @@ impl Running {
                         None => bundle.note(item),
                     }
                 }
-                // Pieces of a diagnosis are not of a bundle.
+                // Diagnosis-only pieces do not occur here.
                 Ok(_) => {}
-                // The machine may not live much longer: what it has said so far is safe elsewhere.
+                // The machine may fail soon: flushed data is already safe elsewhere.
                 Err(RecvTimeoutError::Timeout) if silent_since.elapsed() < patience => bundle.flush()?,
                 Err(RecvTimeoutError::Timeout) => {
                     self.note(bundle, &Trouble::TimedOut, tell);
                     return Ok(());
                 }
                 Err(RecvTimeoutError::Disconnected) if recorded => return Ok(()),
-                // The thread ended without a word: it panicked, or its source forgot to speak.
+                // The thread ended without a result: it panicked, or its source returned nothing.
                 Err(RecvTimeoutError::Disconnected) => {
                     let error = "the collector ended without a result".to_owned();
                     self.note(bundle, &Trouble::Failed(error), tell);
@@ -318,7 +322,7 @@ mod tests {
     use super::*;
     use crate::bundle::Packing;
 
-    /// An item of the plan with one second, and what is recorded when its collector does this.
+    /// Runs one item with a limit of one second and returns its recorded outcome.
     fn outcome(run: impl FnOnce(mpsc::SyncSender<Piece>)) -> ItemOutcome {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("etc/landfall/gather.d");

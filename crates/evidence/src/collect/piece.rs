@@ -1,4 +1,4 @@
-//! The parts of evidence that the thread of an item hands over, and the reasons for missing ones.
+//! Evidence passed on by an item's thread, and the reasons for missing evidence.
 
 use std::fs::Metadata;
 use std::io;
@@ -12,25 +12,26 @@ use crate::read::Parts;
 /// The receiver of the evidence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// A bundle: every file without its secrets.
+    /// A bundle: all files are redacted.
     Bundle,
-    /// A diagnosis on this machine: files and journal entries as they are, because only the report leaves it.
+    /// A diagnosis on this machine: files and journal entries are unmodified, because only the report leaves
+    /// the machine.
     Diagnosis,
 }
 
-/// A part of the evidence, in the order it is read.
+/// A piece of evidence, in read order.
 #[derive(Debug)]
 pub(crate) enum Piece {
     Record(Record),
-    /// A state of the machine. Only a diagnosis gets this and the following pieces.
+    /// A fact about the machine. Only a diagnosis gets this and the following pieces.
     Observed(Observation),
-    /// A file of the machine begins; `Bytes` and an `End` follow.
+    /// Start of a file; `Bytes` and an `End` follow.
     File {
         path: String,
         metadata: Metadata,
     },
     Bytes(Vec<u8>),
-    /// A journal begins; `Entries` and an `End` follow.
+    /// Start of a journal; `Entries` and an `End` follow.
     Journal {
         name: String,
     },
@@ -38,14 +39,14 @@ pub(crate) enum Piece {
     End(Result<(), Trouble>),
 }
 
-/// A record of the manifest and the file it is about, without secrets.
+/// A manifest record and its redacted file.
 #[derive(Debug)]
 pub(crate) struct Record {
     pub(crate) item: BundleItem,
     pub(crate) content: Option<Vec<u8>>,
 }
 
-/// Why something is not collected, or not whole.
+/// Reason why evidence is missing or incomplete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Trouble {
     #[error("not found")]
@@ -56,7 +57,7 @@ pub(crate) enum Trouble {
     Failed(String),
     #[error("withheld: {0}")]
     Withheld(String),
-    /// Not tried, and why.
+    /// Not attempted, with the reason.
     #[error("skipped: {0}")]
     Skipped(&'static str),
 }

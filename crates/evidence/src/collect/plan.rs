@@ -1,4 +1,4 @@
-//! What is collected: `gather.d/*.toml`, built in, and drop-ins of the same form.
+//! The collection plan: the built-in `gather.d/*.toml` and drop-ins in the same format.
 
 use std::collections::HashSet;
 use std::io::Read as _;
@@ -13,14 +13,14 @@ use super::host::Host;
 use super::piece::Trouble;
 use super::sink::Limits;
 
-/// Drop-ins are small; what is larger is not one.
+/// Maximum size of a drop-in.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Where an administrator adds items.
+/// Directory for the administrator's drop-ins.
 pub const DROP_INS: &str = "/etc/landfall/gather.d";
 
-/// The order is that of the bundle: what most likely tells the cause comes first, in case the stream is cut, and what may
-/// have to wait for others comes last.
+/// Bundle order: likely evidence of the cause comes first, in case the stream is truncated. Items that may
+/// wait for other systems come last.
 const BUILT_IN: [&str; 6] = [
     include_str!("../../../../gather.d/services.toml"),
     include_str!("../../../../gather.d/provisioning.toml"),
@@ -34,12 +34,12 @@ const BUILT_IN: [&str; 6] = [
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(super) items: Vec<Item>,
-    /// Drop-ins that are none.
+    /// Rejected drop-ins.
     pub(super) refused: Vec<Refused>,
     pub(super) since: Option<Timestamp>,
 }
 
-/// A drop-in that is not followed. What is in it is not quoted: anything may have been put there, or linked to.
+/// A rejected drop-in. Its content is not quoted, because the file may be a link to a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) file: PathBuf,
@@ -50,20 +50,20 @@ pub(super) struct Refused {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub(super) struct Item {
-    /// Its name. A drop-in replaces the built-in item of the same id.
+    /// Name of the item. A drop-in replaces the built-in item with the same ID.
     pub(super) id: String,
-    /// Where it goes, below the bundle's folder. Ends with `/` when it is a folder.
+    /// Destination below the bundle's directory. Ends with `/` if it is a directory.
     pub(super) to: String,
-    /// How long it may take.
+    /// Time limit in seconds.
     #[serde(default = "default_seconds")]
     seconds: u64,
-    /// How large each file may become; what is more is left out.
+    /// Size limit of each file in MiB; the excess is omitted.
     #[serde(default = "default_mebibytes")]
     mebibytes: u64,
-    /// Collected only on machines of one of these kinds; on all when empty.
+    /// Platforms on which the item is collected; all platforms if empty.
     #[serde(default)]
     platforms: Vec<Platform>,
-    /// What is collected, as a table of one of the kinds below.
+    /// The source, as a table of one of the kinds below.
     pub(super) source: Spec,
 }
 
@@ -78,7 +78,7 @@ enum Platform {
     Systemd,
 }
 
-/// Which source, and what it needs to know.
+/// The kind of source and its parameters.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -87,90 +87,90 @@ pub(super) enum Spec {
     Files {
         /// Names or patterns with `*`.
         paths: Vec<String>,
-        /// How lines are written: as they are, or as container runtimes write them.
+        /// Line format: plain, or as container runtimes write them.
         #[serde(default)]
         lines: Lines,
     },
-    /// Small files, all in one.
+    /// Small files, combined into one.
     Facts {
         /// Names or patterns with `*`.
         paths: Vec<String>,
     },
-    /// What one unit, or everybody, wrote to the journal.
+    /// Journal entries of one unit or of all units.
     Journal {
-        /// The unit; everybody without it.
+        /// Unit name; all units if omitted.
         #[serde(default)]
         unit: Option<String>,
-        /// This boot, or all there is.
+        /// The current boot, or all entries.
         #[serde(default)]
         since: Since,
     },
-    /// What each of these services wrote to the journal in this boot, one file each.
+    /// Journal entries of each service in the current boot, one file per service.
     Journals {
         /// Names of services.
         services: Vec<String>,
     },
     /// Failed units, and the state of the named ones.
     Units {
-        /// Units whose state is told, failed or not.
+        /// Units whose state is always included.
         names: Vec<String>,
     },
-    /// Services by their state, on OpenRC.
+    /// OpenRC services and their state.
     Openrc {},
-    /// Images of the operating system on an ostree machine.
+    /// Operating system images of an ostree machine.
     Ostree {},
-    /// The public facts of certificates in files.
+    /// Public facts of certificates in files.
     Certificates {
         /// Names or patterns with `*`.
         paths: Vec<String>,
     },
-    /// What the container runtime behind a socket runs.
+    /// Containers, pods and images of a container runtime.
     Cri {
-        /// Sockets of runtimes; all that answer are asked.
+        /// Runtime sockets; each one that responds is queried.
         sockets: Vec<String>,
-        /// The folder of the bundle for what is told of each container.
+        /// Bundle directory for the details of each container.
         inspect: String,
     },
-    /// How full the file systems are.
+    /// File system usage.
     Disks {},
-    /// Names and sizes of files, without their content.
+    /// Names and sizes of files, without content.
     Listing {
         /// Names or patterns with `*`.
         paths: Vec<String>,
     },
-    /// The shape of files that are never collected, without their values.
+    /// Structure of files that are never collected, without their values.
     Shapes {
         /// Names or patterns with `*`.
         paths: Vec<String>,
     },
     /// Addresses, routes, sockets.
     Network {},
-    /// What a service on this machine answers to a plain GET.
+    /// Response of a local service to a plain GET request.
     Http {
         /// `HOST:PORT` on this machine.
         address: String,
         /// The path of the request.
         path: String,
     },
-    /// What each name server says about the API endpoint and these names.
+    /// Response of each name server for the API endpoint and these names.
     Dns {
-        /// Further names.
+        /// Additional names.
         #[serde(default)]
         names: Vec<String>,
     },
-    /// What the API server knows, with the first of these kubeconfigs that is answered.
+    /// API objects, with the first kubeconfig whose server responds.
     Resources {
-        /// In the order they are tried.
+        /// Kubeconfigs, in the order in which they are tried.
         kubeconfigs: Vec<String>,
     },
-    /// TCP, TLS and HTTP to the API endpoints this machine was told of.
+    /// TCP, TLS and HTTP probes of the API endpoints in the machine's configuration.
     Api {
         /// The path of the request.
         path: String,
     },
-    /// The same to the registries the machine is configured for, and to these.
+    /// TCP, TLS and HTTP probes of the configured registries and of these hosts.
     Registry {
-        /// Further registries.
+        /// Additional registries.
         #[serde(default)]
         hosts: Vec<String>,
         /// The path of the request.
@@ -204,7 +204,7 @@ struct PlanFile {
     item: Vec<Item>,
 }
 
-/// Why a list of items is none.
+/// Reason for rejecting a list of items.
 #[derive(Debug, thiserror::Error)]
 pub enum PlanError {
     #[error("line {line} is not part of a list of items to collect")]
@@ -219,7 +219,7 @@ pub enum PlanError {
     TooMany,
 }
 
-/// What a drop-in may say.
+/// Returns the JSON schema of drop-ins.
 #[cfg(feature = "schema")]
 pub fn drop_in_schema() -> schemars::Schema {
     schemars::schema_for!(PlanFile)
@@ -228,7 +228,7 @@ pub fn drop_in_schema() -> schemars::Schema {
 // === impl Plan ===
 
 impl Plan {
-    /// What is built in.
+    /// Returns the built-in plan.
     pub fn built_in() -> Result<Self, PlanError> {
         let mut items = Vec::new();
         for text in BUILT_IN {
@@ -237,8 +237,9 @@ impl Plan {
         Ok(Self { items, refused: Vec::new(), since: None })
     }
 
-    /// What is built in and what the machine's administrator added under [`DROP_INS`]. A drop-in that cannot be followed
-    /// becomes a record of the bundle; everything else is collected.
+    /// Returns the built-in plan with the drop-ins in [`DROP_INS`].
+    ///
+    /// A rejected drop-in becomes a record in the bundle; all other items are collected.
     pub fn of(host: &Host) -> Result<Self, PlanError> {
         let mut plan = Self::built_in()?;
         let found = host.find(&format!("{DROP_INS}/*.toml"), Instant::now() + PATIENCE);
@@ -259,8 +260,9 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The same without what was written before this time: entries of the journal, and logs that nobody wrote to since.
-    /// State, configuration and facts are collected whatever their age.
+    /// Omits evidence older than this time: journal entries, and logs not written since then.
+    ///
+    /// State, configuration and facts are collected regardless of age.
     #[must_use]
     pub fn since(self, since: Timestamp) -> Self {
         Self { since: Some(since), ..self }
@@ -274,7 +276,7 @@ impl Plan {
         self.items.is_empty()
     }
 
-    /// The items for this machine, and those for machines of another kind.
+    /// Returns the items for this machine, and those for other platforms.
     pub(super) fn for_host(&self, host: &Host) -> (Vec<Item>, Vec<Item>) {
         let wanted =
             |item: &Item| item.platforms.is_empty() || item.platforms.iter().any(|p| p.is_here(host));
@@ -325,7 +327,7 @@ fn default_mebibytes() -> u64 {
     8
 }
 
-/// No item is worth more of a machine's time, or of a bundle.
+/// Limits for one item: none justifies more of a machine's time or of a bundle.
 const MAX_SECONDS: u64 = 3600;
 const MAX_MEBIBYTES: u64 = 65_536;
 
@@ -333,7 +335,7 @@ const MAX_MEBIBYTES: u64 = 65_536;
 const MAX_ITEMS: usize = 500;
 const MAX_ID: usize = 100;
 
-/// Drop-ins lie in one folder; finding them takes a moment.
+/// Drop-ins are in one directory, so finding them takes little time.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn drop_in(host: &Host, path: &Path) -> Result<Vec<Item>, Trouble> {

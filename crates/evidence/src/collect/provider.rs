@@ -1,16 +1,17 @@
-//! Which machine of its cloud this is: the `spec.providerID` of its Node, as far as the machine itself can tell. Machines of
-//! Cluster API are found by it before their Node exists.
+//! The cloud instance of this machine: the `spec.providerID` of its Node, as far as local files show it.
+//!
+//! Cluster API uses it to match Machines before their Nodes exist.
 
 use serde::Deserialize;
 
 use super::host::Host;
 
-/// Configurations are small, and what a cloud tells of an instance is, too.
+/// Maximum size of configurations and of instance metadata; both are small.
 const MAX_FILE: u64 = 1 << 20;
-/// An id of Azure is the longest: a path with names of 90 letters.
+/// Azure IDs are the longest: a path with names of up to 90 characters.
 const MAX_ID: usize = 512;
 
-/// Where kubelet is told, by a flag or in its configuration. What it is told decides.
+/// Files with the kubelet's flags and configuration. A configured ID takes precedence.
 const KUBELET: [&str; 9] = [
     "/var/lib/kubelet/kubeadm-flags.env",
     "/var/lib/kubelet/instance-config.yaml",
@@ -23,10 +24,10 @@ const KUBELET: [&str; 9] = [
     "/etc/rancher/rke2/config.yaml",
 ];
 
-/// How the flag and the field are called.
+/// Names of the flag and of the field.
 const NAMES: [&str; 2] = ["provider-id", "providerID"];
 
-/// What cloud-init knows of the instance.
+/// cloud-init's instance metadata.
 const INSTANCE: &str = "/run/cloud-init/instance-data.json";
 
 #[derive(Deserialize)]
@@ -47,7 +48,8 @@ pub(super) fn id(host: &Host) -> Option<String> {
     told.or_else(|| serde_json::from_slice::<InstanceData>(&text(INSTANCE)?).ok()?.v1.id())
 }
 
-/// The value of the flag or field: `--provider-id=X`, `provider-id=X`, `providerID: X`, `"providerID": "X"`.
+/// Finds the value of the flag or field: `--provider-id=X`, `provider-id=X`, `providerID: X`,
+/// `"providerID": "X"`.
 fn told(text: &[u8]) -> Option<String> {
     let text = String::from_utf8_lossy(text);
     let lines = text.lines().filter(|line| !line.trim_start().starts_with('#'));
@@ -61,7 +63,7 @@ fn told(text: &[u8]) -> Option<String> {
     values.find(|value| is_id(value)).map(str::to_owned)
 }
 
-/// Whether it has the form that all of them have. What a template left unfilled, or a secret, has not.
+/// Returns whether the text has the form of a provider ID. An unfilled template or a secret does not.
 fn is_id(text: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || ":/._-".contains(c);
     let place = text.split_once("://").filter(|(cloud, place)| !cloud.is_empty() && !place.is_empty());
@@ -71,8 +73,8 @@ fn is_id(text: &str) -> bool {
 // === impl V1 ===
 
 impl V1 {
-    /// Only where the cloud's own controllers and its provider for Cluster API write the same, and all of it is known here:
-    /// on others kubelet is told, or the Node tells.
+    /// Derives the ID only for clouds whose controllers and Cluster API provider use the same form, with all
+    /// parts available here. On other clouds the kubelet's configuration or the Node contains the ID.
     fn id(self) -> Option<String> {
         let Self { cloud_name, instance_id, availability_zone } = self;
         let is_number = || instance_id.bytes().all(|byte| byte.is_ascii_digit());
@@ -151,7 +153,7 @@ mod tests {
             ("aws", "nocloud", None),
             ("aws", "i-0\\n0", None),
             ("nocloud", "i-0abc", None),
-            // The project, or the spelling of the group, is not told.
+            // The project, or the case of the resource group, is unknown.
             ("gce", "123", None),
             ("azure", "abc", None),
         ] {

@@ -1,11 +1,11 @@
-//! From when on evidence is wanted: how long ago, or a time.
+//! Start of the evidence: a duration before now, or a time.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// No machine has logs that are older.
+/// No machine has older logs.
 const MAX_HOURS: i64 = 24 * 366 * 20;
 
-/// A text that says no time.
+/// Reason for rejecting the text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SinceError {
     #[error("this is neither how long ago, such as `2h` or `30m`, nor a time such as `2026-01-02T03:04:05Z`")]
@@ -14,7 +14,7 @@ pub enum SinceError {
     TooLongAgo,
 }
 
-/// Reads `2h`, `90m`, `45s`, `3d`, `1h30m`, or a time of RFC 3339.
+/// Parses `2h`, `90m`, `45s`, `3d`, `1h30m`, or an RFC 3339 time.
 pub fn parse_since(text: &str, now: Timestamp) -> Result<Timestamp, SinceError> {
     let text = text.trim();
     if let Ok(time) = text.parse::<Timestamp>() {

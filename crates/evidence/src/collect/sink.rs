@@ -1,5 +1,6 @@
-//! Where sources put what they find. Everything passes the redactor first; what is too long loses its middle; what is
-//! done goes to the bundle in parts of bounded size.
+//! Receiver of the sources' evidence.
+//!
+//! It redacts everything, omits the middle of long files, and writes to the bundle in parts of bounded size.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,29 +18,31 @@ use landfall_redact::{Counts, Entry, EntryStream, Format, Options, Redactor, Str
 
 use super::piece::{Piece, Purpose, Record, Trouble};
 
-/// A file of a bundle is held in memory until its size is known. What is longer becomes several files.
+/// Size of a part: a file in a bundle stays in memory until its size is known, so longer files become several
+/// parts.
 const PART: usize = 2 << 20;
 
-/// How far beyond that a part may grow before it is noticed.
+/// Bytes by which a part may exceed [`PART`] before it is split.
 const STEP: usize = 128 << 10;
 
-/// The end of a file that is too long, kept in memory while it is read. The end is where a machine says why it stopped.
+/// Maximum size of the kept end of a long file, buffered in memory. The end usually shows why the machine
+/// stopped.
 const TAIL_MAX: u64 = 2 << 20;
 
-/// The longest path inside a bundle; what is longer is cut.
+/// Maximum path length in a bundle; longer paths are truncated.
 const PATH_MAX: usize = 240;
 
-/// What one item may take.
+/// Limits of one item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Limits {
     pub(super) time: Duration,
-    /// Bytes of each file, before packing.
+    /// Bytes of each file before compression.
     pub(super) bytes: u64,
-    /// What was written before this is not collected, where that can be told.
+    /// Evidence written before this time is omitted if its age is known.
     pub(super) since: Option<Timestamp>,
 }
 
-/// Takes what the source of one item finds.
+/// Receives the evidence of one item's source.
 pub(super) struct Sink {
     redactor: Redactor,
     pieces: SyncSender<Piece>,
@@ -48,17 +51,17 @@ pub(super) struct Sink {
     purpose: Purpose,
 }
 
-/// What a file holds, for the redactor.
+/// The framing of a file's content, for the redactor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     Lines,
-    /// Container logs as the runtimes write them.
+    /// Container logs in the runtimes' format.
     Cri,
     /// Entries, written by [`FileSink::entry`].
     Entries,
 }
 
-/// A file on its way into the bundle.
+/// A file being written to the bundle.
 pub(super) struct FileSink<'s> {
     sink: &'s mut Sink,
     path: String,
@@ -78,7 +81,7 @@ enum Redaction {
     Entries(EntryStream),
 }
 
-/// Head, and tail if there is too much.
+/// Head, and tail if the file is too long.
 struct Shape {
     head_left: u64,
     tail_max: usize,
@@ -94,7 +97,7 @@ enum Body {
 // === impl Limits ===
 
 impl Limits {
-    /// How much of the end of a file that is too long is kept.
+    /// Returns how many bytes from the end of a long file are kept.
     pub(super) fn tail(self) -> u64 {
         (self.bytes / 2).min(TAIL_MAX)
     }
@@ -116,7 +119,7 @@ impl Sink {
         Self { redactor, pieces, limits, deadline: Instant::now() + limits.time, purpose }
     }
 
-    /// Whether files and journal entries are handed over as they are, with [`Sink::pass`].
+    /// Returns whether files and journal entries are passed on unmodified with [`Sink::pass`].
     pub(super) fn is_for_diagnosis(&self) -> bool {
         self.purpose == Purpose::Diagnosis
     }
@@ -125,21 +128,23 @@ impl Sink {
         self.limits
     }
 
-    /// Hands over a piece that only a diagnosis gets.
+    /// Passes on a piece for a diagnosis only.
     pub(super) fn pass(&mut self, piece: Piece) {
         if self.is_for_diagnosis() {
             self.send(piece);
         }
     }
 
-    /// Hands over a fact to a diagnosis.
+    /// Passes on a fact for a diagnosis.
     pub(super) fn observe(&mut self, fact: Option<Fact>) {
         if let Some(kind) = fact {
             self.pass(Piece::Observed(Observation { kind, time: Timestamp::now() }));
         }
     }
 
-    /// The time that is left, for a question to somebody else; never zero, which many calls take for "for ever".
+    /// Returns the remaining time for an external request.
+    ///
+    /// It is never zero, which many system calls interpret as no timeout.
     pub(super) fn time_left(&self) -> Result<Duration, Trouble> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(Trouble::TimedOut) } else { Ok(left) }
@@ -149,12 +154,14 @@ impl Sink {
         self.limits.since
     }
 
-    /// When the item's time is up.
+    /// Returns the item's deadline.
     pub(super) fn deadline(&self) -> Instant {
         self.deadline
     }
 
-    /// Collects one file. `fill` writes it; what it had written when trouble came is kept, unless it is withheld.
+    /// Collects one file.
+    ///
+    /// `fill` writes it; on failure, the content written so far is kept unless it is withheld.
     pub(super) fn file(
         &mut self,
         path: &str,
@@ -165,7 +172,7 @@ impl Sink {
         let path = bundle_path(&self.redactor, path);
         let redaction = Redaction::new(&self.redactor, framing);
         let limits = self.limits;
-        // Names decide about packing so that the layout stays what readers expect.
+        // The name decides about compression, so that the layout matches what readers expect.
         let body = if Path::new(&path).extension().is_some_and(|extension| extension == "gz") {
             Body::Gzip(Box::new(GzEncoder::new(Vec::new(), Compression::default())))
         } else {
@@ -193,32 +200,32 @@ impl Sink {
         file.end(result);
     }
 
-    /// Collects a text that we made. What others chose in it cannot drive a terminal.
+    /// Collects a text generated here. Control characters in foreign parts are escaped.
     pub(super) fn text(&mut self, path: &str, source: &str, text: &str) {
         self.file(path, source, Framing::Lines, |file| file.text(text));
     }
 
-    /// Records something that is not collected.
+    /// Records an item that is not collected.
     pub(super) fn note(&mut self, path: &str, source: &str, trouble: &Trouble) {
         let item = record(&self.redactor, path, source, trouble);
         self.send(Piece::Record(Record { item, content: None }));
     }
 
-    /// A text without secrets, such as a name that a program chose.
+    /// Redacts a text, such as a name chosen by a program.
     pub(super) fn clean(&self, text: &str) -> String {
         clean(&self.redactor, text)
     }
 
     fn send(&mut self, piece: Piece) {
         let before = Instant::now();
-        // When nobody listens any more, this item was given up; there is nobody to tell.
+        // The send fails only if the item was aborted; no receiver is left then.
         let _ = self.pieces.send(piece);
-        // Waiting for our turn is not the source's fault.
+        // Blocking in the queue does not count against the source's time.
         self.deadline += before.elapsed();
     }
 }
 
-/// The record of something that left no file. Whatever others chose in it is free of secrets and of control characters.
+/// Builds the record of an item without a file, with secrets and control characters of foreign texts removed.
 pub(super) fn record(redactor: &Redactor, path: &str, source: &str, trouble: &Trouble) -> BundleItem {
     let outcome = clean_outcome(redactor, trouble.outcome());
     BundleItem::without_file(bundle_path(redactor, path), shown(&clean(redactor, source)), outcome)
@@ -232,7 +239,7 @@ fn clean(redactor: &Redactor, text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// What others said when they failed is foreign text too.
+/// Cleans error texts, because they may quote foreign text.
 fn clean_outcome(redactor: &Redactor, outcome: ItemOutcome) -> ItemOutcome {
     match outcome {
         ItemOutcome::Failed { error } => ItemOutcome::Failed { error: shown(&clean(redactor, &error)) },
@@ -240,7 +247,8 @@ fn clean_outcome(redactor: &Redactor, outcome: ItemOutcome) -> ItemOutcome {
     }
 }
 
-/// Names come from the machine and may hold anything: here they become plain, relative and free of secrets.
+/// Builds a path from a name of the machine, which may contain anything: the result is relative, printable
+/// and redacted.
 fn bundle_path(redactor: &Redactor, path: &str) -> String {
     let plain = |c: char| if is_hidden(c) || c == '\\' || c == '\u{fffd}' { '_' } else { c };
     let path: String = clean(redactor, path).chars().map(plain).collect();
@@ -274,12 +282,14 @@ impl FileSink<'_> {
         Ok(())
     }
 
-    /// Writes a text that we made; its control characters are shown, not sent.
+    /// Writes a text generated here, with control characters escaped.
     pub(super) fn text(&mut self, text: &str) -> Result<(), Trouble> {
         self.write(shown_lines(text).as_bytes())
     }
 
-    /// Writes `head text` as one line. `head` must hold no foreign text; lines of one `unit` continue each other.
+    /// Writes `head text` as one line.
+    ///
+    /// `head` must not contain foreign text; lines of the same `unit` continue each other.
     pub(super) fn entry(&mut self, unit: &[u8], head: &[u8], text: &[u8]) -> Result<(), Trouble> {
         self.sink.time_left()?;
         if let Redaction::Entries(stream) = &mut self.redaction {
@@ -289,12 +299,14 @@ impl FileSink<'_> {
         Ok(())
     }
 
-    /// A name that a program chose, without secrets.
+    /// Redacts a name chosen by a program.
     pub(super) fn clean(&self, text: &str) -> String {
         self.sink.clean(text)
     }
 
-    /// Records that `bytes` of the file are omitted unsearched. Following lines are withheld if they may belong to a secret that began there.
+    /// Records that `bytes` of the file are omitted unsearched.
+    ///
+    /// Following lines are withheld if they may belong to a secret that started there.
     pub(super) fn pass_over(&mut self, bytes: u64) {
         if let Redaction::Bytes(stream) = &mut self.redaction {
             stream.pass_over(&mut self.redacted);
@@ -304,7 +316,7 @@ impl FileSink<'_> {
         self.shape.left_out += bytes;
     }
 
-    /// The same for entries, of which those before the first one are left out.
+    /// Like [`Self::pass_over`], for the entries before the first one.
     pub(super) fn pass_over_entries(&mut self) {
         if let Redaction::Entries(stream) = &mut self.redaction {
             stream.pass_over(&mut self.redacted);
@@ -312,7 +324,7 @@ impl FileSink<'_> {
         self.redacted.clear();
     }
 
-    /// Has an entry searched that is not kept, so that a secret that it begins is recognized in those behind it.
+    /// Searches an entry that is not kept, so that a secret that starts in it is recognized in later entries.
     pub(super) fn search_entry(&mut self, unit: &[u8], text: &[u8]) {
         if let Redaction::Entries(stream) = &mut self.redaction {
             stream.push(&Entry { unit, before: b"", text, after: b"\n" }, &mut self.redacted);
@@ -320,7 +332,7 @@ impl FileSink<'_> {
         self.redacted.clear();
     }
 
-    /// Ends the search of entries that are not kept. A unit of which none came has begun nothing.
+    /// Ends the search of entries that are not kept. A unit without entries has no open secret.
     pub(super) fn end_search(&mut self) {
         if let Redaction::Entries(stream) = &mut self.redaction {
             stream.flush(&mut self.redacted);
@@ -329,7 +341,7 @@ impl FileSink<'_> {
         self.redacted.clear();
     }
 
-    /// Ends the redaction so far and starts a new one of the same kind.
+    /// Ends the current redaction and starts a new one of the same kind.
     fn finish_redaction(&mut self) {
         let next = Redaction::new(&self.sink.redactor, self.framing);
         let counts = match std::mem::replace(&mut self.redaction, next) {
@@ -342,7 +354,7 @@ impl FileSink<'_> {
         self.counts.withheld += counts.withheld;
     }
 
-    /// Takes what the redactor has decided into head or tail.
+    /// Moves redacted data into head or tail.
     fn pass_on(&mut self) {
         let redacted = std::mem::take(&mut self.redacted);
         let head = self.shape.take_head(&redacted);
@@ -366,7 +378,7 @@ impl FileSink<'_> {
     fn end(mut self, result: Result<(), Trouble>) {
         let outcome = result.map_or_else(|trouble| trouble.outcome(), |()| ItemOutcome::Collected);
         if matches!(outcome, ItemOutcome::Withheld { .. }) {
-            // Nothing of it may leave, not even what looked harmless.
+            // Discards everything, including parts that looked harmless.
             self.body = Body::Plain(Vec::new());
             self.shape.tail.clear();
         } else {
@@ -411,7 +423,7 @@ enum Last {
     No,
 }
 
-/// `kubelet.log`, `kubelet.part2.log`, …: the end of the name tells what it is, and stays.
+/// Returns `kubelet.log`, `kubelet.part2.log`, …: the extension shows the file type and is kept.
 fn part_path(path: &str, part: u64) -> String {
     if part == 1 {
         return path.to_owned();
@@ -421,8 +433,8 @@ fn part_path(path: &str, part: u64) -> String {
     format!("{}.part{part}{}", &path[..dot], &path[dot..])
 }
 
-/// Foreign text for a place on one line of ours: control characters and those that turn the direction of writing become
-/// their numbers, line feeds too.
+/// Escapes foreign text for one line: control characters, bidirectional overrides and line feeds become their
+/// numbers.
 pub(super) fn shown(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -431,7 +443,7 @@ pub(super) fn shown(text: &str) -> String {
     shown
 }
 
-/// The same for a text of several lines.
+/// Like [`shown`], for a text of several lines.
 fn shown_lines(text: &str) -> Cow<'_, str> {
     let is_hidden = |c: char| is_hidden(c) && c != '\n' && c != '\t';
     if !text.contains(is_hidden) {
@@ -462,7 +474,7 @@ impl Redaction {
 // === impl Shape ===
 
 impl Shape {
-    /// How much of this still belongs to the head.
+    /// Returns how many of these bytes belong to the head.
     fn take_head(&mut self, bytes: &[u8]) -> usize {
         let head = usize::try_from(self.head_left).unwrap_or(usize::MAX).min(bytes.len());
         self.head_left -= head as u64;
@@ -471,13 +483,13 @@ impl Shape {
 
     fn push_tail(&mut self, bytes: &[u8]) {
         self.tail.extend_from_slice(bytes);
-        // Half the copies for twice the memory.
+        // Halves the number of copies for twice the memory.
         if self.tail.len() > self.tail_max.saturating_mul(2) {
             self.drop_front();
         }
     }
 
-    /// Drops what is too much, and the rest of the line that is cut.
+    /// Drops the excess, and the rest of the truncated line.
     fn drop_front(&mut self) {
         let excess = self.tail.len().saturating_sub(self.tail_max);
         if excess == 0 {
@@ -506,7 +518,7 @@ impl Body {
     fn write(&mut self, bytes: &[u8]) {
         match self {
             Self::Plain(body) => {
-                // Exactly what a part can need, as soon as it is more than a little: doubling would take twice of it.
+                // Reserves exactly the maximum size of a part; doubling would use up to twice as much memory.
                 if body.len() + bytes.len() > body.capacity() && body.len() > STEP {
                     body.reserve_exact(PART + STEP - body.len());
                 }
@@ -526,14 +538,14 @@ impl Body {
         }
     }
 
-    /// What goes into the bundle now, and what is kept for the next part. Lines stay whole.
+    /// Returns the bytes for the bundle and keeps the rest for the next part. Splits at line ends.
     fn take(&mut self, last: Last) -> (Self, Vec<u8>) {
         match self {
             Self::Plain(body) => {
                 let mut now = std::mem::take(body);
                 let whole = memchr::memrchr(b'\n', &now).filter(|_| last == Last::No);
                 let end = whole.map_or(now.len(), |feed| feed + 1);
-                // A long file fills the next part too: reserved at once, it does not grow by doubling.
+                // A long file also fills the next part: reserving its size now avoids growth by doubling.
                 let mut rest = Vec::with_capacity(if last == Last::No { PART + STEP } else { 0 });
                 rest.extend_from_slice(&now[end..]);
                 now.truncate(end);

@@ -1,5 +1,6 @@
-//! systemd, asked over D-Bus: through its private socket, which is there before the bus and when the bus is what failed, or
-//! else through the system bus.
+//! systemd over D-Bus.
+//!
+//! Its private socket is available before the bus and when the bus failed; otherwise the system bus is used.
 
 use std::time::Duration;
 
@@ -20,11 +21,11 @@ pub struct Unit {
     pub load: String,
     pub active: String,
     pub sub: String,
-    /// The object that has its properties.
+    /// The D-Bus object path with its properties.
     pub path: String,
 }
 
-/// A connection to the machine's systemd; nothing where there is none.
+/// Connects to the machine's systemd; `None` if it does not run.
 pub fn connect(host: &Host, within: Duration) -> Result<Option<Connection>, DbusError> {
     let mut failed = None;
     for (path, peer) in [("/run/systemd/private", Peer::Program), ("/run/dbus/system_bus_socket", Peer::Bus)]
@@ -42,7 +43,7 @@ pub fn connect(host: &Host, within: Duration) -> Result<Option<Connection>, Dbus
     failed.map_or(Ok(None), Err)
 }
 
-/// Every unit that systemd has loaded.
+/// Returns all units loaded by systemd.
 pub fn units(connection: &mut Connection) -> Result<Vec<Unit>, DbusError> {
     let listed = connection.call(SYSTEMD, PATH, MANAGER, "ListUnits", &[])?;
     match listed.into_iter().next() {
@@ -51,7 +52,7 @@ pub fn units(connection: &mut Connection) -> Result<Vec<Unit>, DbusError> {
     }
 }
 
-/// One property of a unit; `interface` is `Unit`, `Service` and the like.
+/// Returns one property of a unit; `interface` is `Unit`, `Service` or similar.
 pub fn property(
     connection: &mut Connection,
     unit: &Unit,
@@ -74,12 +75,12 @@ impl Unit {
             _ => None,
         };
         let (name, description, load, active, sub) = (text()?, text()?, text()?, text()?, text()?);
-        // Between stands the unit that it follows.
+        // Skips the unit that this one follows.
         text()?;
         Some(Self { name, description, load, active, sub, path: text()? })
     }
 
-    /// A unit that is started over and over is called *activating*, not *failed*.
+    /// Returns whether the unit fails. A unit in a restart loop has the state *activating*, not *failed*.
     pub fn is_failing(&self) -> bool {
         self.active == "failed" || self.sub == "auto-restart"
     }

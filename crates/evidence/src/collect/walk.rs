@@ -1,7 +1,9 @@
-//! Opening what lies below a folder, name by name: for kernels before 5.6, and sandboxes, that cannot do it in one call.
+//! Opens a path below a directory component by component, for kernels before 5.6 and sandboxes without
+//! `openat2`.
 //!
-//! A path means what it would mean to a process whose root the folder is. The way down is held open, so that renaming what lies
-//! on it leads nowhere else, and a link is only ever read, never followed by the kernel.
+//! A path has the same meaning as for a process with this root directory. All directories on the path stay
+//! open, so that renaming one does not redirect the lookup. Links are only read, never followed by the
+//! kernel.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -12,16 +14,16 @@ use std::path::Path;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-/// As many as the kernel follows.
+/// The kernel's limit.
 const MAX_LINKS: usize = 40;
 
-/// Folders below folders. Each is an open file; no path of a machine's logs and settings comes near.
+/// Maximum directory depth. Each level is an open file; paths of logs and settings are much shorter.
 const MAX_DEPTH: usize = 128;
 
-/// What is left of a path, the next name last.
+/// The rest of a path, next component last.
 struct Way(Vec<OsString>);
 
-/// Opens what lies at a path below the folder, wherever its links and `..` lead there, with these flags.
+/// Opens the path below the directory with these flags, resolving links and `..` inside it.
 pub(super) fn open(root: &OwnedFd, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let mut way = Way(Vec::new());
     way.begin(path);
@@ -58,7 +60,7 @@ pub(super) fn open(root: &OwnedFd, path: &Path, flags: OFlags) -> io::Result<Own
             FileType::Directory => folders.push(fd),
             _ if !is_last => return Err(Errno::NOTDIR.into()),
             _ if flags.contains(OFlags::PATH) && !flags.contains(OFlags::DIRECTORY) => return Ok(fd),
-            // What it is was seen; if it was exchanged for a link since, this fails.
+            // The file type was checked before; if the file was since replaced by a link, this fails.
             _ => return Ok(rustix::fs::openat(here, &*name, flags | OFlags::NOFOLLOW, Mode::empty())?),
         }
     }
@@ -69,9 +71,10 @@ pub(super) fn open(root: &OwnedFd, path: &Path, flags: OFlags) -> io::Result<Own
 // === impl Way ===
 
 impl Way {
-    /// Goes this path first. Says whether it begins at the root.
+    /// Prepends this path. Returns whether it is absolute.
     fn begin(&mut self, path: &Path) -> bool {
-        // Not `Path::components`: with `.` or nothing at its end, a path leads to a folder and through a link.
+        // Not `Path::components`: a path that ends with `.` or `/` must lead to a directory and follows
+        // links.
         let names = path.as_os_str().as_bytes().split(|byte| *byte == b'/');
         let names = names.rev().enumerate().filter(|(from_end, name)| *from_end == 0 || !name.is_empty());
         self.0.extend(
@@ -91,7 +94,8 @@ mod tests {
 
     use super::*;
 
-    /// A way along names that exist, such that links lead to files, folders, nothing, outside and to themselves.
+    /// Generates paths of existing names, with links to files, directories, missing files, outside files and
+    /// themselves.
     fn way() -> impl Strategy<Value = String> {
         let name = prop::sample::select(vec!["a", "b", "l0", "l1", "l2", "..", ".", "none"]);
         (any::<(bool, bool)>(), prop::collection::vec(name, 1..6)).prop_map(|((absolute, folder), names)| {
@@ -105,7 +109,7 @@ mod tests {
         rustix::fs::openat(CWD, folder, flags, Mode::empty()).unwrap()
     }
 
-    /// What was opened, or why nothing was.
+    /// Returns the identity of the opened file, or the error number.
     fn told(opened: io::Result<OwnedFd>) -> Result<(u64, u64), Option<i32>> {
         let stat = rustix::fs::fstat(opened.map_err(|error| error.raw_os_error())?).unwrap();
         Ok((stat.st_dev, stat.st_ino))

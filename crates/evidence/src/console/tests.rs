@@ -65,7 +65,7 @@ fn a_report_is_read_as_it_was_written() {
     assert!(text.lines().all(|line| line.len() <= 200), "{text}");
     assert_eq!(found(text.as_bytes()), std::slice::from_ref(&sent));
     assert!(found(&text.as_bytes()[..text.len() / 2]).is_empty());
-    // As a terminal writes it, behind other things, with colours.
+    // As written by a terminal, after other output, with colors.
     let console = format!("[ 12.5] eth0: up\r\n\x1b[0;31m{}\x1b[0m login: ", text.replace('\n', "\r\n"));
     assert_eq!(found(console.as_bytes()), [sent]);
 }
@@ -87,7 +87,7 @@ fn repetitions_make_up_for_lines_that_were_written_into() {
         }
     }
     assert_eq!(found(console.as_bytes()), std::slice::from_ref(&sent));
-    // One repetition alone does not do, and what does not match its checksum is not taken.
+    // One repetition is incomplete, and lines with wrong checksums are rejected.
     assert!(found(&console.as_bytes()[..console.len() / 2]).is_empty());
 }
 
@@ -96,7 +96,7 @@ fn the_last_64_kib_of_a_console_hold_a_whole_report() {
     let sent = envelope(1);
     let text = framed(&sent);
     let mut console = Vec::new();
-    // Between two repetitions others may write half of the window.
+    // Between two repetitions other programs may write half of the capture.
     for round in 0..12 {
         console.extend(text.as_bytes());
         for line in 0..400 {
@@ -181,7 +181,7 @@ fn a_few_lines_do_not_unpack_to_more_than_a_report_has() {
     assert!(found(text.as_bytes()).is_empty());
 }
 
-/// Gives out as many bytes at a time as it is told.
+/// Returns at most the given number of bytes per read.
 struct Dripping<'a>(&'a [u8], usize);
 
 impl Read for Dripping<'_> {

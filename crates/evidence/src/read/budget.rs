@@ -1,42 +1,42 @@
-//! What one diagnosis may cost, whatever it is given.
+//! Resource limits of one diagnosis, for any input.
 
 use std::cell::Cell;
 use std::io::{self, Read};
 
 use super::lines::{Chunk, Chunks};
 
-/// An archive that unpacks to more is a bomb, or is better read in parts.
+/// An archive that decompresses to more is a bomb, or should be read in parts.
 const MAX_BYTES: u64 = 64 << 30;
-/// Anything may unpack to this much.
+/// Any input may decompress to this much.
 const FREE_BYTES: u64 = 1 << 30;
-/// Beyond that, each byte of what was given may become so many: the most repetitive logs of the field stay below half of
-/// it, bombs begin at five times as much.
+/// Decompressed bytes allowed per input byte beyond that. The most repetitive logs in practice stay below
+/// half of it; bombs start at five times as much.
 const MAX_RATIO: u64 = 200;
-/// Files read in one diagnosis. Each costs memory; no bundle of the field has a tenth of this.
+/// Maximum number of files per diagnosis. Each costs memory; real bundles have less than a tenth of this.
 const MAX_FILES: u32 = 20_000;
-/// Entries looked at in archives, whether read or not.
+/// Maximum number of archive entries inspected, whether read or not.
 pub(super) const MAX_ENTRIES: u32 = 1_000_000;
-/// Archives inside archives.
+/// Maximum nesting of archives.
 pub(super) const MAX_NESTING: u32 = 6;
 
-/// What is left to spend.
+/// The remaining budget.
 #[derive(Debug)]
 pub(super) struct Budget {
-    /// Of all that may be unpacked.
+    /// Remaining bytes of the total limit.
     bytes: Cell<u64>,
-    /// Of what may be unpacked for the bytes that were given so far.
+    /// Remaining bytes allowed by the input read so far.
     earned: Cell<u64>,
     files: Cell<u32>,
     entries: Cell<u32>,
 }
 
-/// A reader of what was given: earns the right to unpack.
+/// A reader of the input: increases the decompression allowance.
 pub(super) struct Given<'b, R> {
     reader: R,
     budget: &'b Budget,
 }
 
-/// A reader of what was unpacked: spends the budget and fails when it is used up.
+/// A reader of decompressed data: fails when the budget is exhausted.
 pub(super) struct Metered<'b, R> {
     reader: R,
     budget: &'b Budget,
@@ -76,7 +76,7 @@ impl Budget {
         Given { reader, budget: self }
     }
 
-    /// For what is not read as a stream.
+    /// Increases the allowance for input that is not read as a stream.
     pub(super) fn earn(&self, bytes: u64) {
         self.earned.set(self.earned.get().saturating_add(bytes.saturating_mul(MAX_RATIO)));
     }

@@ -1,4 +1,4 @@
-//! Files and folders.
+//! Files and directories.
 
 use std::fs::{self, File, FileType};
 use std::os::unix::fs::FileTypeExt as _;
@@ -9,7 +9,7 @@ use landfall_model::chain;
 use super::opener::{OpenError, Opener};
 use super::{ReadError, Reason};
 
-/// A folder of logs nested deeper or holding more than this is a mistake or an attack; what lies beyond is reported.
+/// Limits for a log directory: more is a mistake or an attack. The excess is reported.
 const MAX_DEPTH: usize = 32;
 const MAX_FILES: usize = 20_000;
 
@@ -17,12 +17,12 @@ pub(super) fn read(opener: &mut Opener<'_, '_>, path: &Path) -> Result<(), ReadE
     let failed = |error| ReadError::Open { path: path.to_owned(), source: Reason(error) };
     let kind = fs::metadata(path).map_err(|error| failed(OpenError::Read(error)))?.file_type();
     if kind.is_dir() {
-        // A folder that cannot be listed is not an empty one.
+        // A directory that cannot be listed must not look empty.
         fs::read_dir(path).map_err(|error| failed(OpenError::Read(error)))?;
         read_folder(opener, path);
         return Ok(());
     }
-    // A named pipe is what `<(journalctl …)` gives; a socket or a device cannot hold a log.
+    // `<(journalctl …)` is a named pipe. A socket or a device cannot contain a log.
     if !kind.is_file() && !kind.is_fifo() {
         return Err(ReadError::Special { path: path.to_owned(), kind: kind_name(kind) });
     }
@@ -37,7 +37,7 @@ fn read_folder(opener: &mut Opener<'_, '_>, folder: &Path) {
     list(folder, 0, &mut files, &mut failures);
     files.sort_unstable();
     for file in &files {
-        // With the folder as it was named: two folders may hold files of equal names.
+        // Includes the directory as given: two directories may contain files with the same name.
         let name = file.display().to_string();
         let result = File::open(file).map_err(OpenError::Read).and_then(|file| opener.file(&name, file));
         if let Err(error) = result {
@@ -50,7 +50,7 @@ fn read_folder(opener: &mut Opener<'_, '_>, folder: &Path) {
     }
 }
 
-/// Lists regular files. Links are not followed: inside a folder of logs they lead to what is listed anyway, or out.
+/// Lists regular files. Links are not followed: in a log directory they lead to listed files, or outside.
 fn list(folder: &Path, depth: usize, files: &mut Vec<PathBuf>, failures: &mut Vec<(PathBuf, String)>) {
     if depth > MAX_DEPTH {
         failures.push((folder.to_owned(), format!("folders are nested more than {MAX_DEPTH} deep")));

@@ -1,8 +1,8 @@
-//! What a stream holds, told by its first bytes; names lie.
+//! Format detection by the first bytes of a stream; file names are unreliable.
 
 use super::utf16::ByteOrder;
 
-/// How much of a stream decides. A tar header is 512 bytes; the rest helps to tell text from bytes.
+/// Bytes inspected. A tar header is 512 bytes; the rest helps to distinguish text from binary data.
 pub(super) const HEAD: usize = 4096;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,14 +12,14 @@ pub(super) enum Format {
     Journal,
     JournalExport,
     JournalJson,
-    /// What Windows keeps its events in.
+    /// Windows event log.
     EventLog,
     Gzip,
     Zstd,
     Xz,
     Tar,
     Zip,
-    /// Nothing that holds lines.
+    /// A format without lines.
     Other(&'static str),
 }
 
@@ -54,7 +54,7 @@ impl Format {
         {
             return Self::JournalJson;
         }
-        // Logs of a machine that lost power hold runs of NUL bytes: only what is mostly NUL is not a log.
+        // Logs of a machine that lost power contain runs of NUL bytes: only mostly-NUL data is rejected.
         let zeros = head.iter().filter(|byte| **byte == 0).count();
         if zeros * 2 > head.len() { Self::Other("binary data") } else { Self::Text }
     }

@@ -1,8 +1,9 @@
-//! The kernel's ring buffer, `/dev/kmsg`: the only log of the kernel where no journal exists.
+//! The kernel's ring buffer, `/dev/kmsg`: the only kernel log without a journal.
 //!
-//! Each read returns one record: `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS[,…];TEXT`, and below it lines ` KEY=VALUE` about the
-//! device. Root's programs write to the buffer, too. The kernel gives their records another facility than its own (0), so only
-//! records of facility 0 prove that the kernel wrote them; the others are claims by the name in their prefix.
+//! Each read returns one record: `PRIORITY,SEQUENCE,MICROSECONDS,FLAGS[,…];TEXT`, followed by lines
+//! ` KEY=VALUE` about the device. Root's programs also write to the buffer. The kernel assigns their records a
+//! facility other than its own (0). Only records of facility 0 are therefore proven to be from the kernel;
+//! others just claim the name in their prefix.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -19,24 +20,25 @@ pub const PATH: &str = "/dev/kmsg";
 
 /// The kernel's own limit for a record with its device fields is 8 KiB.
 const MAX_RECORD: usize = 16 << 10;
-/// Records of one pass. The largest buffer in use, 16 MiB, holds fewer; a program that keeps writing cannot hold the reader.
+/// Records per pass. The largest common buffer, 16 MiB, holds fewer; a program that writes continuously
+/// cannot block the reader.
 const MAX_RECORDS: usize = 200_000;
-/// Bits of the priority below the facility.
+/// Number of priority bits below the facility.
 const FACILITY_SHIFT: u32 = 3;
-/// Characters of a program's name in a prefix.
+/// Maximum length of a program name in a prefix.
 const MAX_NAME: usize = 64;
 
 /// A record of the ring buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// 0 for the kernel's own records; the kernel does not let programs choose it.
+    /// 0 for the kernel's own records; the kernel does not let programs set it.
     pub facility: u32,
-    /// Since the kernel started.
+    /// Microseconds since the kernel started.
     pub microseconds: u64,
     pub text: Vec<u8>,
 }
 
-/// The ring buffer, from its first record on.
+/// The ring buffer, from its first record.
 #[derive(Debug)]
 pub struct RingBuffer {
     file: File,
@@ -46,7 +48,7 @@ pub struct RingBuffer {
     left: usize,
 }
 
-/// Parses what one read of `/dev/kmsg` returns. `None` if it is not a record.
+/// Parses the result of one read of `/dev/kmsg`. Returns `None` if it is not a record.
 pub fn parse(bytes: &[u8]) -> Option<Record> {
     let semicolon = memchr::memchr(b';', bytes)?;
     let head = std::str::from_utf8(&bytes[..semicolon]).ok()?;
@@ -58,7 +60,9 @@ pub fn parse(bytes: &[u8]) -> Option<Record> {
     Some(Record { facility: priority >> FACILITY_SHIFT, microseconds, text: unescaped(text) })
 }
 
-/// The kernel writes bytes that are not printable ASCII as `\x` and two digits. Control characters stay so.
+/// Decodes the kernel's escapes: `\x` and two digits for bytes that are not printable ASCII.
+///
+/// Control characters stay escaped.
 fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -83,7 +87,7 @@ fn unescaped(text: &[u8]) -> Vec<u8> {
 // === impl Record ===
 
 impl Record {
-    /// The fields of a journal entry that say the same. `started` is when the kernel started.
+    /// Returns equivalent journal fields. `started` is the kernel's start time.
     pub(super) fn parts(self, started: Timestamp) -> Parts {
         let since = SignedDuration::from_micros(i64::try_from(self.microseconds).unwrap_or(i64::MAX));
         let time = started.checked_add(since).ok().and_then(|time| u64::try_from(time.as_microsecond()).ok());
@@ -95,7 +99,7 @@ impl Record {
     }
 }
 
-/// The program that a record of user space names, as in `systemd[1]: Started kubelet.`, and its message.
+/// Splits a user-space record, such as `systemd[1]: Started kubelet.`, into program name and message.
 fn claimed_name(text: &[u8]) -> (&[u8], &[u8]) {
     let colon = memchr::memmem::find(text, b": ").filter(|colon| *colon <= MAX_NAME);
     let Some(colon) = colon else { return (b"", text) };
@@ -108,7 +112,7 @@ fn claimed_name(text: &[u8]) -> (&[u8], &[u8]) {
 // === impl RingBuffer ===
 
 impl RingBuffer {
-    /// Opens the ring buffer of the machine this process runs on; `None` for another root, and where no such device exists.
+    /// Opens the local machine's ring buffer; `None` for another root or if no such device exists.
     pub fn open(host: &Host) -> io::Result<Option<Self>> {
         let Some(started) = host.kernel_started().filter(|_| host.is_this_machine()) else { return Ok(None) };
         let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -120,8 +124,9 @@ impl RingBuffer {
         }
     }
 
-    /// Appends new records until the text has this many bytes. Returns whether there may be more. `started` is when the kernel
-    /// started, by the clock as it is set now.
+    /// Appends new records until the text has this many bytes, and returns whether there may be more.
+    ///
+    /// `started` is the kernel's start time by the current clock setting.
     pub fn read(
         &mut self,
         lines: &mut JournalLines<'_>,
@@ -135,7 +140,7 @@ impl RingBuffer {
         Ok(true)
     }
 
-    /// The next record; `None` when there is none yet.
+    /// Returns the next record; `None` if there is none yet.
     fn next_record(&mut self) -> io::Result<Option<Record>> {
         while self.left > 0 {
             self.left -= 1;
@@ -147,7 +152,7 @@ impl RingBuffer {
                     }
                 }
                 Err(error) => match Errno::from_io_error(&error) {
-                    // Records were overwritten before they were read; the next read continues behind them.
+                    // Records were overwritten before they were read; the next read continues after them.
                     Some(Errno::PIPE | Errno::INTR) => {}
                     Some(Errno::AGAIN) => break,
                     _ => return Err(error),
@@ -234,7 +239,7 @@ mod tests {
 
     #[test]
     fn the_ring_buffer_of_this_machine_ends() {
-        // Without the right to read it there is nothing to test.
+        // The buffer may not be readable in the test environment.
         let Ok(Some(mut buffer)) = RingBuffer::open(&Host::at(Path::new("/")).unwrap()) else { return };
         let mut records = 0;
         while buffer.next_record().unwrap().is_some() {

@@ -1,14 +1,14 @@
-//! Cuts a stream of bytes into chunks of whole lines.
+//! Splits a byte stream into chunks of complete lines.
 
 use std::io::{self, Read};
 
 use landfall_diagnose::EntryOrigin;
 use memchr::{memchr, memrchr};
 
-/// Large enough that a chunk's fixed costs vanish, small enough that many fit into a processor's cache.
+/// Large enough to amortize the fixed costs of a chunk, small enough that many fit into a CPU cache.
 pub(super) const CHUNK: usize = 1024 * 1024;
 
-/// Whole lines, and where the reader knows it, their origin.
+/// Complete lines, and their origins if the reader knows them.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
     pub(super) bytes: Vec<u8>,
@@ -17,28 +17,30 @@ pub(super) struct Chunk {
 
 /// A source of lines, chunk by chunk.
 pub(super) trait Chunks {
-    /// The next chunk and how many bytes were read for it; `None` at the end.
+    /// Returns the next chunk and the number of bytes read for it; `None` at the end.
     fn next(&mut self) -> io::Result<Option<(Chunk, u64)>>;
 
-    /// How many lines were too long for a chunk, so that only their beginning was given out.
+    /// Returns the number of lines that were too long for a chunk and therefore truncated.
     fn cut(&self) -> u64 {
         0
     }
 }
 
-/// Chunks of whole lines from a reader. A line that does not fit into a chunk is cut there, and its rest is skipped:
-/// no message that matters is longer, and memory stays bounded whatever is read.
+/// Chunks of complete lines from a reader.
+///
+/// A line longer than a chunk is truncated: no relevant message is longer, and memory stays bounded for any
+/// input.
 #[derive(Debug)]
 pub(super) struct LineChunks<R> {
     reader: R,
-    /// Bytes of the line that the last chunk did not hold whole.
+    /// Bytes of the line that did not fit completely into the last chunk.
     rest: Vec<u8>,
-    /// Inside a line that was cut.
+    /// Whether the current position is inside a truncated line.
     skipping: bool,
-    /// How many lines were cut so far.
+    /// Number of truncated lines.
     cut: u64,
     ended: bool,
-    /// What ended the stream early, told after all that came before it.
+    /// The error that ended the stream, returned after all data read before it.
     failure: Option<io::Error>,
 }
 
@@ -55,7 +57,7 @@ impl<R: Read> LineChunks<R> {
             let mut chunk = std::mem::take(&mut self.rest);
             let held = chunk.len();
             chunk.reserve_exact(CHUNK - held);
-            // What was read before a failure is given out first.
+            // Data read before a failure is returned first.
             let result = self.reader.by_ref().take((CHUNK - held) as u64).read_to_end(&mut chunk);
             self.failure = result.err();
             let filled = chunk.len();
@@ -77,7 +79,7 @@ impl<R: Read> LineChunks<R> {
                         self.rest = chunk.split_off(end + 1);
                     }
                     None if chunk.len() < CHUNK => {
-                        // The tail of a skipped line left room: read on before giving it out.
+                        // The end of a skipped line left space: continue reading before returning the chunk.
                         self.rest = chunk;
                         continue;
                     }

@@ -1,5 +1,7 @@
-//! The machine itself, or a mounted disk: files, the journal and the kernel's messages are read where they are, so that evidence
-//! names its real location and its origin can be proven. Nothing is written to the machine.
+//! The machine itself, or a mounted disk.
+//!
+//! Files, the journal and kernel messages are read in place, so that evidence names its real location and its
+//! origin can be proven. Nothing is written to the machine.
 
 use std::io::{self, Cursor, Read};
 
@@ -14,7 +16,7 @@ use super::opener::{OpenError, Opener};
 use super::owner;
 use crate::collect::{Collection, Host, Piece, Plan, Purpose, Record, Running, Trouble};
 
-/// The pieces of one file or journal, up to its end.
+/// The pieces of one file or journal.
 struct Pieces<'r> {
     running: &'r Running,
     state: State,
@@ -24,7 +26,7 @@ struct Pieces<'r> {
 enum State {
     Open,
     Ended,
-    /// The item exceeded its time; nothing more of it is read.
+    /// The item exceeded its time; the rest of it is not read.
     TimedOut,
 }
 
@@ -40,7 +42,7 @@ struct EntryReader<'r> {
     batch: std::vec::IntoIter<Parts>,
 }
 
-/// Reads everything the plan names into the case. Returns the redactor that knows the machine's own secrets.
+/// Reads all items of the plan into the case. Returns the redactor with the machine's own secrets.
 pub(super) fn read(opener: &mut Opener<'_, '_>, host: Host, plan: &Plan) -> Result<Redactor, BuildError> {
     let (mut collection, left_out) = Collection::start(host, plan, Purpose::Diagnosis)?;
     for record in left_out {
@@ -61,7 +63,7 @@ pub(super) fn read(opener: &mut Opener<'_, '_>, host: Host, plan: &Plan) -> Resu
     Ok(collection.redactor().clone())
 }
 
-/// Reads one item. Returns whether a journal was read, by this item or before.
+/// Reads one item. Returns whether this or an earlier item contained a journal.
 fn read_item(
     opener: &mut Opener<'_, '_>,
     running: &Running,
@@ -88,7 +90,7 @@ fn read_item(
                 observations.push(observation);
                 continue;
             }
-            // Its pieces are passed over.
+            // Skips the file's pieces.
             Ok(Some(Piece::File { path, .. })) if has_journal && owner::is_shared_log(&path) => continue,
             Ok(Some(Piece::File { path, metadata })) => {
                 let mut reader = FileReader { pieces, bytes: Cursor::default() };
@@ -101,7 +103,7 @@ fn read_item(
                 let result = opener.journal(&name, &mut reader);
                 (name, result, reader.pieces.state)
             }
-            // The end of a file or journal that was not read to its end.
+            // Remaining pieces of a file or journal that was not read completely.
             Ok(Some(Piece::Bytes(_) | Piece::Entries(_) | Piece::End(_))) => continue,
         };
         if let Err(error) = result {
@@ -113,7 +115,7 @@ fn read_item(
     }
 }
 
-/// Where no journal exists, the kernel's ring buffer is the only log of the kernel.
+/// Reads the kernel's ring buffer, the only kernel log without a journal.
 fn kernel_messages(opener: &mut Opener<'_, '_>, host: &Host) {
     let result = match kmsg::RingBuffer::open(host) {
         Ok(None) => return,
@@ -128,7 +130,7 @@ fn kernel_messages(opener: &mut Opener<'_, '_>, host: &Host) {
 // === impl Opener ===
 
 impl Opener<'_, '_> {
-    /// Records a source that could not be read. A source that does not exist is not a failure.
+    /// Records an unreadable source. A missing source is not a failure.
     fn fail(&mut self, name: &str, record: &BundleItem) {
         let error = match &record.outcome {
             ItemOutcome::Failed { error } => error.clone(),
@@ -142,7 +144,7 @@ impl Opener<'_, '_> {
 // === impl Pieces ===
 
 impl Pieces<'_> {
-    /// The next piece; `None` at the end.
+    /// Returns the next piece; `None` at the end.
     fn next(&mut self) -> io::Result<Option<Piece>> {
         if self.state != State::Open {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Opens whatever it is given, to any (bounded) depth of packing, and brings the lines inside to the engine.
+//! Opens any input up to a maximum nesting of archives, and passes its lines to the engine.
 
 use std::fs::{File, Metadata};
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -17,33 +17,33 @@ use super::utf16::Utf16Text;
 use super::{scan, tar, zip};
 use crate::console::Tap;
 
-/// What cannot be read as a stream inside an archive is put aside up to this size.
+/// Maximum size of a temporary file for archive content that cannot be streamed.
 const MAX_SPOOL: u64 = 4 << 30;
-/// What `xz -9` needs, and a little; the archive itself says how much it wants.
+/// Slightly more than `xz -9` needs; the archive itself states its memory requirement.
 const MAX_XZ_KIB: u32 = 100 << 10;
-/// `zstd` itself refuses larger windows, 128 MiB, unless told otherwise.
+/// `zstd` itself rejects windows larger than 128 MiB by default.
 pub(super) const MAX_ZSTD_WINDOW_LOG: u32 = 27;
 
-/// Everything that stays the same while one diagnosis reads.
+/// State shared by all inputs of one diagnosis.
 pub(super) struct Opener<'a, 'e> {
     pub(super) engine: &'e Engine,
     pub(super) case: &'a mut Case<'e>,
     pub(super) seen: &'a dyn Fn(u64),
     pub(super) budget: &'a Budget,
-    /// What came of the input so far.
+    /// Outcome of the input so far.
     pub(super) outcome: Outcome,
-    /// Of the machine's file that is being read.
+    /// Metadata of the machine's file being read.
     pub(super) metadata: Option<Metadata>,
 }
 
-/// Whether anything could be read.
+/// Whether any content could be read.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
     pub(super) sources: u64,
     pub(super) first_failure: Option<OpenError>,
 }
 
-/// Why something holds nothing that can be read.
+/// Reason why an input has no readable content.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum OpenError {
     #[error(transparent)]
@@ -71,7 +71,7 @@ pub(super) enum OpenError {
 // === impl Opener ===
 
 impl Opener<'_, '_> {
-    /// Reads a file that can be sought.
+    /// Reads a seekable file.
     pub(super) fn file(&mut self, name: &str, mut file: File) -> Result<(), OpenError> {
         let mut head = Vec::with_capacity(HEAD);
         file.by_ref().take(HEAD as u64).read_to_end(&mut head).map_err(OpenError::Read)?;
@@ -87,12 +87,12 @@ impl Opener<'_, '_> {
         }
     }
 
-    /// Reads a stream that cannot.
+    /// Reads a stream without seeking.
     pub(super) fn given(&mut self, name: &str, reader: &mut dyn Read) -> Result<(), OpenError> {
         self.stream(name, &mut self.budget.given(reader), 0)
     }
 
-    /// Reads the text of a file of the machine this is about.
+    /// Reads a text file of the machine under diagnosis.
     pub(super) fn file_of_machine(
         &mut self,
         path: &str,
@@ -105,7 +105,7 @@ impl Opener<'_, '_> {
         result
     }
 
-    /// Reads what is inside something.
+    /// Reads the content of a file or an archive entry.
     pub(super) fn stream(&mut self, name: &str, reader: &mut dyn Read, depth: u32) -> Result<(), OpenError> {
         if depth > MAX_NESTING {
             return Err(OpenError::TooDeep);
@@ -148,7 +148,10 @@ impl Opener<'_, '_> {
         }
     }
 
-    /// Text may be what a serial console said, and somewhere in it an agent's report. The latest is evidence of its own.
+    /// Reads text.
+    ///
+    /// It may be the output of a serial console that contains an agent's reports; the latest one is separate
+    /// evidence.
     fn text(&mut self, name: &str, reader: &mut dyn Read) -> Result<(), OpenError> {
         if Stream::sniff(name, b"").is_of_users() {
             return self.lines(name, reader);
@@ -161,7 +164,7 @@ impl Opener<'_, '_> {
         }
     }
 
-    /// What a packed stream holds has the stream's own name: `a.log.gz` is where the line stands.
+    /// Reads a decompressed stream under the name of the compressed one, so that evidence cites `a.log.gz`.
     fn packed(&mut self, name: &str, unpacked: &mut dyn Read, depth: u32) -> Result<(), OpenError> {
         self.stream(name, &mut self.budget.meter(unpacked), depth + 1)
     }
@@ -172,7 +175,7 @@ impl Opener<'_, '_> {
         }
         file.seek(SeekFrom::Start(0)).map_err(OpenError::Read)?;
         let journal = JournalFile::new(file).map_err(OpenError::Journal)?;
-        // Entries share what they hold, so a journal can tell more than its size.
+        // Entries share data objects, so a journal can contain more text than its size.
         let chunks = JournalChunks::new(journal, self.engine.rules().origins());
         self.chunks(name, self.budget.meter(chunks))
     }
@@ -197,7 +200,7 @@ impl Opener<'_, '_> {
 // === impl Outcome ===
 
 impl Outcome {
-    /// Success when anything was read, or else why nothing was.
+    /// Succeeds if any content was read; otherwise returns the reason.
     pub(super) fn or_failure(self) -> Result<(), OpenError> {
         match self {
             Self { sources: 1.., .. } => Ok(()),
@@ -206,7 +209,7 @@ impl Outcome {
     }
 }
 
-/// Puts a stream into a file without a name.
+/// Copies a stream into an unnamed temporary file.
 fn spool(reader: &mut dyn Read) -> io::Result<File> {
     let mut file = tempfile::tempfile()?;
     let copied = io::copy(&mut reader.take(MAX_SPOOL + 1), &mut file)?;

@@ -1,4 +1,4 @@
-//! Files whose owner proves their writer.
+//! Files whose owner proves which program wrote them.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
@@ -6,14 +6,16 @@ use std::path::Path;
 
 use landfall_diagnose::Stream;
 
-/// Logs of programs that the machine runs itself. The folders below hold logs of containers.
+/// Logs of the machine's own programs. The directories below contain container logs.
 const LOGS: &str = "/var/log";
 
-/// Logs of containers, named by namespace, pod and container.
+/// Container logs, named by namespace, pod and container.
 const CONTAINER_LOGS: [&str; 2] = ["/var/log/pods/", "/var/log/containers/"];
 
-/// Recognizes the stream of a machine's file. A log that is named after a component, and that only root can write, proves that the
-/// component wrote it. Any program writes to a log without such a name, as `/var/log/messages`.
+/// Detects the stream of a machine's file.
+///
+/// A log named after a component and writable only by root is proven to be from that component. Logs without
+/// such a name, such as `/var/log/messages`, accept lines of any program.
 pub fn stream_of_file(path: &str, head: &[u8], metadata: &Metadata) -> Stream {
     let stream = Stream::sniff(path, head);
     let is_named = stream.unit.is_some() && Path::new(path).parent() == Some(Path::new(LOGS));
@@ -22,8 +24,9 @@ pub fn stream_of_file(path: &str, head: &[u8], metadata: &Metadata) -> Stream {
     if (is_named || is_of_container) && only_root_writes(metadata) { stream.proven() } else { stream }
 }
 
-/// Whether every program can write to a log through the system logger. Where a journal exists it has the same lines, with proven
-/// origins.
+/// Returns whether all programs can write to a log through syslog.
+///
+/// If a journal exists, it contains the same lines with proven origins.
 pub(super) fn is_shared_log(path: &str) -> bool {
     const SHARED: [&str; 4] =
         ["/var/log/syslog", "/var/log/messages", "/var/log/kern.log", "/var/log/boot.log"];

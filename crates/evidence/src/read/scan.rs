@@ -1,4 +1,4 @@
-//! One source of lines through the engine: read here, scanned on all cores, added in the order of the lines.
+//! Scanning of one source of lines: read here, scanned on all cores, added in line order.
 
 use std::collections::BTreeMap;
 use std::fs::Metadata;
@@ -21,15 +21,16 @@ struct Job {
     chunk: Chunk,
 }
 
-/// Scans that came back; threads finish in any order, the case wants them in the order of the lines.
+/// Completed scans. Threads finish in any order; the case requires line order.
 #[derive(Default)]
 struct Finished {
     early: BTreeMap<u64, Scan>,
     wanted: u64,
 }
 
-/// Reads lines to their end and adds them to the case. Fails only when nothing could be read; a later failure is
-/// recorded with the source.
+/// Reads all lines and adds them to the case.
+///
+/// Fails only if nothing could be read; a later failure is recorded with the source.
 pub(super) fn lines(
     engine: &Engine,
     case: &mut Case<'_>,
@@ -74,7 +75,7 @@ pub(super) fn lines(
     Ok(())
 }
 
-/// Scans the rest of a long source on all cores and gives the failure that ended it early, if any.
+/// Scans the rest of a long source on all cores and returns the failure that ended it early, if any.
 #[expect(clippy::too_many_arguments, reason = "the second half of `lines`, with its state")]
 fn many_chunks(
     engine: &Engine,
@@ -89,7 +90,8 @@ fn many_chunks(
     let threads = thread::available_parallelism().map_or(1, usize::from);
     thread::scope(|scope| {
         let (jobs, waiting) = mpsc::sync_channel::<Job>(threads * QUEUED_PER_THREAD);
-        // Unbounded, but never long: there are no more results than jobs, and they are taken after each job is sent.
+        // The channel is unbounded but short: there are no more results than jobs, and results are received
+        // after each job is sent.
         let (results, scans) = mpsc::channel::<(u64, Scan)>();
         let waiting = std::sync::Arc::new(Mutex::new(waiting));
         for _ in 0..threads {
@@ -142,7 +144,7 @@ fn scan(engine: &Engine, stream: &Stream, first_line: u64, chunk: &Chunk) -> Sca
     }
 }
 
-/// A chunk that does not end with a line end holds one more, unfinished, line.
+/// Counts lines; a chunk without a final line feed ends with an incomplete line.
 fn count_lines(chunk: &[u8]) -> u64 {
     let ended = memchr_iter(b'\n', chunk).count() as u64;
     if chunk.last().is_some_and(|byte| *byte != b'\n') { ended + 1 } else { ended }

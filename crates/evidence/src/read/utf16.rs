@@ -1,10 +1,10 @@
-//! Text in two-byte characters, as Windows programs write it.
+//! UTF-16 text, as written by Windows programs.
 
 use std::io::{self, Read};
 
-/// Bytes looked at to tell such text from others.
+/// Bytes inspected for detection.
 const SAMPLE: usize = 1024;
-/// Fewer characters tell too little without a mark at the start.
+/// Without a byte order mark, fewer characters are not sufficient for detection.
 const MIN_UNMARKED: usize = 16;
 const BUFFER: usize = 16 << 10;
 
@@ -14,14 +14,14 @@ pub enum ByteOrder {
     Big,
 }
 
-/// The same text in UTF-8. What is no character becomes a replacement character.
+/// The text converted to UTF-8. Invalid characters become replacement characters.
 #[derive(Debug)]
 pub struct Utf16Text<R> {
     reader: R,
     order: ByteOrder,
-    /// A first byte without its second.
+    /// First byte of an incomplete pair.
     odd: Option<u8>,
-    /// The first half of a character outside the first plane.
+    /// First half of a surrogate pair.
     half: Option<u16>,
     text: String,
     given: usize,
@@ -31,15 +31,16 @@ pub struct Utf16Text<R> {
 // === impl ByteOrder ===
 
 impl ByteOrder {
-    /// How the text is written, if it is written in two-byte characters. A mark alone does not prove it: logs may begin
-    /// with any bytes.
+    /// Detects UTF-16 text and its byte order.
+    ///
+    /// A byte order mark is not sufficient: logs may start with any bytes.
     pub fn of(head: &[u8]) -> Option<Self> {
         let head = &head[..head.len().min(SAMPLE)];
         [Self::Little, Self::Big].into_iter().find(|order| {
             let units: Vec<u16> = head.as_chunks().0.iter().map(|pair| order.unit(*pair)).collect();
             let plain = units.iter().filter(|unit| matches!(unit, 9 | 10 | 13 | 32..=126)).count();
             let is_marked = units.first() == Some(&0xfeff);
-            // Programs of any tongue log mostly plain letters, digits and blanks.
+            // Programs in any language log mostly ASCII letters, digits and spaces.
             is_marked && plain * 4 >= units.len().max(4)
                 || units.len() >= MIN_UNMARKED && plain * 10 >= units.len() * 9
         })
@@ -91,7 +92,7 @@ impl<R: Read> Utf16Text<R> {
         }
         match unit {
             0xd800..=0xdbff => self.half = Some(unit),
-            // The mark at the start, or in the middle where files were joined.
+            // The byte order mark, at the start or in the middle of concatenated files.
             0xfeff => {}
             _ => self.text.push(char::from_u32(u32::from(unit)).unwrap_or(char::REPLACEMENT_CHARACTER)),
         }

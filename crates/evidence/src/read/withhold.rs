@@ -1,17 +1,20 @@
-//! A report is shown on terminals, pasted into issues and sent on: neither secrets nor control sequences may leave with what
-//! it quotes, be it a line of a log or the name of a file.
+//! Cleaning of reports.
+//!
+//! A report is shown on terminals, pasted into issues and forwarded, so neither quoted lines nor file names
+//! may contain secrets or control sequences.
 
 use landfall_model::report::{Evidence, Report};
 use landfall_redact::{Options, Redactor};
 
-/// The marker that replaces a line that may belong to a secret.
+/// Replaces a line that may belong to a secret.
 const WITHHELD: &str = "***WITHHELD:context***";
 
-/// Lines of encoded text are at least this long.
+/// Minimum length of lines of encoded text.
 const ENCODED_MIN: usize = 40;
 
-/// Cleans every text of a report that comes from what was read. A redactor that knows a machine's own secrets removes them by
-/// their value, any other by the form that secrets have.
+/// Cleans all texts of a report that come from its inputs.
+///
+/// A redactor with a machine's own secrets removes them by value; any other redactor removes secrets by form.
 pub fn clean_with(report: &mut Report, redactor: &Redactor) {
     let redact = |text: &str| {
         let (redacted, _) = redactor.redact(text.as_bytes(), Options::default());
@@ -50,7 +53,7 @@ fn clean_evidence(evidence: &mut Evidence, redact: &dyn Fn(&str) -> String) {
     for text in [&mut evidence.source, &mut evidence.focus] {
         *text = shown(&redact(text));
     }
-    // Alone, a line does not show what it is a part of.
+    // Joined, because a single line does not show its context.
     let mut lines: Vec<&mut String> =
         evidence.before.iter_mut().chain([&mut evidence.text]).chain(&mut evidence.after).collect();
     let joined = lines.iter().map(|line| line.replace('\n', " ")).collect::<Vec<_>>().join("\n");
@@ -72,19 +75,19 @@ fn clean_evidence(evidence: &mut Evidence, redact: &dyn Fn(&str) -> String) {
         .for_each(|line| WITHHELD.clone_into(line));
 }
 
-/// Whether a line is nothing but a long word of Base64: a part of something that began before the quoted lines.
+/// Returns whether a line is a single long Base64 word: a part of data that started before the quoted lines.
 fn is_encoded(line: &str) -> bool {
     let word = line.trim();
     word.len() >= ENCODED_MIN
         && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=_-".contains(&byte))
 }
 
-/// A text in which nothing is hidden.
+/// Replaces invisible characters in a text.
 fn shown(text: &str) -> String {
     text.chars().map(visible).collect()
 }
 
-/// Characters that move the cursor, turn the direction of text or cannot be seen become a mark that can.
+/// Replaces characters that move the cursor, change the text direction or are invisible.
 fn visible(c: char) -> char {
     let hidden =
         matches!(c, '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');

@@ -1,29 +1,29 @@
-//! The table of contents of a zip archive, read from a place that can be sought.
+//! The directory of a zip archive in a seekable file.
 //!
-//! The central directory at the end is what counts: local headers may be anything.
+//! The central directory at the end is authoritative: local headers may contain anything.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Seek, SeekFrom};
 
 /// The end record is the last 22 bytes, before a comment of at most 64 KiB.
 const END_SEARCH: u64 = 22 + 65_535;
-/// Of a larger directory only the beginning is held; bundles of logs have a few MiB.
+/// Only the start of a larger directory is read; log bundles have a few MiB.
 const MAX_DIRECTORY: u64 = 64 << 20;
-/// What stands before the name in a local header.
+/// Length of a local header before the name.
 const LOCAL_LENGTH: u64 = 30;
 const END: u32 = 0x0605_4b50;
 const END_64_LOCATOR: u32 = 0x0706_4b50;
 const END_64: u32 = 0x0606_4b50;
 const ENTRY: u32 = 0x0201_4b50;
 const LOCAL: u32 = 0x0403_4b50;
-/// The size that says "look into the 64-bit field".
+/// Marks a size that is stored in the 64-bit field.
 const LARGE: u64 = 0xffff_ffff;
 
-/// The central directory, to be walked with [`next_entry`].
+/// The central directory, read with [`next_entry`].
 #[derive(Debug)]
 pub struct Directory {
     pub bytes: Vec<u8>,
-    /// There is more of it than is held.
+    /// Whether the directory is larger than `bytes`.
     pub is_cut: bool,
 }
 
@@ -82,8 +82,10 @@ pub fn directory(archive: &mut (impl Read + Seek)) -> Result<Directory, ZipError
     Ok(Directory { bytes, is_cut: size > MAX_DIRECTORY })
 }
 
-/// The numbers of entries whose bytes are also another's that begins before them. Packers never make such entries; bombs
-/// are built of them, since each costs only a line of the directory. Looks at `limit` entries at most.
+/// Returns the indexes of entries that overlap an earlier entry.
+///
+/// Archivers never create such entries; bombs consist of them, because each costs only a directory record.
+/// Inspects at most `limit` entries.
 pub fn overlapping(mut directory: &[u8], limit: usize) -> HashSet<u64> {
     let mut extents = Vec::new();
     while extents.len() < limit
@@ -105,7 +107,7 @@ pub fn overlapping(mut directory: &[u8], limit: usize) -> HashSet<u64> {
     overlapping
 }
 
-/// Takes the next entry off the directory; `None` at its end.
+/// Removes and returns the next directory entry; `None` at the end.
 pub fn next_entry(directory: &mut &[u8]) -> Result<Option<Entry>, ZipError> {
     if directory.is_empty() {
         return Ok(None);
@@ -134,7 +136,7 @@ fn parse_entry(directory: &mut &[u8]) -> Option<Entry> {
     let mut packed = u64::from(u32_at(bytes, 20)?);
     let mut header = u64::from(u32_at(bytes, 42)?);
     let unpacked = u64::from(u32_at(bytes, 24)?);
-    // The 64-bit field holds only those values that did not fit, in a fixed order.
+    // The 64-bit field contains only the values that did not fit, in a fixed order.
     while let (Some(id), Some(length)) = (u16_at(extra, 0), u16_at(extra, 2)) {
         let field = extra.get(4..4 + usize::from(length))?;
         if id == 1 {
@@ -153,7 +155,7 @@ fn parse_entry(directory: &mut &[u8]) -> Option<Entry> {
     Some(Entry { name, method, is_link: unix_mode & 0o170_000 == 0o120_000, packed, header })
 }
 
-/// The packed bytes of an entry.
+/// Opens the compressed bytes of an entry.
 pub fn open<'a, A: Read + Seek>(archive: &'a mut A, entry: &Entry) -> Result<io::Take<&'a mut A>, ZipError> {
     let header = read_at(archive, entry.header, LOCAL_LENGTH)?;
     if u32_at(&header, 0) != Some(LOCAL) {

@@ -1,14 +1,14 @@
-//! Journal entries that hold text an attacker chose, with the fields that journald sets for their writers.
+//! Journal entries with attacker-chosen text, and the fields that journald sets for their writers.
 
 use crate::writer::{Writer, fill};
 
-/// An entry whose message and fields contain a phrase in place of a token, see [`fill`].
+/// An entry whose message and fields contain a token that [`fill`] replaces with a phrase.
 #[derive(Debug)]
 pub(crate) struct Carrier {
     pub(crate) name: &'static str,
     pub(crate) writer: Writer,
     pub(crate) message: &'static str,
-    /// Fields of the sender's choice, beside `MESSAGE` and `SYSLOG_IDENTIFIER`.
+    /// Fields controlled by the sender, in addition to `MESSAGE` and `SYSLOG_IDENTIFIER`.
     pub(crate) fields: &'static [(&'static str, &'static str)],
 }
 
@@ -39,11 +39,11 @@ const API_SERVER: Writer =
 const KERNEL: Writer =
     Writer { transport: "kernel", pid: "", uid: "", exe: "", cgroup: "", identifier: "kernel" };
 const AUDIT: Writer = Writer { transport: "audit", identifier: "audit", ..KERNEL };
-/// A program of a user with a shell.
+/// A program run by a user with a shell.
 const USER: Writer = Writer { uid: "1000", ..Writer::root("/usr/bin/logger", SESSION) };
 
 pub(crate) const CARRIERS: &[Carrier] = &[
-    // Clients without a login.
+    // Unauthenticated clients.
     said("ssh user", SSHD, "Invalid user {p} from 192.0.2.1 port 4"),
     said("ssh user, password", SSHD, "Failed password for invalid user {p} from 192.0.2.1 port 4 ssh2"),
     said(
@@ -98,7 +98,7 @@ pub(crate) const CARRIERS: &[Carrier] = &[
         ETCD,
         "{\"level\":\"warn\",\"ts\":\"2026-01-02T03:09:00.123456Z\",\"caller\":\"embed/config_logging.go:170\",\"msg\":\"rejected connection on client endpoint\",\"remote-addr\":\"192.0.2.1:4\",\"server-name\":{q},\"error\":\"EOF\"}",
     ),
-    // The network and the cloud: DHCP, DNS, time, metadata.
+    // Network and cloud: DHCP, DNS, time, metadata.
     said(
         "DHCP host name",
         NETWORK_MANAGER,
@@ -392,7 +392,7 @@ pub(crate) const CARRIERS: &[Carrier] = &[
         Writer::root("/usr/libexec/udisks2/udisksd", "/system.slice/udisks2.service"),
         "Mounted /dev/sdb1 at /media/alice/{p} on behalf of uid 1000",
     ),
-    // Root's scripts that list what users named.
+    // Root's scripts that list names chosen by users.
     said("environment", CLOUD_INIT, "HOSTNAME={p}"),
     said("environment, declare", CLOUD_INIT, "declare -x HOSTNAME={q}"),
     said("environment, small letters", CLOUD_INIT, "declare -x user_agent={q}"),

@@ -1,11 +1,11 @@
-//! Processes that write to a journal, and the entries that journald makes of what they write.
+//! Processes that write to a journal, and the entries that journald creates for them.
 
 use std::fmt::Write as _;
 
-/// Microseconds since 1970 at which all entries begin: 2026-01-02T03:04:05Z.
+/// Start time of all entries in microseconds since 1970: 2026-01-02T03:04:05Z.
 const START: u64 = 1_767_323_045_000_000;
 
-/// Length of a name that the kernel keeps for a process.
+/// Maximum length of a process name in the kernel.
 const COMM: usize = 15;
 
 /// A process as journald describes it.
@@ -15,22 +15,22 @@ pub(crate) struct Writer {
     pub(crate) pid: &'static str,
     pub(crate) uid: &'static str,
     pub(crate) exe: &'static str,
-    /// The control group, from which journald derives the unit.
+    /// The cgroup from which journald derives the unit.
     pub(crate) cgroup: &'static str,
     /// The value of `SYSLOG_IDENTIFIER`; the name of the program if empty.
     pub(crate) identifier: &'static str,
 }
 
-/// Replaces the tokens of a template by a phrase, encoded as the writer of the entry encodes it.
+/// Replaces the tokens of a template with a phrase, encoded as by the writer of the entry.
 pub(crate) fn fill(template: &str, phrase: &str) -> String {
     let short = phrase.chars().take(COMM).collect::<String>();
     let quoted = format!("{phrase:?}");
     let mut text = template.to_owned();
-    // The phrase itself must not be searched for tokens: each is replaced by a mark first.
+    // Tokens in the phrase itself must not be replaced: each token is replaced with a placeholder first.
     let tokens: [(&str, String); 9] = [
         ("{p}", phrase.to_owned()),
         ("{q}", quoted.clone()),
-        // Inside of another quoted string: unquoted, and quoted.
+        // Inside another quoted string: unquoted and quoted.
         ("{e}", inner(&quoted).to_owned()),
         ("{qq}", inner(&format!("{quoted:?}")).to_owned()),
         ("{comm}", short.clone()),
@@ -48,12 +48,12 @@ pub(crate) fn fill(template: &str, phrase: &str) -> String {
     text
 }
 
-/// A quoted string without its quotes.
+/// Removes the quotes of a quoted string.
 fn inner(quoted: &str) -> &str {
     quoted.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(quoted)
 }
 
-/// As systemd escapes paths in unit names, and resolvers escape domain names.
+/// Escapes like systemd for paths in unit names, and like resolvers for domain names.
 fn escaped(phrase: &str, kept: &[u8], escape: impl Fn(u8) -> String) -> String {
     phrase.bytes().fold(String::new(), |mut text, byte| {
         if byte.is_ascii_alphanumeric() || kept.contains(&byte) {
@@ -65,7 +65,7 @@ fn escaped(phrase: &str, kept: &[u8], escape: impl Fn(u8) -> String) -> String {
     })
 }
 
-/// As the kernel writes a string that a user chose into an audit record.
+/// Encodes a user-chosen string like the kernel does in audit records.
 fn audit(phrase: &str) -> String {
     if phrase.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"') {
         return format!("\"{phrase}\"");
@@ -80,12 +80,12 @@ fn audit(phrase: &str) -> String {
 // === impl Writer ===
 
 impl Writer {
-    /// A process of root that writes to the syslog socket.
+    /// Returns a root process that writes to the syslog socket.
     pub(crate) const fn root(exe: &'static str, cgroup: &'static str) -> Self {
         Self { transport: "syslog", pid: "812", uid: "0", exe, cgroup, identifier: "" }
     }
 
-    /// A process of root whose output goes to the journal.
+    /// Returns a root process whose output goes to the journal.
     pub(crate) const fn stdout(exe: &'static str, cgroup: &'static str) -> Self {
         Self { transport: "stdout", ..Self::root(exe, cgroup) }
     }
@@ -98,7 +98,7 @@ impl Writer {
         Self { exe, ..self }
     }
 
-    /// An entry of the export format.
+    /// Writes an entry in the export format.
     pub(crate) fn entry(&self, number: u64, message: &str, fields: &[(&str, String)], out: &mut Vec<u8>) {
         let comm: String = self.exe.rsplit('/').next().unwrap_or_default().chars().take(COMM).collect();
         let identifier = if self.identifier.is_empty() { comm.clone() } else { self.identifier.to_owned() };
@@ -142,7 +142,7 @@ impl Writer {
         out.push(b'\n');
     }
 
-    /// The first part of the control group that is neither a slice nor above one.
+    /// Returns the first part of the cgroup that is neither a slice nor above one.
     fn unit(&self) -> &'static str {
         let is = |part: &str, kind: &str| part.strip_suffix(kind).is_some();
         let part = self.cgroup.split('/').find(|part| !part.is_empty() && !is(part, ".slice"));

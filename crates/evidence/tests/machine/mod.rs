@@ -1,4 +1,4 @@
-//! Folders that look like machines, and bundles of them, unpacked.
+//! Directories that look like machines, and extracted bundles of them.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
@@ -18,19 +18,19 @@ use landfall_model::bundle::{BundleManifest, ItemOutcome};
 use landfall_model::report::Report;
 use tempfile::TempDir;
 
-/// A folder that looks like the root of a machine.
+/// A directory that looks like the root of a machine.
 pub(crate) struct Machine {
     pub(crate) root: TempDir,
 }
 
-/// A bundle, unpacked.
+/// An extracted bundle.
 pub(crate) struct Bundle {
     pub(crate) packed: Vec<u8>,
     pub(crate) manifest: BundleManifest,
     pub(crate) files: BTreeMap<String, Vec<u8>>,
 }
 
-/// A diagnosis of the machine itself, in place.
+/// Diagnoses the machine in place.
 pub(crate) fn diagnose(root: &Path) -> Report {
     let host = Host::at(root).unwrap();
     let plan = Plan::of(&host).unwrap();

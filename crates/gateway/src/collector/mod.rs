@@ -1,5 +1,7 @@
-//! The collector: the process that reads the machine. It speaks HTTP on a Unix socket and knows no key of the front
-//! proxy; the gateway starts one, or is given the socket of one that runs elsewhere, such as on its container's host.
+//! The collector: the process that reads the host.
+//!
+//! It serves HTTP on a Unix socket and has no access to the key of the front proxy. The gateway starts a collector, or
+//! uses the socket of one that runs elsewhere, such as on the host of its container.
 
 mod serve;
 mod start;
@@ -24,27 +26,27 @@ use crate::body::BoxError;
 pub use self::serve::{CollectorError, serve};
 pub(crate) use self::start::{Started, start};
 
-/// What a collector answers.
+/// Paths of the collector.
 pub(crate) const BUNDLE: &str = "/bundle";
-/// Parameters of a bundle.
+/// Query parameters of a bundle.
 pub(crate) const ZSTD: &str = "packing=zstd";
 pub(crate) const SINCE: &str = "since=";
 pub(crate) const REPORT: &str = "/report";
 pub(crate) const IDENTITY: &str = "/identity";
-/// The header that carries a bundle's id.
+/// Response header with the ID of a bundle.
 pub(crate) const BUNDLE_ID: &str = "landfall-bundle";
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// Between two tries to connect: a collector is there within some of them.
+/// Interval between attempts to connect; a starting collector is ready within a few of them.
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);
-/// A collector begins to answer at once, except with a report.
+/// Timeout for the response head; only a report takes longer.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);
-/// Reading a whole machine takes its time.
+/// Timeout for a report: reading a complete host is slow.
 const REPORT_LIMIT: Duration = Duration::from_secs(300);
 const MAX_REPORT: usize = 64 * 1024 * 1024;
 const MAX_IDENTITY: usize = 64 * 1024;
 
-/// Why the collector has nothing for us.
+/// Failure of a request to the collector.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
     #[error("connect to the collector at `{path}`")]
@@ -57,7 +59,7 @@ pub(crate) enum AskError {
     Refused(StatusCode),
 }
 
-/// The way to the collector.
+/// A client of the collector.
 #[derive(Clone, Debug)]
 pub(crate) struct Collector {
     socket: PathBuf,
@@ -70,12 +72,12 @@ impl Collector {
         Self { socket }
     }
 
-    /// Whether its socket is there. Asked by whoever probes, so nothing is sent to it.
+    /// Returns whether the socket exists. Every probe calls this, so that it sends no request to the collector.
     pub(crate) fn is_there(&self) -> bool {
         std::fs::metadata(&self.socket).is_ok_and(|socket| socket.file_type().is_socket())
     }
 
-    /// A bundle, as it is collected.
+    /// Requests a bundle, which the collector streams while it collects.
     pub(crate) async fn bundle(
         &self,
         zstd: bool,
@@ -86,13 +88,13 @@ impl Collector {
         self.ask(&format!("{BUNDLE}?{}", parameters.join("&")), HEAD_LIMIT).await
     }
 
-    /// A report about the machine, as JSON.
+    /// Requests a report about the host, as JSON.
     pub(crate) async fn report(&self) -> Result<bytes::Bytes, AskError> {
         let reading = async { self.read(self.ask(REPORT, REPORT_LIMIT).await?, MAX_REPORT).await };
         tokio::time::timeout(REPORT_LIMIT, reading).await.map_err(|_| AskError::Late)?
     }
 
-    /// Which machine it is.
+    /// Requests the identity of the host.
     pub(crate) async fn identity(&self) -> Result<NodeIdentity, AskError> {
         let reading = async { self.read(self.ask(IDENTITY, HEAD_LIMIT).await?, MAX_IDENTITY).await };
         let bytes = tokio::time::timeout(HEAD_LIMIT, reading).await.map_err(|_| AskError::Late)??;
@@ -104,7 +106,7 @@ impl Collector {
         Ok(body.to_bytes())
     }
 
-    /// A collector that starts, or starts anew, is waited for.
+    /// Connects to the collector, and waits for one that starts or restarts.
     async fn connect(&self) -> Result<UnixStream, AskError> {
         let until = tokio::time::Instant::now() + CONNECT_LIMIT;
         loop {
@@ -127,7 +129,7 @@ impl Collector {
         let speak = |error: hyper::Error| AskError::Speak(error.into());
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(speak)?;
         tokio::spawn(async move {
-            // Whoever reads the answer learns of its failure.
+            // The reader of the response gets the connection's error.
             let _ = connection.await;
         });
         let mut request = Request::new(Empty::<bytes::Bytes>::new());

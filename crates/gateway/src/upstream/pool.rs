@@ -15,18 +15,18 @@ use rustls::ClientConfig;
 use super::{Unsent, UpstreamError, connect};
 use crate::body::Body;
 
-/// kube-apiserver closes what is idle for 90 s; a little earlier we do not use it any more.
+/// Idle time after which a connection is not reused: below the 90 s after which kube-apiserver closes it.
 const IDLE_LIMIT: Duration = Duration::from_secs(60);
-/// Idle connections kept per API server.
+/// Maximum number of idle connections per API server.
 const MAX_IDLE: usize = 256;
-/// How long an idle connection may take to be ready; a new one is made in little more.
+/// Timeout for an idle connection to become ready; a new one takes little longer.
 const READY_LIMIT: Duration = Duration::from_millis(50);
-/// Requests at once on one HTTP/2 connection: the least any API server allows.
+/// Concurrent requests on one HTTP/2 connection: the lowest limit of any API server.
 const MAX_STREAMS: usize = 100;
-/// How much of an answer may be on its way, as kube-apiserver grants its own clients.
+/// Flow-control windows for responses: the values that kube-apiserver grants its own clients.
 const STREAM_WINDOW: u32 = 256 * 1024;
 const CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
-/// A connection whose peer vanished is noticed within the sum of the two.
+/// A vanished peer is detected within the sum of the two.
 const PING_EVERY: Duration = Duration::from_secs(30);
 const PING_LIMIT: Duration = Duration::from_secs(15);
 
@@ -37,7 +37,7 @@ pub(crate) struct Pool {
     name: String,
     idle: Arc<IdleByTarget>,
     shared: Mutex<HashMap<SocketAddr, Vec<Shared>>>,
-    /// Only one new shared connection is made at a time; who waits for it may use it.
+    /// Only one new shared connection is opened at a time; waiting requests may use it.
     connecting: tokio::sync::Mutex<()>,
 }
 
@@ -54,7 +54,8 @@ struct Shared {
 
 type IdleByTarget = Mutex<HashMap<SocketAddr, Vec<Idle>>>;
 
-/// Goes back where it came from when an answer is read to its end; dropped before, it ends its connection or stream.
+/// A connection that returns to its pool when its response is read to the end. Dropped earlier, it closes its
+/// connection or stream.
 pub(crate) struct Returning(Way);
 
 enum Way {
@@ -78,7 +79,7 @@ impl Pool {
         }
     }
 
-    /// Sends a request by the version of HTTP it came with.
+    /// Sends a request with its original HTTP version.
     pub(crate) async fn send(
         &self,
         target: SocketAddr,
@@ -91,7 +92,7 @@ impl Pool {
         }
     }
 
-    /// A connection of its own, for a request that may turn it into something else.
+    /// Opens a dedicated connection for an upgrade request.
     pub(crate) async fn dedicated(
         &self,
         target: SocketAddr,
@@ -99,7 +100,7 @@ impl Pool {
         let stream = Box::pin(connect(target, &self.http_1, &self.name)).await?;
         let (sender, connection) = http1::handshake(stream).await.map_err(speak)?;
         tokio::spawn(async move {
-            // Whoever uses the connection learns of its failure by itself.
+            // The request on this connection gets its error.
             let _ = connection.with_upgrades().await;
         });
         Ok(sender)
@@ -146,7 +147,7 @@ impl Pool {
         target: SocketAddr,
         mut request: Request<Body>,
     ) -> Result<(Response<Incoming>, Returning), Unsent> {
-        // A connection may be told to go away between our choosing and our sending, but not for ever.
+        // The server may send GOAWAY between selection and sending; three attempts bound the retries.
         for _ in 0..3 {
             let shared = match self.share(target).await {
                 Ok(Some(shared)) => shared,
@@ -171,7 +172,7 @@ impl Pool {
         Err(unsent(UpstreamError::Late { target }, Some(request)))
     }
 
-    /// A connection with room for one more request; `None` when the server speaks no HTTP/2.
+    /// Returns a connection with capacity for one more request; `None` when the server does not support HTTP/2.
     async fn share(&self, target: SocketAddr) -> Result<Option<Shared>, UpstreamError> {
         match self.shared_with_room(target) {
             Some(shared) => Ok(Some(shared)),
@@ -198,7 +199,7 @@ impl Pool {
             .await
             .map_err(speak)?;
         tokio::spawn(async move {
-            // Whoever uses the connection learns of its failure by itself.
+            // The requests on this connection get its error.
             let _ = connection.await;
         });
         let shared = Shared { sender, streams: Arc::default() };
@@ -225,7 +226,7 @@ impl Pool {
         let stream = connect(target, &self.http_1, &self.name).await?;
         let (sender, connection) = http1::handshake(stream).await.map_err(speak)?;
         tokio::spawn(async move {
-            // Whoever uses the connection learns of its failure by itself.
+            // The request on this connection gets its error.
             let _ = connection.await;
         });
         Ok(sender)
@@ -234,7 +235,7 @@ impl Pool {
     fn take_idle(&self, target: SocketAddr) -> Option<http1::SendRequest<Body>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let own = idle.get_mut(&target)?;
-        // The last one back is the one most surely alive.
+        // The most recently returned connection is the most likely to be open.
         while let Some(Idle { sender, since }) = own.pop() {
             if since.elapsed() >= IDLE_LIMIT {
                 own.clear();
@@ -247,7 +248,7 @@ impl Pool {
         None
     }
 
-    /// In the form HTTP/1.1 has: only the path, and the host in a header.
+    /// Converts a request to HTTP/1.1: only the path in the URI, and the host in a header.
     fn as_http_1(&self, mut request: Request<Body>) -> Request<Body> {
         if !request.headers().contains_key(HOST) {
             let host = request.uri().authority().map_or(self.name.as_str(), |authority| authority.as_str());
@@ -264,12 +265,13 @@ impl Pool {
     }
 }
 
-/// An idle connection may be closing at this moment, or still be sending a body whose answer came early.
+/// Returns whether an idle connection can be used: it may be closing, or still send a body whose response arrived
+/// early.
 async fn is_ready(sender: &mut http1::SendRequest<Body>) -> bool {
     sender.is_ready() || matches!(tokio::time::timeout(READY_LIMIT, sender.ready()).await, Ok(Ok(())))
 }
 
-/// The same request once more, if doing it twice is doing it once: its connection may have been closing.
+/// Returns a copy of an idempotent request for a retry, because its connection may have been closing.
 fn spare(request: &Request<Body>) -> Option<Request<Body>> {
     if !matches!(*request.method(), Method::GET | Method::HEAD) || !request.body().is_end_stream() {
         return None;
@@ -316,7 +318,7 @@ impl Drop for Stream {
 // === impl Returning ===
 
 impl Returning {
-    /// The answer was read to its end.
+    /// Returns the connection to its pool after the response was read to its end.
     pub(crate) fn done(self) {
         if let Way::Exclusive { sender, target, idle } = self.0
             && !sender.is_closed()

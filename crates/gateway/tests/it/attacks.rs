@@ -1,4 +1,4 @@
-//! Clients that mean no good, or do no good.
+//! Malicious and misbehaving clients.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,12 +14,12 @@ use crate::bed::{Bed, GATHER_TOKEN, LIMIT};
 use crate::client::{Client, Identity};
 use crate::stand_in::StandIn;
 
-/// What comes until the gateway closes the connection, which it must.
+/// Reads until the gateway closes the connection, and panics if it does not.
 #[track_caller]
 fn until_closed(mut stream: &TcpStream) -> Vec<u8> {
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let mut got = Vec::new();
-    // One that is closed with bytes unread is reset.
+    // A connection that is closed with unread bytes is reset.
     if let Err(error) = stream.read_to_end(&mut got) {
         assert_ne!(error.kind(), ErrorKind::WouldBlock, "it is still waited for");
     }
@@ -28,7 +28,7 @@ fn until_closed(mut stream: &TcpStream) -> Vec<u8> {
 
 fn said(address: SocketAddr, bytes: &[u8]) -> TcpStream {
     let mut stream = TcpStream::connect(address).unwrap();
-    // It may be closed before it has heard all.
+    // The gateway may close the connection before it has read everything.
     let _ = stream.write_all(bytes);
     stream
 }
@@ -61,7 +61,7 @@ fn slow_clients_do_not_stay() {
     assert!(closed.is_ok(), "it is still waited for");
 }
 
-/// What a TLS client says first.
+/// Returns the TLS hello of a client.
 fn hello(client: &Client) -> Vec<u8> {
     let (mut connection, mut bytes) = (tls(client), Vec::new());
     connection.write_tls(&mut bytes).unwrap();
@@ -94,7 +94,7 @@ fn a_hello_byte_by_byte_or_in_three_records_is_a_hello() {
         let mut stream = rustls::Stream::new(&mut connection, &mut stream);
         stream.write_all(b"GET /livez HTTP/1.0\r\n\r\n").unwrap();
         let mut got = String::new();
-        // A server that does not say goodbye has still said what it has.
+        // A server may close without `close_notify` after its complete response.
         let _ = stream.read_to_string(&mut got);
         assert!(got.starts_with("HTTP/1.0 200"), "{pieces} pieces: {got}");
     }
@@ -104,7 +104,7 @@ fn a_hello_byte_by_byte_or_in_three_records_is_a_hello() {
 fn bad_tls_is_dropped_and_counted() {
     let bed = Bed::without_api(|_| {});
     let mut wrong = hello(&bed.client(Identity::None));
-    // The version of the protocol inside: one nobody speaks.
+    // The protocol version inside the hello: an unknown one.
     (wrong[9], wrong[10]) = (0, 0);
     let mut cut = hello(&bed.client(Identity::None));
     cut.truncate(60);
@@ -121,7 +121,7 @@ fn bad_tls_is_dropped_and_counted() {
         until_closed(&said(bed.address, bytes));
     }
     drop(said(bed.address, &cut));
-    // A handshake that is broken off after the hello, with an alert.
+    // A handshake that the client aborts after the hello, with an alert.
     let refusing = said(bed.address, &hello(&bed.client(Identity::None)));
     (&refusing).write_all(b"\x15\x03\x03\0\x02\x02\x30").unwrap();
     until_closed(&refusing);
@@ -140,13 +140,13 @@ fn heads_that_are_too_large_are_refused() {
     let stand_in = StandIn::new();
     let bed = Bed::without_api(|config| stand_in.stand_in_for(config));
     bed.wait_for_phase("local");
-    // As kube-apiserver: half a mebibyte is a head, two are not.
+    // As in kube-apiserver: a head of 500 KiB is accepted, one of 2 MiB is not.
     for (size, codes) in [(500 << 10, [200, 200]), (2 << 20, [431, 431])] {
         let value = "x".repeat(size);
         let request =
             format!("GET /version HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Large: {value}\r\n\r\n");
         let got = bed.client(Identity::None).raw(&bed.runtime, request.as_bytes());
-        // Of who still sends, the answer may be lost with the connection.
+        // The response may be lost with the connection while the client still sends.
         assert!(
             got.starts_with(&format!("HTTP/1.1 {} ", codes[0])) || codes[0] == 431 && got.is_empty(),
             "{size}: {}",
@@ -204,19 +204,19 @@ fn clients_that_do_not_read_hold_up_nobody_else() {
     }
 }
 
-/// A frame of HTTP/2 on stream `stream`.
+/// Returns an HTTP/2 frame on stream `stream`.
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let [_, a, b, c] = u32::try_from(payload.len()).unwrap().to_be_bytes();
     [&[a, b, c, kind, flags], &stream.to_be_bytes()[..], payload].concat()
 }
 
-/// What the gateway answers to frames as they are, until it closes: kinds and payloads.
+/// Returns the gateway's frames (kind and payload) until it closes, in response to raw frames.
 fn answers_to(bed: &Bed, frames: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let hello = [&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"[..], &frame(SETTINGS, 0, 0, b"")].concat();
     let got = bed.runtime.block_on(async {
         let mut stream = bed.client(Identity::None).connect(b"h2").await;
         stream.write_all(&hello).await.unwrap();
-        // It may be closed before it has heard all.
+        // The gateway may close the connection before it has read everything.
         let _ = stream.write_all(frames).await;
         let _ = stream.write_all(&frame(GOAWAY, 0, 0, &[0; 8])).await;
         let mut got = Vec::new();
@@ -238,7 +238,7 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 const END_STREAM_AND_HEADERS: u8 = 5;
-/// `GET https://localhost/silent` for HPACK.
+/// HPACK block of `GET https://localhost/silent`.
 const REQUEST: &[u8] = b"\x82\x87\x04\x07/silent\x01\x09localhost";
 
 #[test]
@@ -288,7 +288,7 @@ fn proxy_headers_are_believed_from_listed_networks_only() {
         let request = format!(
             "GET /bootstrap/report HTTP/1.1\r\nHost: x\r\nConnection: close\r\nAuthorization: Bearer {GATHER_TOKEN}\r\n\r\n"
         );
-        // It may be closed before it has heard all.
+        // The gateway may close the connection before it has read everything.
         let _ = stream.write_all(request.as_bytes());
         let mut got = String::new();
         let _ = stream.read_to_string(&mut got);

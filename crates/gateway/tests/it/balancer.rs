@@ -1,4 +1,4 @@
-//! Behind a real load balancer that probes as the ones of the field do.
+//! Behind a real load balancer that probes like common ones.
 
 use std::path::Path;
 use std::process::Command;
@@ -44,7 +44,7 @@ fn logs_come_through_a_balancer_before_there_is_an_api_server() {
         let networks: Vec<Network> = networks.iter().map(|network| network.parse().unwrap()).collect();
         let bed = Bed::without_api(|config| config.proxy_protocol_from = networks);
         let port = free_port().unwrap();
-        // Probes carry the header too, unless they are told not to.
+        // Probes send the header, too, unless configured otherwise.
         let server = if server == "send-proxy" { "send-proxy check-send-proxy" } else { server };
         let _haproxy = balancer(&bed, port, server);
         let front = std::net::SocketAddr::new(bed.address.ip(), port);
@@ -68,7 +68,7 @@ fn who_must_send_a_header_and_sends_none_is_refused() {
         let mut stream = tokio::net::TcpStream::connect(bed.address).await.unwrap();
         stream.write_all(b"\x16\x03\x01\0\x05hello").await.unwrap();
         let mut got = Vec::new();
-        // Dropped with bytes unread, it is reset.
+        // A connection that is dropped with unread bytes is reset.
         let _ = tokio::time::timeout(LIMIT, stream.read_to_end(&mut got)).await.unwrap();
         got
     });

@@ -1,4 +1,4 @@
-//! From the bootstrap's API server to the permanent ones, with nobody noticing.
+//! Handover from the bootstrap API server to the permanent ones, without visible errors.
 
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -23,7 +23,7 @@ fn address(sibling: &Sibling) -> SocketAddr {
     SocketAddr::new(Ipv4Addr::LOCALHOST.into(), sibling.port())
 }
 
-/// Watches as client-go does: from where the last watch ended, over and over.
+/// Watches like client-go: each watch continues from the last resource version of the previous one.
 async fn watch(client: Client, from: String, seen: Arc<Mutex<BTreeSet<String>>>) {
     let mut version = from;
     loop {
@@ -38,7 +38,7 @@ async fn watch(client: Client, from: String, seen: Arc<Mutex<BTreeSet<String>>>)
         }
         let (mut body, mut line) = (answer.into_body(), Vec::new());
         while let Some(frame) = body.frame().await {
-            // A watch ends in order: nothing is cut off in the middle.
+            // A watch must end normally, without a truncated event.
             let frame = frame.expect("a watch broke");
             for byte in frame.into_data().unwrap_or_default() {
                 if byte != b'\n' {
@@ -90,7 +90,7 @@ fn no_event_is_lost_on_the_way() {
     };
     (0..10).for_each(|number| write(format!("before-{number}")));
 
-    // The bootstrap says that it is done, and its API server goes.
+    // The bootstrap finishes, and its API server stops.
     std::fs::write(bed.folder.path().join("finished"), "").unwrap();
     bed.wait_for_phase("handover");
     (0..10).for_each(|number| write(format!("during-{number}")));
@@ -105,7 +105,7 @@ fn no_event_is_lost_on_the_way() {
         assert!(!watching.is_finished(), "a watcher failed");
         watching.abort();
     }
-    // Another one goes without a word: requests that were not sent go to the next.
+    // Another server is killed: unsent requests go to the next one.
     permanent[0].process().signal(Signal::KILL).unwrap();
     (0..4).for_each(|_| assert_eq!(admin.get(&bed.runtime, MAPS).status, 200));
 }
@@ -123,7 +123,7 @@ fn a_gateway_that_leaves_says_so() {
     });
     let client = bed.client(Identity::None);
     assert_eq!(client.get(&bed.runtime, "/readyz").status, 200);
-    // Connections that are open when the handover begins are closed in order: by `Connection: close`, by GOAWAY.
+    // Open connections are closed gracefully when the handover begins: by `Connection: close`, by GOAWAY.
     let (closed, asking) = bed.runtime.block_on(async {
         let stream = client.connect(b"http/1.1").await;
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -140,7 +140,7 @@ fn a_gateway_that_leaves_says_so() {
         let admin = bed.client(bed.user("admin", "system:masters")).version(Version::HTTP_2);
         let answer = sender.send_request(by_2.request(Method::GET, "/version", "")).await.unwrap();
         answer.into_body().collect().await.unwrap();
-        // A watch in the middle of it all, on a connection of its own.
+        // A concurrent watch on its own connection.
         let stream = TokioIo::new(admin.connect(b"h2").await);
         let (mut watcher, connection) = http2::handshake(TokioExecutor::new(), stream).await.unwrap();
         let gone = tokio::spawn(connection);
@@ -154,7 +154,7 @@ fn a_gateway_that_leaves_says_so() {
         tokio::time::timeout(LIMIT, closed).await.unwrap().unwrap().unwrap();
         tokio::time::timeout(LIMIT, closed_2).await.unwrap().unwrap().unwrap();
         let (mut watcher, watched, gone) = watching;
-        // The watch goes on after GOAWAY and is ended in order; nothing new is begun on its connection.
+        // The watch continues after GOAWAY and ends normally; its connection accepts no new request.
         tokio::time::timeout(LIMIT, watched.into_body().collect()).await.unwrap().unwrap();
         tokio::time::timeout(LIMIT, gone).await.unwrap().unwrap().unwrap();
         assert!(watcher.ready().await.is_err(), "told to go away");

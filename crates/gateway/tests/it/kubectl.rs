@@ -1,4 +1,4 @@
-//! `kubectl` through the gateway: it cannot tell that it is there.
+//! `kubectl` through the gateway, which must be transparent.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::bed::Bed;
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A kubeconfig of the administrator that names the gateway instead of the API server.
+/// Writes a kubeconfig of the administrator with the gateway as its server.
 fn kubeconfig(api: &ApiServer, bed: &Bed) -> PathBuf {
     let text = std::fs::read_to_string(api.admin_kubeconfig()).unwrap();
     let through = text.replace(&api.url(), &format!("https://127.0.0.1:{}", bed.address.port()));
@@ -51,7 +51,7 @@ fn objects_are_read_written_and_watched() {
     assert_eq!(run(&["auth", "can-i", "*", "*", "--all-namespaces"]).trim(), "yes");
     let mut refused = kubectl(&config, &["auth", "can-i", "list", "secrets", "--as=jane"]);
     assert_eq!(String::from_utf8_lossy(&refused.output().unwrap().stdout).trim(), "no");
-    // A name that must arrive as it was written.
+    // A path that must arrive unmodified.
     let odd = "/api/v1/namespaces/default/configmaps?labelSelector=a%2Fb%3Dc&limit=1";
     assert!(run(&["get", "--raw", odd]).contains("ConfigMapList"));
 
@@ -68,7 +68,7 @@ fn objects_are_read_written_and_watched() {
         }
     });
     let file = bed.folder.path().join("map.json");
-    // Until the watch has begun nothing is seen, so objects are made until one is.
+    // A watch reports no object from before its start, so the test creates objects until one appears.
     let mut number = 0;
     let first = eventually("an event through the watch", LIMIT, || {
         number += 1;
@@ -91,7 +91,7 @@ fn commands_run_and_ports_are_forwarded() {
         return;
     }
     let mut spec = Invitation::api_server();
-    // The node's name is known nowhere else, and its kubelet signs for itself.
+    // The node's name does not resolve, and its kubelet has a self-signed certificate.
     spec.arguments.push("--kubelet-preferred-address-types=InternalIP".to_owned());
     spec.arguments.push("--kubelet-certificate-authority=".to_owned());
     let api = ApiServer::start_with(&spec).unwrap();
@@ -123,7 +123,7 @@ fn commands_run_and_ports_are_forwarded() {
     .unwrap();
     assert_eq!(output(kubectl(&config, &["logs", "guest"])), "begun\n");
     for websockets in ["true", "false"] {
-        // kubectl chooses between WebSocket and SPDY by these.
+        // These variables select WebSocket or SPDY in kubectl.
         let streaming = |arguments: &[&str]| {
             let mut command = kubectl(&config, arguments);
             command.env("KUBECTL_REMOTE_COMMAND_WEBSOCKETS", websockets);
@@ -142,7 +142,7 @@ fn commands_run_and_ports_are_forwarded() {
             streaming(&["exec", "guest", "--", "/bin/busybox", "sh", "-c", "exit 7"]).output().unwrap();
         assert_eq!(failing.status.code(), Some(7));
 
-        // Without `tar` there, kubectl cannot copy.
+        // kubectl cannot copy without `tar` in the container.
         output(streaming(&["exec", "guest", "--", "/bin/busybox", "ln", "-sf", "/bin/busybox", "/bin/tar"]));
         let (sent, back) = (bed.folder.path().join("sent"), bed.folder.path().join("back"));
         std::fs::write(&sent, b"copied there and back\n".repeat(50_000)).unwrap();
@@ -172,7 +172,7 @@ fn commands_run_and_ports_are_forwarded() {
         let ports = format!("{port}:7777");
         let mut forward = streaming(&["port-forward", "guest", &ports]).spawn().unwrap();
         let got = eventually("an answer through the forwarded port", LIMIT, || {
-            // It ends when the pod does not listen at the moment, which is between two of its answers.
+            // The forward ends when the pod is not listening, which happens between two of its responses.
             if forward.try_wait().unwrap().is_some() {
                 forward = streaming(&["port-forward", "guest", &ports]).spawn().unwrap();
             }

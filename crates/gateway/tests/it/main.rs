@@ -1,4 +1,4 @@
-//! The gateway as its clients see it, before real API servers and without any.
+//! The gateway from the view of its clients, in front of real API servers and without any.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attacks;

@@ -1,4 +1,4 @@
-//! The hour when logs are wanted: no API server answers.
+//! Gathering logs while no API server answers.
 
 use hyper::{Method, Version};
 use landfall_evidence::bundle::verify;
@@ -90,7 +90,7 @@ fn report_identity_and_packing() {
     assert!(verify(&packed.body[..]).unwrap().manifest.is_some());
     let head = client.send(&bed.runtime, Method::HEAD, "/bootstrap", "");
     assert_eq!((head.status.as_u16(), head.header("content-type")), (200, "application/gzip"));
-    // Anybody with a name may know which machine answers; nobody else.
+    // Any authenticated client may read the host's identity; anonymous clients may not.
     let jane = bed.client(bed.user("jane", "developers")).get(&bed.runtime, "/bootstrap/identity");
     assert_eq!(jane.status, 200);
     assert_eq!(bed.client(Identity::None).get(&bed.runtime, "/bootstrap/identity").status, 401);
@@ -126,7 +126,7 @@ fn clients_at_the_same_time_share_one_collection() {
         let line = metrics.lines().find(|line| line.starts_with("landfall_gateway_gathers_total")).unwrap();
         line.rsplit(' ').next().unwrap().parse().unwrap()
     };
-    // On a busy machine all six may come one after the other; not every time.
+    // On a loaded host all six may run sequentially, but not every time.
     let shared = (0..20).any(|_| {
         let before = begun();
         let tags: Vec<String> = std::thread::scope(|scope| {
@@ -173,7 +173,7 @@ fn who_speaks_no_tls_is_told_or_dropped() {
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         stream.write_all(bytes).unwrap();
         let mut got = Vec::new();
-        // A connection that is dropped with bytes unread is reset.
+        // A connection that is dropped with unread bytes is reset.
         let _ = stream.read_to_end(&mut got);
         let got = String::from_utf8_lossy(&got).into_owned();
         assert!(
@@ -210,7 +210,7 @@ fn a_gateway_that_is_watched_turns_red_serves_on_and_then_sends_clients_away() {
         (client.get(&bed.runtime, "/readyz").status == 500).then_some(())
     })
     .unwrap();
-    // Until balancers have noticed, clients that come are served, and clients that are there stay.
+    // Until load balancers have detected the shutdown, new clients are served and connected clients stay.
     assert_eq!(client.get(&bed.runtime, "/bootstrap/identity").status, 200);
     let (mut sender, closed) = kept;
     bed.runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! The redirection of the API port, in a network of its own.
+//! The redirect rule of the API port, in its own network namespace.
 
 use std::process::Command;
 
@@ -48,12 +48,12 @@ fn inside() {
     wait("the redirection", "/bootstrap/identity", "200");
     assert_eq!(code("/version"), "401", "a token the API server does not know is no one's through us either");
 
-    // Without an API server nothing is lost by staying.
+    // Without an API server the redirect rule may stay.
     api.process().signal(Signal::KILL).unwrap();
     wait("the API server to be missed", "/version", "503");
     assert_eq!(code("/bootstrap"), "200");
 
-    // A gateway that stops takes its rule with it.
+    // A gateway that stops removes its rule.
     bed.stop();
     assert_eq!(code("/bootstrap"), "000", "nothing is there any more");
     let rules = Command::new("nft").args(["list", "ruleset"]).output().unwrap();

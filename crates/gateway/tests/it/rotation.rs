@@ -10,7 +10,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use crate::bed::{Bed, Files, GATHER_TOKEN, LIMIT};
 use crate::client::{Client, Identity};
 
-/// Which certificate is shown to a client that asks for a name.
+/// Returns the certificate served to a client for a server name.
 fn shown(client: &Client, bed: &Bed, name: &'static str) -> Option<CertificateDer<'static>> {
     let mut tls = ClientConnection::new(client.tls().into(), ServerName::try_from(name).unwrap()).unwrap();
     let mut stream = TcpStream::connect(bed.address).unwrap();
@@ -32,7 +32,7 @@ fn renewed_certificates_are_served_by_name_without_a_restart() {
     let of_cluster = bed.client(Identity::None);
     let first = shown(&of_balancer, &bed, NAME).unwrap();
     let default = shown(&of_cluster, &bed, "localhost").unwrap();
-    // A connection that is there when it happens goes on.
+    // An open connection survives the renewal.
     let mut kept = bed.runtime.block_on(async {
         let stream = hyper_util::rt::TokioIo::new(of_cluster.connect(b"http/1.1").await);
         let (sender, connection) = hyper::client::conn::http1::handshake(stream).await.unwrap();
@@ -47,7 +47,7 @@ fn renewed_certificates_are_served_by_name_without_a_restart() {
     .unwrap();
     assert_eq!(shown(&of_cluster, &bed, "localhost").unwrap(), default, "the other pair has not changed");
 
-    // Another authority altogether, and the gather token with it: what is in the files counts.
+    // A different CA, and a different gather token: the new files apply.
     let successor = Authority::new("another load balancer", 30).unwrap();
     bed.files().issue(&successor, "lb", &leaf);
     std::fs::write(bed.folder.path().join("gather-token"), "another-token-of-some-length").unwrap();

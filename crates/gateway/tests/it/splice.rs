@@ -1,4 +1,4 @@
-//! TLS passed on untouched while an API server answers, terminated when there is none.
+//! TLS connections are spliced while an API server answers and terminated otherwise.
 
 use std::net::SocketAddr;
 
@@ -34,7 +34,7 @@ fn clients_keep_their_own_tls_until_the_api_server_is_gone() {
         assert_eq!(through["username"], "jane");
         assert_eq!(through, straight);
     }
-    // Stock clients are the API server's; ours says by its protocol that it wants the gateway.
+    // Standard clients reach the API server; landfall clients select the gateway by their ALPN protocol.
     let stock = bed.client(Identity::None).bearer(GATHER_TOKEN).get(&bed.runtime, "/bootstrap/identity");
     assert_eq!(stock.status, 401, "{stock:?}");
     let ours = bed.client(Identity::None).protocol(b"landfall/1").bearer(GATHER_TOKEN);

@@ -1,4 +1,4 @@
-//! What requests and answers are made of goes through as it is, for as long as it takes, and ends when either side ends.
+//! Requests and responses pass unmodified, have no time limit, and end when either side ends.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ pub(crate) fn before(stand_in: &StandIn, adjust: impl FnOnce(&mut landfall_gatew
     bed
 }
 
-/// Sends one request on a connection of its own; the connection ends with the task that is given back.
+/// Sends one request on its own connection, which ends with the returned task.
 async fn send<B>(
     client: &Client,
     version: Version,
@@ -92,7 +92,7 @@ fn a_body_is_asked_for_before_it_is_sent() {
         }
         stream.write_all(b"body").await.unwrap();
         let mut got = Vec::new();
-        // A server that does not say goodbye has still said what it has.
+        // A server may close without `close_notify` after its complete response.
         let _ = tokio::time::timeout(LIMIT, stream.read_to_end(&mut got)).await.unwrap();
         (permission, String::from_utf8_lossy(&got).into_owned())
     });
@@ -132,7 +132,7 @@ fn a_watch_may_be_silent_for_longer_than_a_client_may_be_idle() {
                 send(&client, version, client.request(Method::GET, "/silent?watch=true", "")).await;
             let mut body = answer.into_body();
             assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "first");
-            // Nothing comes, and nothing ends.
+            // The silent response neither continues nor ends.
             let nothing = tokio::time::timeout(IDLE * 4, body.frame()).await;
             assert!(nothing.is_err(), "{version:?}: {nothing:?}");
             stand_in.state.speak.notify_one();
@@ -140,7 +140,7 @@ fn a_watch_may_be_silent_for_longer_than_a_client_may_be_idle() {
             assert_eq!(last.unwrap().unwrap().into_data().unwrap(), "last", "{version:?}");
         });
     }
-    // A client that says nothing does not stay.
+    // A client that sends no request is disconnected.
     let closed = bed.runtime.block_on(async {
         let mut stream = bed.client(Identity::None).connect(b"http/1.1").await;
         tokio::time::timeout(LIMIT, stream.read(&mut [0; 512])).await
@@ -161,7 +161,7 @@ fn a_client_that_leaves_frees_the_api_server() {
             assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "first");
             running.abort_handle()
         });
-        // Its connection ends as a killed client's does.
+        // The connection ends like that of a killed client.
         running.abort();
         let left = Instant::now();
         eventually("the API server to be free", LIMIT, || {
@@ -191,7 +191,7 @@ fn what_belongs_to_one_hop_stays_there_and_the_rest_arrives() {
     }
 }
 
-/// By HTTP/2 only: in HTTP/1.1 the connection is closed under the client that still sends, with or without a gateway.
+/// Tests HTTP/2 only: in HTTP/1.1 the connection is closed while the client still sends, with or without a gateway.
 #[test]
 fn an_answer_that_comes_before_the_body_is_sent_on() {
     let stand_in = StandIn::new();

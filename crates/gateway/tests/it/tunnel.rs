@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::bed::{Bed, GATHER_TOKEN, LIMIT};
 use crate::client::Identity;
 
-/// Standard input and output through `CONNECT`; the token comes in a file.
+/// Connects standard input and output through `CONNECT`; a file contains the token.
 const CONNECT: &str = r#"
 import os, socket, ssl, sys, threading
 gateway, target, token = int(sys.argv[1]), sys.argv[2], open(sys.argv[3]).read().strip()
@@ -66,7 +66,7 @@ fn inside() {
     };
     let said = ssh("known");
     assert_eq!(String::from_utf8_lossy(&said.stdout), "42\n", "{}", String::from_utf8_lossy(&said.stderr));
-    // Host keys are checked at home: another one is not believed.
+    // The SSH client checks the host key: another key is rejected.
     let other = std::fs::read_to_string(folder.join("user.pub")).unwrap();
     std::fs::write(folder.join("wrong"), format!("[{HOST}]:{port} {other}")).unwrap();
     assert!(!ssh("wrong").status.success());
@@ -100,7 +100,7 @@ fn inside() {
     assert!(banner.starts_with("SSH-2.0-OpenSSH"), "{banner:?}");
 }
 
-/// A real sshd with the keys that lie in the folder.
+/// Starts a real sshd with the keys in the directory.
 fn sshd(folder: &Path, address: &str, port: u16) -> Process {
     let file = |name: &str| folder.join(name).display().to_string();
     let options = [
@@ -124,7 +124,7 @@ fn sshd(folder: &Path, address: &str, port: u16) -> Process {
     sshd
 }
 
-/// Two clients that share a port: one speaks TLS, the other SSH.
+/// Tests two clients on one port: one uses TLS, the other SSH.
 #[test]
 fn raw_ssh_on_the_api_port_reaches_sshd() {
     let programs = ["/usr/sbin/sshd", "ssh", "ssh-keygen"].map(Need::Program);
@@ -159,7 +159,7 @@ fn raw_inside() {
     assert!(bed.metrics().contains("landfall_gateway_connections_total{way=\"ssh\"} 1"));
 }
 
-/// What a node says first, in the first frame of a WebSocket.
+/// Returns the first bytes of a node, from the first frame of a WebSocket.
 async fn websocket(bed: &Bed, port: u16) -> String {
     let mut stream = bed.client(Identity::None).connect(b"http/1.1").await;
     let request = format!(

@@ -1,5 +1,5 @@
-//! Through load balancers, refusals, cut streams and proxies. The peer is a stand-in that speaks real TLS and HTTP; the
-//! real gateway is tested with the binary.
+//! Tests with load balancers, rejections, truncated streams and proxies. The fake peer uses real TLS and HTTP; the
+//! tests of the binary cover the real gateway.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -22,7 +22,7 @@ fn route<'a>(endpoint: &'a Endpoint, access: &'a Access) -> Route<'a> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_bootstrap_machine_is_found_behind_a_load_balancer() {
-    // Of five backends one is the bootstrap machine; the balancer goes round.
+    // One of five backends is the bootstrap host; the balancer uses round robin.
     let other = || Behaviour::ApiServer;
     let peer =
         Peer::start(vec![other(), other(), other(), Behaviour::bootstrap(bundle()), Behaviour::Hangup]).await;
@@ -30,7 +30,7 @@ async fn the_bootstrap_machine_is_found_behind_a_load_balancer() {
     let found = find(&endpoint, &access, PATIENT).await.unwrap();
     assert_eq!((found.identity.node.hostname.as_str(), found.tries), ("boot-0", 4));
 
-    // The bundle is asked for on the connection that was found, not on a new one.
+    // The bundle request uses the found connection, not a new one.
     let folder = tempfile::tempdir().unwrap();
     let to = folder.path().join("bundle.tar.gz");
     let fetched = fetch(route(&endpoint, &access), found, &Wanted::default(), &to, &|_| {}).await.unwrap();
@@ -148,7 +148,7 @@ async fn bytes_go_both_ways_through_the_tunnel() {
         let endpoint = endpoint.clone();
         async move { connect(found, &endpoint, "10.0.0.5:22", input, output).await }
     });
-    // More than any buffer on the way holds.
+    // More than all buffers on the path.
     let sent: Vec<u8> = (0..300_000_u32).map(|n| n.to_le_bytes()[0]).collect();
     let (mut read, mut write) = tokio::io::split(&mut here);
     let mut back = vec![0; sent.len()];

@@ -1,4 +1,4 @@
-//! What stands behind an endpoint: API servers, the bootstrap machine, and things that go wrong.
+//! Servers behind an endpoint: API servers, the bootstrap host, and faulty servers.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -25,23 +25,23 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 
-/// How one backend of the load balancer behaves.
+/// Behavior of one backend of the load balancer.
 #[derive(Clone)]
 pub(crate) enum Behaviour {
-    /// Does not know our paths and does not let strangers ask.
+    /// An API server that does not know landfall's paths and rejects anonymous requests.
     ApiServer,
     Bootstrap {
         bundle: Vec<u8>,
         cut_at: Option<usize>,
         resumes: Resumes,
     },
-    /// The bootstrap machine, which does not want us.
+    /// The bootstrap host, which denies access.
     Denies,
-    /// Closes before a word is said.
+    /// A server that closes each connection without a response.
     Hangup,
 }
 
-/// Whether the rest of a bundle can be had.
+/// Whether the rest of a bundle is available.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Resumes {
     Always,
@@ -62,7 +62,7 @@ impl Behaviour {
         Self::Bootstrap { bundle, cut_at: None, resumes: Resumes::Never }
     }
 
-    /// In the middle, when it is asked for from the beginning.
+    /// Returns a bootstrap host whose bundle is truncated in the middle when requested from the beginning.
     pub(crate) fn cut(bundle: &[u8], resumes: Resumes) -> Self {
         Self::Bootstrap { bundle: bundle.to_vec(), cut_at: Some(bundle.len() / 2), resumes }
     }
@@ -71,7 +71,7 @@ impl Behaviour {
 // === impl Peer ===
 
 impl Peer {
-    /// Each connection gets the next behaviour, round and round.
+    /// Starts the peer. Each connection gets the next behavior, in rotation.
     pub(crate) async fn start(behaviours: Vec<Behaviour>) -> Self {
         let authority = Authority::new("test", 1).unwrap();
         let pair = authority.issue(&Leaf::new("api", Purpose::Serve).names(["127.0.0.1"])).unwrap();
@@ -130,7 +130,7 @@ async fn serve(acceptor: TlsAcceptor, stream: TcpStream, behaviour: Behaviour, l
     });
     let connection =
         hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
-    // A cut on purpose ends it with an error.
+    // A deliberate truncation ends the connection with an error.
     let _ = connection.with_upgrades().await;
 }
 
@@ -181,7 +181,7 @@ fn answer(behaviour: &Behaviour, request: Request<Incoming>) -> Response<Body> {
     }
 }
 
-/// In pieces, as it is collected; broken off where it shall be.
+/// Returns the bundle in pieces, truncated at `cut_at`.
 fn streamed(bundle: &[u8], cut_at: Option<usize>) -> Response<Body> {
     let upto = cut_at.unwrap_or(bundle.len());
     let mut pieces: Vec<Result<Frame<Bytes>, std::io::Error>> =
@@ -194,7 +194,7 @@ fn streamed(bundle: &[u8], cut_at: Option<usize>) -> Response<Body> {
     response
 }
 
-/// A proxy that knows CONNECT only.
+/// Starts a proxy that supports only CONNECT.
 pub(crate) async fn proxy(authorization: Option<&'static str>) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -220,7 +220,7 @@ pub(crate) async fn proxy(authorization: Option<&'static str>) -> std::net::Sock
     address
 }
 
-/// A small bundle, the same every time.
+/// Returns a small bundle with constant content.
 pub(crate) fn bundle() -> Vec<u8> {
     let node = NodeIdentity {
         hostname: "boot-0".to_owned(),

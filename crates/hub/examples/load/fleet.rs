@@ -1,4 +1,4 @@
-//! Many nodes that report at once, and somebody who looks at the board meanwhile.
+//! A load of many concurrently reporting nodes, with a client that requests the fleet view meanwhile.
 
 use std::cell::RefCell;
 use std::io::Write as _;
@@ -15,29 +15,29 @@ use tokio::time::Instant;
 use crate::line::{Line, Way};
 use crate::node::{Bodies, Node, Report, UNCHANGED};
 
-/// How often somebody looks at the board.
+/// Interval between requests of the fleet view.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The pause before a broken connection is made anew.
+/// Pause before a broken connection is re-established.
 const AGAIN: Duration = Duration::from_millis(200);
-/// How many times a report is sent before the run is given up.
+/// Maximum number of attempts to send a report before the run is aborted.
 const MAX_SENDS: u32 = 50;
 
-/// What all nodes met.
+/// Measurements of all nodes.
 #[derive(Default)]
 struct Seen {
     acknowledged: Vec<[u8; 16]>,
     accept_ms: Vec<f64>,
-    /// Of each node's first report: that makes the node known, which is more work.
+    /// Latency of each node's first report, which creates the node and therefore takes longer.
     first_ms: Vec<f64>,
     page_ms: Vec<f64>,
-    /// Reports made later than half a period after their time: the load itself had no time.
+    /// Number of reports made more than half a period late because the load generator itself was overloaded.
     late: u64,
-    /// Sent again after a broken connection or a "try later".
+    /// Number of repeated sends after a broken connection or a 503.
     again: u64,
     refused: u64,
 }
 
-/// Every node reports in its own rhythm. Each has made so many reports before.
+/// Runs a fleet in which each node reports at its own times. Each node has already counted `made` reports.
 pub(crate) async fn run(
     addresses: &[SocketAddr],
     way: Way,
@@ -86,7 +86,7 @@ pub(crate) async fn run(
             Ok::<_, anyhow::Error>(())
         })
         .await?;
-    // Who looks at the board may hold it a moment longer.
+    // The client of the fleet view may still hold a reference for a moment.
     seen.take().tell(length, list)
 }
 
@@ -110,7 +110,8 @@ async fn keep_reporting(
     Ok(())
 }
 
-/// As many reports as the hubs take, over a few connections. Nodes make few of them, so that those that fail have failed already.
+/// Sends as many reports as the hubs accept, over a few connections. Each node makes few reports, so failing nodes
+/// fail from the start.
 pub(crate) async fn flood(
     addresses: &[SocketAddr],
     connections: usize,
@@ -156,7 +157,7 @@ pub(crate) async fn flood(
     seen.take().tell(length, list)
 }
 
-/// How long a page takes, asked for again and again.
+/// Measures the latency of a page over repeated requests.
 pub(crate) async fn pages(address: SocketAddr, path: &str, times: usize) -> Result<()> {
     let mut line = Line::new(address, Way::Kept);
     let mut seen = Seen::default();
@@ -174,7 +175,7 @@ pub(crate) async fn pages(address: SocketAddr, path: &str, times: usize) -> Resu
     Ok(())
 }
 
-/// Sends until it is acknowledged or refused for good.
+/// Sends a report until it is acknowledged or permanently rejected.
 async fn deliver(line: &mut Line, report: &Report, seen: &Rc<RefCell<Seen>>) -> Result<()> {
     let request = line.request("POST /api/v1/reports", &report.json);
     for _ in 0..MAX_SENDS {
@@ -226,7 +227,7 @@ impl Seen {
     }
 }
 
-/// The value below which this part of them lies.
+/// Returns the value below which this share of the values lies.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,

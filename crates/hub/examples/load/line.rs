@@ -1,4 +1,4 @@
-//! How a node reaches the hub: over a connection it keeps, or as agents do, with a new one for each report.
+//! Connection of a simulated node to the hub: a persistent one, or a new one per report like that of agents.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -13,14 +13,14 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// How long an answer may take before the node gives up and sends again.
+/// Timeout of a response, after which the node sends again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone)]
 pub(crate) enum Way {
     /// Without TLS and login, over one connection.
     Kept,
-    /// With TLS and a token, over a connection for each request.
+    /// With TLS and a token, over one connection per request.
     Anew { tls: Arc<rustls::ClientConfig>, token: Rc<str> },
 }
 
@@ -45,7 +45,7 @@ impl Way {
             .with_safe_default_protocol_versions()?
             .with_root_certificates(roots)
             .with_no_client_auth();
-        // Every agent is a machine of its own: none has a session of another's.
+        // Every agent is a separate machine and cannot resume a session of another one.
         tls.resumption = rustls::client::Resumption::disabled();
         let token = std::fs::read_to_string(token).context("read the token")?;
         Ok(Self::Anew { tls: Arc::new(tls), token: token.trim().into() })
@@ -59,12 +59,12 @@ impl Line {
         Self { address, way, stream: None, answer: Vec::new() }
     }
 
-    /// Makes the connection that is kept.
+    /// Establishes the persistent connection.
     pub(crate) async fn prepare(&mut self) -> Result<()> {
         if matches!(self.way, Way::Kept) { self.connect().await } else { Ok(()) }
     }
 
-    /// A request of this line, such as `GET /`.
+    /// Returns a request with this request line, such as `GET /`.
     pub(crate) fn request(&self, line: &str, body: &[u8]) -> Vec<u8> {
         let mut head = format!("{line} HTTP/1.1\r\nhost: localhost\r\n");
         if let Way::Anew { token, .. } = &self.way {
@@ -96,7 +96,7 @@ impl Line {
         Ok(())
     }
 
-    /// Sends a request and gives the status of the answer, once that has come whole.
+    /// Sends a request and returns the status of the complete response.
     pub(crate) async fn exchange(&mut self, request: &[u8]) -> Result<u16> {
         self.connect().await?;
         let Some(stream) = self.stream.as_mut() else { bail!("no connection") };
@@ -119,7 +119,7 @@ impl Line {
     }
 }
 
-/// The status, when the answer is all there; a hub gives lengths.
+/// Returns the status if the response is complete; a hub always sends its length.
 fn whole(answer: &[u8]) -> Option<u16> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
     let head = std::str::from_utf8(&answer[..end]).ok()?;

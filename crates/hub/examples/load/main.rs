@@ -1,5 +1,6 @@
-//! What `cargo xtask bench hub` measures with: a fleet that reports to a hub, and a look into its store that does not go
-//! through the hub.
+//! The load generator of `cargo xtask bench hub`.
+//!
+//! It simulates a fleet that reports to a hub, and checks the store without the hub.
 
 #![expect(clippy::print_stdout, reason = "a tool for measurements")]
 
@@ -19,7 +20,7 @@ fn main() -> Result<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        // The load has one thread, so that it takes little from what it measures.
+        // The load generator has one thread, to leave the other cores to the hub.
         ["fleet", addresses, nodes, every_ms, seconds, list] => one_thread()?.block_on(fleet::run(
             &parse(addresses)?,
             Way::Kept,
@@ -29,8 +30,8 @@ fn main() -> Result<()> {
             Duration::from_secs(seconds.parse()?),
             Path::new(list),
         )),
-        // As agents do: TLS, a token, and a connection for each report. They make few of them, so that those that fail have
-        // failed already.
+        // As agents do: TLS, a token, and one connection per report. Each node makes few reports, so failing nodes
+        // fail from the start.
         ["agents", addresses, authority, token, nodes, every_ms, seconds, list] => {
             one_thread()?.block_on(fleet::run(
                 &parse(addresses)?,

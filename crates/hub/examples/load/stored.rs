@@ -1,4 +1,4 @@
-//! What is in the store, asked of the database itself.
+//! Checks of the store, directly in the database.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use serde_json::json;
 
-/// Counts acknowledged reports that the store does not hold.
+/// Counts acknowledged reports that the store does not contain.
 pub(crate) async fn missing(store: &str, list: &Path) -> Result<()> {
     let bytes = std::fs::read(list).context("read the list")?;
     let mut wanted: HashSet<&[u8]> = bytes.chunks_exact(16).collect();

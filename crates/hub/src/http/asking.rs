@@ -1,4 +1,4 @@
-//! Who sent a request, from what the connection and its headers say.
+//! Authentication of a request from its connection and headers.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use super::Served;
 use crate::access::{Caller, Presented};
 use crate::problem::Problem;
 
-/// The cookie a browser carries its token in. The prefix makes browsers refuse to take it from anywhere but us, over TLS.
+/// The cookie with a browser's token. The prefix makes browsers accept it only from the hub itself, over TLS.
 pub(super) const COOKIE: &str = "__Host-landfall";
 
-/// What is known of the connection a request came over; the server adds it to each request.
+/// The connection of a request; the server adds it to each request.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     pub peer: IpAddr,
-    /// The client's certificate, verified, DER.
+    /// The client's verified certificate in DER form.
     pub certificate: Option<Arc<[u8]>>,
 }
 
-/// A caller that was recognised.
+/// An authenticated caller.
 pub(super) struct Asking(pub(super) Caller);
 
 // === impl Asking ===
@@ -37,7 +37,7 @@ impl FromRequestParts<Served> for Asking {
         let access = &served.hub.access;
         let connection = parts.extensions.get::<Connection>();
         let text = |name: &str| parts.headers.get(name).and_then(|value| value.to_str().ok());
-        // HTTP/2 names the host in the address.
+        // HTTP/2 sends the host in the URI.
         let host = parts.uri.authority().map(axum::http::uri::Authority::as_str).or_else(|| text("host"));
         let token = token(&parts.headers);
         let presented = Presented {
@@ -51,8 +51,8 @@ impl FromRequestParts<Served> for Asking {
     }
 }
 
-/// The value of a header. One that comes twice has none that counts: a proxy that adds its own to what the caller sent would
-/// let callers choose who they are.
+/// Returns the value of a header that occurs exactly once. A proxy might append its header to that of the client.
+/// Accepting either value would let clients choose their identity.
 fn only<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     let mut values = headers.get_all(name).iter();
     match (values.next(), values.next()) {
@@ -62,10 +62,10 @@ fn only<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     }
 }
 
-/// The token of a program's header, or of a browser's cookie.
+/// Returns the token of the `Authorization` header or of a browser's cookie.
 pub(super) fn token(headers: &HeaderMap) -> Option<&str> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
-        // A header that is no bearer token is a credential that is not good, not the lack of one.
+        // A header that is not a bearer token counts as an invalid credential, not as a missing one.
         return Some(value.to_str().ok().and_then(|value| value.strip_prefix("Bearer ")).unwrap_or(""));
     }
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
@@ -74,7 +74,7 @@ pub(super) fn token(headers: &HeaderMap) -> Option<&str> {
         .find_map(|cookie| cookie.trim().strip_prefix(COOKIE)?.strip_prefix('='))
 }
 
-/// Browsers say when another site made them send something; such requests change nothing here.
+/// Rejects requests that browsers mark as caused by another site, unless they only read.
 pub(super) async fn refuse_cross_site(request: Request, next: Next) -> Response {
     let reading = matches!(*request.method(), Method::GET | Method::HEAD);
     if !reading && !is_from_here(&request) {
@@ -83,8 +83,8 @@ pub(super) async fn refuse_cross_site(request: Request, next: Next) -> Response 
     next.run(request).await
 }
 
-/// Browsers of today name the kind of site; older ones, and those that came without TLS, only the site itself. Programs name
-/// neither.
+/// Returns whether the request has the same origin. Current browsers send the relation of the sites. Older browsers,
+/// and those without TLS, send only the origin. Other clients send neither.
 fn is_from_here(request: &Request) -> bool {
     let text = |name: &str| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
     if let Some(site) = text("sec-fetch-site") {

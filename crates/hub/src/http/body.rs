@@ -1,4 +1,4 @@
-//! Bodies of requests, with a bound and a deadline.
+//! Request bodies with a size limit and a deadline.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,20 +18,21 @@ use crate::problem::Problem;
 use crate::take::MAX_CONSOLE;
 use crate::unpack::Packing;
 
-/// How long a report or a batch may take to arrive.
+/// Time within which a report or a batch must arrive.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// All that may be in memory at once of bodies, whole or not. What comes in one piece is not counted: it lies in the
+/// Memory budget for complete and partial bodies. A body that arrives in one chunk does not count: it stays in the
 /// connection's own buffer.
 const ROOM: usize = 64 << 20;
-/// The same for those who are not known yet, so that no stranger can use up the room of nodes.
+/// Memory budget for bodies of unauthenticated clients, so that they cannot exhaust the budget of the nodes.
 const STRANGERS_ROOM: usize = 1 << 20;
-/// The same for consoles, which are few and large, so that they never use up the room of reports: two whole ones.
+/// Memory budget for console captures: two of the largest size. They are few and large, and must not exhaust the
+/// budget of the reports.
 const CONSOLES_ROOM: usize = 2 * MAX_CONSOLE;
-/// What is larger than this takes room only as long as its sender leaves free as much as it has itself: one that sends and
-/// stalls has half of the room at most, two a third each, and there is always some left for others.
+/// A body above this size is accepted only while its sender uses at most as many bytes as are free. One stalled
+/// sender occupies at most half of the budget, two occupy a third each, and a part always remains for others.
 const SMALL: usize = 128 << 10;
-/// What is smaller, as agents' own reports are, takes room until its sender has this many times what is free: a whole fleet may
-/// be one sender to us, by its token, and somebody who stalls with that token must not keep the fleet's reports out.
+/// A smaller body, such as an agent's own report, is accepted until its sender uses this many times the free bytes.
+/// A fleet that shares a token is one sender, and a stalled holder of that token must not block the fleet's reports.
 const SMALL_TIMES: usize = 3;
 
 #[derive(Debug, thiserror::Error)]
@@ -42,27 +43,27 @@ pub(super) enum Broken {
     Slow,
 }
 
-/// Where bodies are put together, of everybody at once: a hub that runs out of memory serves nobody. A body takes its room
-/// with it until it is gone.
+/// Memory budget shared by the bodies of all senders: a hub without memory cannot serve any client. A body releases
+/// its bytes when it is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Room(Arc<Mutex<Places>>);
 
 #[derive(Debug)]
 struct Places {
     free: usize,
-    /// What each has that has something.
+    /// Bytes in use by each sender that has any.
     taken: HashMap<Sender, usize>,
 }
 
-/// Whose bodies share one part of the room.
+/// The sender that a body's memory is charged to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Sender {
     Known(Caller),
-    /// Somebody who is not known yet, by their address where there is one.
+    /// An unauthenticated client, by its address if known.
     Stranger(Option<IpAddr>),
 }
 
-/// A body and the room it takes.
+/// A body and its share of the budget.
 struct Held {
     bytes: BytesMut,
     room: Room,
@@ -91,7 +92,7 @@ impl Room {
         Self(Arc::new(Mutex::new(Places { free: bytes, taken: HashMap::new() })))
     }
 
-    /// The body of somebody who is known.
+    /// Reads the complete body of an authenticated caller.
     pub(super) async fn whole(&self, caller: &Caller, body: Body, limit: usize) -> Result<Bytes, Problem> {
         self.in_time(body, limit, || Sender::Known(caller.clone())).await
     }
@@ -130,7 +131,7 @@ impl Room {
         if body.is_end_stream() {
             return Ok(first);
         }
-        // Copied together: pieces of a byte each would cost many times what they hold.
+        // Copied into one buffer: chunks of one byte each would use many times that memory.
         let mut held = Held { bytes: BytesMut::new(), room: self.clone(), sender: sender(), taken: 0 };
         held.add(&first)?;
         drop(first);
@@ -146,7 +147,7 @@ impl Room {
     }
 }
 
-/// What comes next of a body.
+/// Returns the next chunk of a body.
 async fn next_piece(body: &mut Body) -> Result<Option<Bytes>, Problem> {
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| Problem::new(400, "Not understood", "the body ended early"))?;
@@ -160,7 +161,7 @@ async fn next_piece(body: &mut Body) -> Result<Option<Bytes>, Problem> {
 // === impl Places ===
 
 impl Places {
-    /// Takes room for what has come of a body that has `length` bytes by then.
+    /// Charges `more` bytes of a body that then has `length` bytes.
     fn take(&mut self, sender: &Sender, more: usize, length: usize) -> Result<(), Problem> {
         let full = || Problem::new(503, "Try again later", "too much is being sent to this hub at once");
         let free = self.free.checked_sub(more).ok_or_else(full)?;
@@ -170,7 +171,7 @@ impl Places {
             return Err(full());
         }
         self.free = free;
-        // Nearly always it is there: the name is copied once for as long as there is something of its sender.
+        // The entry usually exists, so the sender is cloned only for its first bytes.
         match self.taken.get_mut(sender) {
             Some(taken) => *taken = own,
             None => drop(self.taken.insert(sender.clone(), own)),
@@ -213,8 +214,8 @@ impl Drop for Held {
     }
 }
 
-/// A bundle as it comes. Each minute is looked at when it is over and the sender is waited for: a hub that is slow itself
-/// blames nobody.
+/// Returns a bundle as a stream with a minimum rate. Each minute is checked only after it ends, while the hub waits
+/// for the sender. A slow hub therefore does not disconnect a sender.
 pub(super) fn stream(body: Body) -> impl Stream<Item = Result<Bytes, Broken>> + Unpin {
     let begun = (body.into_data_stream(), Instant::now() + MINUTE, 0);
     let chunks = futures_util::stream::unfold(Some(begun), async |state| {
@@ -255,7 +256,7 @@ mod tests {
         Caller::Node(crate::name::NodeName::new(name).unwrap())
     }
 
-    /// What of a caller's bodies is let in, each of as many pieces, when none of them ends: as many as there is room for.
+    /// Returns bodies of `caller`, each of `pieces` chunks, all held until the budget rejects one.
     async fn stalled(room: &Room, caller: &Caller, pieces: usize) -> Vec<Bytes> {
         let mut held = Vec::new();
         while let Ok(body) = room.whole(caller, in_pieces(pieces), ROOM).await {
@@ -305,10 +306,10 @@ mod tests {
         let token = Caller::Nodes { prefix: String::new(), token: [7; 32] };
         let large = stalled(&room, &token, MIB).await;
         assert_eq!(large.len(), 32, "half of the room");
-        // Others who have the same token, with what agents send.
+        // Other holders of the same token send bodies of the size of a report.
         let small = stalled(&room, &token, 2).await;
         assert!(small.len() > 1000, "{}", small.len());
-        // And those who have not, with the largest report there is; not even many who stall keep them out.
+        // Other callers can still send the largest report, even while many of them stall.
         let others: Vec<_> = (0..4).map(|number| node(&format!("n{number}"))).collect();
         let mut held = Vec::new();
         for caller in &others {
@@ -331,13 +332,13 @@ mod tests {
             let pieces = futures_util::stream::iter(pieces.map(Ok::<_, Broken>));
             reports.push(room.whole(&token, Body::from_stream(pieces), ROOM).await.unwrap());
         }
-        // Two batches of the largest size, which is as many as are read at once.
+        // Two batches of the largest size, as many as are processed concurrently.
         drop(reports);
         let batch = || room.whole(&token, in_pieces((16 << 20) / PIECE), ROOM);
         let _both = (batch().await.unwrap(), batch().await.unwrap());
     }
 
-    /// A bundle of which this many bytes come every ten seconds.
+    /// A bundle of which this many bytes arrive every 10 s.
     fn every_ten_seconds(bytes: usize, times: usize) -> Body {
         let pieces = futures_util::stream::unfold(0, move |sent| async move {
             tokio::time::sleep(Duration::from_secs(10)).await;
@@ -352,7 +353,7 @@ mod tests {
         let drops: Vec<_> = stream(every_ten_seconds(1, 1000)).collect().await;
         assert!(matches!(drops.last(), Some(Err(Broken::Slow))), "{drops:?}");
         assert_eq!(begun.elapsed(), MINUTE);
-        // One that began well has no longer than the others.
+        // A fast start does not extend the deadline of the next minute.
         let begun = Instant::now();
         let head = stream(Body::from_stream(
             futures_util::stream::iter([Ok::<_, Broken>(Bytes::from(vec![b'x'; LEAST]))])

@@ -1,4 +1,4 @@
-//! Server-sent events: open pages learn that something changed, and fetch it themselves.
+//! Server-sent events: open pages are notified of a change and reload their content.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,16 +16,16 @@ use crate::access::Wish;
 use crate::problem::Problem;
 use crate::store::Store;
 
-/// Pages that may listen at once; one more is told to come back and works without events.
+/// Maximum number of concurrent event streams. A further page gets 503 and works without events.
 const MAX_LISTENERS: usize = 1000;
-/// How often the store is asked: a verdict should be on open pages at once.
+/// Interval between polls of the store; determines how soon open pages show a change.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
-/// How long pages are left alone after they were told of a change, so that a busy fleet does not flicker.
+/// Minimum interval between two notifications, so that a busy fleet does not make pages flicker.
 const CALM: Duration = Duration::from_secs(1);
-/// Proxies close connections that say nothing for a minute.
+/// Proxies close connections that are idle for a minute.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 
-/// What listeners hear.
+/// Source of events for open pages.
 #[derive(Clone, Debug)]
 pub(crate) struct Events {
     version: watch::Receiver<u64>,
@@ -35,7 +35,7 @@ pub(crate) struct Events {
 // === impl Events ===
 
 impl Events {
-    /// Watches the store until nobody listens any more, or the task is dropped.
+    /// Polls the store until the returned future is dropped.
     pub(crate) fn watch(store: Arc<dyn Store>) -> (Self, impl Future<Output = ()> + Send) {
         let (sender, version) = watch::channel(0);
         let looking = async move {

@@ -1,4 +1,4 @@
-//! Login of browsers: a token, kept in a cookie that scripts cannot read and other sites cannot send.
+//! Browser login: a token in a cookie that scripts cannot read and other sites cannot send.
 
 use askama::Template;
 use axum::body::Body;
@@ -15,14 +15,14 @@ use super::asking::{self, COOKIE, Connection};
 use crate::problem::Problem;
 use crate::token::Holder;
 
-/// One field.
+/// Maximum size of the form, which has one field.
 const MAX_FORM: usize = 8 << 10;
 
 #[derive(Template)]
 #[template(path = "login.html")]
 struct LoginPage {
     wrong: bool,
-    /// Who is logged in already.
+    /// The user that is already logged in.
     known: Option<String>,
 }
 
@@ -40,7 +40,7 @@ async fn form(State(served): State<Served>, headers: HeaderMap) -> Result<Respon
     page(false, known)
 }
 
-/// Whose token it is. Nodes have no business with pages.
+/// Returns the subject of the token. Node tokens do not permit access to pages.
 fn viewer(served: &Served, token: &str) -> Option<String> {
     let holder = served.hub.access.tokens.as_ref()?.check(token, Timestamp::now()).ok()?;
     match holder {

@@ -1,6 +1,6 @@
-//! The API as a table: the router and the OpenAPI document are both made from it.
+//! The API as a table from which both the router and the OpenAPI document are generated.
 
-/// One thing the API does.
+/// An operation of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
     Reports,
@@ -27,7 +27,7 @@ pub(crate) enum Operation {
     OpenApi,
 }
 
-/// An address and what can be done there.
+/// A path and its methods.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "read where the document is made"))]
 pub(crate) struct Route {
@@ -36,18 +36,18 @@ pub(crate) struct Route {
     pub methods: &'static [Method],
 }
 
-/// A method at an address, as the document describes it.
+/// A method of a path, as described in the document.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(not(feature = "schema"), expect(dead_code, reason = "read where the document is made"))]
 pub(crate) struct Method {
     pub name: &'static str,
     pub summary: &'static str,
-    /// Who may.
+    /// Callers that may use the method.
     pub caller: &'static str,
     pub parameters: &'static [Parameter],
     /// The schema of the body and its media type.
     pub request: Option<(&'static str, &'static str)>,
-    /// The status and the schema of the answer; no schema where the answer is not JSON.
+    /// The status and the schema of the response; no schema if the response is not JSON.
     pub answer: (u16, Option<&'static str>),
 }
 
@@ -72,7 +72,7 @@ const fn raw(summary: &'static str) -> Method {
     Method { name: "get", summary, caller: "viewer", parameters: &[], request: None, answer: (200, None) }
 }
 
-/// Every address of the API.
+/// All paths of the API.
 pub(crate) const ROUTES: &[Route] = &[
     Route {
         path: "/api/v1/reports",

@@ -1,4 +1,4 @@
-//! The handlers of reports that others pass on.
+//! The handlers of forwarded reports.
 
 use axum::Json;
 use axum::body::Body;
@@ -13,7 +13,7 @@ use crate::receive::MAX_REPORT;
 use crate::take::{CloudEvent, MAX_CONSOLE};
 use crate::unpack::unpack;
 
-/// A report with what is around it, perhaps in base64.
+/// Maximum size of an event: a report with its attributes, possibly in base64.
 const MAX_EVENT: usize = 2 * MAX_REPORT;
 
 pub(super) async fn event(

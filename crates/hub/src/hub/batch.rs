@@ -1,4 +1,4 @@
-//! Many reports at once.
+//! Batches of reports.
 
 use std::time::Duration;
 
@@ -15,23 +15,25 @@ use crate::receive;
 use crate::store::Arrival;
 use crate::unpack::{Packing, unpack};
 
-/// A batch of reports, unpacked.
+/// Maximum decompressed size of a batch.
 pub(crate) const MAX_BATCH: usize = 16 << 20;
-/// Reports in one batch.
+/// Maximum number of reports per batch.
 const MAX_BATCH_REPORTS: usize = 1000;
-/// Batches taken in at once: each may be some fifty megabytes until it is stored, and a few kilobytes on the wire.
+/// Maximum number of concurrently processed batches. Each may need about 50 MB until it is stored, but only a few
+/// kilobytes on the wire.
 pub(super) const MAX_BATCHES: usize = 2;
-/// Batches that wait for their turn: over HTTP/2 the first of each lies in our memory meanwhile.
+/// Maximum number of queued batches: over HTTP/2 the first part of each is in the hub's memory.
 pub(super) const MAX_WAITING: usize = 16;
-/// How long a batch waits for its turn.
+/// Maximum time in the queue.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Of turns and waiting places one credential has half: its holder may send and stall.
+/// Returns the permits for batches. One credential gets half of them and half of the queue, because its holder may
+/// send and stall.
 pub(super) fn turns() -> Shares {
     Shares::new(MAX_BATCHES, MAX_BATCHES / 2 + MAX_WAITING / 2)
 }
 
-/// What became of one report of a batch.
+/// Outcome of one report of a batch.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -40,17 +42,17 @@ pub(crate) enum BatchItem {
     Refused { problem: Problem },
 }
 
-/// A batch that was read, line by line.
+/// A parsed batch, line by line.
 struct Reports {
     lines: Vec<Result<Arrival, Problem>>,
-    /// The turn ends with the work: who goes away does not stop it, and must not make room for more.
+    /// Held until the work is done. A caller that disconnects does not stop the work, and must not free a permit.
     turn: Turn,
 }
 
 // === impl Hub ===
 
 impl Hub {
-    /// To be had before the first byte of a batch is read.
+    /// Acquires the permit that is required before the first byte of a batch is read.
     pub(crate) async fn turn_to_batch(&self, caller: &Caller) -> Result<Turn, Problem> {
         caller.may_report()?;
         let busy = || Problem::new(503, "Try again later", "too many batches are being taken in");
@@ -58,7 +60,7 @@ impl Hub {
         self.batching.turn(caller, PATIENCE).await.ok_or_else(busy)
     }
 
-    /// Takes many in, one per line. Each is judged on its own, in the order they came.
+    /// Stores a batch with one report per line. Each report is authorized separately, in order.
     pub(crate) async fn batch(
         &self,
         turn: Turn,
@@ -66,7 +68,7 @@ impl Hub {
         packing: Packing,
         body: Bytes,
     ) -> Result<Vec<BatchItem>, Problem> {
-        // A thousand reports and their signatures keep a core busy for a while; others are served meanwhile.
+        // A thousand reports and their signatures occupy a core for a while, so the batch runs on the blocking pool.
         let read = tokio::task::spawn_blocking(move || read(turn, packing, &body)).await;
         let Reports { lines, turn } =
             read.map_err(|_| Problem::new(500, "Defect", "the batch could not be read"))??;

@@ -1,4 +1,4 @@
-//! Bundles, as they are brought and asked for.
+//! Upload and download of bundles.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,16 +18,17 @@ use crate::objects::Opened;
 use crate::problem::Problem;
 use crate::store::BundleRecord;
 
-/// Bundles unpacked at once, for verifying and for reading: each keeps a core busy.
+/// Maximum number of bundles that are decompressed concurrently, for verification and reading; each uses one core.
 pub(super) const MAX_UNPACKING: usize = 2;
-/// Requests of one credential that unpack or wait for it.
+/// Maximum number of requests per credential that decompress or are queued for it.
 const MAX_OF_ONE: usize = 64;
-/// How long a request waits for its turn to unpack.
+/// Time that a request may be queued for decompression.
 const UNPACK_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a bundle may take to arrive: half a gigabyte at 1.2 Mbit/s.
+/// Timeout of an upload: 512 MiB at 1.2 Mbit/s.
 pub(super) const UPLOAD_PATIENCE: Duration = Duration::from_secs(3600);
 
-/// One credential has half of them: small bundles can unpack to gigabytes, and be sent again and again.
+/// Returns the permits for decompression. One credential gets half of them: small bundles can decompress to
+/// gigabytes and be sent repeatedly.
 pub(super) fn turns() -> Shares {
     Shares::new(MAX_UNPACKING, MAX_OF_ONE)
 }
@@ -35,8 +36,8 @@ pub(super) fn turns() -> Shares {
 // === impl Hub ===
 
 impl Hub {
-    /// Takes a bundle in as it comes. `by` is the credential it came by: the caller's own, or one that many nodes share while the
-    /// caller is the node that was [proven](Hub::sender_of_bundle).
+    /// Receives a bundle as a stream. `by` is the credential: the caller's own, or a shared one if the node was
+    /// [proven](Hub::sender_of_bundle).
     pub(crate) async fn take_bundle<E: std::error::Error + Send + Sync + 'static>(
         &self,
         caller: &Caller,
@@ -63,7 +64,7 @@ impl Hub {
             cut: taken.cut,
         };
         let (objects, store, known) = (self.objects.clone(), Arc::clone(&self.store), record.clone());
-        // To its end, even when the sender is gone: what was begun need not be cleared away then.
+        // Spawned so that it completes even if the client disconnects, and leaves no partial state to clean up.
         let kept = tokio::spawn(async move {
             let again = || Problem::new(503, "Try again later", "the same bundle is being removed");
             if !store.expect_bundle(known.digest.clone(), Timestamp::now()).await? {
@@ -77,7 +78,7 @@ impl Hub {
         Ok(record)
     }
 
-    /// Says once that bundles are sent away, and once that they are not any more.
+    /// Logs once when bundles are rejected for lack of space, and once when they are accepted again.
     fn tell_of_room<T>(&self, received: &Result<T, BundleError>) {
         match received {
             Err(BundleError::NoRoom) if !self.is_crowded.swap(true, Ordering::Relaxed) => {
@@ -96,7 +97,7 @@ impl Hub {
         bundle.ok_or_else(|| Problem::not_found("this bundle"))
     }
 
-    /// The packed bundle.
+    /// Opens the compressed bundle.
     pub(crate) async fn open_bundle(
         &self,
         caller: &Caller,
@@ -111,7 +112,7 @@ impl Hub {
         self.read_bundle(caller, digest, bundles::files).await
     }
 
-    /// Units and probes of a bundle; nothing when it is too large to be looked through while somebody waits.
+    /// Returns units and probes of a bundle, or `None` if the bundle is too large to be read during a request.
     pub(crate) async fn machine(
         &self,
         caller: &Caller,
@@ -139,7 +140,7 @@ impl Hub {
             .await
     }
 
-    /// The turn comes first: what lies in a bucket is fetched for those only who may read it now.
+    /// Reads a bundle under a permit. Bucket objects are fetched only for requests that can be processed now.
     pub(crate) async fn read_bundle<T: Send + 'static>(
         &self,
         caller: &Caller,
@@ -167,7 +168,8 @@ impl Hub {
         work: impl FnOnce() -> Result<T, BundleError> + Send + 'static,
     ) -> Result<T, Problem> {
         let work = move || {
-            // The turn ends with the work: who goes away does not stop it, and must not make room for more.
+            // Held until the work is done. A caller that disconnects does not stop the work, and must not free a
+            // permit.
             let _turn = turn;
             work()
         };

@@ -1,4 +1,4 @@
-//! Removes objects that have no record: of bundles that were forgotten, and what a crash left.
+//! Removal of orphaned objects: those of deleted bundles, and those left by a crash.
 
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
@@ -7,16 +7,16 @@ use landfall_model::chain;
 use super::Hub;
 use crate::objects::FOLDERS;
 
-/// Portions removed in one go; the rest waits for the next.
+/// Maximum number of portions removed in one run; the rest is removed in the next one.
 const PORTIONS: usize = 1000;
-/// What is younger may be on its way into the records.
+/// Age below which an object may still get its record.
 const GRACE: SignedDuration = SignedDuration::from_hours(24);
 
 // === impl Hub ===
 
 impl Hub {
-    /// Removes what is loose. What cannot be removed stays on record, and is tried again later; nothing else is tried then,
-    /// because an object store that does not answer would be waited for each time.
+    /// Removes orphaned objects. After a failure, the object stays registered for a later run, and this run stops.
+    /// Otherwise an unresponsive object store would cause a timeout for each object.
     pub(crate) async fn remove_loose(&self) {
         for _ in 0..PORTIONS {
             let digests = match self.store.loose(Timestamp::now()).await {
@@ -27,7 +27,7 @@ impl Hub {
                     return;
                 }
             };
-            // All of them at once: one that can never be removed does not keep the others.
+            // Concurrently: an object that can never be removed does not block the others.
             let removed = join_all(digests.iter().map(|digest| self.objects.remove(digest))).await;
             let mut failure = None;
             for (digest, removed) in digests.into_iter().zip(removed) {
@@ -45,7 +45,7 @@ impl Hub {
         }
     }
 
-    /// Looks through all objects for those that nobody knows.
+    /// Searches all objects for orphaned ones.
     pub(crate) async fn sweep(&self) {
         let now = Timestamp::now();
         let before = now.saturating_sub(GRACE).unwrap_or(Timestamp::MIN);
@@ -95,7 +95,7 @@ mod tests {
         let digests: Vec<String> = (0..25).map(|number| format!("{number:064x}")).collect();
         let path = |digest: &String| bundles.join("00").join(digest);
         fs::create_dir(bundles.join("00")).unwrap();
-        // A folder is nothing that can be removed as a file.
+        // A directory cannot be removed as a file.
         fs::create_dir(path(&digests[0])).unwrap();
         digests[1..].iter().for_each(|digest| fs::write(path(digest), "packed").unwrap());
         let left = || digests.iter().filter(|digest| path(digest).exists()).count();

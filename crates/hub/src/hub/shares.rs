@@ -1,5 +1,6 @@
-//! Turns at work that all callers share. Of each kind one credential has a part only: who brings much waits for themselves, and
-//! not the others for them.
+//! Permits for work shared by all callers.
+//!
+//! One credential gets only a part of them, so a caller with many requests delays only itself.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -8,19 +9,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::access::Caller;
 
-/// Turns of one kind, and what each credential may have of them.
+/// Permits of one kind, and the limits per credential.
 #[derive(Debug)]
 pub(super) struct Shares {
     pub(super) all: Arc<Semaphore>,
-    /// Of one credential.
+    /// Maximum number of permits per credential.
     turns: usize,
-    /// Those that have a turn and those that wait for one.
+    /// Maximum number of granted and queued requests per credential.
     most: usize,
-    /// Of each that has something, gone with the last of it.
+    /// Permits of each active credential; an entry expires with its last request.
     own: Mutex<Vec<(Caller, Weak<Semaphore>)>>,
 }
 
-/// To be kept as long as the work goes on.
+/// A permit, held while the work runs.
 #[derive(Debug)]
 pub(crate) struct Turn {
     _all: OwnedSemaphorePermit,
@@ -30,16 +31,17 @@ pub(crate) struct Turn {
 // === impl Shares ===
 
 impl Shares {
-    /// So many turns in all, half of them for one credential, of which so many may have one or wait.
+    /// Creates `all` permits. One credential may hold half of them, with at most `most` requests granted or queued.
     pub(super) fn new(all: usize, most: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(all)), turns: all / 2, most, own: Mutex::default() }
     }
 
-    /// A turn, first of the caller's own and then of those all have; nothing when it does not come in time or too many wait.
+    /// Acquires the caller's own permit and then a shared one. Returns `None` after the timeout, or if too many
+    /// requests are queued.
     pub(super) async fn turn(&self, caller: &Caller, patience: Duration) -> Option<Turn> {
         let taking = async {
             let own = match caller {
-                // Where nothing is asked, all callers are one.
+                // Without authentication, all callers are the same.
                 Caller::Anyone => None,
                 _ => Some(self.own(caller)?.acquire_owned().await.ok()?),
             };
@@ -59,7 +61,7 @@ impl Shares {
             own.push((caller.clone(), Arc::downgrade(&turns)));
             turns
         });
-        // Each who has a turn or waits for one holds it, and so do we.
+        // Every granted or queued request of the credential holds a reference, and so does this one.
         (Arc::strong_count(&turns) <= self.most).then_some(turns)
     }
 }

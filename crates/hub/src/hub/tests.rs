@@ -15,7 +15,7 @@ async fn batches_wait_for_each_other_and_not_for_ever() {
     let all = hub.batching.all.acquire_many(u32::try_from(batch::MAX_BATCHES).unwrap()).await.unwrap();
     let problem = hub.turn_to_batch(&Caller::Anyone).await.unwrap_err();
     assert_eq!((problem.status, problem.retry), (503, true), "{problem:?}");
-    // Beyond those that wait nobody waits at all.
+    // With a full queue, a request fails without waiting.
     let waiting = hub.batches_waiting.acquire_many(u32::try_from(batch::MAX_WAITING).unwrap()).await.unwrap();
     let begun = tokio::time::Instant::now();
     assert_eq!(
@@ -29,7 +29,7 @@ async fn batches_wait_for_each_other_and_not_for_ever() {
     assert_eq!(hub.batching.all.available_permits(), batch::MAX_BATCHES, "the turn ends with the batch");
 }
 
-/// Whoever may report nothing takes no place from those who may.
+/// Callers that may not report do not use permits.
 #[tokio::test(start_paused = true)]
 async fn batches_of_one_credential_leave_turns_to_the_others() {
     let folder = tempfile::tempdir().unwrap();
@@ -45,7 +45,7 @@ async fn batches_of_one_credential_leave_turns_to_the_others() {
     assert_eq!(begun.elapsed().as_secs(), 0);
 }
 
-/// Whoever has a token that many nodes share can send bundles of ever new names.
+/// A holder of a shared token can send bundles under new names without limit.
 #[tokio::test]
 async fn bundles_leave_room_for_reports() {
     let folder = tempfile::tempdir().unwrap();
@@ -64,7 +64,7 @@ async fn bundles_leave_room_for_reports() {
     assert_eq!(send(&hub).await.status, 422, "it is looked at, and is none");
 }
 
-/// A byte every half minute is no pause, and yet there is an end to it.
+/// One byte every 30 s never exceeds the maximum pause, but the upload ends at its timeout.
 #[tokio::test(start_paused = true)]
 async fn a_bundle_that_never_ends_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
@@ -84,7 +84,7 @@ fn object(folder: &std::path::Path, digest: &str) -> std::path::PathBuf {
     folder.join("bundles").join(&digest[..2]).join(digest)
 }
 
-/// Keeps an object and says how long it is there.
+/// Stores an object of a given age.
 fn lay(path: &std::path::Path, age: std::time::Duration) {
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(path, "packed").unwrap();
@@ -129,7 +129,7 @@ async fn an_object_that_cannot_be_removed_is_not_lost_from_sight() {
     let hub = hub(folder.path());
     let digest = "ab".repeat(32);
     record(&hub, &digest).await;
-    // A folder in its place: to remove a file fails, whoever tries.
+    // A directory in place of the file makes the removal fail, even for root.
     let path = object(folder.path(), &digest);
     std::fs::create_dir_all(&path).unwrap();
     let later = Timestamp::now() + jiff::SignedDuration::from_hours(1);
@@ -170,7 +170,7 @@ async fn who_goes_away_makes_no_room_for_more_work() {
     drop(hub.unpacking.all.acquire_many(all).await.unwrap());
 }
 
-/// A report whose evidence has the word, and as much besides as a report may have.
+/// Returns a report of the maximum size whose evidence contains the word.
 fn large_report(sequence: u64) -> Bytes {
     let line = |number: u64| {
         serde_json::json!({
@@ -194,7 +194,7 @@ fn large_report(sequence: u64) -> Bytes {
     envelope.to_string().into()
 }
 
-/// Whoever may report could else make everybody's searches slow, and theirs everybody's reports.
+/// Without a limit, any reporter could slow down all searches, and searches could slow down all reports.
 #[tokio::test]
 async fn a_search_reads_only_so_much() {
     let folder = tempfile::tempdir().unwrap();
@@ -229,7 +229,7 @@ async fn searches_wait_for_each_other_and_not_for_ever() {
     assert_eq!(hub.searching.available_permits(), search::MAX_SEARCHES, "the turn ends with the search");
 }
 
-/// One who sends bundles that take long to unpack keeps neither viewers from looking at theirs nor others from sending.
+/// A sender of bundles that take long to decompress blocks neither viewers nor other senders.
 #[tokio::test]
 async fn bundles_of_one_credential_leave_turns_to_the_others() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,6 @@
-//! Who is sending a bundle. Each lies on the disk until it is whole.
+//! Limits on concurrent bundle uploads.
+//!
+//! Each upload is on the disk until it is complete.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,17 +9,18 @@ use crate::access::Caller;
 use crate::name::NodeName;
 use crate::problem::Problem;
 
-/// Bundles that are sent at once.
+/// Maximum number of concurrent uploads.
 const MAX_UPLOADS: usize = 64;
-/// Of one node: the present one, and the one whose connection broke without anybody noticing.
+/// Maximum per node: the current upload, and one whose broken connection is not detected yet.
 const MAX_OF_NODE: usize = 2;
-/// By one credential. That of a node has its two; one that is good for many nodes leaves places to the others.
+/// Maximum per credential. A node's own credential is limited to [`MAX_OF_NODE`]; a credential for many nodes leaves
+/// slots to others.
 const MAX_BY_ONE: usize = MAX_UPLOADS / 2;
 
 #[derive(Debug, Default)]
 pub(super) struct Uploads(Mutex<HashMap<(Caller, NodeName), usize>>);
 
-/// A bundle that is being sent.
+/// A slot for an upload.
 #[derive(Debug)]
 pub(super) struct Upload<'u> {
     uploads: &'u Uploads,
@@ -27,7 +30,7 @@ pub(super) struct Upload<'u> {
 // === impl Uploads ===
 
 impl Uploads {
-    /// A place for a bundle of this node, which somebody sends by this credential.
+    /// Acquires a slot for a bundle of this node, sent with this credential.
     pub(super) fn place(&self, by: &Caller, node: &NodeName) -> Result<Upload<'_>, Problem> {
         let mut sending = self.lock();
         let (mut all, mut by_them, mut of_node) = (0, 0, 0);

@@ -1,4 +1,4 @@
-//! Where an agent is, and which node it may speak for.
+//! Address of an agent, and the nodes for which it may report.
 
 use std::fmt;
 
@@ -8,17 +8,17 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::config::ConfigError;
 use crate::name::NodeName;
 
-/// Where agents listen by convention.
+/// Default port of agents.
 const PORT: u16 = 8710;
-/// Names of a certificate that are looked at.
+/// Maximum number of names read from a certificate.
 const MAX_NAMES: usize = 32;
 
-/// An agent that is asked: `[NODE=]HOST[:PORT]`.
+/// A polled agent: `[NODE=]HOST[:PORT]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PulledAgent {
-    /// The cluster through whose API server it is reached.
+    /// The cluster whose API server forwards connections to the agent.
     pub(super) cluster: Option<String>,
-    /// The node it speaks for, where that is not to be seen from its certificate.
+    /// The node for which it reports, if its certificate does not name the node.
     node: Option<NodeName>,
     pub(super) host: String,
     pub(super) port: u16,
@@ -43,25 +43,26 @@ impl PulledAgent {
             },
         };
         let port = port.map_or(Ok(PORT), str::parse).map_err(|_| invalid())?;
-        // What can be in a certificate can be asked for, and nothing else.
+        // Only names that a certificate can contain are accepted.
         rustls::pki_types::ServerName::try_from(host).map_err(|_| invalid())?;
         if port == 0 { Err(invalid()) } else { Ok(Self { cluster: None, node, host: host.to_owned(), port }) }
     }
 
-    /// That of a cluster's node. Its certificate must be for the node's name.
+    /// Creates the agent of a cluster's node. Its certificate must be valid for the node's name.
     pub(super) fn within(cluster: &str, node: &NodeName) -> Self {
         let host = node.to_string();
         Self { cluster: Some(cluster.to_owned()), node: Some(node.clone()), host, port: PORT }
     }
 
-    /// `HOST:PORT`.
+    /// Returns `HOST:PORT`.
     pub(super) fn place(&self) -> String {
         let Self { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// Nodes it may speak for: the one it was named as, or else those of its name and its certificate. The node of a cluster may
-    /// say its cluster's name before its own (`/etc/landfall/cluster`), if that is what the cluster is called here.
+    /// Returns the nodes for which the agent may report. These are the configured node, or else those of its host
+    /// name and its certificate. A node of a cluster may prefix its name with the cluster's
+    /// (`/etc/landfall/cluster`), if the hub uses the same name for the cluster.
     pub(super) fn names(&self, certificate: &[u8]) -> Vec<NodeName> {
         if let Some(node) = &self.node {
             let within =
@@ -93,7 +94,7 @@ impl fmt::Display for PulledAgent {
     }
 }
 
-/// One agent on a line; empty lines and those that begin with `#` are for people.
+/// Parses a list with one agent per line. Empty lines and lines that begin with `#` are ignored.
 pub(super) fn read_list(text: &str) -> Result<Vec<PulledAgent>, ConfigError> {
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(PulledAgent::parse).collect()

@@ -1,5 +1,6 @@
-//! The nodes of a workload cluster, and a pod on each through which its port can be reached. Found again and again: nodes come
-//! and go, and so do kubeconfigs.
+//! The nodes of a workload cluster, each with a pod through which its port can be reached.
+//!
+//! The cluster is listed repeatedly, because nodes and kubeconfigs change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,32 +17,32 @@ use super::pause;
 use crate::config::ConfigError;
 use crate::name::NodeName;
 
-/// Clusters that can be asked; beyond it there should be a hub for some of them.
+/// Maximum number of polled clusters; larger fleets should use several hubs.
 pub(crate) const MAX_CLUSTERS: usize = 64;
-/// How often nodes and pods are listed.
+/// Interval between listings of nodes and pods.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
-/// Where pods that share their node's network are looked for: where `landfall render agent` puts its own, then what every
-/// cluster runs. Whoever may forward ports of these pods may forward those of no other.
+/// Namespaces searched for pods with host networking: that of `landfall render agent`, and that of every cluster.
+/// Permission to forward ports of these pods does not extend to pods of other namespaces.
 const NAMESPACES: [&str; 2] = ["landfall-agent", "kube-system"];
 
-/// A workload cluster whose nodes are asked through its API server: `[NAME=]KUBECONFIG`.
+/// A workload cluster whose nodes are polled through its API server: `[NAME=]KUBECONFIG`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PulledCluster {
-    /// What it is called in the log, and what its nodes may say before their names.
+    /// Name of the cluster in the log; its nodes may use it as a prefix of their names.
     pub name: String,
     pub kubeconfig: PathBuf,
 }
 
-/// What was found at the last look.
+/// Result of the last successful listing.
 pub(super) struct Reach {
     pub(super) name: String,
     pub(super) cluster: Cluster,
     nodes: Vec<NodeName>,
-    /// By the node's name.
+    /// Pods by the name of their node.
     pub(super) pods: BTreeMap<String, PodPlace>,
 }
 
-/// Nothing before the first look that was answered.
+/// The newest listing; `None` before the first one succeeds.
 pub(super) type Found = watch::Receiver<Option<Arc<Reach>>>;
 
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +53,7 @@ enum LookError {
     Cluster(#[from] landfall_cluster::Error),
 }
 
-/// Looks for ever; what was found last stays when a look fails.
+/// Lists the cluster forever; a failed listing keeps the previous result.
 pub(super) async fn follow(place: PulledCluster, found: watch::Sender<Option<Arc<Reach>>>) {
     let mut client = None;
     let mut failed = 0_u32;
@@ -108,7 +109,7 @@ impl PulledCluster {
         let kubeconfig = PathBuf::from(path);
         let file = kubeconfig.file_name().ok_or_else(invalid)?.to_string_lossy().into_owned();
         let name = name.unwrap_or(file);
-        // It stands in lines of the log.
+        // The name appears in log lines.
         let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(&byte));
         if name.is_empty() || name.len() > 253 || !is_plain {
             Err(invalid())

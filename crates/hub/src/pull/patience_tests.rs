@@ -1,4 +1,4 @@
-//! How long an agent is listened to, by a clock that runs ahead.
+//! Timeouts of polls, with a simulated clock.
 
 use std::sync::Mutex;
 
@@ -13,10 +13,10 @@ use crate::objects::Objects;
 use crate::roles::Roles;
 use crate::store::SqliteStore;
 
-/// Just in time for every single answer.
+/// Just within the timeout of every single response.
 const PAUSE: Duration = Duration::from_secs(14);
 
-/// The other end of a line: it answers what it is told to, and remembers what it was asked.
+/// The agent's end of a connection: it sends the given responses and records the requests.
 async fn speak(
     mut stream: DuplexStream,
     asked: &Mutex<Vec<String>>,
@@ -85,7 +85,7 @@ async fn an_agent_that_answers_each_question_just_in_time_does_not_keep_its_plac
     };
     assert!(matches!(told, Err(PullError::Long)), "{told:?}");
     assert_eq!(began.elapsed().as_secs(), NEIGHBOURS_PATIENCE.as_secs());
-    // The list and three neighbours in 56 seconds, and a fourth that was not waited for.
+    // The list and three neighbors within 56 s, and an unfinished request for a fourth.
     assert_eq!(asked.lock().unwrap().len(), 5);
 }
 
@@ -107,7 +107,7 @@ async fn one_that_is_quick_is_heard_to_the_end() {
     assert_eq!(*asked.lock().unwrap(), ["/neighbours", "/neighbours/n2/report", "/neighbours/n3/report"]);
 }
 
-/// What is no report is none the second time, though it is not read again; and those who left theirs there are heard.
+/// An invalid report fails again although it is not parsed again, and the neighbors' reports are fetched.
 #[tokio::test]
 async fn an_agent_that_says_the_same_nonsense_again_is_asked_in_vain_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -142,7 +142,7 @@ async fn an_agent_that_says_the_same_nonsense_again_is_asked_in_vain_again() {
     assert_eq!(asked.iter().filter(|path| *path == "/neighbours/n2/report").count(), 3, "{asked:?}");
 }
 
-/// A node that loses its power while it sends says nothing any more, not even that it is gone.
+/// A node that loses power during a download does not close the connection.
 #[tokio::test(start_paused = true)]
 async fn a_bundle_that_stops_coming_is_given_up() {
     let (ours, theirs) = tokio::io::duplex(4096);
@@ -163,7 +163,7 @@ async fn a_bundle_that_stops_coming_is_given_up() {
     assert_eq!(began.elapsed().as_secs(), BUNDLE_PAUSE.as_secs());
 }
 
-/// What comes of a bundle of which this many bytes are sent every half minute, so many times, and how long it was listened to.
+/// Sends this many bytes of a bundle every 30 s, `times` times. Returns the result and the duration of the download.
 async fn every_half_minute(bytes: usize, times: usize) -> (Result<usize, TalkError>, Duration) {
     let (ours, mut theirs) = tokio::io::duplex(2 * LEAST);
     let line = Line::over(ours, "n1:8710".to_owned(), Vec::new()).await.unwrap();

@@ -1,4 +1,4 @@
-//! One conversation with an agent: requests one after the other, every answer bounded in bytes and time.
+//! A connection to an agent: sequential requests with responses bounded in size and time.
 
 use std::io;
 use std::sync::Arc;
@@ -24,18 +24,18 @@ use crate::bundles::{LEAST, MINUTE};
 use crate::name::NodeName;
 use crate::receive::MAX_REPORT;
 
-/// From the dial to the end of the handshake, and from each request to the end of its answer.
+/// Timeout from the dial to the end of the handshake, and from each request to the end of its response.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// A bundle is collected while it is sent, on a machine in trouble.
+/// Timeout of a bundle download: a failing machine collects the bundle while sending it.
 const BUNDLE_PATIENCE: Duration = Duration::from_secs(1800);
-/// How long it may pause: a node that is gone without a word would keep its place until then.
+/// Maximum pause within a bundle. A node that failed silently would otherwise occupy its slot until the timeout.
 pub(super) const BUNDLE_PAUSE: Duration = Duration::from_secs(60);
-/// How long it may come by drops, unlike one that is pushed: collectors wait for what hangs, and on such a machine little comes
-/// of a minute.
+/// First period of the minimum rate; later periods last one minute, as for pushed bundles. Collectors wait for
+/// hanging commands, and such a machine sends little in a minute.
 pub(super) const COLLECTING: Duration = Duration::from_secs(180);
-/// As many as an agent keeps.
+/// Maximum number of neighbor reports; equals the limit of an agent.
 pub(super) const MAX_NEIGHBOURS: usize = 64;
-/// What is told of a refusal.
+/// Maximum length of a logged reason.
 const MAX_REASON: usize = 200;
 
 /// An open connection to an agent.
@@ -92,24 +92,24 @@ impl Line {
         Self::over(stream, agent.place(), certificate).await
     }
 
-    /// Over a stream that is open.
+    /// Performs the HTTP handshake over an open stream.
     pub(super) async fn over(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         host: String,
         certificate: Vec<u8>,
     ) -> Result<Self, TalkError> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(http)?;
-        // It ends with the sender; what it has to say, the sender says too.
+        // The task ends with the sender, which returns its errors.
         tokio::spawn(connection);
         Ok(Self { host, certificate, sender })
     }
 
-    /// The certificate the agent came with, checked.
+    /// Returns the agent's verified certificate.
     pub(super) fn certificate(&self) -> &[u8] {
         &self.certificate
     }
 
-    /// The report at this path; nothing when there is none yet.
+    /// Returns the report at this path, or `None` if there is none yet.
     pub(super) async fn report(&mut self, path: &str) -> Result<Option<Bytes>, TalkError> {
         match self.get(path).await {
             Ok(report) => Ok(Some(report)),
@@ -118,11 +118,11 @@ impl Line {
         }
     }
 
-    /// Whose reports lie with the agent; names that could be no node's are left out.
+    /// Returns the nodes whose reports the agent stores; invalid node names are omitted.
     pub(super) async fn neighbours(&mut self) -> Result<Vec<NodeName>, TalkError> {
         let list = match self.get("/neighbours").await {
             Ok(list) => list,
-            // One that is older than this.
+            // An older agent without this path.
             Err(TalkError::Refused { status: 404, .. }) => return Ok(Vec::new()),
             Err(error) => return Err(error),
         };
@@ -130,7 +130,7 @@ impl Line {
         Ok(list.nodes.into_iter().filter_map(|name| NodeName::new(name).ok()).take(MAX_NEIGHBOURS).collect())
     }
 
-    /// A new bundle, as it comes.
+    /// Requests a new bundle and returns it as a stream.
     pub(super) async fn bundle(
         mut self,
     ) -> Result<impl Stream<Item = Result<Bytes, TalkError>> + Unpin, TalkError> {
@@ -147,7 +147,8 @@ impl Line {
                 use futures_util::StreamExt as _;
                 let pause = Instant::now() + BUNDLE_PAUSE;
                 loop {
-                    // A minute is looked at when it is over and the agent is waited for: a hub that is slow itself blames nobody.
+                    // A minute is checked only after it ends, while the hub waits for the agent. A slow hub
+                    // therefore does not abort the download.
                     let Ok(piece) = tokio::time::timeout_at(until.min(pause), pieces.next()).await else {
                         if until < pause && came >= LEAST {
                             (until, came) = (Instant::now() + MINUTE, 0);
@@ -158,7 +159,7 @@ impl Line {
                     };
                     match piece? {
                         Ok(frame) => {
-                            // Trailers tell nothing.
+                            // Trailers are ignored.
                             if let Ok(data) = frame.into_data() {
                                 came += data.len();
                                 return Some((Ok(data), (pieces, line, until, came)));
@@ -192,7 +193,7 @@ async fn whole(answer: Response<Incoming>) -> Result<Bytes, TalkError> {
     Ok(body.map_err(TalkError::Answer)?.to_bytes())
 }
 
-/// What an answer that is none says, on one line.
+/// Converts an error response to one line.
 async fn refused(answer: Response<Incoming>) -> Result<TalkError, TalkError> {
     let status = answer.status().as_u16();
     let body = whole(answer).await?;
@@ -205,7 +206,7 @@ fn http(error: hyper::Error) -> TalkError {
     TalkError::Http(Box::new(error))
 }
 
-/// Within the time a bundle may take.
+/// Limits the duration of `work` to the timeout of a bundle.
 pub(super) async fn in_time<T>(work: impl Future<Output = T>) -> Option<T> {
     tokio::time::timeout(BUNDLE_PATIENCE, work).await.ok()
 }

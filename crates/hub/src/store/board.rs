@@ -1,12 +1,12 @@
-//! What boards show of a fleet, the same on every store.
+//! The fleet view, identical on every store.
 
 use serde::Deserialize;
 
-/// Lines of trouble on a board: more causes than the catalogue has.
+/// Maximum number of groups in the fleet view; exceeds the number of causes in the catalog.
 pub(super) const MAX_GROUPS: i64 = 200;
-/// Names shown with a group.
+/// Number of node names per group.
 pub(super) const EXAMPLES: i64 = 6;
-/// Bundles listed of one node.
+/// Maximum number of listed bundles per node.
 pub(super) const MAX_BUNDLES: i64 = 200;
 
 pub(super) const TROUBLE: &str = "state IN ('failed', 'hung', 'degraded')";
@@ -14,7 +14,7 @@ pub(super) const TROUBLE: &str = "state IN ('failed', 'hung', 'degraded')";
 pub(super) const LINE: &str = "n.name, n.state, n.cause, n.title, n.phase, n.confidence, \
      coalesce(n.proven_body = n.body, false), n.component, n.since, p.last_seen, n.identity";
 
-/// The part of an identity that a line shows; the rest is passed over, because there are many lines.
+/// The part of an identity that a line shows; the rest is skipped, because there are many lines.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Named {

@@ -19,12 +19,12 @@ pub(super) fn micros(time: Timestamp) -> i64 {
     time.as_microsecond()
 }
 
-/// The text without the character NUL, which JSON can contain and PostgreSQL cannot store.
+/// Replaces NUL characters, which JSON can contain and PostgreSQL cannot store.
 pub(super) fn text(text: &str) -> String {
     text.replace('\0', "\u{fffd}")
 }
 
-/// The position of a state on the fleet view, worst first.
+/// Returns the position of a state on the fleet view, worst first.
 pub(super) fn rank(state: State) -> i64 {
     let position = State::ALL.iter().position(|other| *other == state);
     position.map_or(i64::MAX, |position| i64::try_from(position).unwrap_or(i64::MAX))
@@ -44,7 +44,8 @@ impl VerdictRow {
         }
     }
 
-    /// Whether a verdict is the same. The title of a hung node contains the duration, which does not count as a change.
+    /// Returns whether a verdict is the same. The title of a hung node contains the duration, which does not count
+    /// as a change.
     pub(super) fn is(&self, verdict: &Verdict) -> bool {
         self.state == verdict.state
             && self.cause == verdict.cause

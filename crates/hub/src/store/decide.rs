@@ -1,7 +1,7 @@
-//! Decides what a group of reports changes, without a database: the stored state goes in, the rows to write come out. The SQLite and
-//! PostgreSQL adapters read that state and write those rows.
+//! Decides what a group of reports changes, without a database.
 //!
-//! Rows without an id yet get negative placeholders; [`Changes::assign_ids`] replaces them.
+//! The stored state goes in, the rows to write come out. The SQLite and PostgreSQL adapters read that state and
+//! write those rows. Rows without an ID yet get negative placeholders; [`Changes::assign_ids`] replaces them.
 
 use std::collections::HashMap;
 
@@ -12,8 +12,8 @@ use super::forgotten::Last;
 use super::standing::Taken;
 use super::{Arrival, Outcome, Refusal};
 
-/// Boots stored of one node. A machine that reboots more often between two prunings is in a reboot loop, and its oldest boots add no
-/// information.
+/// Maximum number of stored boots per node. A machine that reboots more often between two prunings is in a reboot
+/// loop, and its oldest boots add no information.
 pub(super) const MAX_BOOTS: i64 = 64;
 
 /// How a body relates to the previous one.
@@ -24,16 +24,16 @@ pub(super) enum BodyKind {
     Late = 2,
 }
 
-/// The stored rows of the nodes and reports of a group. [`decide`] updates them, so that the next report of the group sees the effect of
-/// the previous one.
+/// The stored rows of the nodes and reports of a group. [`decide`] updates them, so that the next report of the
+/// group sees the effect of the previous one.
 #[derive(Debug, Default)]
 pub(super) struct StoredState {
     /// By name.
     pub(super) nodes: HashMap<String, NodeRow>,
-    /// By the node's id and the boot's name.
+    /// By the node's ID and the boot's name.
     pub(super) boots: HashMap<(i64, String), Boot>,
     pub(super) acknowledged: HashMap<[u8; 16], AcknowledgedReport>,
-    /// Ids of reports of deleted nodes. Their rows are deleted, because the id may be used again.
+    /// IDs of reports of deleted nodes. Their rows are deleted, because the ID may be used again.
     pub(super) orphaned: Vec<[u8; 16]>,
     /// The last report of each deleted node, by name and key.
     pub(super) deleted_nodes: HashMap<(String, Vec<u8>), Last>,
@@ -83,7 +83,7 @@ pub(super) struct AcknowledgedReport {
 pub(super) struct Changes<'a> {
     pub(super) bodies: Vec<NewBody<'a>>,
     pub(super) boots: Vec<NewBoot>,
-    /// Ids of boots that get a number: a newer agent that counts boots has replaced an older one.
+    /// IDs of boots that get a number: a newer agent that counts boots has replaced an older one.
     pub(super) numbered: Vec<(i64, i64)>,
     pub(super) reports: Vec<NewReport<'a>>,
     /// The last current report of each node in the group, and their number.
@@ -92,7 +92,7 @@ pub(super) struct Changes<'a> {
     pub(super) lines: HashMap<&'a str, &'a Arrival>,
     /// Number of placeholders.
     pub(super) placeholders: i64,
-    /// The allowance that new nodes used.
+    /// The enrollment quota that new nodes used.
     pub(super) taken: Taken,
 }
 
@@ -221,7 +221,7 @@ fn first<'a>(changes: &mut Changes<'a>, arrival: &'a Arrival, boot_name: &str) -
     }
 }
 
-/// The name of the boot that a report belongs to; empty if the report names none.
+/// Returns the name of the boot that a report belongs to; empty if the report names none.
 pub(super) fn boot_name(arrival: &Arrival) -> String {
     text(arrival.identity.boot_id.as_deref().unwrap_or_default())
 }
@@ -245,7 +245,7 @@ fn add_report<'a>(
 // === impl StoredState ===
 
 impl StoredState {
-    /// Whether the node was deleted after it had sent this report or a newer one.
+    /// Returns whether the node was deleted after it had sent this report or a newer one.
     fn is_replay(&self, arrival: &Arrival, boot: &str) -> bool {
         let (Some(key), false) = (&arrival.key, self.deleted_nodes.is_empty()) else { return false };
         let name = arrival.node.as_str();
@@ -260,7 +260,7 @@ impl StoredState {
 // === impl NodeRow ===
 
 impl NodeRow {
-    /// Whether the report is newer than the current one.
+    /// Returns whether the report is newer than the current one.
     fn is_older_than(&self, arrival: &Arrival, boot: Option<Boot>) -> bool {
         if boot.is_some_and(|boot| boot.id == self.boot) {
             return arrival.sequence.cast_signed() > self.sequence;
@@ -279,7 +279,7 @@ impl<'a> Changes<'a> {
         -self.placeholders
     }
 
-    /// The boot of a report: the stored one, with a number if the report has one, or a new one.
+    /// Returns the boot of a report: the stored one, with a number if the report has one, or a new one.
     fn boot(&mut self, stored: Option<Boot>, (node, name): &(i64, String), arrival: &Arrival) -> Boot {
         let number = arrival.numbered();
         match (stored, number) {
@@ -309,7 +309,7 @@ impl<'a> Changes<'a> {
         heartbeat.count += 1;
     }
 
-    /// Replaces the placeholders `-1`, `-2`, … by `ids[0]`, `ids[1]`, …
+    /// Replaces the placeholders `-1`, `-2`, … by `ids[0]`, `ids[1]`, and so on.
     pub(super) fn assign_ids(&mut self, state: &mut StoredState, ids: &[i64]) {
         let real = |id: &mut i64| {
             let index = usize::try_from(-1 - *id).ok();

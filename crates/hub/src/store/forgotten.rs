@@ -1,26 +1,26 @@
-//! Nodes that were forgotten and may come again.
+//! Tombstones of deleted nodes.
 
 use landfall_model::envelope::is_later_boot;
 
 use super::Arrival;
 
-/// What a node that signed had come to when it was forgotten. The same key has to say something newer than that to bring it
-/// back: an envelope that somebody kept is not enough. Another key is that of a machine that was installed anew, and whatever its
-/// clock says, it is heard.
+/// The newest report of a deleted node that signed. A report with the same key must be newer than this one to
+/// re-create the node, so a replayed envelope is rejected. Another key belongs to a reinstalled machine and is
+/// accepted regardless of its clock.
 #[derive(Debug)]
 pub(super) struct Last {
     pub(super) boot: String,
     pub(super) boot_number: Option<i64>,
     pub(super) sequence: i64,
-    /// As [`Arrival::moment`] tells.
+    /// [`Arrival::moment`] of the report.
     pub(super) moment: i64,
 }
 
 // === impl Last ===
 
 impl Last {
-    /// Whether the report, of a boot with this name, was made after it. A key stays with the machine that counts its boots, so
-    /// that their numbers can be compared.
+    /// Returns whether a report, of a boot with this name, is newer than the tombstone. A key stays on the machine
+    /// that counts its boots, so boot numbers of the same key are comparable.
     pub(super) fn is_older_than(&self, arrival: &Arrival, boot: &str) -> bool {
         if self.boot == boot {
             return arrival.sequence.cast_signed() > self.sequence;

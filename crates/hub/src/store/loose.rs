@@ -1,27 +1,29 @@
-//! Objects without a record, the same on every store.
+//! Orphaned objects, handled identically by every store.
 //!
-//! A bundle is an object (a file, or something in a bucket) and a record. The two cannot be written at once, so that one may
-//! be there without the other for a while, or for ever after a crash. Which objects have no record is written down before
-//! they are made and when their record goes; who removes one says so first. So none is forgotten, and none that was sent
-//! again meanwhile is removed, also when many hubs share a database.
+//! A bundle consists of an object (a file, or an object in a bucket) and a record. The two cannot be written
+//! atomically, so one may exist without the other for a while, or permanently after a crash.
+//!
+//! The store registers an object before it is written and when its record is deleted; a removal is registered before
+//! it starts. No orphaned object is therefore missed, and an object that is sent again meanwhile is not removed.
+//! This also holds for several hubs on one database.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// Objects given for removal at once, and removed at once.
+/// Maximum number of objects returned for removal, and of concurrent removals.
 pub(super) const PORTION: i64 = 10;
-/// After this long nobody is making the object any more.
+/// Age at which an upload counts as abandoned.
 const ARRIVING_FOR: SignedDuration = SignedDuration::from_hours(24);
-/// After this long nobody is removing the object any more: it did not work, or the hub ended.
+/// Age at which a removal counts as abandoned: it failed, or the hub stopped.
 const REMOVING_FOR: SignedDuration = SignedDuration::from_mins(10);
 
-/// Somebody is about to keep it and to record it.
+/// The object is about to be stored and recorded.
 pub(super) const ARRIVING: &str = "arriving";
-/// It is not wanted any more.
+/// The object is not needed any more.
 pub(super) const LEAVING: &str = "leaving";
-/// Somebody removes it.
+/// The object is being removed.
 pub(super) const REMOVING: &str = "removing";
 
-/// Microseconds since 1970 before which an arrival, and a removal, must have begun to be given up.
+/// Start times, in microseconds since 1970, before which an upload or a removal counts as abandoned.
 pub(super) struct GivenUp {
     pub(super) arriving: i64,
     pub(super) removing: i64,

@@ -1,9 +1,9 @@
-//! What the hub remembers, behind one trait: embedded SQLite on one machine, PostgreSQL beyond it.
+//! The hub's database behind one trait: embedded SQLite for one hub, PostgreSQL for several.
 //!
-//! Every report that is acknowledged has a row of its own, so that none is taken twice and none is lost. Its body is kept
-//! only when it differs from the one before it: a node that says the same thing every five seconds costs some eighty
-//! bytes each time. Bodies in their order are the node's history; a body whose verdict differs from its predecessor's is a
-//! *turn*.
+//! Every acknowledged report has its own row, so that no report is stored twice or lost. Its body is stored only
+//! when it differs from the previous body. A node that repeats the same report every 5 s therefore costs about 80
+//! bytes per report. The sequence of bodies is the node's history; a body whose verdict differs from its
+//! predecessor's is a *turn*.
 
 mod board;
 mod columns;
@@ -36,64 +36,67 @@ pub use postgres::{Place as PostgresPlace, PlaceError as PostgresPlaceError, Pos
 pub use sqlite::SqliteStore;
 pub use standing::{Allowance, NEW_NODES_A_MINUTE, Standing};
 
-/// Bundles of one node that are kept: a node that sends ever more of them fills nobody's disk.
+/// Maximum number of bundles kept per node, so that one node cannot fill the disk.
 const MAX_BUNDLES: i64 = 16;
 
-/// What a store gives, in time.
+/// Future returned by every method of [`Store`].
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, StoreError>> + Send + 'a>>;
 
-/// The hub's memory. What an answer says was stored survives the end of the process and of the machine.
+/// The hub's database. Everything acknowledged survives a crash of the process and of the machine.
 pub trait Store: fmt::Debug + Send + Sync {
-    /// Takes reports in, each on its own: a refused one does not keep the others out. When this fails, none was taken.
+    /// Stores each report independently: a rejected report does not affect the others. On error, no report was
+    /// stored.
     fn accept(&self, arrivals: Vec<Arrival>) -> Answer<'_, Vec<Result<Outcome, Refusal>>>;
-    /// Whether reports could be stored now, as far as that is known without storing one.
+    /// Checks whether reports could be stored now, as far as that is known without storing one.
     fn ready(&self) -> Answer<'_, ()>;
-    /// Which of these were acknowledged before, until they are old; also when their node was forgotten since.
+    /// Returns the reports that were acknowledged before and not yet pruned. Reports of deleted nodes are included.
     fn has(&self, ids: Vec<ReportId>) -> Answer<'_, Vec<ReportId>>;
-    /// Grows whenever anything a board shows has changed.
+    /// Returns a number that grows whenever the fleet view changes.
     fn version(&self) -> Answer<'_, u64>;
     fn fleet(&self, query: FleetQuery) -> Answer<'_, Fleet>;
-    /// Nodes by name, those after the given one.
+    /// Returns nodes by name, starting after the given one.
     fn nodes(&self, after: String, limit: u32) -> Answer<'_, NodePage>;
     fn node(&self, name: NodeName) -> Answer<'_, Option<NodeRecord>>;
-    /// How much is kept.
+    /// Returns the size of the database and of all bundles.
     fn size(&self) -> Answer<'_, StoreSize>;
-    /// The key the node is known by.
+    /// Returns the node's pinned key.
     fn pinned(&self, name: NodeName) -> Answer<'_, Pinned>;
-    /// Newest first, before the given turn when there is one.
+    /// Returns verdict changes, newest first, optionally those before the given turn.
     fn history(&self, name: NodeName, before: Option<u64>, limit: u32) -> Answer<'_, Vec<Turn>>;
-    /// The report as the node sent it, by the number of its turn.
+    /// Returns the report of a turn as the node sent it.
     fn report(&self, name: NodeName, turn: u64) -> Answer<'_, Option<String>>;
-    /// How many nodes turned to each cause, in steps of `step` seconds since `since`.
+    /// Returns how many nodes changed to each cause, in steps of `step` seconds since `since`.
     fn trend(&self, since: Timestamp, step: u32) -> Answer<'_, Vec<TrendPoint>>;
-    /// Reports whose evidence holds all the words, newest first.
+    /// Returns reports whose evidence contains all words, newest first.
     fn search(&self, words: Vec<String>, limit: u32) -> Answer<'_, Vec<Hit>>;
-    /// Says that an object is about to be kept, before it is: what is without a record is known from then on. Says no while
-    /// the same object is being removed.
+    /// Announces an object before it is written, so that it is known even without a record. Returns false while the
+    /// same object is being removed.
     fn expect_bundle(&self, digest: String, now: Timestamp) -> Answer<'_, bool>;
-    /// Records a bundle whose object is kept; one that is on record already stays as it is. Says no when the object was
-    /// removed meanwhile. Beyond the newest [`MAX_BUNDLES`] of a node the others become loose.
+    /// Records a bundle whose object is stored; an existing record is not changed. Returns false if the object was
+    /// removed in the meantime. Objects of a node's older bundles, beyond the newest `MAX_BUNDLES`, become orphaned.
     fn add_bundle(&self, bundle: BundleRecord) -> Answer<'_, bool>;
     fn bundle(&self, digest: String) -> Answer<'_, Option<BundleRecord>>;
-    /// Newest first.
+    /// Returns the node's bundles, newest first.
     fn bundles(&self, name: NodeName) -> Answer<'_, Vec<BundleRecord>>;
-    /// Takes in an event of an in-place bootstrap. Of a node the newest [`MAX_ATTEMPTS`] attempts are kept, of an attempt
-    /// the newest [`MAX_EVENTS`] events.
+    /// Stores an event of an in-place bootstrap. The store keeps the newest [`MAX_ATTEMPTS`] attempts of a node and
+    /// the newest [`MAX_EVENTS`] events of an attempt.
     fn add_progress(&self, name: NodeName, progress: Progress, received: Timestamp) -> Answer<'_, Heard>;
-    /// The events of the node's newest attempt (the one that was first heard of last), by sequence.
+    /// Returns the events of the node's newest attempt, by sequence. The newest attempt is the one whose first event
+    /// arrived last.
     fn progress(&self, name: NodeName) -> Answer<'_, Vec<ProgressEvent>>;
-    /// The newest event of every node's newest attempt, the one heard last first.
+    /// Returns the newest event of every node's newest attempt, most recently received first.
     fn progress_lines(&self, limit: u32) -> Answer<'_, Vec<ProgressLine>>;
-    /// Forgets the node, its reports and its bundles, whose objects become loose; says whether it was known. What its key signed
-    /// before does not bring it back, for as long as reports are kept.
+    /// Deletes the node, its reports and its bundles, whose objects become orphaned. Returns whether the node
+    /// existed. Reports signed earlier by its key are rejected as replays for as long as reports are kept.
     fn forget(&self, name: NodeName) -> Answer<'_, bool>;
-    /// Forgets a bounded number of what is older; says how much. The objects of bundles become loose.
+    /// Deletes a bounded number of older records and returns their number. The objects of deleted bundles become
+    /// orphaned.
     fn prune(&self, older_than: Timestamp, bundles_older_than: Timestamp) -> Answer<'_, Pruned>;
-    /// Some objects that have no record and are to be removed now, by whoever asked, who says then what was
-    /// [removed](Self::removed). What was not is given again later.
+    /// Returns some orphaned objects for the caller to remove and then confirm with [`removed`](Self::removed).
+    /// Unconfirmed objects are returned again later.
     fn loose(&self, now: Timestamp) -> Answer<'_, Vec<String>>;
     fn removed(&self, digest: String) -> Answer<'_, ()>;
-    /// Makes those of these objects loose that nobody knows; says how many.
+    /// Marks those of these objects that have no record as orphaned. Returns their number.
     fn make_loose(&self, digests: Vec<String>, now: Timestamp) -> Answer<'_, u64>;
 }
 
@@ -113,62 +116,62 @@ pub enum StoreError {
     Closed,
 }
 
-/// A report that was read, checked and may be stored.
+/// A validated report that may be stored.
 #[derive(Clone, Debug)]
 pub struct Arrival {
     pub id: ReportId,
     pub node: NodeName,
     pub identity: NodeIdentity,
-    /// Counts the boots of the node, where it counts them.
+    /// Boot counter of the node, if it counts boots.
     pub boot_number: Option<u64>,
     pub sequence: u64,
     pub time: Timestamp,
     pub received: Timestamp,
     pub verdict: Verdict,
-    /// The report as it came.
+    /// The report as received.
     pub report: String,
-    /// SHA-256 of the report.
+    /// SHA-256 digest of the report.
     pub digest: [u8; 32],
-    /// What full-text search finds it by.
+    /// Text for the full-text index.
     pub words: String,
-    /// The key it was signed with; the signature is good.
+    /// The key of the verified signature.
     pub key: Option<Vec<u8>>,
     pub standing: Standing,
 }
 
-/// How much is kept, in bytes.
+/// Size of the stored data in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoreSize {
-    /// Of the database.
+    /// Size of the database.
     pub store: u64,
-    /// Of all bundles, packed.
+    /// Compressed size of all bundles.
     pub bundles: u64,
 }
 
-/// The key a node is known by: that of its first signed report.
+/// The pinned key of a node: the key of its first signed report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pinned {
-    /// There is no such node.
+    /// The node does not exist.
     Unknown,
-    /// It does not sign.
+    /// The node does not sign its reports.
     Nothing,
     Key(Vec<u8>),
 }
 
-/// What became of a report.
+/// Outcome of a report that was not rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Outcome {
-    /// It is what the node says now.
+    /// The report is the node's current one.
     Stored,
-    /// Something newer is known: kept in the history.
+    /// A newer report is stored; this one is in the history only.
     Late,
-    /// It is here already; nothing changed.
+    /// The report is already stored; nothing changed.
     Duplicate,
 }
 
-/// Why a report was not stored. Sending it again cannot help, but for the last.
+/// Reasons for not storing a report. Retrying helps only for [`Self::TooManyNew`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     #[error("another report has this id")]
@@ -197,33 +200,33 @@ pub enum Refusal {
     TooManyNew,
 }
 
-/// Which nodes a board shows.
+/// Filter for the nodes of the fleet view.
 #[derive(Clone, Debug, Default)]
 pub struct FleetQuery {
     pub state: Option<State>,
-    /// `none` finds nodes without a cause.
+    /// `none` selects nodes without a cause.
     pub cause: Option<Cause>,
     pub phase: Option<Phase>,
-    /// Part of the name, the title or the cause.
+    /// Substring of the name, the title or the cause.
     pub text: String,
     pub limit: u32,
     pub offset: u32,
 }
 
-/// The fleet, as a board shows it.
+/// The fleet as shown in the fleet view.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fleet {
-    /// All nodes, whatever the query.
+    /// Number of all nodes, regardless of the query.
     pub total: u64,
-    /// How many are in each state, worst first; states nobody is in are left out.
+    /// Number of nodes in each state, worst first; states without nodes are omitted.
     pub states: Vec<StateCount>,
-    /// What is wrong, one line per cause, the largest first.
+    /// Failing nodes grouped by cause, largest group first.
     pub groups: Vec<Group>,
-    /// How many nodes the query finds.
+    /// Number of nodes that match the query.
     pub found: u64,
-    /// One page of them, worst first.
+    /// One page of the matching nodes, worst first.
     pub nodes: Vec<NodeLine>,
 }
 
@@ -235,28 +238,28 @@ pub struct StateCount {
     pub nodes: u64,
 }
 
-/// Nodes that are in trouble for the same reason.
+/// Failing nodes with the same cause.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Group {
-    /// `null`: the nodes are in trouble and no cause is known.
+    /// `null` for failing nodes without a known cause.
     pub cause: Option<Cause>,
     pub title: String,
-    /// The worst state any of them is in.
+    /// Worst state of these nodes.
     pub state: State,
     pub nodes: u64,
-    /// The phases they stopped in, earliest first.
+    /// Phases in which these nodes stopped, earliest first.
     pub phases: Vec<Phase>,
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub first: Timestamp,
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub last: Timestamp,
-    /// Some of their names.
+    /// Names of some of these nodes.
     pub examples: Vec<String>,
 }
 
-/// One node on the board.
+/// A node of the fleet view.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -270,27 +273,27 @@ pub struct NodeLine {
     pub confidence: Confidence,
     /// Whether the evidence of the verdict has a proven origin.
     pub trust: Trust,
-    /// Since when it says this.
+    /// When the node first reported this verdict.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub since: Timestamp,
-    /// When it was last heard, by the hub's clock.
+    /// When the last report was received, by the hub's clock.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub last_seen: Timestamp,
-    /// The cloud's name for the machine, where it told one.
+    /// Provider ID of the machine, if the node reported one.
     pub provider_id: Option<String>,
 }
 
-/// Some nodes, in the order of their names: the one thing about a node that does not change while it is read.
+/// A page of nodes, ordered by name: names do not change between two pages, unlike states.
 #[derive(Clone, Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NodePage {
     pub nodes: Vec<NodeLine>,
-    /// What to ask for next with `after`; `null` when these are the last.
+    /// Value of `after` for the next page; `null` on the last page.
     pub next: Option<String>,
 }
 
-/// All that is known of one node.
+/// Details of one node.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -303,19 +306,19 @@ pub struct NodeRecord {
     pub boots: u64,
     pub reports: u64,
     pub sequence: u64,
-    /// When the present report was made, by the node's clock.
+    /// When the current report was made, by the node's clock.
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub time: Timestamp,
-    /// Whether its reports are signed.
+    /// Whether the node signs its reports.
     pub signed: bool,
-    /// The number of the present turn.
+    /// Number of the current turn.
     pub turn: u64,
-    /// The present report as the node sent it.
+    /// The current report as the node sent it.
     #[serde(skip)]
     pub report: String,
 }
 
-/// A moment at which a node's verdict changed.
+/// A change of a node's verdict.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -332,7 +335,7 @@ pub struct Turn {
     pub confidence: Confidence,
     /// Whether the evidence of the verdict has a proven origin.
     pub trust: Trust,
-    /// It came after something newer.
+    /// Whether it arrived after a newer report.
     pub late: bool,
 }
 
@@ -341,12 +344,12 @@ pub struct Turn {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrendPoint {
     pub cause: Option<Cause>,
-    /// Which step, counted from 0.
+    /// Number of the step, starting at 0.
     pub step: u32,
     pub nodes: u64,
 }
 
-/// A report that search found. The report itself is not here: a hundred of them are a hundred megabytes.
+/// A report found by a search, without its body: 100 bodies may take 100 MB.
 #[derive(Clone, Debug)]
 pub struct Hit {
     pub node: String,
@@ -356,20 +359,20 @@ pub struct Hit {
     pub cause: Option<Cause>,
 }
 
-/// A bundle that was verified and kept.
+/// A verified and stored bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BundleRecord {
-    /// SHA-256 of the packed bundle, its name everywhere.
+    /// SHA-256 digest of the compressed bundle; identifies it everywhere.
     pub digest: String,
     pub node: String,
     #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub received: Timestamp,
-    /// Packed.
+    /// Compressed size.
     pub bytes: u64,
     pub files: u64,
-    /// Its stream ended before its time; what is here is whole.
+    /// Whether the bundle is truncated; the remaining files are verified.
     pub cut: bool,
 }
 
@@ -393,8 +396,8 @@ impl StoreError {
 // === impl Arrival ===
 
 impl Arrival {
-    /// When it was, for boots without a number. A clock that runs ahead is not believed: else nothing would be newer until
-    /// that time had come.
+    /// Returns the time that orders boots without a number. It is at most the time of receipt. Otherwise a clock
+    /// that is ahead would make all later reports older until that time.
     fn moment(&self) -> i64 {
         self.time.min(self.received).as_microsecond()
     }
@@ -407,7 +410,7 @@ impl Arrival {
 // === impl Pinned ===
 
 impl From<Option<Option<Vec<u8>>>> for Pinned {
-    /// From the column of a row that may be missing.
+    /// Converts the key column of a row that may not exist.
     fn from(column: Option<Option<Vec<u8>>>) -> Self {
         match column {
             None => Self::Unknown,
@@ -420,7 +423,7 @@ impl From<Option<Option<Vec<u8>>>> for Pinned {
 // === impl FleetQuery ===
 
 impl FleetQuery {
-    /// How many nodes it finds, when the counts of states tell.
+    /// Returns the number of matching nodes if the state counts suffice to compute it.
     fn counted_by(&self, states: &[StateCount]) -> Option<u64> {
         if self.cause.is_some() || self.phase.is_some() || !self.text.is_empty() {
             return None;
@@ -433,7 +436,7 @@ impl FleetQuery {
 // === impl NodePage ===
 
 impl NodePage {
-    /// Of one more node than was asked for, when there is one.
+    /// Builds a page from up to `limit + 1` nodes; the extra node shows that another page exists.
     fn new(mut nodes: Vec<NodeLine>, limit: u32) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
         let is_last = nodes.len() <= limit;
@@ -446,6 +449,6 @@ impl NodePage {
 // === impl Group ===
 
 impl Group {
-    /// States in which a node needs somebody.
+    /// States in which a node needs attention.
     pub const TROUBLE: [State; 3] = [State::Failed, State::Hung, State::Degraded];
 }

@@ -1,18 +1,19 @@
-//! Reports as both stores keep them: packed. What is kept was checked before it was written; a row that was changed by hand
-//! gives an error, not a panic.
+//! Compression of stored reports, shared by both stores.
+//!
+//! Stored data was validated before it was written; a manually changed row causes an error, not a panic.
 
 use std::cell::RefCell;
 use std::io;
 
 use zstd::bulk::Compressor;
 
-/// Level 1 packs logs nearly as well as level 3 and takes half the time.
+/// Level 1 compresses logs almost as well as level 3 in half the time.
 const PACKING_LEVEL: i32 = 1;
-/// What a stored report can be at most, unpacked; reports are bounded when they come in.
+/// Maximum decompressed size of a stored report; reports have a smaller limit when they are received.
 const MAX_REPORT: usize = 64 << 20;
 
 thread_local! {
-    /// To make one costs more than to pack a report with it.
+    /// Creating a compressor costs more than compressing a report with it.
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
 }
 

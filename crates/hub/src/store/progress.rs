@@ -1,16 +1,17 @@
-//! How far in-place bootstraps are. It is kept by the node's name: a machine may tell of its new life before it has ever
-//! reported.
+//! Progress of in-place bootstraps.
+//!
+//! It is stored by node name, because a machine may send progress before its first report.
 
 use jiff::Timestamp;
 use landfall_model::in_place::Progress;
 use serde::Serialize;
 
-/// Events kept of one attempt: a whole one has about thirty, and one that is tried again and again repeats itself.
+/// Maximum number of stored events per attempt: a complete attempt has about 30, and a retried one repeats them.
 pub const MAX_EVENTS: u32 = 256;
-/// Attempts kept of one node.
+/// Maximum number of stored attempts per node.
 pub const MAX_ATTEMPTS: u32 = 8;
 
-/// An event and when it came.
+/// A progress event with its time of receipt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -22,7 +23,7 @@ pub struct ProgressEvent {
     pub received: Timestamp,
 }
 
-/// A node on its way through an in-place bootstrap: the newest event of its newest attempt.
+/// The newest progress event of a node's newest attempt at an in-place bootstrap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -32,14 +33,14 @@ pub struct ProgressLine {
     pub event: ProgressEvent,
 }
 
-/// What became of an event.
+/// Outcome of a progress event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum Heard {
     Stored,
-    /// It is here already, or was and made room for newer ones.
+    /// The event is already stored, or was removed in favor of newer events.
     Duplicate,
-    /// Another event has its attempt and sequence.
+    /// Another event has the same attempt and sequence.
     Taken,
 }

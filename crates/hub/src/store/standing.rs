@@ -1,4 +1,4 @@
-//! How a sender may speak for a node, and how fast one may make new nodes known.
+//! Sender trust, and the enrollment quota of shared credentials.
 
 use std::mem;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,37 +6,37 @@ use std::time::{Duration, Instant};
 
 use super::Refusal;
 
-/// Nodes that one token for many nodes may make known within a minute: a scale-up of a thousand machines is through in
-/// three, and a token that leaked does not fill the store overnight without being noticed.
+/// Number of nodes that one shared token may enroll per minute. A scale-up of 1,000 machines completes within three
+/// minutes, and a leaked token cannot fill the store overnight unnoticed.
 pub const NEW_NODES_A_MINUTE: u32 = 300;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// How the sender of a report may speak for its node.
+/// How far the sender of a report is trusted to be its node.
 #[derive(Clone, Debug)]
 pub enum Standing {
-    /// By a credential of the node's own, or an operator's.
+    /// The credential belongs to the node itself or to an operator.
     Trusted,
-    /// By a credential that many nodes share: only the node's key tells which of them it is.
+    /// Many nodes share the credential; only the node's key identifies the node.
     ByKey(Arc<Allowance>),
 }
 
-/// How many nodes may still be made known. It holds [`NEW_NODES_A_MINUTE`], and fills up again within a minute.
+/// Remaining enrollment quota. Holds at most [`NEW_NODES_A_MINUTE`], and refills completely within a minute.
 #[derive(Debug)]
 pub struct Allowance {
-    /// When it would be full again.
+    /// Time at which the quota is full again.
     full: Mutex<Instant>,
 }
 
-/// What the new nodes of a group took from allowances. When the group is not stored, it is given back: it is tried again, or
-/// its senders come again.
+/// Quota used by the new nodes of a group. It is returned if the group is not stored, because the group or its
+/// senders then retry.
 #[derive(Debug, Default)]
 pub(super) struct Taken(Vec<Arc<Allowance>>);
 
 // === impl Standing ===
 
 impl Standing {
-    /// Whether a report about a node that was never heard of may be stored.
+    /// Checks whether a report about an unknown node may be stored.
     pub(super) fn admits_new(&self, key: Option<&[u8]>, taken: &mut Taken) -> Result<(), Refusal> {
         match self {
             Self::Trusted => Ok(()),
@@ -49,13 +49,13 @@ impl Standing {
         }
     }
 
-    /// Whether a report about a known node may be stored. `pinned` is the key the node is known by.
+    /// Checks whether a report about a known node may be stored. `pinned` is the node's pinned key.
     pub(super) fn admits(&self, pinned: Option<&[u8]>, key: Option<&[u8]>) -> Result<(), Refusal> {
         match (pinned, self) {
             (Some(pinned), _) if key == Some(pinned) => Ok(()),
             (Some(_), _) => Err(Refusal::WrongKey),
             (None, Self::Trusted) => Ok(()),
-            // Anybody with such a token could otherwise take over a node that does not sign.
+            // Otherwise any holder of such a token could take over a node that does not sign.
             (None, Self::ByKey(_)) => Err(Refusal::KnownUnsigned),
         }
     }
@@ -70,7 +70,7 @@ impl Default for Allowance {
 }
 
 impl Allowance {
-    /// Takes one, if there is one.
+    /// Uses one unit of the quota; returns false if none is left.
     fn take(&self, now: Instant) -> bool {
         let mut full = self.full.lock().unwrap_or_else(PoisonError::into_inner);
         let next = (*full).max(now) + MINUTE / NEW_NODES_A_MINUTE;
@@ -86,7 +86,7 @@ impl Allowance {
         *full = full.checked_sub(MINUTE / NEW_NODES_A_MINUTE).unwrap_or(*full);
     }
 
-    /// Whether nothing is missing from it.
+    /// Returns whether the quota is full.
     pub(crate) fn is_full(&self, now: Instant) -> bool {
         *self.full.lock().unwrap_or_else(PoisonError::into_inner) <= now
     }
@@ -95,7 +95,7 @@ impl Allowance {
 // === impl Taken ===
 
 impl Taken {
-    /// The group is stored.
+    /// Keeps the quota used: the group is stored.
     pub(super) fn keep(mut self) {
         mem::take(&mut self.0);
     }

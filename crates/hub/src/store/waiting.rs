@@ -1,5 +1,6 @@
-//! How much may wait for the disk. Reports of a few kilobytes and batches of many megabytes wait in the same queue, so that
-//! their number says nothing about memory.
+//! Memory limit of reports that wait for the disk.
+//!
+//! Reports of a few kilobytes and batches of many megabytes share one queue, so their number does not limit memory.
 
 use std::sync::Arc;
 
@@ -7,14 +8,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Arrival, StoreError};
 
-/// Bytes that wait and are being written, in units of this many: 128 MiB, which is a few seconds of what one machine writes.
-/// Who comes beyond is told to try again, which costs less than letting everybody wait.
+/// Unit of the limit, which is 128 MiB of queued and current writes: a few seconds of the write rate of one machine.
+/// Further requests get 503, which costs less than delaying every request.
 const UNIT: usize = 1 << 10;
 const UNITS: usize = 128 << 10;
-/// What a report takes beside its texts.
+/// Memory of a report besides its texts.
 const BESIDE: usize = 1 << 10;
 
-/// Room for reports on their way to the disk.
+/// Memory budget of reports that are queued or being written.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting(Arc<Semaphore>);
 
@@ -27,7 +28,7 @@ impl Default for Waiting {
 }
 
 impl Waiting {
-    /// Room for these; it is given back with the permit, when they are stored and gone.
+    /// Acquires budget for these reports. The permit releases it when they are stored and dropped.
     pub(super) fn room_for(&self, arrivals: &[Arrival]) -> Result<OwnedSemaphorePermit, StoreError> {
         let bytes: usize =
             arrivals.iter().map(|arrival| arrival.report.len() + arrival.words.len() + BESIDE).sum();

@@ -1,5 +1,6 @@
-//! The capture of a serial console, as clouds and hypervisors keep it: the reports an agent wrote to it are found among
-//! everything else.
+//! Ingest of serial console captures from clouds and hypervisors.
+//!
+//! The reports that an agent wrote are extracted from the other output.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +15,19 @@ use crate::hub::{BatchItem, Hub, Receipt};
 use crate::problem::Problem;
 use crate::store::Arrival;
 
-/// Clouds keep between 64 KiB and a megabyte of a console; a hypervisor's log may be longer.
+/// Maximum size of a capture. Clouds keep between 64 KiB and 1 MiB of a console; a hypervisor's log may be longer.
 pub(crate) const MAX_CONSOLE: usize = 16 << 20;
-/// Consoles that are looked through at once: a report of one may take a hundred megabytes while it is read, and a kilobyte on
-/// the console.
+/// Maximum number of concurrently processed consoles. A report may need 100 MB while it is parsed, and 1 KB on the
+/// console.
 pub(crate) const MAX_CONSOLES: usize = 2;
-/// How long a console waits for its turn.
+/// Maximum time in the queue.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 // === impl Hub ===
 
 impl Hub {
-    /// Takes in every whole report of a console, the latest last. One that was cut to fit has no signature, and is refused.
+    /// Ingests every complete report of a console, the latest last. A report that was shortened to fit has no
+    /// signature and is rejected.
     pub(crate) async fn console(&self, caller: &Caller, log: Bytes) -> Result<Vec<BatchItem>, Problem> {
         caller.may_report()?;
         let turn = self.turn_to_look().await?;
@@ -37,7 +39,7 @@ impl Hub {
         let (mut records, mut turn) = in_turn(turn, look).await?;
         let mut results = Vec::new();
         loop {
-            // One after the other: together they are many times what the console was.
+            // Sequential, because all reports together are many times the size of the console.
             let next = move || {
                 let bytes = records.next().map(|record| record.bytes);
                 (bytes.map(|bytes| signed(&bytes)), records)
@@ -77,7 +79,8 @@ impl Hub {
     }
 }
 
-/// Others are served meanwhile. The turn goes with the work: who goes away does not stop it, and must not make room for more.
+/// Runs the work on the blocking pool with its permit. A caller that disconnects does not stop the work, and must
+/// not free a permit.
 async fn in_turn<T: Send + 'static>(
     turn: OwnedSemaphorePermit,
     work: impl FnOnce() -> T + Send + 'static,

@@ -1,5 +1,6 @@
-//! CloudEvents that somebody passes on: from a queue, a topic, a broker. The signed report is in the event, or in the object
-//! store the hub was told of; no other place is ever asked for it.
+//! CloudEvents forwarded from a queue, a topic or a broker.
+//!
+//! The signed report is in the event or in the configured object store; it is never fetched from anywhere else.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -15,23 +16,23 @@ use crate::name::NodeName;
 use crate::problem::Problem;
 use crate::receive::MAX_REPORT;
 
-/// The kind of event agents send.
+/// Type of the events that agents send.
 const TYPE: &str = "dev.landfall.report.v1";
 const STRUCTURED: &str = "application/cloudevents+json";
 
-/// What counts of an event, whichever way it is written.
+/// The relevant parts of an event, in either content mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CloudEvent {
     pub id: ReportId,
-    /// Where the report is, in the sender's words.
+    /// Reference to the report, as the sender wrote it.
     pub reference: Option<String>,
-    /// Whom it speaks of, where it says so.
+    /// The node named by the event, if any.
     node: Option<NodeName>,
-    /// The signed report, where it is inside.
+    /// The signed report, if the event contains it.
     envelope: Option<Vec<u8>>,
 }
 
-/// An event that is written as one. Everything is left as it is written: a megabyte of brackets is many once it is read.
+/// An event in structured mode. All values stay unparsed: 1 MB of brackets needs many times that memory once parsed.
 #[derive(Deserialize)]
 struct Structured<'a> {
     #[serde(borrow)]
@@ -50,7 +51,7 @@ struct Structured<'a> {
     data_base64: Option<&'a RawValue>,
 }
 
-/// What counts of the data.
+/// The relevant parts of the data.
 #[derive(Default, Deserialize)]
 struct Data<'a> {
     #[serde(borrow)]
@@ -83,8 +84,8 @@ pub enum EventError {
 // === impl CloudEvent ===
 
 impl CloudEvent {
-    /// Reads an event: all of it in the body (`structured`), or its attributes in headers and its data in the body (`binary`).
-    /// Pure.
+    /// Parses an event. In `structured` mode, the body contains the complete event. In `binary` mode, the attributes
+    /// are in headers and the data is in the body. Pure.
     pub fn read(
         kind: &str,
         header: impl Fn(&str) -> Option<String>,
@@ -103,7 +104,7 @@ impl CloudEvent {
             return Self::of(|name| event.attribute(name), data);
         }
         let attribute = |name: &str| header(&format!("ce-{name}"));
-        // Who speaks of no event at all is told so before the body is looked at.
+        // A request that is not an event is rejected before its body is parsed.
         attribute("specversion").ok_or(EventError::NotAnEvent)?;
         Self::of(attribute, body)
     }
@@ -123,7 +124,7 @@ impl CloudEvent {
             [] => RawValue::NULL,
             data => serde_json::from_slice(data).map_err(EventError::Json)?,
         };
-        // Data of another shape holds nothing of ours.
+        // Data of another shape contains no report.
         let Data { node, envelope } = serde_json::from_str(data.get()).unwrap_or_default();
         let node = node.and_then(|node| serde_json::from_str::<Named>(node.get()).ok());
         Ok(Self {
@@ -134,7 +135,7 @@ impl CloudEvent {
         })
     }
 
-    /// Where agents put this report, below the bucket's prefix.
+    /// Returns the key of this report in the bucket, below the bucket's prefix.
     fn key(&self) -> Option<String> {
         let name = self.node.as_ref()?.as_str().trim_matches('.');
         Some(format!("reports/{name}/{}.json", self.id))
@@ -165,14 +166,14 @@ fn decoded(text: &RawValue) -> Result<Vec<u8>, EventError> {
 // === impl Hub ===
 
 impl Hub {
-    /// Takes in the report of an event.
+    /// Ingests the report of an event.
     pub(crate) async fn event(
         &self,
         turn: SemaphorePermit<'_>,
         caller: &Caller,
         event: CloudEvent,
     ) -> Result<Receipt, Problem> {
-        // Before anything is fetched or read for them.
+        // Authorizes the caller before the report is fetched or parsed.
         if let Some(node) = &event.node {
             self.standing_of_passed_on(caller, node)?;
         }
@@ -189,12 +190,13 @@ impl Hub {
         if arrival.id != event.id {
             return Err(Problem::new(422, "Not a report", "the event's id is not the report's"));
         }
-        // Many wait for the store at once, and together are sooner done.
+        // The permit is released before the store: many reports that wait together are stored in one transaction.
         drop((event, turn));
         self.stored(arrival).await
     }
 
-    /// The report in the object store. The address is made here and compared, never followed.
+    /// Fetches the report from the object store. The hub builds the address itself and compares it with the
+    /// reference; it never follows the reference.
     async fn referred(&self, event: &CloudEvent, reference: &str) -> Result<Vec<u8>, Problem> {
         let refused = |detail: &str| Problem::new(422, "Not a report", detail);
         let bucket = self.bucket.get();

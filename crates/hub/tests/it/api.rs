@@ -30,7 +30,7 @@ fn a_failed_fleet_is_one_line_per_cause() {
             (group["nodes"].as_u64().unwrap(), text("cause"), text("title"))
         })
         .collect();
-    // Titles that differ give way to what the catalogue says.
+    // If the titles differ, the group has the catalog's title.
     assert_eq!(
         lines,
         [
@@ -60,7 +60,7 @@ fn every_node_is_told_of_page_by_page() {
     }
     let first = hub.json("/api/v1/nodes?limit=2");
     assert_eq!((&first["nodes"][0]["name"], &first["next"]), (&"a".into(), &"b".into()));
-    // What moves on the board stays where it is here.
+    // A change that reorders the fleet view does not change the order by name.
     hub.stored(&envelope("c", 2, no_dns()));
     let second = hub.json("/api/v1/nodes?limit=2&after=b");
     assert_eq!((&second["nodes"][0]["name"], &second["nodes"][0]["state"]), (&"c".into(), &"failed".into()));
@@ -124,12 +124,12 @@ fn evidence_is_found_by_its_words() {
     assert_eq!(found("left%20device"), ["n2"]);
     assert_eq!(found("no"), ["n2", "n1"]);
     assert_eq!(found("api.corp"), ["n1"]);
-    // What looks like a query language is only words.
+    // Query syntax is searched literally.
     for odd in ["", "%22", "%22%20OR%20%22", "text%3Ax", "NEAR(a%20b)", "*", "a%00b"] {
         assert!(found(odd).is_empty(), "{odd}");
     }
     assert!(hub.get("/search?q=such").text().contains("lookup api.corp"));
-    // One line that proves two findings is found once.
+    // A line that is evidence of two findings is returned once.
     let mut report = no_dns();
     report.findings.push(report.findings[0].clone());
     hub.stored(&envelope("n-twice", 1, report));
@@ -177,7 +177,7 @@ fn a_bundle_is_kept_read_and_given_back() {
     let record = hub.request("POST", "/api/v1/nodes/n1/bundles", &[], &bytes);
     assert_eq!(record.status, 200, "{record:?}");
     let digest = record.json()["digest"].as_str().unwrap().to_owned();
-    // The same once more, by name: nothing new.
+    // The same bundle again, by digest: it is not stored twice.
     let again = hub.request("PUT", &format!("/api/v1/nodes/n1/bundles/{digest}"), &[], &bytes);
     assert_eq!(again.status, 200, "{again:?}");
     assert_eq!(hub.json("/api/v1/nodes/n1")["bundles"].as_array().unwrap().len(), 1);
@@ -195,7 +195,7 @@ fn a_bundle_is_kept_read_and_given_back() {
     let hits = hub.json(&format!("/api/v1/bundles/{digest}/lines?q=SUCH%20host"));
     assert_eq!(hits["lines"].as_array().unwrap().len(), 1);
 
-    // The node's page leads to the line that proves the verdict.
+    // The node's page links to the line that proves the verdict.
     let page = hub.get("/nodes/n1").text();
     let (_, link) = page.split_once(&format!("/logs/{digest}/find?")).unwrap();
     let link = link.split('"').next().unwrap().replace("&#38;", "&");
@@ -207,7 +207,8 @@ fn a_bundle_is_kept_read_and_given_back() {
         place.strip_prefix(&format!("/logs/{digest}?")).unwrap().to_owned()
     };
     assert_eq!(leads(&link), "path=bootstrap/journals/kubelet.log&from=12&mark=42#l42");
-    // Among equal lines the nearest; what the report calls journal stands in the files of units; what is not there is searched for.
+    // Among equal lines the nearest one is found. The source `journal` matches the files of units. A missing line
+    // leads to a search.
     let kubelet = "path=bootstrap/journals/kubelet.log";
     assert_eq!(
         leads("source=journal:kubelet&line=7&text=line+500+of"),
@@ -240,7 +241,7 @@ fn a_bundle_that_was_cut_is_kept_for_what_is_whole() {
     let bytes = bundle("n1", &lines);
     let cut = &bytes[..bytes.len() / 2];
     let record = hub.request("POST", "/api/v1/nodes/n1/bundles", &[], cut);
-    // The first file is whole, the second is not.
+    // The first file is complete, the second one is truncated.
     assert_eq!((record.status, record.json()["cut"].as_bool()), (200, Some(true)), "{record:?}");
     let digest = record.json()["digest"].as_str().unwrap().to_owned();
     let files = hub.json(&format!("/api/v1/bundles/{digest}/files"));
@@ -248,7 +249,7 @@ fn a_bundle_that_was_cut_is_kept_for_what_is_whole() {
     let lines = hub.json(&format!("/api/v1/bundles/{digest}/lines?path=bootstrap/machine/hostname"));
     assert_eq!(lines["lines"][0]["text"], "n1", "{lines}");
     assert!(hub.get(&format!("/logs/{digest}")).text().contains("bootstrap/machine/hostname"));
-    // Cut within the first file, nothing is left that could be kept.
+    // A bundle truncated within its first file contains nothing to store.
     let nothing = hub.request("POST", "/api/v1/nodes/n1/bundles", &[], &bytes[..64]);
     assert_eq!(nothing.status, 422, "{nothing:?}");
 }
@@ -300,7 +301,7 @@ fn causes_metrics_and_health_are_told() {
     }
 }
 
-/// The document is made from the table the router is made from; this proves that the router answers what it says.
+/// Checks the responses against the document, which is generated from the same table as the router.
 #[test]
 fn every_address_of_the_document_is_served() {
     let hub = TestHub::start();

@@ -1,4 +1,4 @@
-//! Connections that are kept: between two reports they rest, which nobody notices.
+//! Persistent connections, which are idle between two reports.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 
 use crate::bed::{TestHub, envelope, running};
 
-/// A connection that is kept, with what came on it and was not looked at yet.
+/// A persistent connection with the bytes received and not yet parsed.
 struct Kept {
     stream: TcpStream,
     came: Vec<u8>,
@@ -30,7 +30,7 @@ impl Kept {
         self.stream.write_all(bytes).unwrap();
     }
 
-    /// The head and the body of the next answer; nothing when the hub closed the connection.
+    /// Returns the head and the body of the next response, or `None` if the hub closed the connection.
     fn answer(&mut self) -> Option<(String, String)> {
         loop {
             if let Some(end) = self.came.windows(4).position(|window| window == b"\r\n\r\n") {
@@ -80,7 +80,7 @@ fn a_kept_connection_takes_whatever_comes_next() {
         kept.send(&report(sequence, ""));
         kept.stored();
     }
-    // Two at once, and the beginning of a third, of which the rest comes later.
+    // Two requests in one write, and the beginning of a third, whose rest follows.
     let third = report(6, "");
     kept.send(&[report(4, ""), report(5, ""), third[..1].to_vec()].concat());
     kept.stored();
@@ -117,7 +117,7 @@ fn what_follows_a_refused_head_is_not_taken_for_a_request() {
     let mut kept = Kept::open(&hub);
     kept.send(&report(1, ""));
     kept.stored();
-    // Refused by its type before its body is read, and the body is made to look like a request.
+    // Rejected by its content type before its body is read. The body is built to look like a request.
     let inner = report(2, "");
     let outer = format!(
         "POST /api/v1/reports HTTP/1.1\r\nhost: localhost\r\ncontent-type: text/plain\r\ncontent-length: {}\r\n\r\n",
@@ -163,7 +163,7 @@ async fn http_2_is_spoken_too() {
     tokio::task::spawn_blocking(move || drop(hub)).await.unwrap();
 }
 
-/// curl before 8 tells its user of a broken stream when what it sends is not wanted, and not of the answer.
+/// curl before version 8 reports a broken stream instead of the response if the server stops reading the request.
 #[tokio::test(flavor = "multi_thread")]
 async fn over_http_2_what_is_refused_is_taken_in_so_that_the_answer_is_read() {
     let hub = tokio::task::spawn_blocking(TestHub::start).await.unwrap();
@@ -179,7 +179,7 @@ async fn over_http_2_what_is_refused_is_taken_in_so_that_the_answer_is_read() {
     let answer = sender.send_request(request).await.unwrap();
     assert_eq!(answer.status(), 415);
     assert!(!answer.into_body().collect().await.unwrap().to_bytes().is_empty());
-    // What the hub has to say of the first request is here before it answers another.
+    // The response to another request shows that the hub has processed the first one.
     for _ in 0..10 {
         let asked = hyper::Request::get(at("/livez"));
         let asked = asked.body(Empty::new().map_err(|never| match never {}).boxed()).unwrap();

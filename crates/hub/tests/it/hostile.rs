@@ -1,4 +1,4 @@
-//! Ten kinds of hostile upload, and what becomes of them.
+//! Hostile uploads and their outcome.
 
 use std::io::Write as _;
 use std::net::TcpStream;
@@ -21,7 +21,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// The hub is as it was before, and takes a good report in.
+/// Asserts that the hub is empty and still accepts a valid report.
 #[track_caller]
 fn unharmed(hub: &TestHub) {
     assert_eq!(hub.json("/api/v1/fleet")["total"], 0);
@@ -141,17 +141,17 @@ fn five_a_replay() {
     let second = envelope("n1", 2, running());
     hub.stored(&first);
     hub.stored(&second);
-    // An old report once more changes nothing, however often it comes.
+    // Repeating an old report changes nothing.
     for _ in 0..3 {
         assert_eq!(hub.post(&first).json()["outcome"], "duplicate");
     }
-    // The same report under a new id is late, not news.
+    // The same report under a new ID is late.
     let mut again = first.clone();
     again.id = crate::bed::new_id();
     assert_eq!(hub.post(&again).json()["outcome"], "late");
     let node = hub.json("/api/v1/nodes/n1");
     assert_eq!((node["state"].as_str(), node["sequence"].as_u64()), (Some("running"), Some(2)));
-    // Another report under a known id is a forgery.
+    // Another report under a known ID is rejected as a forgery.
     let mut forged = second.clone();
     forged.report = no_dns();
     refused(&hub.post(&forged), 409);
@@ -205,19 +205,19 @@ fn eight_bundles_that_are_none() {
     refused(&post(b""), 422);
     refused(&post(b"not packed at all"), 422);
     refused(&post(&gzip(b"packed, and no archive")), 422);
-    // Somebody else's bundle.
+    // A bundle of another node.
     refused(&post(&bundle("n2", &["a line".to_owned()])), 422);
-    // Not what was announced.
+    // A bundle whose digest differs from the announced one.
     let announced = format!("/api/v1/nodes/n1/bundles/{}", "0".repeat(64));
     refused(&hub.request("PUT", &announced, &[], &good), 422);
-    // A file changed after it was collected.
+    // A file that was changed after it was collected.
     let mut content = Vec::new();
     std::io::Read::read_to_end(&mut flate2::read::MultiGzDecoder::new(good.as_slice()), &mut content)
         .unwrap();
     let at = content.windows(6).position(|window| window == b"a line").unwrap();
     content[at] = b'A';
     refused(&post(&gzip(&content)), 422);
-    // An archive of somebody else's making: a link, a path that climbs.
+    // A foreign archive with a symbolic link that points out of it.
     let mut archive = tar::Builder::new(Vec::new());
     let mut header = tar::Header::new_gnu();
     header.set_entry_type(tar::EntryType::Symlink);
@@ -231,9 +231,9 @@ fn eight_bundles_that_are_none() {
 fn nine_bundles_that_are_bombs() {
     let hub = TestHub::start();
     let post = |body: &[u8]| hub.request("POST", "/api/v1/nodes/n1/bundles", &[], body);
-    // Larger than allowed, packed.
+    // Above the compressed size limit.
     refused(&post(&vec![b'x'; 9 << 20]), 413);
-    // An extended header that claims four gigabytes: nothing of that size is ever held.
+    // An extended header that claims 4 GiB: the hub never allocates that size.
     let mut header = tar::Header::new_ustar();
     header.set_entry_type(tar::EntryType::XHeader);
     header.set_size(4 << 30);
@@ -241,12 +241,12 @@ fn nine_bundles_that_are_bombs() {
     let mut archive = header.as_bytes().to_vec();
     archive.extend(std::iter::repeat_n(b'x', 8 << 20));
     refused(&post(&gzip(&archive)), 422);
-    // A row of frames that would unpack to 16 GiB of nothing: no archive, and not read to its end.
+    // Frames that would decompress to 16 GiB of zeros: not an archive, and not read to its end.
     let frame = zstd::bulk::compress(&vec![0; 64 << 20], 3).unwrap();
     let bomb = frame.repeat(256);
     assert!(bomb.len() < 8 << 20, "{}", bomb.len());
     refused(&post(&bomb), 422);
-    // Records and paths that pack to nothing, and would be held or told over and over.
+    // Records and paths that compress to almost nothing but would be stored or returned many times.
     let one = |path: &str, kinds: u64| {
         let started = jiff::Timestamp::UNIX_EPOCH;
         let mut bundle =
@@ -269,7 +269,7 @@ fn nine_bundles_that_are_bombs() {
 #[test]
 fn ten_requests_that_never_end_and_other_sites() {
     let hub = TestHub::start();
-    // Heads that never end and bodies that never come do not keep others out.
+    // Incomplete heads and missing bodies do not block other clients.
     let mut lingering = Vec::new();
     for number in 0..200 {
         let mut stream = TcpStream::connect(hub.address).unwrap();
@@ -279,11 +279,11 @@ fn ten_requests_that_never_end_and_other_sites() {
         stream.write_all(more.as_bytes()).unwrap();
         lingering.push(stream);
     }
-    // A head without end is refused, not held.
+    // An endless head is rejected instead of buffered.
     let endless = "x".repeat(1 << 20);
     let answer = ask(hub.address, "GET", "/", &[("x-long", &endless)], b"");
     assert!(matches!(answer.status, 0 | 431), "{}", answer.status);
-    // A page of another site, in the browser of somebody at this machine.
+    // A page of another site, in a browser on this machine.
     let body = serde_json::to_vec(&envelope("n1", 1, running())).unwrap();
     let cross = [JSON, ("sec-fetch-site", "cross-site"), ("origin", "https://evil.example")];
     refused(&hub.request("POST", "/api/v1/reports", &cross, &body), 403);
@@ -293,11 +293,11 @@ fn ten_requests_that_never_end_and_other_sites() {
     unharmed(&hub);
 }
 
-/// Everybody may log in, and so send something before they are known.
+/// The login page accepts data from unauthenticated clients.
 #[test]
 fn eleven_logins_that_never_end() {
     let hub = TestHub::start();
-    // More than strangers have room for, and far less than nodes have.
+    // More than the budget of unauthenticated clients, and far less than that of the nodes.
     let lingering: Vec<TcpStream> = (0..200)
         .map(|_| {
             let mut stream = TcpStream::connect(hub.address).unwrap();
@@ -320,20 +320,20 @@ fn eleven_logins_that_never_end() {
     unharmed(&hub);
 }
 
-/// Large reports that come all but their last byte, all by one token.
+/// Large reports of one token that miss only their last byte.
 #[test]
 fn twelve_reports_that_never_end() {
     let hub = with_tokens();
     let headers = |node: &str| token(Holder::Node(node.to_owned()));
     let thief = headers("n1");
-    // More than there is room for.
+    // More than the budget allows.
     let mut lingering: Vec<TcpStream> = (0..70)
         .map(|_| {
             let mut stream = TcpStream::connect(hub.address).unwrap();
             let head = "POST /api/v1/reports HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1048576\r\n";
             stream.write_all(head.as_bytes()).unwrap();
             stream.write_all(format!("authorization: {thief}\r\n\r\n").as_bytes()).unwrap();
-            // Who is sent away meanwhile cannot send it all.
+            // A rejected client cannot send the complete body.
             let _ = stream.write_all(&vec![b' '; (1 << 20) - 1]);
             stream.set_nonblocking(true).unwrap();
             stream
@@ -348,7 +348,7 @@ fn twelve_reports_that_never_end() {
         (lingering.len() <= 64).then_some(())
     })
     .unwrap();
-    // A report of another, too large to come in one piece.
+    // A report of another node, too large to arrive in one chunk.
     let mut report = no_dns();
     report.findings[0].evidence[0].text = "x".repeat(500 << 10);
     let body = serde_json::to_vec(&envelope("n2", 1, report)).unwrap();

@@ -1,4 +1,4 @@
-//! A hub that listens, as nodes, operators and attackers meet it.
+//! Tests of a listening hub from the perspective of nodes, operators and attackers.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod access;
@@ -15,7 +15,7 @@ mod replicas;
 mod store;
 mod take;
 
-/// The same tests once more, on the store for many hubs: the bed tells by a test's name where it runs.
+/// The same tests on PostgreSQL; the fixture selects the store by the name of the test.
 #[expect(clippy::duplicate_mod, reason = "what a hub promises does not depend on its store")]
 #[path = "."]
 mod on_postgres {
@@ -26,7 +26,7 @@ mod on_postgres {
     mod hostile;
     mod pull;
 
-    /// What of the pages depends on the store.
+    /// The page tests that depend on the store.
     mod page {
         pub(crate) use crate::page::{HOSTILE, nothing_ran, picture, url, with_bundle, wrecked};
 

@@ -1,4 +1,4 @@
-//! In-place bootstraps: told in any order, kept in theirs.
+//! Progress of in-place bootstraps: events arrive in any order and are returned in order.
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_hub::NodeName;
@@ -26,7 +26,7 @@ pub(crate) async fn progress_is_ordered_and_bounded(store: &dyn Store) {
         events.iter().map(|event| event.progress.sequence).collect()
     };
 
-    // In any order and more than once; kept in order and once.
+    // Events in any order and repeated; stored once and in order.
     for (sequence, state, heard) in [
         (2, State::Preflight, Heard::Stored),
         (1, State::Claimed, Heard::Stored),
@@ -38,7 +38,7 @@ pub(crate) async fn progress_is_ordered_and_bounded(store: &dyn Store) {
     }
     assert_eq!(sequences("told").await, [1, 2, 3]);
 
-    // A new attempt is what is shown; a late word of the one before changes nothing.
+    // A new attempt replaces the displayed one; a late event of the previous attempt changes nothing.
     assert_eq!(add("told", event("a2", 1, State::Claimed)).await, Heard::Stored);
     assert_eq!(add("told", event("a1", 4, State::Done)).await, Heard::Stored);
     assert_eq!(sequences("told").await, [1]);
@@ -47,7 +47,7 @@ pub(crate) async fn progress_is_ordered_and_bounded(store: &dyn Store) {
     let shown = line(store.progress_lines(1000).await.unwrap()).unwrap();
     assert_eq!((shown.event.progress.attempt.as_str(), &shown.event.progress.state), ("a2", &State::Claimed));
 
-    // A loop costs a bounded number of rows, and what made room does not come again.
+    // A loop uses a limited number of rows, and a removed event is not stored again.
     for sequence in 1..=u64::from(MAX_EVENTS) + 10 {
         assert_eq!(add("loops", event("a", sequence, failed())).await, Heard::Stored);
     }
@@ -60,7 +60,7 @@ pub(crate) async fn progress_is_ordered_and_bounded(store: &dyn Store) {
     assert_eq!(add("often", event(&MAX_ATTEMPTS.to_string(), 1, State::Done)).await, Heard::Duplicate);
     assert_eq!(add("often", event("1", 1, State::Done)).await, Heard::Duplicate, "still kept");
 
-    // What is old, and a node that is forgotten, take it with them.
+    // Retention and the deletion of the node delete its progress.
     assert!(store.forget(name("often")).await.unwrap());
     assert!(sequences("often").await.is_empty());
     assert!(!store.forget(name("often")).await.unwrap());
@@ -79,7 +79,7 @@ fn a_node_tells_how_far_it_is_and_the_hub_shows_it() {
         |node: &str, body: &[u8]| hub.request("POST", &format!("/api/v1/nodes/{node}/progress"), &[], body);
     let tell = |node: &str, event: &Progress| post(node, &serde_json::to_vec(event).unwrap());
     assert_eq!(hub.get("/api/v1/nodes/n1/progress").status, 404);
-    // A node that never reported may tell.
+    // A node without reports may send progress.
     let first = event("a1", 1, State::Claimed);
     for outcome in ["stored", "duplicate"] {
         let answer = tell("n1", &first);

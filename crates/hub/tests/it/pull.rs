@@ -1,4 +1,4 @@
-//! A hub that asks agents: what it believes, of whom, and what it does when they lie or do not answer.
+//! Polling of agents: accepted and rejected reports, and unresponsive agents.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 type Pages = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
 
-/// An agent's port that gives these pages to whoever has a certificate, until the test ends.
+/// Starts an agent that serves these pages to clients with a certificate, until the test ends.
 fn agent(authority: &Authority, names: &[&str], pages: &Pages) -> u16 {
     let issued = authority.issue(&Leaf::new("agent", Purpose::Serve).names(names.iter().copied())).unwrap();
     let mut roots = RootCertStore::empty();
@@ -62,7 +62,7 @@ fn agent(authority: &Authority, names: &[&str], pages: &Pages) -> u16 {
     port
 }
 
-/// The path of the next request.
+/// Returns the path of the next request.
 fn requested(stream: &mut impl std::io::Read) -> Option<String> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -85,7 +85,7 @@ fn signed(envelope: Envelope) -> Envelope {
     crate::bed::signed(envelope, &SigningKey::generate().unwrap().0)
 }
 
-/// A hub that asks these agents every second.
+/// Starts a hub that polls these agents every second.
 fn hub(authority: &Authority, folder: &Path, agents: &[String], neighbours: Neighbours) -> TestHub {
     let leaf = Leaf::new("hub", Purpose::Call).organization("landfall:viewers");
     let issued = authority.issue(&leaf).unwrap();
@@ -108,7 +108,7 @@ fn hub(authority: &Authority, folder: &Path, agents: &[String], neighbours: Neig
     TestHub::with(|config| config.pull = Some(pull))
 }
 
-/// The value of a series on the hub's page of metrics.
+/// Returns the value of a series of the hub's metrics.
 fn metric(hub: &TestHub, series: &str) -> u64 {
     let page = hub.get("/metrics").text();
     let line = page.lines().find_map(|line| line.strip_prefix(series)).unwrap_or_default();
@@ -148,7 +148,7 @@ fn reports_and_bundles_are_fetched_and_news_is_seen() {
     assert_eq!(hub.json("/api/v1/nodes/n1")["bundles"].as_array().unwrap().len(), 1, "one bundle is enough");
 }
 
-/// The agent may be at another bundle, or too many nodes failed at once.
+/// The agent may be sending another bundle, or too many nodes failed concurrently.
 #[test]
 fn a_bundle_that_could_not_be_had_is_asked_for_again() {
     let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("test", 2).unwrap());
@@ -166,7 +166,8 @@ fn a_bundle_that_could_not_be_had_is_asked_for_again() {
     .unwrap();
 }
 
-/// Too large, or of another node: it would be fetched for ever, and each time the agent's reports be asked for less often.
+/// A bundle that is too large or belongs to another node. Otherwise the hub would fetch it again forever, and each
+/// failure would delay the next poll of the agent.
 #[test]
 fn a_bundle_that_will_never_do_is_asked_for_once() {
     let (folder, authority) = (tempfile::tempdir().unwrap(), Authority::new("test", 2).unwrap());
@@ -237,7 +238,7 @@ fn what_others_left_with_an_agent_is_taken_when_it_is_signed() {
     assert_eq!(fleet["total"], 2, "{fleet}");
     assert_eq!(cause(&hub, "n1").as_deref(), Some("none"), "nobody speaks for the agent's own node");
 
-    // A node that reports by itself and does not sign is nobody's to take over.
+    // A polled report cannot take over a node that reports by itself and does not sign.
     hub.stored(&envelope("n10", 1, running()));
     let taken = json(&signed(envelope("n10", 2, no_dns())));
     content.lock().unwrap().insert("/neighbours/n10/report".to_owned(), taken);

@@ -1,4 +1,4 @@
-//! Several hubs on one database, and a database that goes away.
+//! Several hubs on one database, and an unavailable database.
 
 use std::collections::HashSet;
 use std::io::{Read as _, Write as _};
@@ -71,13 +71,13 @@ fn a_bundle_given_to_one_hub_is_read_at_the_other() {
         let lines = other.json(&format!("/api/v1/bundles/{digest}/lines?q=no+such+host"));
         assert_eq!(lines["lines"][0]["line"], 2, "{lines}");
         assert_eq!(other.request("DELETE", "/api/v1/nodes/n1", &[], b"").status, 204);
-        // What goes away while it is looked at cannot be read.
+        // An object that is removed during the listing makes the listing fail.
         let gone = || objects.objects("hub").is_ok_and(|left| left.is_empty()).then_some(());
         eventually("the bundle to be gone with its node", LIMIT, gone).unwrap();
     }
 }
 
-/// The worst case: the same nodes report to both at once, so that each is overtaken by the other all the time.
+/// The worst case: the same nodes report to both hubs concurrently, so that the hubs keep overtaking each other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn two_hubs_that_take_the_same_nodes_lose_nothing() {
     const NODES: u64 = 4;
@@ -87,7 +87,7 @@ async fn two_hubs_that_take_the_same_nodes_lose_nothing() {
     }
     let postgres = Postgres::shared().unwrap();
     let url = postgres.database().unwrap();
-    // Opened at once on an empty database: the tables are made once.
+    // Opened concurrently on an empty database: the tables are created once.
     let stores = tokio::join!(open(&url), open(&url));
     let stores = [stores.0, stores.1];
     let mut writers = tokio::task::JoinSet::new();
@@ -121,7 +121,8 @@ async fn two_hubs_that_take_the_same_nodes_lose_nothing() {
     assert_eq!(rows, (8 * NODES * REPORTS).to_string());
 }
 
-/// The database is killed and comes back, again and again: what was acknowledged is there, and the hub goes on by itself.
+/// The database is killed and restarted repeatedly. All acknowledged reports are stored, and the hub recovers by
+/// itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_database_that_is_killed_loses_nothing_acknowledged() {
     const ROUNDS: u64 = 3;
@@ -139,7 +140,7 @@ async fn a_database_that_is_killed_loses_nothing_acknowledged() {
                 for sequence in 1.. {
                     let report = failed("disk-full", "Full", &sequence.to_string());
                     let sent = arrival(&format!("n{writer}"), "a", sequence, report);
-                    // As a node does: again until it is acknowledged.
+                    // As a node does: retry until the report is acknowledged.
                     loop {
                         match store.accept(vec![sent.clone()]).await {
                             Ok(verdicts) => break assert!(verdicts[0].is_ok(), "{verdicts:?}"),
@@ -204,7 +205,7 @@ async fn the_database_is_known_by_its_certificate_and_the_hub_by_its_password() 
     }
 }
 
-/// A server that takes no writes: another has taken over, or its disk is nearly full.
+/// A read-only server: another one has taken over, or its disk is almost full.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_database_that_takes_no_writes_is_noticed_and_left() {
     if !have(Postgres::NEEDS) {
@@ -237,7 +238,7 @@ async fn a_database_that_takes_no_writes_is_noticed_and_left() {
     store.ready().await.unwrap();
     assert_eq!(accept(store.as_ref(), &refused).await, Ok(Outcome::Stored));
 
-    // Who comes meanwhile waits for the server that takes over.
+    // Requests in the meantime wait for the writable server.
     let before = sessions();
     read_only("on");
     let waiting = tokio::spawn({

@@ -1,4 +1,4 @@
-//! The contract of every store, and tests of single stores.
+//! Tests that every store must pass, and tests of individual stores.
 
 mod bundles;
 mod forgotten;
@@ -56,7 +56,7 @@ async fn state(store: &dyn Store, node: &str) -> State {
     store.node(name(node)).await.unwrap().unwrap().line.state
 }
 
-/// Late and repeated reports never change what is shown.
+/// Late and repeated reports do not change the displayed state.
 async fn late_report_does_not_change_verdict(store: &dyn Store) {
     let (one, other) = (arrival("asked", "b", 1, running()), arrival("asked", "b", 2, running()));
     accept(store, &one).await.unwrap();
@@ -73,13 +73,13 @@ async fn late_report_does_not_change_verdict(store: &dyn Store) {
     assert_eq!(accept(store, &forged).await, Err(Refusal::IdTaken));
     let history = store.history(name("order"), None, 10).await.unwrap();
     assert_eq!(history.iter().map(|turn| turn.late).collect::<Vec<_>>(), [true, false]);
-    // Two of one batch, in the order they came.
+    // Two reports of one batch are applied in their order.
     let pair = vec![arrival("order", "a", 3, running()), arrival("order", "a", 4, no_dns())];
     assert_eq!(store.accept(pair).await.unwrap(), [Ok(Outcome::Stored), Ok(Outcome::Stored)]);
     assert_eq!(state(store, "order").await, State::Failed);
 }
 
-/// The first key that signs is the node's from then on, though the report says what one without it said.
+/// The first key that signs is pinned, even if the signed report repeats an unsigned one.
 async fn first_key_is_pinned(store: &dyn Store) {
     let said = |sequence, key: Option<&[u8]>| Arrival {
         key: key.map(<[u8]>::to_vec),
@@ -94,7 +94,7 @@ async fn first_key_is_pinned(store: &dyn Store) {
     accept(store, &said(5, Some(b"one"))).await.unwrap();
 }
 
-/// A node that hangs says for how long, and that is all that changes.
+/// A hung node reports for how long it has been hung; a new duration alone is not a change.
 async fn hung_duration_is_not_a_change(store: &dyn Store) {
     let hung = |minutes: u32| {
         let mut report = failed("stage-hung", &format!("`join` has been open for {minutes} min"), "waiting");
@@ -109,7 +109,7 @@ async fn hung_duration_is_not_a_change(store: &dyn Store) {
     let line = store.node(name("hangs")).await.unwrap().unwrap().line;
     assert_eq!((line.title.as_str(), line.since), ("`join` has been open for 33 min", since));
     assert_eq!(store.history(name("hangs"), None, 10).await.unwrap().len(), 1);
-    // It hangs for another reason, and fails then.
+    // A different phase, and then a failure, are changes.
     let mut elsewhere = hung(1);
     elsewhere.verdict.phase = None;
     accept(store, &arrival("hangs", "a", 5, elsewhere)).await.unwrap();
@@ -118,14 +118,13 @@ async fn hung_duration_is_not_a_change(store: &dyn Store) {
     assert_eq!(store.history(name("hangs"), None, 10).await.unwrap().len(), 4);
 }
 
-/// A report of another boot, by its number and the second it was made in.
+/// Returns a report of another boot, with the boot's number and the second in which the report was made.
 fn of_boot(node: &str, boot: (&str, Option<u64>), sequence: u64, second: i64, report: Report) -> Arrival {
     let time = Timestamp::from_second(second).unwrap();
     Arrival { boot_number: boot.1, time, ..arrival(node, boot.0, sequence, report) }
 }
 
-/// The sequence of a boot that was never heard of begins anew. Which boot is the later one tells its number, and where there is
-/// none the clock.
+/// The sequence restarts with an unknown boot. Boots are ordered by their number or, without a number, by time.
 async fn new_boot_restarts_sequence(store: &dyn Store) {
     let (a, b) = (("a", None), ("b", None));
     assert_eq!(accept(store, &of_boot("reboots", a, 7, 100, no_dns())).await, Ok(Outcome::Stored));
@@ -137,21 +136,21 @@ async fn new_boot_restarts_sequence(store: &dyn Store) {
     assert_eq!((node.boots, node.sequence), (2, 1));
 }
 
-/// What an earlier boot has yet to say comes after the present one has spoken, by way of a neighbour or from a spool.
+/// Reports of an earlier boot can arrive after those of the current one, from a neighbor or a spool.
 async fn earlier_boot_is_late(store: &dyn Store) {
-    // By the clock, as far as it is known.
+    // Boots without a number are ordered by the clock.
     let (a, b) = (("a", None), ("b", None));
     assert_eq!(accept(store, &of_boot("clock", b, 1, 200, running())).await, Ok(Outcome::Stored));
     assert_eq!(accept(store, &of_boot("clock", a, 7, 100, no_dns())).await, Ok(Outcome::Late));
     assert_eq!(accept(store, &of_boot("clock", b, 2, 210, succeeded())).await, Ok(Outcome::Stored));
     assert_eq!(state(store, "clock").await, State::Succeeded);
-    // A boot is the present again when it is heard of later.
+    // A boot becomes the current one again with a later report.
     assert_eq!(accept(store, &of_boot("clock", a, 9, 300, no_dns())).await, Ok(Outcome::Stored));
     assert_eq!(accept(store, &of_boot("clock", b, 3, 290, running())).await, Ok(Outcome::Late));
     assert_eq!(accept(store, &of_boot("clock", b, 4, 310, running())).await, Ok(Outcome::Stored));
     assert_eq!(store.node(name("clock")).await.unwrap().unwrap().boots, 2);
 
-    // By number, whatever the clock says: it is set in neither boot.
+    // Boots with a number ignore the clock, which is wrong in both boots here.
     let (first, second) = (("a", Some(1)), ("b", Some(2)));
     assert_eq!(accept(store, &of_boot("counted", second, 1, 30, running())).await, Ok(Outcome::Stored));
     assert_eq!(accept(store, &of_boot("counted", first, 7, 900, no_dns())).await, Ok(Outcome::Late));
@@ -167,12 +166,12 @@ async fn earlier_boot_is_late(store: &dyn Store) {
     let node = store.node(name("counted")).await.unwrap().unwrap();
     assert_eq!((node.line.state, node.boots, node.sequence), (State::Running, 3, 2));
 
-    // A clock that ran years ahead does not keep the next boot out.
+    // A clock that was years ahead does not block the next boot.
     let ahead = now().as_second() + 1_000_000_000;
     assert_eq!(accept(store, &of_boot("ahead", a, 1, ahead, no_dns())).await, Ok(Outcome::Stored));
     assert_eq!(accept(store, &arrival("ahead", "b", 1, running())).await, Ok(Outcome::Stored));
 
-    // An agent that was replaced in the middle of a boot counts from then on.
+    // The agent was replaced in the middle of a boot and counts boots from then on.
     let mid = now().as_second() - 1000;
     assert_eq!(accept(store, &of_boot("replaced", a, 1, mid, running())).await, Ok(Outcome::Stored));
     assert_eq!(
@@ -188,7 +187,7 @@ async fn earlier_boot_is_late(store: &dyn Store) {
         Ok(Outcome::Stored)
     );
 
-    // Many boots that come late do not push the present one out.
+    // Many late boots do not evict the current one.
     for number in 1..=70 {
         let boot = format!("l{number}");
         let late = of_boot("counted", (&boot, Some(1)), 1, 1, running());
@@ -197,7 +196,7 @@ async fn earlier_boot_is_late(store: &dyn Store) {
     assert_eq!(accept(store, &of_boot("counted", ("c", Some(3)), 3, 4, running())).await, stored);
 }
 
-/// A node that was forgotten may come again, with what it had said already.
+/// A deleted unsigned node may report again, including reports that it sent before.
 async fn deleted_unsigned_node_reports_again(store: &dyn Store) {
     let reports: Vec<Arrival> = (1..=3).map(|sequence| arrival("again", "a", sequence, running())).collect();
     store.accept(reports.clone()).await.unwrap();
@@ -205,20 +204,20 @@ async fn deleted_unsigned_node_reports_again(store: &dyn Store) {
     assert!(!store.forget(name("again")).await.unwrap());
     assert!(store.node(name("again")).await.unwrap().is_none());
     assert_eq!(store.has(vec![reports[1].id]).await.unwrap(), [reports[1].id], "it was acknowledged");
-    // Another takes no place of it.
+    // A report of another node does not reuse the deleted node's rows.
     accept(store, &arrival("other", "a", 1, running())).await.unwrap();
     assert_eq!(accept(store, &reports[2]).await, Ok(Outcome::Stored));
     assert_eq!(accept(store, &reports[2]).await, Ok(Outcome::Duplicate));
     assert_eq!(accept(store, &reports[0]).await, Ok(Outcome::Late));
     let node = store.node(name("again")).await.unwrap().unwrap();
     assert_eq!((node.boots, node.sequence, node.reports), (1, 3, 1));
-    // The id is another's while that is known.
+    // The ID belongs to the other node while that report is stored.
     let mut stolen = arrival("other", "a", 2, running());
     stolen.id = reports[2].id;
     assert_eq!(accept(store, &stolen).await, Err(Refusal::IdTaken));
 }
 
-/// What is old is forgotten, what is shown is not, and what was forgotten cannot come again.
+/// Retention deletes old reports except the displayed one; a deleted report cannot be replayed.
 async fn pruned_report_is_not_replayed(store: &dyn Store) {
     let old = now() - SignedDuration::from_hours(48);
     let mut first = arrival("old", "a", 1, running());
@@ -233,7 +232,8 @@ async fn pruned_report_is_not_replayed(store: &dyn Store) {
     assert!(pruned.turns >= 1, "{pruned:?}");
     assert_eq!(state(store, "old").await, State::Failed, "what is shown stays");
     assert_eq!(store.history(name("old"), None, 10).await.unwrap().len(), 1);
-    // What came before them goes with them: a hub's clock does not run backwards for days.
+    // Earlier reports are deleted as well: receipt times are assumed to increase, apart from small clock
+    // corrections.
     assert!(pruned.reports >= 2, "{pruned:?}");
     let mut replay = first.clone();
     replay.id = crate::bed::new_id();
@@ -241,7 +241,7 @@ async fn pruned_report_is_not_replayed(store: &dyn Store) {
     assert_eq!(accept(store, &arrival("old", "a", 3, running())).await, Ok(Outcome::Stored));
 }
 
-/// What was forgotten cannot come again.
+/// A deleted report cannot be replayed under its own ID.
 async fn pruned_report_with_same_id_is_not_replayed(store: &dyn Store) {
     let mut first = arrival("n1", "a", 1, running());
     first.received = now() - SignedDuration::from_hours(48);
@@ -252,7 +252,7 @@ async fn pruned_report_with_same_id_is_not_replayed(store: &dyn Store) {
     assert_eq!(accept(store, &first).await, Err(Refusal::Replay));
 }
 
-/// A sweep takes a bounded part; some sweeps take all, and the last finds nothing.
+/// Each pass deletes a bounded number of reports; the last pass finds none.
 async fn prune_is_bounded(store: &dyn Store) {
     const REPORTS: u64 = 4500;
     let old = now() - SignedDuration::from_hours(48);
@@ -280,14 +280,14 @@ async fn prune_is_bounded(store: &dyn Store) {
         sweeps.push(pruned.reports);
     }
     assert!(sweeps.len() >= 3, "{sweeps:?}");
-    // What came in between goes with them: a hub's clock does not run backwards for days.
+    // Reports received in between are deleted as well: receipt times are assumed to increase.
     assert!(sweeps.iter().sum::<u64>() >= REPORTS, "{sweeps:?}");
     assert_eq!(state(store, "swept").await, State::Failed, "what is shown stays");
     assert!(store.forget(name("swept")).await.unwrap());
     assert!(store.node(name("swept")).await.unwrap().is_none());
 }
 
-/// Characters a database may not like, in every place a node can put them.
+/// Characters that a database may reject, in every field that a node controls.
 async fn unusual_characters_are_stored(store: &dyn Store) {
     let mut report =
         failed("disk-full", "zero \0 and \u{202e} and ' \" \\ %s $1", "a\0b NULL; DROP TABLE nodes");
@@ -305,7 +305,7 @@ async fn unusual_characters_are_stored(store: &dyn Store) {
     assert!(store.bundle("\0".to_owned()).await.unwrap().is_none());
 }
 
-/// Search finds words and parts of names, whatever signs stand between, and only where all are.
+/// Search matches words and parts of names regardless of punctuation; all words must match.
 async fn search_finds_all_words(store: &dyn Store) {
     accept(store, &arrival("words", "a", 1, no_dns())).await.unwrap();
     accept(store, &arrival("words", "a", 2, failed("disk-full", "Full", "no space left on /var")))
@@ -326,7 +326,7 @@ async fn search_finds_all_words(store: &dyn Store) {
     }
 }
 
-/// Page by page, everybody is told of exactly once, whatever becomes of them meanwhile.
+/// Paging returns every node exactly once, even if the nodes change between two pages.
 async fn node_pages_are_complete(store: &dyn Store) {
     let names: Vec<String> = (0..7).map(|number| format!("paged-{number}")).collect();
     for (number, name) in names.iter().enumerate() {
@@ -344,7 +344,7 @@ async fn node_pages_are_complete(store: &dyn Store) {
         let Some(next) = page.next else { break };
         assert_eq!(page.nodes.last().map(|node| &node.name), Some(&next));
         after = next;
-        // Between two pages everybody trades places: the board's order is another one each time.
+        // All nodes change state between two pages, so that the order by state differs each time.
         sequence += 1;
         for (number, name) in names.iter().enumerate() {
             let is_well = (number + usize::try_from(sequence).unwrap()) % 2 == 0;
@@ -355,7 +355,7 @@ async fn node_pages_are_complete(store: &dyn Store) {
     assert_eq!(told, names);
     let last = store.nodes("paged-5".to_owned(), 1).await.unwrap();
     assert_eq!((last.nodes[0].name.as_str(), &last.nodes[0].provider_id), ("paged-6", &None));
-    // What a cloud calls a machine stands in its line; whatever else the machine says does not get in its way.
+    // The provider ID is part of the node's line, regardless of the other reported values.
     let mut named = arrival("paged-6", "a\0", sequence + 1, failed("disk-full", "Full", "no space"));
     named.identity.provider_id = Some("aws:///eu-1/i-0\0\"".to_owned());
     accept(store, &named).await.unwrap();
@@ -366,7 +366,7 @@ async fn node_pages_are_complete(store: &dyn Store) {
     assert!(store.nodes("~\0".to_owned(), 5).await.unwrap().nodes.is_empty());
 }
 
-/// Boards hear of what they would show, and of nothing else.
+/// The version grows only with changes of the fleet view.
 async fn version_grows_with_visible_changes(store: &dyn Store) {
     let before = store.version().await.unwrap();
     accept(store, &arrival("version", "a", 1, running())).await.unwrap();
@@ -388,7 +388,7 @@ pub(crate) async fn open(url: &str) -> Arc<dyn Store> {
     Arc::new(PostgresStore::open(&PostgresPlace::parse(url).unwrap()).await.unwrap())
 }
 
-/// Runs each part of the contract on each store, as a test of its own.
+/// Runs each part of the contract on each store as a separate test.
 macro_rules! contract {
     ($($part:ident in $module:path),* $(,)?) => {
         mod sqlite {
@@ -460,14 +460,14 @@ async fn a_store_opened_again_knows_everything() {
     assert!(SqliteStore::open(&folder.path().join("odd.db")).is_err());
 }
 
-/// Words are added to the index later than a report is acknowledged; a crash in between must not lose them.
+/// The index is updated after a report is acknowledged; a crash in between must not lose index entries.
 #[tokio::test]
 async fn what_was_acknowledged_before_a_crash_is_found_after_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hub.db");
     let store = SqliteStore::open(&path).unwrap();
     assert_eq!(accept(&store, &arrival("n1", "a", 1, no_dns())).await, Ok(Outcome::Stored));
-    // What a crash leaves: the files as they are at this moment.
+    // The files at this moment are those that a crash would leave.
     let left = folder.path().join("left.db");
     for end in ["", "-wal"] {
         let name = |path: &std::path::Path| format!("{}{end}", path.display());
@@ -475,7 +475,7 @@ async fn what_was_acknowledged_before_a_crash_is_found_after_it() {
     }
     let again = SqliteStore::open(&left).unwrap();
     assert_eq!(again.search(vec!["10.0.0.2".to_owned()], 5).await.unwrap().len(), 1);
-    // Numbers of what is forgotten are given again, to other words.
+    // Row numbers of deleted reports are reused for other text.
     assert!(again.forget(name("n1")).await.unwrap());
     let full = failed("disk-full", "The disk is full", "write: no space left on device");
     assert_eq!(accept(&again, &arrival("n2", "a", 1, full)).await, Ok(Outcome::Stored));
@@ -484,13 +484,13 @@ async fn what_was_acknowledged_before_a_crash_is_found_after_it() {
     }
 }
 
-/// Reports that wait have a bound by their bytes, not only by their number.
+/// Queued reports are limited by their total size, not only by their number.
 async fn many_bytes(store: &dyn Store) {
     let report = "x".repeat(1 << 20);
     let large: Vec<Arrival> = (1..=16)
         .map(|sequence| Arrival { report: report.clone(), ..arrival("large", "a", sequence, running()) })
         .collect();
-    // All are put into the queue before the first is written.
+    // All batches are queued before the first one is written.
     let sent = futures_util::future::join_all((0..12).map(|_| store.accept(large.clone()))).await;
     let busy = sent.iter().filter(|sent| matches!(sent, Err(StoreError::Busy))).count();
     assert!((4..12).contains(&busy), "{busy} of {} were told to come again", sent.len());
@@ -513,7 +513,8 @@ async fn what_waits_for_the_database_has_a_bound() {
     many_bytes(open(&postgres.database().unwrap()).await.as_ref()).await;
 }
 
-/// What could not be stored is not counted against the token that many nodes share. `broken` has the store fail, or not.
+/// A report that could not be stored does not count against the quota of a shared token. `broken` makes the store
+/// fail.
 async fn tries_cost_nothing(store: &dyn Store, broken: impl Fn(bool)) {
     let standing = Standing::ByKey(Arc::default());
     let as_many_as_may = |named: &str| -> Vec<Arrival> {
@@ -567,7 +568,7 @@ async fn new_nodes_are_counted_when_they_are_stored_in_postgres() {
     .await;
 }
 
-/// Many writers at once: everything that is acknowledged is there.
+/// With many concurrent writers, every acknowledged report is stored.
 async fn many(store: Arc<dyn Store>) {
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..16 {

@@ -1,4 +1,4 @@
-//! The fuzz targets' corpora, run as plain tests: what once was found stays fixed, without a fuzzer at hand.
+//! The corpora of the fuzz targets as regular tests, so that known defects stay fixed without a fuzzer.
 
 #[path = "../../../../fuzz/bodies/journal.rs"]
 mod bodies;

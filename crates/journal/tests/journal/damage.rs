@@ -1,5 +1,5 @@
-//! Damaged copies. We never give up a file with a good header; what journalctl still gives, we give as well, to the
-//! byte; and what is lost is told.
+//! Damaged copies of files. A file with a valid header must stay readable, every entry that journalctl still prints
+//! must have the same bytes, and losses must be reported.
 
 use std::collections::HashMap;
 use std::fs;
@@ -10,21 +10,21 @@ use landfall_journal::{ExportReader, Filter, Journal, JournalFile};
 
 use crate::workshop::{OLD, Random, START, USUAL, Workshop, everything, read, sample};
 
-/// How often each kind of damage is done.
+/// Number of rounds for each kind of damage.
 const ROUNDS: u64 = 25;
 
 const ENTRIES: u64 = 400;
 
-/// The samples have a dozen.
+/// The samples have a dozen fields.
 const MAX_FIELDS: usize = 64;
 
-/// Entries, and how often each is there.
+/// Returns the entries, with the number of copies of each.
 fn entries(export: &[u8]) -> HashMap<Vec<u8>, usize> {
     let mut reader = ExportReader::new(export);
     let mut entries = HashMap::new();
     while let Some(record) = reader.next().unwrap() {
-        // An entry whose size is damaged swallows the objects behind it, and journalctl shows their fields as its
-        // own. Up to a point so do we; what no writer can have written, we skip.
+        // An entry with a damaged size includes the objects after it, and journalctl prints their fields as its own. So
+        // does this reader, except for entries that no writer can produce.
         if record.fields().count() > MAX_FIELDS {
             continue;
         }
@@ -35,7 +35,7 @@ fn entries(export: &[u8]) -> HashMap<Vec<u8>, usize> {
     entries
 }
 
-/// What journalctl prints before it gives up; an entry it could not finish does not count.
+/// Returns the output of journalctl before it stops; an incomplete last entry does not count.
 fn journalctl_as_far_as_it_gets(path: &Path) -> Vec<u8> {
     let file = format!("--file={}", path.display());
     let output = Command::new("journalctl").args(["--quiet", "--output=export", &file]).output().unwrap();
@@ -53,7 +53,7 @@ fn ours(path: &Path) -> (Vec<u8>, u64) {
     (export, journal.damage_count() + journal.problems().len() as u64)
 }
 
-/// Every filter and every field must survive the same damage.
+/// Reads with filters and by field, which must survive the same damage.
 fn exercise(path: &Path) {
     let Ok(mut file) = JournalFile::open(path) else { return };
     for filter in [Filter::unit("kubelet.service"), Filter::default().field("_PID", "3")] {
@@ -68,11 +68,11 @@ fn lost(theirs: &HashMap<Vec<u8>, usize>, ours: &HashMap<Vec<u8>, usize>) -> Vec
     missing.map(|(entry, _)| entry.escape_ascii().to_string()).collect()
 }
 
-/// What was damaged.
+/// The damaged part.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Blame {
     Objects,
-    /// A header that lies about the number of entries cannot be told from one that is right.
+    /// A header with a wrong number of entries cannot be distinguished from a correct one.
     Header,
 }
 
@@ -161,7 +161,7 @@ fn a_truncated_file_gives_what_lies_before_the_cut() {
     let whole = everything(&[&path]);
     let bytes = read(&path);
     let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
-    // From the first list of entries, right behind the first of them, to the last object.
+    // From the first list of entries, directly after the first of them, to the last object.
     let (start, end) = (number(176), number(136));
     let mut last = usize::MAX;
     for percent in [99, 80, 50, 20] {
@@ -184,7 +184,7 @@ fn entries_behind_a_broken_list_are_found_by_searching() {
         let path = workshop.journal(&format!("{seed}.journal"), make, &sample(ENTRIES, seed, START));
         let whole = everything(&[&path]);
         let mut bytes = read(&path);
-        // Where the list starts; the array there gets an impossible type, so nothing of the list is left.
+        // The start of the list; its array gets an impossible type, so that the complete list is lost.
         let array = u64::from_le_bytes(bytes[176..184].try_into().unwrap()) as usize;
         bytes[array] = 99;
         fs::write(&path, &bytes).unwrap();

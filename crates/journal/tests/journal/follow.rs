@@ -11,7 +11,7 @@ use crate::workshop::{REMOTE, START, USUAL, Workshop, assert_same, configure, dr
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Follows until `count` entries came.
+/// Follows the journal until `count` entries arrived.
 fn follow(journal: &mut Journal, count: usize) -> Vec<u8> {
     let deadline = Instant::now() + PATIENCE;
     let mut export = Vec::new();
@@ -46,7 +46,7 @@ fn entries_are_given_as_they_are_written() {
     let mut writer = configure(&mut Command::new(REMOTE), USUAL, &path).spawn().unwrap();
     let mut pipe = writer.stdin.take().unwrap();
 
-    // The folder is empty at first: the file, too, is found by following.
+    // The directory is empty at first, so that the reader must also find the file.
     let mut journal = Journal::open([&folder]);
     let mut export = Vec::new();
     for part in 0..5 {
@@ -73,7 +73,7 @@ fn following_from_the_end_gives_only_what_is_new_and_wanted() {
     let mut all = Journal::open([folder]);
     all.seek(Seek::End);
     let mut wanted = Journal::open([folder]);
-    // A value the file does not have yet.
+    // A value that the file does not contain yet.
     wanted.set_filter(Filter::default().field("MARK", "1"));
     wanted.seek(Seek::End);
     assert!(all.next().is_none() && wanted.next().is_none());
@@ -87,7 +87,7 @@ fn following_from_the_end_gives_only_what_is_new_and_wanted() {
     end(writer);
 }
 
-/// journald renames the file and starts a new one under the old name.
+/// Tests a rotation: journald renames the file and creates a new one with the old name.
 #[test]
 fn rotation_loses_and_repeats_nothing() {
     let Some(workshop) = Workshop::open() else { return };

@@ -1,4 +1,4 @@
-//! Every kind of file, whole and by filter, time and cursor.
+//! Every kind of file, completely and by filter, time and cursor.
 
 use std::path::Path;
 
@@ -44,7 +44,8 @@ fn a_sealed_file_reads_like_journalctl() {
     assert_same(&everything(&[&path]), &journalctl(&[&file(&path)]), "sealed");
 }
 
-/// systemd 252 packs with zstd only; files packed by older and newer ones are made by packing in place.
+/// systemd 252 compresses with zstd only; the test recompresses files in place for the algorithms of older and newer
+/// versions.
 #[test]
 fn fields_packed_with_xz_or_lz4_read_like_journalctl() {
     let Some(workshop) = Workshop::open() else { return };
@@ -205,7 +206,7 @@ enum Packing {
     Lz4 = 2,
 }
 
-/// Packs the long fields of an unpacked file, each in its place, and says how many. The gaps this leaves between
+/// Compresses the long fields of an uncompressed file in place, and returns their number. The resulting gaps between
 /// objects do not matter: readers follow offsets.
 fn repack(bytes: &mut [u8], compact: bool, packing: Packing) -> usize {
     const LONG: usize = 512;
@@ -244,7 +245,7 @@ fn pack(field: &[u8], packing: Packing) -> Vec<u8> {
     }
 }
 
-/// Bytes in memory that count how many of them are read.
+/// A byte source in memory that counts the bytes read.
 struct Counted {
     bytes: Vec<u8>,
     read: std::cell::Cell<usize>,

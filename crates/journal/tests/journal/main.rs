@@ -1,4 +1,4 @@
-//! The reader against systemd's own tools: files written by `systemd-journal-remote`, `journalctl` as the oracle.
+//! The reader against systemd's own tools: files of `systemd-journal-remote`, with `journalctl` as the oracle.
 
 #![expect(clippy::unwrap_used, reason = "a test may fail where it stands")]
 #![expect(

@@ -1,4 +1,4 @@
-//! Many files as one journal.
+//! Several files as one journal.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::workshop::{OLD, START, USUAL, Workshop, assert_same, everything, jour
 
 const MACHINE: &str = "0123456789abcdef0123456789abcdef";
 
-/// Three writers whose entries interleave, one of them rotated into two files, and a copy of a file.
+/// Creates files of three writers whose entries interleave, one of them rotated into two files, and a copy of a file.
 fn fleet(workshop: &Workshop) -> Vec<std::path::PathBuf> {
     let stream = sample(900, 11, START);
     let second = sample(700, 12, START + 200_000);

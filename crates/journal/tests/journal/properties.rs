@@ -1,4 +1,4 @@
-//! Whatever an entry holds, it comes through a stream unchanged.
+//! Any entry survives a stream unchanged.
 
 use landfall_journal::{Cursor, ExportReader, Id128, JsonReader, Record};
 use proptest::collection::vec;
@@ -29,7 +29,7 @@ fn of(record: &Record) -> Fields {
     record.fields().map(|field| (field.name().to_owned(), field.value().to_vec())).collect()
 }
 
-/// Every value with its length, which the format allows for text as well.
+/// Writes every value with its length, which the format allows for text, too.
 fn export(cursor: &Cursor, fields: &Fields) -> Vec<u8> {
     let mut stream = format!("__CURSOR={cursor}\n").into_bytes();
     for (name, value) in fields {

@@ -1,4 +1,4 @@
-//! What journalctl prints, read back.
+//! Reading the output of journalctl.
 
 use landfall_journal::{ExportReader, JsonReader};
 

@@ -1,4 +1,4 @@
-//! Makes journals with systemd's tools, and reads them with both readers.
+//! Journals from systemd's tools, read with both readers.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,13 +13,13 @@ use tempfile::TempDir;
 pub(crate) const UNITS: [&str; 4] =
     ["kubelet.service", "containerd.service", "ssh.service", "cloud-init.service"];
 
-/// Not in anyone's `PATH`.
+/// Not in the default `PATH`.
 pub(crate) const REMOTE: &str = "/usr/lib/systemd/systemd-journal-remote";
 
-/// When the samples start: microseconds since 1970, on a full second.
+/// Start time of the samples: microseconds since 1970, on a full second.
 pub(crate) const START: u64 = 1_700_000_000_000_000;
 
-/// What a journal file is made like.
+/// Options for creating a journal file.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "independent properties, named where they are set")]
 pub(crate) struct Make {
@@ -39,7 +39,7 @@ pub(crate) struct Workshop {
 // === impl Workshop ===
 
 impl Workshop {
-    /// `None`, and the test is recorded as skipped, where systemd's tools are missing.
+    /// Returns `None`, and records the test as skipped, if systemd's tools are missing.
     pub(crate) fn open() -> Option<Self> {
         let needs = [Need::Program("journalctl"), Need::Program(REMOTE)];
         have(&needs).then(|| Self { folder: TempDir::new().unwrap() })
@@ -49,7 +49,7 @@ impl Workshop {
         self.folder.path().join(name)
     }
 
-    /// Turns an export stream into a journal file. A file that exists would be appended to.
+    /// Converts an export stream to a journal file. An existing file would be appended to.
     pub(crate) fn journal(&self, name: &str, make: Make, stream: &[u8]) -> PathBuf {
         let path = self.path(name);
         assert!(!path.exists());
@@ -61,7 +61,7 @@ impl Workshop {
     }
 }
 
-/// `systemd-journal-remote` reading its standard input into a file.
+/// Runs `systemd-journal-remote` with its standard input as source and a file as output.
 pub(crate) fn configure<'a>(remote: &'a mut Command, make: Make, output: &Path) -> &'a mut Command {
     let number = |flag| if flag { "1" } else { "0" };
     remote
@@ -77,7 +77,7 @@ pub(crate) fn configure<'a>(remote: &'a mut Command, make: Make, output: &Path) 
         .stderr(Stdio::piped())
 }
 
-/// Sealing takes a key from the system's journal folder; it is laid over with an empty one for this process only.
+/// Sealing requires a key from the system's journal directory, which is hidden by an empty one for this process only.
 fn sealing_remote() -> Command {
     let script = "mkdir -p /var/log/journal && mount -t tmpfs none /var/log/journal \
         && mkdir /var/log/journal/$(cat /etc/machine-id) \
@@ -87,14 +87,14 @@ fn sealing_remote() -> Command {
     command
 }
 
-/// What journalctl prints in export format.
+/// Returns the output of journalctl in export format.
 pub(crate) fn journalctl(arguments: &[&str]) -> Vec<u8> {
     let mut command = Command::new("journalctl");
     command.args(["--quiet", "--no-pager", "--output=export"]).args(arguments).env("TZ", "UTC");
     without_sequence(expect_success("journalctl", command.output().unwrap()).stdout)
 }
 
-/// Later versions than 252 write two more lines; they repeat what the cursor says.
+/// Removes two lines that versions after 252 add; they repeat parts of the cursor.
 fn without_sequence(export: Vec<u8>) -> Vec<u8> {
     if !export.windows(10).any(|bytes| bytes == b"\n__SEQNUM=") {
         return export;
@@ -108,7 +108,7 @@ pub(crate) fn expect_success(program: &str, output: Output) -> Output {
     output
 }
 
-/// What we print for the same.
+/// Returns the output of this crate for the same entries.
 pub(crate) fn ours(paths: &[&Path], filter: &Filter, seek: Seek) -> Vec<u8> {
     let mut journal = Journal::open(paths.iter().copied());
     journal.set_filter(filter.clone());
@@ -131,7 +131,7 @@ pub(crate) fn drain(journal: &mut Journal) -> Vec<u8> {
     export
 }
 
-/// Fails with the first entry that differs instead of megabytes.
+/// Fails with the first different entry instead of megabytes.
 #[track_caller]
 pub(crate) fn assert_same(ours: &[u8], theirs: &[u8], what: &str) {
     if ours == theirs {
@@ -150,8 +150,8 @@ pub(crate) fn assert_same(ours: &[u8], theirs: &[u8], what: &str) {
     );
 }
 
-/// A stream of entries as a node writes them: most fields repeat, messages differ, a few are long, have line breaks
-/// or are not UTF-8. The same arguments give the same stream.
+/// Returns a stream of typical entries of a node: most fields repeat, messages differ, a few are long, have line breaks
+/// or are not UTF-8. The same arguments return the same stream.
 pub(crate) fn sample(entries: u64, seed: u64, start: u64) -> Vec<u8> {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let boots: Vec<String> = (0..3).map(|_| random.id()).collect();
@@ -196,7 +196,7 @@ fn field(stream: &mut Vec<u8>, name: &str, value: &[u8]) {
     );
 }
 
-/// A small generator with a fixed seed (xorshift), so that a failing test fails again.
+/// A small random number generator with a fixed seed (xorshift), so that failures are reproducible.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {

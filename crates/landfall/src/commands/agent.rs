@@ -14,7 +14,7 @@ use super::agent_daemon::Daemon;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Progress};
 
-/// Things that could not be read, named one by one; more are counted.
+/// Number of unreadable items that are listed by name; further ones are only counted.
 const NAMED: usize = 20;
 
 /// Follow this machine's bootstrap and report on it, or collect a bundle with `--once`
@@ -64,7 +64,7 @@ pub(crate) struct Agent {
     daemon: Daemon,
 }
 
-/// Where the bundle goes.
+/// Destination of the bundle.
 enum Output {
     Plain(Box<dyn Write>),
     Sealed(Box<Sealed<Box<dyn Write>>>),
@@ -105,8 +105,8 @@ impl Agent {
                 Box::new(io::stdout().lock())
             } else {
                 let mut options = OpenOptions::new();
-                // Only for its owner: what is left after redaction is still nobody else's business. A name we chose
-                // ourselves is never one that somebody laid there before us.
+                // Readable by the owner only: redaction may have missed confidential data. A generated name must not
+                // exist, because another user could have created it before.
                 options.write(true).mode(0o600).create(named).truncate(named).create_new(!named);
                 let file = options.open(&to);
                 let file = file.with_context(|| format!("create `{}`", to.display()));
@@ -135,7 +135,7 @@ impl Agent {
         progress.finish();
         let (manifest, packed) = finished.map_err(cut_short)?;
         let told = summary(&manifest, packed, &to.display().to_string(), sealed);
-        // Nobody is left to be told when standard error is closed.
+        // Errors are ignored: standard error may be closed.
         let _ = io::stderr().write_all(told.as_bytes());
         Ok(Exit::Done)
     }
@@ -178,11 +178,11 @@ impl Write for Output {
 // === impl Format ===
 
 impl Format {
-    /// What the name of a file promises.
+    /// Returns the format that the name of a file implies.
     fn of_name(name: Option<&Path>) -> Self {
         let Some(name) = name else { return Self::Gzip };
         let ends = |name: &Path, end: &str| name.extension().is_some_and(|extension| extension == end);
-        // What is encrypted is named after what is inside.
+        // The name of an encrypted file also contains the extension of its content.
         let inside = name.file_stem().filter(|_| ends(name, "age")).map_or(name, Path::new);
         if ends(inside, "zst") || ends(inside, "tzst") { Self::Zstd } else { Self::Gzip }
     }
@@ -195,7 +195,7 @@ impl Format {
     }
 }
 
-/// A bundle that could not be written to its end, and what to do about it.
+/// Returns the failure for an incomplete bundle, with a hint.
 fn cut_short(error: anyhow::Error) -> Failure {
     let cause = error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()).map(io::Error::kind);
     match cause {
@@ -216,7 +216,7 @@ fn since(text: &str) -> Result<jiff::Timestamp, String> {
     parse_since(text, jiff::Timestamp::now()).map_err(|error| error.to_string())
 }
 
-/// What was collected, what could not be read and why, and what to do next.
+/// Formats a summary: collected items, unreadable ones with the reason, and the next step.
 fn summary(manifest: &BundleManifest, packed: u64, to: &str, sealed: bool) -> String {
     let files = manifest.items.iter().filter(|item| item.sha256.is_some()).count();
     let bytes: u64 = manifest.items.iter().map(|item| item.bytes).sum();
@@ -232,7 +232,7 @@ fn summary(manifest: &BundleManifest, packed: u64, to: &str, sealed: bool) -> St
     let mut by_reason: BTreeMap<String, Vec<&BundleItem>> = BTreeMap::new();
     for item in &manifest.items {
         let reason = match &item.outcome {
-            // Not having something is no failure.
+            // A missing item is not a failure.
             ItemOutcome::Collected | ItemOutcome::Absent | ItemOutcome::Skipped { .. } => continue,
             ItemOutcome::Failed { error } => error.clone(),
             ItemOutcome::TimedOut => "it took too long".to_owned(),
@@ -274,7 +274,7 @@ fn count(number: u64, thing: &str) -> String {
     format!("{number} {thing}{end}")
 }
 
-/// A size as people say it.
+/// Formats a size with a unit.
 fn size(bytes: u64) -> String {
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     match units.into_iter().find(|(_, shift)| bytes >> shift > 0) {

@@ -56,7 +56,7 @@ pub(super) struct Capi {
     teardown: bool,
 }
 
-/// A hub that is asked with the token its file holds now.
+/// A hub client that reads its token file for each request.
 struct AskedHub {
     address: String,
     authority: Option<PathBuf>,
@@ -106,7 +106,7 @@ impl Capi {
                 Failure::new(error, "look at `--hub`, `--hub-ca` and `--hub-token-file`").exit(Exit::Usage)
             })?;
         } else {
-            // Nobody is left to be told when standard error is closed.
+            // Errors are ignored: standard error may be closed.
             let _ = writeln!(io::stderr(), "Without `--hub` only BootstrapReports of the cluster are heard");
         }
         Ok(Controller {
@@ -140,7 +140,7 @@ impl Hub for AskedHub {
     }
 }
 
-/// A hub that does not know the question is an older one: it would never answer, and that is worth more than a 404.
+/// Explains a 404 for an unknown API: an older hub will never answer it.
 fn explained(path: &str, error: ClientError) -> Box<dyn std::error::Error + Send + Sync> {
     match error {
         ClientError::Refused { status: 404, .. } if path.starts_with("/api/v1/nodes?") => {
@@ -167,7 +167,7 @@ mod tests {
         assert!(
             told("/api/v1/nodes?limit=1&after=", refused(404, "no such page")).ends_with("update the hub")
         );
-        // A node that was forgotten says nothing of the hub.
+        // A 404 for a deleted node does not indicate an older hub.
         assert_eq!(told("/api/v1/nodes/n1", refused(404, "no such node")), "the hub refused: no such node");
         assert_eq!(told("/api/v1/nodes?limit=1", refused(401, "no token")), "the hub refused: no token");
     }

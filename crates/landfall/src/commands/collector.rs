@@ -45,7 +45,7 @@ impl Collector {
                 )
             })
         })?;
-        // A collection that is under way is not worth waiting for: nobody is left to read it.
+        // A collection in progress is not awaited, because no client is left to read it.
         runtime.shutdown_background();
         Ok(Exit::Done)
     }
@@ -57,7 +57,7 @@ fn stop(with_parent: bool) -> std::io::Result<impl Future<Output = ()>> {
     Ok(async move {
         let parent = async {
             if with_parent {
-                // Nothing is ever sent; its end is what counts.
+                // The parent never sends data; only the end of the stream matters.
                 let _ = tokio::io::stdin().read(&mut [0]).await;
             } else {
                 std::future::pending::<()>().await;

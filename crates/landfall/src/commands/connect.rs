@@ -53,14 +53,14 @@ impl Connect {
             let found = find(&endpoint, &access, patience).await?;
             connect(found, &endpoint, &target, tokio::io::stdin(), tokio::io::stdout()).await
         });
-        // Reading a terminal cannot be cancelled; the process ends anyway.
+        // Reading a terminal cannot be canceled; the process exits anyway.
         runtime.shutdown_background();
         result.map_err(reach::explain)?;
         Ok(Exit::Done)
     }
 }
 
-/// ssh hands `%h` over without brackets.
+/// ssh passes `%h` without brackets.
 fn bracketed(host: &str, port: &str) -> String {
     let host = host.trim_matches(['[', ']']);
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }

@@ -12,7 +12,7 @@ use landfall_model::report::{PhaseOutcome, Report, State};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Progress};
 
-/// Bytes of a rule file; ours together have a tenth of it.
+/// Size limit of a rule file; the built-in ones together have a tenth of it.
 const MAX_RULES_BYTES: u64 = 4 << 20;
 
 const RULES_HINT: &str =
@@ -67,13 +67,13 @@ pub(super) enum Format {
     Html,
 }
 
-/// A lead this sure means that something is wrong. Weaker ones are seen on healthy machines too.
+/// Minimum confidence of a lead that counts as a failure. Weaker ones also occur on healthy machines.
 const LEAD: f64 = 0.4;
 
 // === impl Diagnose ===
 
 impl Diagnose {
-    /// These files, as another command fetched them.
+    /// Diagnoses files that another command fetched.
     pub(super) fn of(paths: Vec<PathBuf>, output: Format) -> Self {
         Self { paths, root: "/".into(), explain: false, rules: Vec::new(), output }
     }
@@ -94,7 +94,7 @@ impl Diagnose {
         }
         output::print(&self.output.show(&report)?)?;
         let unread_any = !unread.is_empty();
-        // A named input that was not read may hold what is wrong: `nothing wrong` would be more than is known.
+        // An unreadable input may contain the failure, so `nothing wrong` would be unproven.
         for error in unread {
             explain(error).report();
         }
@@ -108,7 +108,8 @@ impl Diagnose {
     }
 }
 
-/// Whether something is wrong. What a later success has cleared is told, but it is not wrong any more.
+/// Returns whether the report contains a failure. A finding that a later success has cleared is reported, but does
+/// not count.
 fn is_wrong(report: &Report) -> bool {
     let lead = report.findings.iter().any(|finding| finding.confidence >= Confidence::new(LEAD));
     let failed = report.timeline.iter().any(|entry| entry.outcome == PhaseOutcome::Failed);
@@ -119,7 +120,7 @@ fn is_wrong(report: &Report) -> bool {
     }
 }
 
-/// The built-in rules and those of further files.
+/// Returns the built-in rules and those of further files.
 fn rules(files: &[PathBuf]) -> Result<RuleSet, Failure> {
     if files.is_empty() {
         return Ok(RuleSet::embedded().context("read the built-in rules")?);
@@ -160,7 +161,7 @@ impl Format {
     }
 }
 
-/// Colour repeats what the words say; nothing depends on it.
+/// Adds color, which only repeats the text; no information depends on it.
 fn coloured(lines: Vec<Line>) -> String {
     let mut text = String::new();
     for line in lines {
@@ -185,13 +186,13 @@ fn input(path: PathBuf) -> Input {
     if path.as_os_str() == "-" { Input::stdin() } else { Input::Path(path) }
 }
 
-/// A machine as an input.
+/// Returns a machine as an input.
 fn machine(root: &Path) -> Result<Input, Failure> {
     let (host, plan) = super::host_and_plan(root)?;
     Ok(Input::Machine { host, plan })
 }
 
-/// The size of what will be read, where it can be known beforehand.
+/// Returns the size of the inputs, where it is known in advance.
 fn total_bytes(inputs: &[Input]) -> Option<u64> {
     let sizes = inputs.iter().map(|input| match input {
         Input::Path(path) => {

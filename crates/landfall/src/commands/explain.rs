@@ -83,14 +83,14 @@ fn json_text(value: &serde_json::Value) -> anyhow::Result<String> {
     Ok(serde_json::to_string_pretty(value).context("write the cause")? + "\n")
 }
 
-/// What to say of a cause that this program does not know; others may be of another version.
+/// Returns a message for a cause that this binary does not know, because it may come from another version.
 pub(super) fn unknown_cause(name: &str) -> anyhow::Result<Option<String>> {
     let rules = RuleSet::embedded().context("read the built-in rules")?;
     let known = Cause::new(name).is_ok_and(|cause| rules.catalogue().get(&cause).is_some());
     Ok((!known).then(|| format!("{}; `landfall explain` lists all causes", unknown(&rules, name))))
 }
 
-/// Names what the user may have meant: causes that share a word with what was typed.
+/// Returns an error with suggestions: causes that share a word with the given name.
 fn unknown(rules: &RuleSet, name: &str) -> anyhow::Error {
     let words: Vec<&str> = name.split(['-', '_', ' ']).filter(|word| word.len() > 2).collect();
     let near: Vec<String> = rules

@@ -11,7 +11,7 @@ use landfall_gateway::layout::{self, Chosen};
 use super::tunnel::until_told;
 use crate::exit::{Exit, Failure};
 
-/// Looking at API servers, collecting, reviewing: none of it keeps a processor busy.
+/// Observing API servers, collecting and token reviews need little CPU time.
 const OWN_THREADS: usize = 2;
 
 /// Serve the API endpoint: `/bootstrap` here, everything else to the API server
@@ -104,14 +104,14 @@ impl Gateway {
             layout::choose(self.over(settings), program).map_err(explain_settings)?;
         for reason in &reasons {
             tracing::info!(reason, "chosen");
-            // Nobody is left to be told when standard error is closed.
+            // Errors are ignored: standard error may be closed.
             let _ = writeln!(std::io::stderr(), "{reason}");
         }
         if check {
             landfall_gateway::check(&config).map_err(explain)?;
             return Ok(Exit::Done);
         }
-        // Connections are served on threads of their own; this is for everything else.
+        // Connections have their own threads; this runtime is for everything else.
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(OWN_THREADS).enable_all().build();
         runtime.context("start the runtime")?.block_on(async {
@@ -126,7 +126,7 @@ impl Gateway {
         Ok(Exit::Done)
     }
 
-    /// What the command line says wins.
+    /// Overrides settings by values of the command line.
     fn over(self, mut settings: Settings) -> Settings {
         if !self.listen.is_empty() {
             settings.listen = Some(self.listen);

@@ -144,7 +144,7 @@ impl Gather {
         self.conclude(fetched, others)
     }
 
-    /// What to make of it.
+    /// Prints the diagnosis of the fetched bundles.
     fn conclude(self, fetched: Fetched, others: Vec<PathBuf>) -> Result<Exit, Failure> {
         if self.skip_analysis {
             return Ok(if fetched.cut.is_some() { Exit::Failed } else { Exit::Done });
@@ -154,10 +154,10 @@ impl Gather {
         Diagnose::of(bundles, self.output).run()
     }
 
-    /// As whom agents are asked: as the endpoint is, except for whom to trust.
+    /// Returns the credentials for agents: those of the endpoint, but with another CA.
     fn agent_access(&self) -> Result<Access, Failure> {
         let (_, mut access) = self.reach.resolve(self.url.as_deref())?;
-        // The name, the token and the proxy are the endpoint's affair.
+        // Server name, token and proxy apply to the endpoint only.
         (access.server_name, access.token, access.proxy) = (None, None, None);
         if let Some(path) = &self.agent_ca {
             access.authority = Some(reach::read(path)?);
@@ -165,7 +165,7 @@ impl Gather {
         Ok(access)
     }
 
-    /// What the API server knows of nodes, where there is one and it lets us ask.
+    /// Returns what the API server knows about nodes, if there is one and it permits the request.
     async fn census(endpoint: &Endpoint, access: &Access, phase: &str) -> Option<Census> {
         if matches!(phase, "no-api" | "failed") {
             return None;
@@ -176,7 +176,7 @@ impl Gather {
             .ok()
     }
 
-    /// Bundles of the nodes that were asked for. One that cannot be reached does not cost the others.
+    /// Fetches the bundles of the requested nodes. An unreachable one does not affect the others.
     async fn nodes(&self, route: Route<'_>, wanted: &Wanted, beside: &Path) -> Result<Vec<PathBuf>, Failure> {
         if self.node.is_empty() {
             return Ok(Vec::new());
@@ -221,7 +221,7 @@ impl Gather {
     }
 }
 
-/// A node's bundle from its own agent, through the tunnel; or why not.
+/// Fetches the bundle of a node from its own agent through the tunnel; returns the reason on failure.
 async fn from_its_agent(
     route: Route<'_>,
     node: &str,
@@ -241,11 +241,10 @@ async fn from_its_agent(
     from_agent_through((found, route.endpoint), &agent, access, wanted, to).await.map_err(words)
 }
 
-/// What to do when an agent does not give its bundle.
-/// Where an agent is asked.
+/// Returns the URL of an agent.
 fn agent_url(agent: &str) -> String {
     let agent = agent.strip_prefix("https://").unwrap_or(agent).trim_end_matches('/');
-    // The colons of an IPv6 address stand in brackets.
+    // The colons of an IPv6 address are in brackets.
     let behind = agent.rsplit_once(']').map_or(agent, |(_, behind)| behind);
     if behind.contains(':') { format!("https://{agent}") } else { format!("https://{agent}:{AGENT_PORT}") }
 }
@@ -276,7 +275,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// A node's name as a part of a file's name.
+/// Returns the name of a node as a part of a file name.
 fn file_name(node: &str) -> String {
     node.chars().map(|c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '-') { c } else { '_' }).collect()
 }
@@ -298,7 +297,7 @@ fn tell(fetched: &Fetched) {
     }
 }
 
-/// Machines nobody lists, and whose logs are therefore missing.
+/// Reports machines that are not listed as nodes, and whose logs are therefore missing.
 fn name_strangers(bundle: &Path, census: Option<&Census>) {
     match strangers(bundle, census) {
         Ok(found) => {

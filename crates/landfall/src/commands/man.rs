@@ -8,12 +8,12 @@ use crate::cli::Cli;
 use crate::exit::{Exit, Failure};
 use crate::output;
 
-/// Where a command's help tells its exit codes, up to the end of that paragraph.
+/// Start of the exit codes in a command's help, which end with that paragraph.
 const EXIT_CODES: &str = "Exit codes: ";
-/// What a command has that tells none.
+/// Exit codes of a command whose help lists none.
 const USUAL_CODES: &str = "0 done · 1 failed · 64 wrong usage";
 
-/// What every page ends with, in the language of manual pages.
+/// The last sections of every page, in roff.
 const SECTIONS: &str = r#".SH ENVIRONMENT
 .TP
 \fBLANDFALL_LOG\fR
@@ -57,7 +57,7 @@ impl Man {
     }
 }
 
-/// The page of a command and those of its subcommands.
+/// Writes the pages of a command and of its subcommands.
 fn write_all(command: Command, names: &[String], directory: &Path) -> anyhow::Result<()> {
     for subcommand in command.get_subcommands().filter(|command| !command.is_hide_set()) {
         write_all(subcommand.clone(), names, directory)?;
@@ -78,26 +78,26 @@ fn page(command: Command, names: &[String]) -> anyhow::Result<String> {
     Ok(format!("{}{exit_status}{SECTIONS}{}\n", String::from_utf8_lossy(&page), others.join(", ")))
 }
 
-/// The section that tells exit codes, from a command's help.
+/// Returns the section with the exit codes from a command's help.
 fn exit_status(help: &str) -> String {
     let told = help.split_once(EXIT_CODES).and_then(|(_, rest)| rest.split("\n\n").next());
     let told = told.unwrap_or(USUAL_CODES).split_whitespace().collect::<Vec<_>>().join(" ");
     let mut section = ".SH \"EXIT STATUS\"\n".to_owned();
     for part in told.split(" · ") {
-        // In the language of manual pages a backslash is more than itself, and so is a line that begins with a dot.
+        // In roff, backslashes and lines that begin with a dot are special.
         let part = part.replace('\\', "\\e");
         section += &match part.split_once(' ') {
             Some((code, meaning)) if code.parse::<u8>().is_ok() => {
                 format!(".TP\n\\fB{code}\\fR\n\\&{meaning}\n")
             }
-            // In words: as another command's.
+            // A text that refers to another command.
             _ => format!("\\&{part}\n"),
         };
     }
     section
 }
 
-/// `landfall-diagnose`, as manual pages of subcommands are named.
+/// Returns the page name of a subcommand, such as `landfall-diagnose`.
 fn name(command: &Command) -> String {
     command.get_display_name().unwrap_or(command.get_name()).to_owned()
 }

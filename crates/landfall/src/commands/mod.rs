@@ -1,4 +1,4 @@
-//! One file per subcommand: its arguments and what it joins.
+//! One file per subcommand: its arguments, and the components it connects.
 
 pub(crate) mod agent;
 mod agent_daemon;
@@ -28,7 +28,7 @@ use landfall_evidence::collect::{Host, Plan};
 
 use crate::exit::Failure;
 
-/// The machine below `root`, and what is to be collected from it.
+/// Returns the machine below `root`, and the plan of what to collect from it.
 fn host_and_plan(root: &Path) -> Result<(Host, Plan), Failure> {
     let host = Host::at(root).with_context(|| format!("open the root folder `{}`", root.display()));
     let host = host

@@ -1,4 +1,4 @@
-//! How the operator's commands reach an API endpoint: the arguments they share.
+//! Access to an API endpoint: the arguments that the operator's commands share.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -48,10 +48,10 @@ pub(crate) struct Reach {
 // === impl Reach ===
 
 impl Reach {
-    /// The endpoint of this URL, or of the kubeconfig, and how to come to it.
+    /// Returns the endpoint of this URL or of the kubeconfig, with the credentials for it.
     pub(crate) fn resolve(&self, url: Option<&str>) -> Result<(Endpoint, Access), Failure> {
         let explicit = self.client_certificate.is_some() || self.token_file.is_some();
-        // A kubeconfig nobody asked for may be missing when everything is given.
+        // The default kubeconfig may be missing when all values are given.
         let credentials = match Credentials::from_kubeconfig(self.kubeconfig.as_deref()) {
             Ok(credentials) => Some(credentials),
             Err(_) if explicit && url.is_some() && self.kubeconfig.is_none() => None,
@@ -87,7 +87,7 @@ impl Reach {
                 .with_context(|| format!("read the token in `{}`", path.display()))?;
             access.token = Some(Secret::new(text.trim().to_owned()));
             if self.client_certificate.is_none() {
-                // The gateway would take the certificate first, as API servers do.
+                // The gateway would use the certificate rather than the token, as API servers do.
                 access.identity = None;
             }
         }
@@ -98,7 +98,7 @@ impl Reach {
         Ok(())
     }
 
-    /// The same arguments for another run of this program. Secrets stay in their files.
+    /// Returns the same arguments for another process of this binary. Secrets stay in their files.
     pub(crate) fn arguments(&self) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = Vec::new();
         let files = [
@@ -128,12 +128,12 @@ pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     bytes.map_err(|error| Failure::new(error, "check the path and your right to read it"))
 }
 
-/// Who waits for an endpoint is told what for.
+/// Reports why the command is waiting for an endpoint.
 pub(crate) fn tell_no_answer(error: &landfall_gather::Error) {
     output::say(&format!("no answer yet ({}); trying on", chain(error)));
 }
 
-/// What to do about a failure on the way.
+/// Adds a hint to a connection failure.
 pub(crate) fn explain(error: landfall_gather::Error) -> Failure {
     use landfall_gather::Error;
     let hint = match &error {

@@ -5,14 +5,14 @@ use landfall_testkit::{Dns, Need, Node, NodeSpec, have};
 
 use crate::command::Bench;
 
-/// What `kubeadm join` prints when the name of the API endpoint does not resolve.
+/// Output of `kubeadm join` when the name of the API endpoint does not resolve.
 const DEAD_DNS: &str = "\
 [preflight] Running pre-flight checks
 error: error execution phase preflight: couldn't validate the identity of the API Server: failed to request the \
 cluster-info ConfigMap: Get \"https://api.c1.example:6443/api/v1/x\": dial tcp: lookup api.c1.example on 10.0.0.2:53: no such host
 ";
 
-/// A disk of a node that did not join.
+/// The disk of a node that did not join.
 fn disk() -> Bench {
     let bench = Bench::new();
     bench.file("disk/etc/hostname", "n1\n");
@@ -27,7 +27,7 @@ fn a_bundle_of_a_disk_is_diagnosed() {
     let cases: [(&[&str], &str, &[u8]); 4] = [
         (&["--format", "gzip"], "b.tar.gz", b"\x1f\x8b"),
         (&["--format", "zstd"], "b", b"\x28\xb5\x2f\xfd"),
-        // The name says how.
+        // The name implies the format.
         (&[], "c.tar.zst", b"\x28\xb5\x2f\xfd"),
         (&[], "c", b"\x1f\x8b"),
     ];
@@ -96,7 +96,7 @@ fn mistakes_are_refused_with_advice() {
 #[test]
 fn a_full_disk_is_told_with_advice() {
     let bench = disk();
-    // Every write to it fails for want of space.
+    // Every write to it fails with ENOSPC.
     let run = bench.run(&["agent", "--once", "--root", "disk", "-o", "/dev/full"]);
     run.assert_refused(1, "No space left on device");
     assert!(run.stderr.contains("`/dev/full`"), "{run:?}");
@@ -155,14 +155,14 @@ fn a_broken_drop_in_is_told_and_does_not_stop_the_rest() {
     );
 }
 
-/// However much there is, memory stays: the child is watched while it writes.
+/// Memory use is constant for any amount of data: the child is observed while it writes.
 #[test]
 fn memory_does_not_grow_with_the_machine() {
     let bench = disk();
     let line =
         "I0102 03:04:05.678901 1 kubelet.go:1] one of very many lines that all say nearly the same thing\n";
     let log = line.repeat((8 << 20) / line.len());
-    // Much of it the same file under other names. `cargo xtask bench bundle` does it with four gibibytes.
+    // Most of it is the same file under other names. `cargo xtask bench bundle` does it with 4 GiB.
     for number in 0..4 {
         let name = |copy: usize| format!("disk/var/log/containers/pod-{number}-{copy}.log");
         bench.file(&name(0), &log);
@@ -206,7 +206,7 @@ fn on_a_node_with_dead_dns_the_probes_tell_which_server_is_silent() {
     node.wait_for_boot().unwrap();
     node.output(&["chmod", "+x", "/usr/local/bin/landfall"]).unwrap();
 
-    // Not under `/tmp`, which the outside does not see.
+    // Not under `/tmp`, which is not visible outside.
     node.output(&["landfall", "agent", "--once", "-o", "/var/bundle.tar.gz"]).unwrap();
 
     let bench = Bench::new();

@@ -1,5 +1,6 @@
-//! Text that an attacker chose must not change what an agent reports, next to a real journald and a real sshd: of clients that have no
-//! login, and of users who are not root.
+//! Text of an attacker must not change the reports of an agent.
+//!
+//! The tests use a real journald and a real sshd, with clients without a login and with unprivileged users.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,7 +29,7 @@ const FAILING: [(&str, &str); 2] = [
     ("[ERROR Port-10250]: Port 10250 is in use", "port-in-use"),
 ];
 
-/// The unit of the kubelet prints what the test has written, so that its lines come when the test needs them.
+/// The unit of the kubelet prints lines that the test has written, so that they appear when the test needs them.
 const KUBELET: &str = "\
 [Service]
 Type=oneshot
@@ -38,7 +39,7 @@ ExecStart=
 ExecStart=/bin/cat /var/lib/kubelet-lines
 ";
 
-/// A user's ways to write to the journal. The first argument is the text.
+/// Commands with which a user can write to the journal. The first argument is the text.
 const USER: &str = "\
 logger -t kubelet \"$1\"
 logger -t systemd \"$1\"
@@ -74,7 +75,7 @@ fn spec() -> NodeSpec {
         file("/etc/systemd/system/kubelet.service.d/20-lines.conf", KUBELET),
         file("/var/lib/kubelet-lines", "starting\n"),
         file("/var/lib/user.sh", USER),
-        // The image has no logind module for PAM, which would set it.
+        // The image has no logind module for PAM, which would set the variable.
         file(
             "/etc/systemd/system/user@.service.d/runtime.conf",
             "[Service]\nEnvironment=XDG_RUNTIME_DIR=/run/user/%i\n",
@@ -108,7 +109,7 @@ fn report(node: &Node, expected: &str, is_expected: impl Fn(&Report) -> bool) ->
     .unwrap_or_else(|error| panic!("{error}: {:?}", envelope(&path).map(|envelope| envelope.report)))
 }
 
-/// Every report that left the machine.
+/// Returns every report that left the machine.
 fn sent(node: &Node) -> Vec<Report> {
     let files = std::fs::read_dir(node.root().join("var/lib/landfall/brought")).unwrap();
     files.filter_map(|file| envelope(&file.unwrap().path())).map(|envelope| envelope.report).collect()
@@ -118,12 +119,13 @@ fn successes(node: &Node) -> usize {
     sent(node).iter().filter(|report| report.verdict.state == State::Succeeded).count()
 }
 
-/// Whether the report names the cause, and not only as ruled out.
+/// Returns whether the report names the cause, and not only as ruled out.
 fn names(report: &Report, cause: &str) -> bool {
     report.findings.iter().any(|finding| finding.cause.as_str() == cause && finding.ruled_out.is_none())
 }
 
-/// Writes the text by all means of a client without a login and of a user, and makes sure that it is in the journal.
+/// Writes the text in all ways available to a client without a login and to a user, and checks that it is in the
+/// journal.
 fn attack(node: &Node, text: &str) {
     let output = Command::new("ssh")
         .args(["-o", "BatchMode=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"])
@@ -135,7 +137,7 @@ fn attack(node: &Node, text: &str) {
                 systemd-run --user --quiet --collect --property=Type=oneshot --description=\"$1\" sh /var/lib/user.sh \"$1\"";
     node.output(&["sh", "-euc", user, "user", text]).unwrap();
     shell(node, "journalctl --sync");
-    // sshd keeps what follows a colon for itself.
+    // sshd removes the text after a colon.
     let name = escaped(text.split(':').next().unwrap());
     let written = node.journal(&["--output=json", "--grep", &name, "--case-sensitive"]).unwrap();
     let count = |field: &str| written.lines().filter(|line| line.contains(field)).count();
@@ -144,7 +146,7 @@ fn attack(node: &Node, text: &str) {
     assert!(count("\"SYSLOG_IDENTIFIER\":\"kubelet\"") >= 4, "{written}");
 }
 
-/// A text as an expression that matches it.
+/// Returns an expression that matches this text.
 fn escaped(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_alphanumeric() || c == ' ' { c.to_string() } else { format!("\\{c}") })
@@ -172,7 +174,7 @@ fn chosen_text_on_a_node_changes_no_report() {
     for text in CLEARING {
         attack(&node, text);
     }
-    // This line comes after all of the above: the report that names it has read them.
+    // This line follows all of the above: the report that names it has read them.
     kubelet_prints(&node, &[RESOLVER]);
     let after = report(&node, "the second failure", |report| names(report, "resolv-conf-missing"));
     assert_eq!(after.verdict.state, State::Failed);

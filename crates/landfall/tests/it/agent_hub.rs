@@ -1,4 +1,4 @@
-//! The agent and a real hub: what the machine suffers is on the board, whatever is killed in between.
+//! The agent and a real hub: the failures of the machine are in the fleet view, whichever process is killed.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,7 +15,7 @@ use crate::hub::{ask, start};
 const LIMIT: Duration = Duration::from_secs(60);
 const LOG: &str = "machine/var/log/cloud-init-output.log";
 
-/// A machine's root with nothing but a name and the log `kubeadm` speaks in.
+/// Creates the root of a machine with only a name and the log of `kubeadm`.
 fn machine(bench: &Bench) {
     for folder in ["machine/etc", "machine/var/log"] {
         fs::create_dir_all(bench.path().join(folder)).unwrap();
@@ -42,7 +42,7 @@ fn follow(bench: &Bench, port: u16) -> Process {
     .unwrap()
 }
 
-/// The cause the hub's board shows for the machine, once it shows this one.
+/// Succeeds once the hub's fleet view shows this cause for the machine.
 fn board_shows(port: u16, cause: &str) -> Option<()> {
     let (status, body) = ask(port, "GET", "/api/v1/fleet", "")?;
     let fleet: Value = (status == 200).then(|| serde_json::from_str(&body).ok())??;
@@ -51,7 +51,7 @@ fn board_shows(port: u16, cause: &str) -> Option<()> {
     (node["cause"] == cause).then_some(())
 }
 
-/// Two would count the same reports and empty each other's spools.
+/// Two agents would count the same reports and empty each other's spools.
 #[test]
 fn a_second_agent_keeps_off_the_state_folder_until_the_first_is_gone() {
     let bench = Bench::new();
@@ -84,7 +84,7 @@ fn what_a_machine_suffers_is_on_the_board_though_hub_and_agent_are_killed() {
         |error| panic!("{error}\n{}\n{:?}", agent.log(), ask(port, "GET", "/api/v1/fleet", "")),
     );
 
-    // While the hub is away, the machine is mended and fails anew; and then the agent dies too.
+    // While the hub is down, the machine is fixed and fails again; then the agent dies as well.
     hub.signal(Signal::KILL).unwrap();
     hub.wait(LIMIT).unwrap();
     fs::remove_file(bench.path().join(LOG)).unwrap();
@@ -106,8 +106,8 @@ fn what_a_machine_suffers_is_on_the_board_though_hub_and_agent_are_killed() {
         });
 }
 
-/// Killed before it has looked, once its report is on the disk, and once the hub has it: the next agent goes on where it was,
-/// nothing is lost, and no number is used twice.
+/// Killed before its first pass, once its report is on the disk, and once the hub has it. The next agent continues
+/// from there, nothing is lost, and no number is used twice.
 #[test]
 fn whenever_the_agent_is_killed_its_successor_goes_on() {
     let bench = Bench::new();
@@ -144,7 +144,7 @@ fn whenever_the_agent_is_killed_its_successor_goes_on() {
         let heard = sequence();
         assert!(heard >= before, "the hub heard {before}, then {heard}");
         before = heard;
-        // What was on the disk when the agent died reaches the hub by its successor.
+        // A successor delivers the report that was on the disk when the agent died.
         let successor = follow(&bench, port);
         eventually("the cause on the board", LIMIT, || board_shows(port, cause))
             .unwrap_or_else(|error| panic!("round {round}: {error}\n{}", successor.log()));
@@ -158,16 +158,16 @@ fn whenever_the_agent_is_killed_its_successor_goes_on() {
     assert!(metrics.contains("landfall_hub_reports_total{outcome=\"refused\"} 0"), "{metrics}");
 }
 
-/// The kernel tells, whatever the script makes of it and whatever was written.
+/// The kernel reports the exit code, whatever the script does with it and whatever was logged.
 #[test]
 fn a_kubeadm_that_fails_without_a_word_is_noticed() {
-    // The kernel tells only those who administer the machine.
+    // Process events of the kernel require root.
     if !have(&[Need::Root]) {
         return;
     }
     let bench = Bench::new();
     machine(&bench);
-    // Its kernel is ours, as where a machine is mounted into a container.
+    // The machine shares our kernel, as where a machine is mounted into a container.
     let boot_id = fs::read("/proc/sys/kernel/random/boot_id").unwrap();
     fs::create_dir_all(bench.path().join("machine/proc/sys/kernel/random")).unwrap();
     fs::write(bench.path().join("machine/proc/sys/kernel/random/boot_id"), boot_id).unwrap();
@@ -184,7 +184,7 @@ fn a_kubeadm_that_fails_without_a_word_is_noticed() {
         .unwrap();
 }
 
-/// A minute, and what a loaded machine adds.
+/// One minute, with a margin for a loaded machine.
 #[test]
 fn a_machine_that_says_nothing_is_heard_of_all_the_same() {
     let bench = Bench::new();
@@ -192,7 +192,7 @@ fn a_machine_that_says_nothing_is_heard_of_all_the_same() {
     let port = free_port().unwrap();
     let _hub = start(&bench, port);
     let agent = follow(&bench, port);
-    // What is there for whoever asks the machine itself. A beat is what has the same to say under another number.
+    // The stored report is available on the machine. A heartbeat has the same content with another number.
     let mut last: Option<Value> = None;
     let beat = eventually("a beat", LIMIT * 3, || {
         let kept: Value =

@@ -12,23 +12,24 @@ use landfall_testkit::{
 };
 use serde_json::{Value, json};
 
-/// From kubeadm's end to the report that names the cause, on a machine with nothing else to do. The best of the attempts must keep it.
+/// Time limit from kubeadm's exit to the report with the cause, on an idle machine. The best of the attempts must
+/// meet it.
 const PROMISE: SignedDuration = SignedDuration::from_secs(2);
-/// What the tests' own machine may add to the others: it runs many tests at once.
+/// Additional time for the other attempts: the machine runs many tests at once.
 const LOADED: SignedDuration = SignedDuration::from_secs(30);
 const LIMIT: Duration = Duration::from_secs(120);
 const MAX_OWN_MEMORY_KIB: u64 = 15 << 10;
 
-/// Why `kubeadm join` fails each time, and what of its configuration brings it about.
+/// The cause of each failed `kubeadm join`, and the part of its configuration that triggers it.
 const ATTEMPTS: [&str; 3] =
     ["apiserver-unreachable", "bootstrap-config-invalid", "discovery-ca-hash-mismatch"];
 
 const AGENT: &str = "landfall-agent";
 const DROP_IN: &str = "/etc/systemd/system/landfall-agent.service.d/broken.conf";
-/// The first start dies at once, and the second never does anything.
+/// The first start dies immediately, and the second hangs.
 const BROKEN: &str = "[Service]\nExecStartPost=+/bin/sh -c 'if mkdir /run/died; then kill -KILL $MAINPID; else kill -STOP $MAINPID; fi'\n";
 
-/// How long the agent's rest is measured, and how much of one core it may take then, optimised or not.
+/// Duration of the idle measurement, and the limit for CPU time of one core, with optimization or without.
 const REST: Duration = Duration::from_secs(30);
 const MAX_SHARE: f64 = 0.01;
 
@@ -72,7 +73,7 @@ fn spec(invitation: &Invitation) -> NodeSpec {
     spec
 }
 
-/// The command that notes when an attempt ended.
+/// Returns the command that records the end of an attempt.
 fn ended(number: usize) -> String {
     format!("date --utc +%Y-%m-%dT%H:%M:%S.%NZ >/var/lib/ended-{number}")
 }
@@ -81,7 +82,7 @@ fn envelope(path: &Path) -> Option<Envelope> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-/// What the agent has kept, by the name of the file.
+/// Returns an envelope that the agent stored, by file name.
 fn kept(node: &Node, name: &str) -> Option<Envelope> {
     envelope(&node.root().join("var/lib/landfall/agent").join(name))
 }
@@ -90,7 +91,7 @@ fn names(envelope: &Envelope, cause: &str) -> bool {
     envelope.report.findings.iter().any(|finding| finding.cause.as_str() == cause)
 }
 
-/// Every report that left the machine, oldest first.
+/// Returns every report that left the machine, oldest first.
 fn brought(node: &Node) -> Vec<Envelope> {
     let files = std::fs::read_dir(node.root().join("var/lib/landfall/brought")).unwrap();
     let mut all: Vec<Envelope> = files.filter_map(|file| envelope(&file.unwrap().path())).collect();
@@ -106,7 +107,7 @@ fn property(node: &Node, unit: &str, name: &str) -> String {
     node.output(&["systemctl", "show", "-P", name, unit]).unwrap().trim().to_owned()
 }
 
-/// Seconds of a processor that the agent has used, its threads together.
+/// Returns the CPU time of all threads of the agent, in seconds.
 fn used(node: &Node) -> f64 {
     let stat = node.read(&format!("/proc/{}/stat", property(node, AGENT, "MainPID"))).unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
@@ -115,7 +116,7 @@ fn used(node: &Node) -> f64 {
 }
 
 fn say(words: &str) {
-    // Measured on every run, for those who read along.
+    // Printed on every run, for information.
     let _ = writeln!(std::io::stderr(), "{words}");
 }
 
@@ -137,7 +138,7 @@ fn a_machine_is_followed_over_failures_and_a_reboot_to_success() {
     let last = kept(&node, "report.json").unwrap();
     assert_eq!(last.node.boot_id.as_deref(), Some(first.as_str()));
 
-    // Killed, it comes back, and has lost nothing.
+    // After SIGKILL it is restarted and has lost nothing.
     let pid = property(&node, AGENT, "MainPID");
     shell(&node, "systemctl kill --signal=KILL landfall-agent");
     let again = kept(&node, "report.json").unwrap();
@@ -148,7 +149,7 @@ fn a_machine_is_followed_over_failures_and_a_reboot_to_success() {
     })
     .unwrap();
 
-    // A boot in which it dies and then hangs is a boot like any other.
+    // A boot in which it dies and then hangs is like any other boot.
     let write = format!("mkdir -p $(dirname {DROP_IN}); cat >{DROP_IN} <<'END'\n{BROKEN}END");
     shell(&node, &write);
     node.reboot().unwrap();
@@ -164,7 +165,7 @@ fn a_machine_is_followed_over_failures_and_a_reboot_to_success() {
     let untouched = kept(&node, "report.json").unwrap();
     assert_eq!(untouched.node.boot_id.as_deref(), Some(first.as_str()), "it was to have died before this");
 
-    // What the first boot came to is kept beside what the second comes to.
+    // The last report of the first boot is kept beside that of the second.
     shell(
         &node,
         &format!("rm {DROP_IN}; systemctl daemon-reload; systemctl kill --signal=CONT landfall-agent"),
@@ -179,7 +180,7 @@ fn a_machine_is_followed_over_failures_and_a_reboot_to_success() {
     joins_and_rests(&node, &cluster);
 }
 
-/// Three failures, each told after its own end.
+/// Checks that three failures are each reported after their own end.
 fn causes_are_known_at_once(node: &Node) {
     let mut best = None;
     for (number, cause) in ATTEMPTS.iter().enumerate() {
@@ -202,7 +203,7 @@ fn causes_are_known_at_once(node: &Node) {
         best = best.map_or(Some(took), |best: SignedDuration| Some(best.min(took)));
     }
     assert!(best.is_some_and(|best| best <= PROMISE), "the best took {best:?}");
-    // The first comes with what the agent saw for itself.
+    // The first report contains the agent's own observations.
     let report = kept(node, "report.json").unwrap().report;
     for source in ["systemd", "file"] {
         let told = report.sources.iter().find(|told| told.name == source);
@@ -230,7 +231,8 @@ fn joins_and_rests(node: &Node, cluster: &ApiServer) {
         assert!(phases.contains(&phase), "{phase} is not in {phases:?}");
     }
 
-    // Pods start and words come late at first; the quietest of three windows counts, and in one of them it has nothing to say.
+    // At first pods start and log lines arrive late. The quietest of three windows counts, and in one of them there
+    // must be no report.
     let last = || kept(node, "report.json").unwrap().id;
     let windows = [(); 3].map(|()| {
         let (said, before, began) = (last(), used(node), Instant::now());

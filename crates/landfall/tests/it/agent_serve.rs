@@ -1,4 +1,4 @@
-//! The agent's port as operators meet it: who may read, what is there, and how `gather` fetches it.
+//! The agent's port: access control, content, and fetching with `gather`.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,14 +11,14 @@ use serde_json::Value;
 use crate::command::Bench;
 
 const LIMIT: Duration = Duration::from_secs(90);
-/// What `kubeadm join` prints when the name of the API endpoint does not resolve.
+/// Output of `kubeadm join` when the name of the API endpoint does not resolve.
 const DEAD_DNS: &str = "\
 [preflight] Running pre-flight checks
 error: error execution phase preflight: couldn't validate the identity of the API Server: failed to request the \
 cluster-info ConfigMap: Get \"https://api.c1.example:6443/api/v1/x\": dial tcp: lookup api.c1.example on 10.0.0.2:53: no such host
 ";
 
-/// Certificates of one authority: the agent's, and those of people.
+/// Issues certificates of one CA: those of the agent, and those of users.
 fn certificates(bench: &Bench, authority: &Authority, address: &str) {
     bench.file("ca.crt", authority.certificate());
     let people = ["landfall:operators", "landfall:viewers", "system:masters", "system:nodes"];
@@ -31,7 +31,7 @@ fn certificates(bench: &Bench, authority: &Authority, address: &str) {
     }
 }
 
-/// A machine that did not join, and its agent.
+/// Starts the agent of a machine that did not join.
 pub(crate) fn agent(bench: &Bench, authority: &Authority, address: &str, port: u16) -> Process {
     certificates(bench, authority, address);
     bench.file("machine/etc/hostname", "castaway\n");
@@ -46,7 +46,7 @@ pub(crate) fn agent(bench: &Bench, authority: &Authority, address: &str, port: u
     .unwrap()
 }
 
-/// Asks as a member of this group; the status and the body, or nothing when no answer came.
+/// Sends a request as a member of this group; returns status and body, or `None` without an answer.
 fn ask(bench: &Bench, port: u16, group: Option<&str>, method: &str, path: &str) -> Option<(u16, String)> {
     let mut curl = Command::new("curl");
     curl.current_dir(bench.path()).args([
@@ -128,7 +128,7 @@ fn those_who_may_read_the_report_and_nobody_else() {
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
     }
-    // Without a certificate, or with one of another authority, nobody gets as far as HTTP.
+    // Without a certificate, or with one of another CA, no HTTP request is possible.
     assert_eq!(ask(&bench, port, None, "GET", "/livez"), None);
     let stranger = Authority::new("kubernetes", 2).unwrap();
     let issued = stranger.issue(&Leaf::new("someone", Purpose::Call).organization("system:masters")).unwrap();
@@ -198,7 +198,7 @@ fn a_neighbour_keeps_the_report_of_a_node_that_reaches_nobody_else() {
         })
         .unwrap();
     let operators = Some("landfall:operators");
-    // To the byte, so that its signature holds.
+    // Identical to the byte, so that its signature is valid.
     let own = || std::fs::read_to_string(bench.path().join("other-state/report.json")).unwrap_or_default();
     let kept = healthy.wait_until("the neighbour's report", LIMIT, || {
         let (status, body) = ask(&bench, port, operators, "GET", "/neighbours/marooned/report")?;
@@ -208,14 +208,14 @@ fn a_neighbour_keeps_the_report_of_a_node_that_reaches_nobody_else() {
     kept.unwrap();
     let listed = ask(&bench, port, operators, "GET", "/neighbours");
     assert_eq!(listed, Some((200, "{\"nodes\":[\"marooned\"]}".to_owned())));
-    // A node leaves its own report, and reads nobody's.
+    // A node may store its own report, but read none.
     for path in ["/neighbours", "/neighbours/marooned/report", "/report"] {
         let answer = ask(&bench, port, Some("marooned"), "GET", path);
         assert_eq!(answer.map(|(status, _)| status), Some(403), "{path}");
     }
 }
 
-/// kubeadm writes the cluster's authority in the middle of a join.
+/// kubeadm writes the cluster's CA in the middle of a join.
 #[test]
 fn a_port_opens_when_its_files_come_and_nothing_waits_for_it() {
     if !have(&[Need::Program("curl")]) {
@@ -232,7 +232,7 @@ fn a_port_opens_when_its_files_come_and_nothing_waits_for_it() {
         command.current_dir(bench.path()).args(["agent", "--root", "machine", "--state", "state"]);
         command.args(["--serve", &format!("127.0.0.1:{port}"), "--serve-client-ca", "ca.crt"]);
         command.args(["--serve-cert", "agent.crt", "--serve-key", "agent.key"]);
-        // Nor is there any file of this one's.
+        // The files for the connection to the hub are missing as well.
         command.args(["--hub", "https://127.0.0.1:1", "--hub-ca", "hub-ca.crt"]);
         command.args(["--report-folder", "reports"]);
     };

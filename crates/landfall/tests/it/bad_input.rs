@@ -1,4 +1,4 @@
-//! Every kind of bad input gets a clear line or an honest `unknown`, the documented exit code, and no panic.
+//! Every kind of bad input gets a clear line or the state `unknown`, the documented exit code, and no panic.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -29,7 +29,7 @@ fn a_missing_file_beside_a_good_one() {
     assert!(error.contains("No such file"), "{error}");
 }
 
-/// A log without findings proves nothing about the file that was not read.
+/// A log without findings proves nothing about the unreadable file.
 #[test]
 fn a_missing_file_beside_a_healthy_one() {
     let bench = Bench::new();
@@ -67,7 +67,7 @@ fn empty_standard_input() {
     assert_eq!(run.report()["verdict"]["state"], "unknown");
 }
 
-/// The limit on address space is what proves that the line is not kept.
+/// The limit on address space proves that the line is not kept in memory.
 #[test]
 fn a_line_of_one_gibibyte() {
     const LIMIT: &str = "--as=402653184";
@@ -126,7 +126,7 @@ fn a_full_disk_behind_standard_output() {
     run.assert_refused(1, "write to standard output: No space left on device");
 }
 
-/// Root may read everything, unless its right to do so is taken away.
+/// Root can read everything, unless the capability is removed.
 #[test]
 fn a_folder_that_may_not_be_listed() {
     if !have(&[Need::Root, Need::Program("setpriv")]) {
@@ -158,7 +158,7 @@ fn a_line_longer_than_a_chunk() {
     assert!(error.contains("only the first 1 MiB of 1 longer line"), "{error}");
 }
 
-/// More rules than can be used are refused before any of them is made ready.
+/// Too many rules are refused before any of them is compiled.
 #[test]
 fn a_file_of_too_many_rules() {
     let bench = Bench::new();
@@ -207,7 +207,7 @@ fn names_of_files_neither_leak_nor_drive_a_terminal() {
     }
 }
 
-/// A name of a mebibyte on the outside must not be multiplied by every file inside.
+/// A long name of 1 MiB outside must not be multiplied by every file inside.
 #[test]
 fn an_archive_of_long_names_stays_small() {
     let bench = Bench::new();
@@ -234,7 +234,7 @@ outer.addfile(info, io.BytesIO(inner.getvalue())); outer.close()
     assert!(run.stdout.len() < 8 << 20, "{} bytes of report", run.stdout.len());
 }
 
-/// Links lead out of the folder, or round in circles.
+/// Links lead out of the directory, or form loops.
 #[test]
 fn links_inside_a_folder_are_not_followed() {
     let bench = Bench::new();

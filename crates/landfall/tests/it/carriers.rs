@@ -1,4 +1,4 @@
-//! One report by every way there is, into one real hub: it is one report.
+//! One report, delivered by every carrier to one real hub, is stored once.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ fn program(bench: &Bench, name: &str, arguments: &[&str]) -> Process {
     .unwrap()
 }
 
-/// A machine that did not join, in a folder of this name.
+/// Creates a machine that did not join, in a directory of this name.
 fn machine(bench: &Bench, name: &str) {
     bench.file(&format!("{name}/etc/hostname"), format!("{name}\n"));
     bench.file(&format!("{name}/var/log/cloud-init-output.log"), DEAD_DNS);
@@ -51,7 +51,7 @@ fn node(port: u16, name: &str) -> Option<Value> {
     (status == 200).then(|| serde_json::from_str(&body).ok())?
 }
 
-/// Pushed, in a bucket, on a stream, as an event, on a console, and pulled: all of them by one agent, into one hub.
+/// One agent delivers by push, bucket, stream, event, console and pull to one hub.
 fn by_every_way(store: &str) {
     let bench = Bench::new();
     machine(&bench, "castaway");
@@ -147,7 +147,7 @@ fn by_every_way(store: &str) {
     let failed = || node(hub_port, "castaway").filter(|node| node["cause"] == "dns-resolution-failure");
     eventually("the node on the board", LIMIT, failed)
         .unwrap_or_else(|error| panic!("{error}\n{}\n{}", agent.log(), hub.log()));
-    // The agent may have said something before it had read all: each report has one object and one message.
+    // The agent may have sent reports before it had read all sources: each report has one object and one message.
     let reports = || -> Option<usize> {
         let spools = ["hub", "objects", "events", "nats", "console"].map(|way| {
             let spool = fs::read_dir(bench.path().join("state/spool").join(way));
@@ -168,8 +168,8 @@ fn by_every_way(store: &str) {
     let results = answer["results"].as_array().unwrap();
     assert_eq!(results.len(), made, "{answer}");
     assert!(results.iter().all(|result| result["outcome"] == "duplicate"), "{answer}");
-    // Stream, event and console are duplicates for sure; the bucket is not read for what is known, and the hub may have
-    // pulled first what is pushed then.
+    // Stream, event and console always cause duplicates. The bucket is not read for known reports, and the hub may
+    // have pulled a report before its push.
     let stored = count(hub_port, "stored") + count(hub_port, "late");
     assert_eq!((stored, count(hub_port, "refused")), (made, 0), "{}", hub.log());
     assert!(count(hub_port, "duplicate") >= 3 * made);
@@ -197,7 +197,7 @@ fn one_report_by_every_way_is_one_report_on_postgres() {
     by_every_way(&postgres.database().unwrap());
 }
 
-/// A node that only pushes: its logs are in the hub before anybody asks for them, and are sent once.
+/// A node that only pushes sends its logs once, without a request.
 #[test]
 fn a_node_that_fails_sends_its_logs() {
     let bench = Bench::new();
@@ -219,7 +219,7 @@ fn a_node_that_fails_sends_its_logs() {
     let path = format!("/api/v1/bundles/{digest}/lines?q=no%20such%20host");
     let (status, lines) = ask(port, "GET", &path, "").unwrap();
     assert!(status == 200 && lines.contains("lookup api.c1.example"), "{lines}");
-    // The page of the logs, from the evidence.
+    // The link from the evidence leads to the log page.
     let (status, page) = ask(port, "GET", &format!("/logs/{digest}?q=no%20such%20host"), "").unwrap();
     assert!(status == 200 && page.contains("lookup api.c1.example"), "{status} {page}");
     let gone = || {
@@ -228,7 +228,7 @@ fn a_node_that_fails_sends_its_logs() {
     };
     eventually("the bundle to be removed", LIMIT, gone).unwrap();
     drop(agent);
-    // The same failure of the same boot: its successor sends nothing.
+    // For the same failure of the same boot, the successor sends nothing.
     let agent = program(&bench, "agent", &follow);
     let spooled = || {
         let spool = fs::read_dir(bench.path().join("state/spool/bundle")).ok()?.flatten();
@@ -238,7 +238,7 @@ fn a_node_that_fails_sends_its_logs() {
     assert_eq!(bundles(&agent).len(), 1);
 }
 
-/// The files of `render agent --hub` without an authority: the machine's own are believed.
+/// With the files of `render agent --hub` without a CA, the CAs of the machine are trusted.
 #[test]
 fn a_hub_with_a_certificate_of_the_machines_authorities_is_believed_without_naming_them() {
     if !have(&[Need::Program("curl")]) {
@@ -252,7 +252,7 @@ fn a_hub_with_a_certificate_of_the_machines_authorities_is_believed_without_nami
     bench.file("viewer.token", token(&bench, "viewer", "ann"));
     let address = format!("https://127.0.0.1:{port}");
     let agent = Process::start("agent", Path::new(env!("CARGO_BIN_EXE_landfall")), bench.path(), |command| {
-        // What the distribution's own list is for whoever has one.
+        // The variable replaces the CA list of the distribution.
         command.current_dir(bench.path()).env("SSL_CERT_FILE", bench.path().join("hub-ca.crt"));
         command.args(["agent", "--root", "castaway", "--state", "state", "--hub", &address]);
         command.args(["--hub-token", "node.token"]);
@@ -276,7 +276,7 @@ fn a_hub_with_a_certificate_of_the_machines_authorities_is_believed_without_nami
     assert!(!status(false).1.contains("castaway"), "a stranger's hub was believed");
 }
 
-/// A node without a way to the hub leaves its report with a neighbour, and the hub finds it there.
+/// A node without a connection to the hub stores its report on a peer, where the hub pulls it.
 #[test]
 fn a_report_comes_through_a_neighbour() {
     let bench = Bench::new();
@@ -335,7 +335,7 @@ fn a_report_comes_through_a_neighbour() {
             "--pull-neighbours",
         ],
     );
-    // Its way to the hub is cut: nobody listens there. So does one of its neighbours.
+    // Its hub address and one of its peers have no listener.
     let dead = format!("https://127.0.0.1:{}", free_port().unwrap());
     let gone = format!("127.0.0.1:{}", free_port().unwrap());
     let castaway = program(

@@ -1,4 +1,4 @@
-//! Running the binary in a folder of its own.
+//! Runs the binary in its own directory.
 
 use std::fs;
 use std::io::Write as _;
@@ -7,12 +7,12 @@ use std::process::{Command, Output, Stdio};
 
 use tempfile::TempDir;
 
-/// A folder with files, and the binary run in it.
+/// A directory with files, in which the binary runs.
 pub(crate) struct Bench {
     folder: TempDir,
 }
 
-/// What a run gave.
+/// Result of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -38,7 +38,7 @@ impl Bench {
         path
     }
 
-    /// The binary, with an environment that no developer's settings reach.
+    /// Returns the binary, with an environment that no developer's settings affect.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_landfall"));
         command.current_dir(self.path()).args(arguments).env_clear();
@@ -60,7 +60,7 @@ impl Bench {
 // === impl Run ===
 
 impl Run {
-    /// The run said exactly one error, with advice, printed no data and did not panic.
+    /// Checks that the run printed exactly one error with a hint and no data, and did not panic.
     #[track_caller]
     pub(crate) fn assert_refused(&self, code: i32, error: &str) {
         assert_eq!(self.code, code, "{self:?}");
@@ -71,7 +71,7 @@ impl Run {
         assert!(lines.get(1).is_none_or(|line| line.starts_with("hint: ")), "{self:?}");
     }
 
-    /// The run said how far it came, and then one error with advice.
+    /// Checks that the run printed its progress, and then one error with a hint.
     #[track_caller]
     pub(crate) fn assert_refused_after_words(&self, code: i32, error: &str) {
         assert_eq!((self.code, self.stdout.as_str()), (code, ""), "{self:?}");

@@ -1,4 +1,4 @@
-//! What a cloud keeps of a serial console: with an agent's report on it, and without.
+//! The part of a serial console that a cloud keeps: with an agent's report on it, and without.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use landfall_testkit::Process;
 use crate::command::Bench;
 
 const LIMIT: Duration = Duration::from_secs(90);
-/// All that EC2 keeps.
+/// The number of bytes that EC2 keeps.
 const WINDOW: usize = 64 << 10;
 const DEAD_DNS: &str = "\
 [preflight] Running pre-flight checks
@@ -34,7 +34,7 @@ fn the_report_of_an_agent_is_found_in_the_last_of_a_console() {
         String::from_utf8_lossy(&said).contains("verdict failed cause=dns-resolution-failure").then_some(said)
     });
     drop(agent);
-    // Before and after it the machine has more to say than the window holds.
+    // Before and after it the machine prints more than the window keeps.
     let noise = |lines: usize| -> Vec<u8> {
         (0..lines)
             .flat_map(|line| format!("[{line:5}.250117] nf_conntrack: a table is a table\r\n").into_bytes())
@@ -50,7 +50,7 @@ fn the_report_of_an_agent_is_found_in_the_last_of_a_console() {
     assert_eq!(names.collect::<Vec<_>>(), ["console.log", "console.log:report"]);
 }
 
-/// Colours, control characters, status lines, lines the kernel cut in two, and a beginning that is lost.
+/// Colors, control characters, status lines, lines that the kernel split, and a truncated beginning.
 #[test]
 fn raw_consoles_tell_the_cause_without_an_agent() {
     let status = "\x1b[0;32m  OK  \x1b[0m] Reached target \x1b[0;1;39mbasic.target\x1b[0m - Basic System.\r\n\

@@ -1,4 +1,4 @@
-//! `landfall controller` as users meet it before it leads anything.
+//! `landfall controller`: errors before it starts to work.
 
 use std::net::TcpListener;
 
@@ -21,7 +21,7 @@ fn help_names_every_flag_with_its_default() {
     }
 }
 
-/// One line says what is wrong with which flag, before anything is asked of a cluster.
+/// One line names the problem and the flag, before any request is sent to a cluster.
 #[test]
 fn wrong_settings_are_told_in_one_line_each() {
     let bench = Bench::new();

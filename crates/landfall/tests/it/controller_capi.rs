@@ -48,7 +48,7 @@ fn a_report_to_the_hub_becomes_a_condition_and_the_board_shows_it() {
     });
     assert_eq!(ask(port, "POST", "/api/v1/reports", &report.to_string()).unwrap().0, 200);
 
-    // As its pod would: with the rights it is installed with, and no others.
+    // With the permissions of its pod, and no others.
     let own = access(&bench, &server);
     let listen = format!("127.0.0.1:{}", free_port().unwrap());
     let mut controller =
@@ -81,7 +81,7 @@ fn a_report_to_the_hub_becomes_a_condition_and_the_board_shows_it() {
     let row =
         run.stdout.lines().find(|line| line.contains("default/edge-1")).unwrap_or_else(|| panic!("{run:?}"));
     assert!(row.contains("join") && row.ends_with("A filesystem that bootstrap needs is full"), "{row}");
-    // While it is watched, one object after the other.
+    // In watch mode, one object after the other.
     let mut watched =
         bench.command(&["status", "--cluster", "--kubeconfig", &kubeconfig, "--watch", "--every", "1"]);
     let mut watched = watched.spawn().unwrap();
@@ -131,7 +131,7 @@ fn flags_of_the_other_work_are_refused() {
     assert!(run.code == 0 && run.stdout.contains("unhealthyMachineConditions"), "{run:?}");
 }
 
-/// What goes with one of them must not take the other along.
+/// Deleting one of them must not delete the other.
 #[test]
 fn the_two_controllers_have_namespaces_of_their_own() {
     let bench = Bench::new();
@@ -147,7 +147,7 @@ fn the_two_controllers_have_namespaces_of_their_own() {
     }
 }
 
-/// The access of the account that was rendered.
+/// Returns a kubeconfig for the rendered account.
 fn access(bench: &Bench, server: &ApiServer) -> String {
     let token = server.kubectl(&["create", "token", "-n", "landfall-capi", "landfall-capi"]).unwrap();
     let authority = server.directory().join("ca.crt").display().to_string();
@@ -160,7 +160,7 @@ fn access(bench: &Bench, server: &ApiServer) -> String {
     bench.file("controller.kubeconfig", config.to_string()).display().to_string()
 }
 
-/// The manifests as a user installs them, the right as a node has it, and the agent as it runs there.
+/// The manifests as a user installs them, the permission as a node has it, and the agent as it runs there.
 #[test]
 fn an_agent_writes_its_verdict_into_the_object_made_for_it() {
     if !have(&[ApiServer::NEEDS, ClusterApi::NEEDS].concat()) {

@@ -1,4 +1,4 @@
-//! `landfall demo`, as a script and as somebody who has seen enough runs it.
+//! `landfall demo`, run by a script and by a user who interrupts it.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
@@ -16,12 +16,12 @@ use crate::hub::ask;
 const LIMIT: Duration = Duration::from_secs(120);
 const NEEDS: &[Need] = &[Need::Root, Need::Program("setpriv")];
 const NOBODY: u32 = 65_534;
-/// From the start to the first thing one can use.
+/// Time limit from the start to the first useful line.
 const FIRST_LINE: Duration = Duration::from_secs(3);
-/// The same for the whole story.
+/// Time limit for the complete demo.
 const STORY: Duration = Duration::from_secs(30);
 
-/// Processes that have this folder in their command line or work in it.
+/// Counts processes that have this directory in their command line or as working directory.
 fn processes_in(folder: &Path) -> usize {
     let all = fs::read_dir("/proc").unwrap().flatten();
     all.filter(|entry| fs::read_link(entry.path().join("cwd")).is_ok_and(|place| place.starts_with(folder)))
@@ -32,19 +32,19 @@ fn is_empty(folder: &Path) -> bool {
     fs::read_dir(folder).unwrap().next().is_none()
 }
 
-/// What somebody reads while it is told: each line, and when it came.
+/// The output of the demo: each line with its time.
 struct Told {
     lines: Vec<(Duration, String)>,
-    /// Open until the end: the story has more to say.
+    /// Kept open until the end: the demo prints more.
     _rest: Lines<BufReader<ChildStdout>>,
 }
 
-/// The demo as a user without any rights starts it, with a folder of that user's own for the sandbox.
+/// Starts the demo as an unprivileged user, with that user's own directory for the sandbox.
 fn start(bench: &Bench, words: &[&str]) -> (Child, PathBuf) {
     let sandboxes = bench.path().join("t");
     fs::create_dir(&sandboxes).unwrap();
     chown(&sandboxes, Some(NOBODY), Some(NOBODY)).unwrap();
-    // Wherever the program was built: nobody may look into a home.
+    // The user may not access the build directory, for example in a home directory.
     let program = bench.path().join("landfall");
     let built = Path::new(env!("CARGO_BIN_EXE_landfall"));
     fs::hard_link(built, &program).or_else(|_| fs::copy(built, &program).map(|_| ())).unwrap();
@@ -95,7 +95,7 @@ fn the_whole_story_is_told_in_time_to_somebody_without_rights_and_nothing_is_lef
     }
     let useful = told.when("the fleet is on one page").unwrap();
     let whole = told.when("Told in ").unwrap();
-    // Measured on every run, for those who read along.
+    // Printed on every run, for information.
     let figures = format!("demo: first useful line after {useful:.1?}, told after {whole:.1?}\n");
     let _ = std::io::stderr().write_all(figures.as_bytes());
     assert!(useful <= FIRST_LINE, "{}", told.text());
@@ -126,13 +126,13 @@ fn the_page_stays_open_and_shows_who_failed() {
     assert!(is_empty(&sandboxes), "the sandbox is still there");
 }
 
-/// Interrupted, it takes everything along; killed, at least the processes.
+/// Interrupted, it removes everything; killed, at least the processes end.
 #[test]
 fn whoever_ends_it_ends_its_roles() {
     for (words, signal, code) in [
         (&["demo"][..], Signal::INT, Some(0)),
         (&["demo"], Signal::HUP, Some(0)),
-        // A script is told that it did not hear the end.
+        // A script gets an exit code that shows the interruption.
         (&["demo", "--once"], Signal::TERM, Some(1)),
         (&["demo"], Signal::KILL, None),
     ] {
@@ -167,7 +167,8 @@ fn the_sandbox_is_for_this_machine_only() {
 // === impl Told ===
 
 impl Told {
-    /// Reads until a line is the last that is wanted, or the story ends. Every step of the story has a deadline, so that one comes.
+    /// Reads lines up to the expected one, or to the end of the demo. Every step of the demo has a deadline, so there
+    /// is an end.
     fn read(child: &mut Child, begun: Instant, is_last: impl Fn(&str) -> bool) -> Self {
         let mut lines = Vec::new();
         let mut rest = BufReader::new(child.stdout.take().unwrap()).lines();

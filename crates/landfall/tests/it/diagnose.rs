@@ -1,6 +1,6 @@
 use crate::command::Bench;
 
-/// What `kubeadm join` prints when the name of the API endpoint does not resolve.
+/// Output of `kubeadm join` when the name of the API endpoint does not resolve.
 const DEAD_DNS: &str = "\
 [preflight] Running pre-flight checks
 error: error execution phase preflight: couldn't validate the identity of the API Server: failed to request the \
@@ -130,7 +130,7 @@ fn unknown_is_an_answer_with_an_exit_code_of_its_own() {
     assert!(run.stdout.starts_with("UNKNOWN: "), "{run:?}");
 }
 
-/// The fifth blind spot of `openshift-install analyze`: text only, and always exit code 0.
+/// The fifth limitation of `openshift-install analyze`: text only, and always exit code 0.
 #[test]
 fn a_bundle_with_a_hung_stage_has_a_verdict_for_programs() {
     let bench = Bench::new();
@@ -228,7 +228,7 @@ fn manual_pages_have_every_section() {
     assert!(page.contains("landfall\\-explain") || page.contains("landfall-explain"), "{page}");
 }
 
-/// Something ended badly, for a reason that no rule knows: not fine.
+/// A failure whose reason no rule recognizes is still a failure.
 #[test]
 fn a_last_word_that_no_rule_knows_is_wrong() {
     let bench = Bench::new();
@@ -244,7 +244,7 @@ fn a_last_word_that_no_rule_knows_is_wrong() {
     }
 }
 
-/// Lines that healthy machines print too are shown, and are not wrong.
+/// Lines that healthy machines print too are shown, but are not a failure.
 #[test]
 fn a_faint_lead_is_not_wrong() {
     let bench = Bench::new();

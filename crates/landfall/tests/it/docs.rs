@@ -1,13 +1,14 @@
-//! The commands of the documentation, run as a reader runs them.
+//! Runs the commands of the documentation like a reader.
 //!
-//! A block that begins with ```` ```console run ```` is run, page by page and in order, in an empty folder; with a number behind
-//! `run` every command of it has to end with that exit code. With `background` its commands go on until the page ends, and those
-//! that follow are tried until they do what they should: a page with services needs a network of its own, where their ports
-//! are free. With `cluster` there is a real API server with a node `worker-1`, and `kubectl`. Lines that begin with `$ ` are
-//! commands, others what they print: if there are any they are compared, and `…` stands for anything.
+//! A block that begins with ```` ```console run ```` is run, page by page and in order, in an empty directory. With a
+//! number after `run`, each of its commands must exit with that code. With `background`, its commands run until the
+//! end of the page, and the following ones are retried until they succeed: a page with services needs its own
+//! network, where their ports are free. With `cluster` there is a real API server with a node `worker-1`, and
+//! `kubectl`. Lines that begin with `$ ` are commands, others are their output: if there are any they are compared,
+//! and `…` matches anything.
 //!
-//! What cannot be run here says what it needs: ```` ```console needs cluster ````. Of such commands the words are checked: that
-//! the program knows them all.
+//! A block that cannot be run here states its requirement: ```` ```console needs cluster ````. For such commands the
+//! test checks that the binary accepts all words.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,41 +21,41 @@ use serde_json::json;
 
 use crate::command::Bench;
 
-/// For services to start and to learn of each other.
+/// Enough for services to start and to discover each other.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What commands that are not run need.
+/// Requirements of commands that are not run. Each comment describes the item after it.
 const NEEDS: [&str; 4] = [
-    // With more in it than an API server.
-    "cluster", // One that is read or changed, as root.
-    "machine", // Somebody at the other end.
+    // A cluster with more components than an API server.
+    "cluster", // A machine that is read or changed, as root.
+    "machine", // A user or process at the other end.
     "peer",    // The sources, and a compiler for them.
     "sources",
 ];
 
-/// Blocks that would hold commands nobody runs.
+/// Languages of blocks that would not be run.
 const SHELLS: [&str; 5] = ["sh", "bash", "shell", "zsh", "shell-session"];
 
-/// A command, and where it stands.
+/// A command and its position.
 struct Step {
     place: String,
     command: String,
-    /// What it is shown to print.
+    /// The output that the page shows.
     shown: Vec<String>,
     end: End,
 }
 
-/// How a command has to end.
+/// The expected exit of a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     With(i32),
     WithThePage,
     InCluster,
-    /// It is not run.
+    /// The command is not run.
     Never,
 }
 
-/// What a page wants to be run in.
+/// The environment that a page requires.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Plain,
@@ -82,7 +83,7 @@ fn clusters_of_the_documentation_do_what_it_says() {
     }
 }
 
-/// A word that was renamed in the program and not on the page.
+/// Detects words that were renamed in the binary and not on the page.
 #[test]
 fn commands_that_are_not_run_are_known_to_the_program() {
     let commands: Vec<Step> = all_pages()
@@ -90,7 +91,7 @@ fn commands_that_are_not_run_are_known_to_the_program() {
         .flat_map(|page| steps(page))
         .filter(|step| step.end == End::Never)
         .filter_map(|step| {
-            // As it is run from the sources, and as kubectl's plugin.
+            // Commands may also run from the sources, or as a plugin of kubectl.
             let own = ["landfall ", "cargo run --release -- ", "kubectl landfall "];
             let words = own.iter().find_map(|own| step.command.strip_prefix(own))?;
             Some(Step { command: format!("landfall {words}"), ..step })
@@ -99,16 +100,17 @@ fn commands_that_are_not_run_are_known_to_the_program() {
     assert!(commands.len() >= 20, "only {} commands were found", commands.len());
     let bench = Bench::new();
     for Step { place, command, .. } in commands {
-        // Without remarks, without what it is piped to, and without what the reader has to fill in.
+        // Removes comments, pipes, and placeholders.
         let words = command.split(" | ").next().unwrap().split("  #").next().unwrap().replace(" …", "");
-        // Words are read one after the other, so that a wrong one is met before the last.
+        // Words are parsed in order, so a wrong one is reported before `--help` takes effect.
         let run = shell(&bench, &format!("{words} --help")).output().unwrap();
         let said = String::from_utf8_lossy(&run.stderr);
         assert!(run.status.success(), "{place}: `{command}`: {said}");
     }
 }
 
-/// Runs the pages of a kind. A marker nobody finds any more would make this prove nothing, so there are `least` commands.
+/// Runs the pages of a kind. There must be at least `least` commands, because the test would otherwise pass without
+/// any.
 fn run_all(kind: Kind, least: usize) {
     let mut ran = 0;
     for page in all_pages() {
@@ -177,7 +179,7 @@ fn run_page(steps: &[Step], kind: Kind) {
     }
 }
 
-/// Whether a run printed what the page shows. A line that is only `…` stands for any lines.
+/// Returns whether the output of a run matches the page. A line of only `…` matches any lines.
 fn is_shown(shown: &[String], run: &Output) -> bool {
     let said = [&run.stdout, &run.stderr].map(|said| String::from_utf8_lossy(said).into_owned());
     shown.is_empty()
@@ -199,7 +201,7 @@ fn matches(shown: &[String], said: &[&str]) -> bool {
     }
 }
 
-/// Columns are as wide as what is in them.
+/// The width of columns depends on their content.
 fn is_line(shown: &str, said: &str) -> bool {
     let plain = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
     let (shown, said) = (plain(shown), plain(said));
@@ -240,7 +242,7 @@ fn shell(bench: &Bench, command: &str) -> Command {
     shell
 }
 
-/// The program first, and kubectl if there is one.
+/// Returns a `PATH` with the binary first, and kubectl if it is installed.
 fn path() -> String {
     let program = Path::new(env!("CARGO_BIN_EXE_landfall")).parent().unwrap().display().to_string();
     let kubectl = Binary::Kubectl.path().ok().and_then(|path| Some(path.parent()?.display().to_string()));
@@ -276,7 +278,7 @@ fn steps(page: &Path) -> Vec<Step> {
     for (number, line) in text.lines().enumerate() {
         let place = format!("{}:{}", page.display(), number + 1);
         if let Some(kind) = line.trim_start().strip_prefix("```") {
-            // Commands in other clothes would be run by nobody.
+            // Commands in other kinds of blocks would never be run.
             let word = kind.split_whitespace().next().unwrap_or_default();
             assert!(!SHELLS.contains(&word), "{place}: commands are shown as `console`, settings as `ini`");
             open = !open;
@@ -313,7 +315,7 @@ fn steps(page: &Path) -> Vec<Step> {
     steps
 }
 
-/// `host# ` and `# ` are root's prompts.
+/// Returns whether a line has one of root's prompts, `host# ` and `# `.
 fn is_host(text: &str) -> bool {
     text.chars().all(|c| c.is_ascii_lowercase())
 }

@@ -1,4 +1,4 @@
-//! `landfall gateway` as a process: what it chooses, the collector it starts, and how it ends.
+//! `landfall gateway` as a process: the mode it selects, the collector it starts, and its exit.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use crate::command::Bench;
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// A machine that looks like a kubeadm control plane whose API server never came.
+/// Creates a machine that looks like a kubeadm control plane whose API server never started.
 pub(crate) fn kubeadm(bench: &Bench) -> Authority {
     let authority = Authority::new("kubernetes", 2).unwrap();
     let front = Authority::new("front-proxy", 2).unwrap();
@@ -174,7 +174,7 @@ fn mistakes_are_told_in_one_line_with_advice() {
         "/nowhere/token",
         "files named",
     );
-    // Without `nft` what was asked for cannot be done; nothing is served that would pretend otherwise.
+    // Without `nft` the requested redirect rule is impossible; the gateway exits rather than serving without it.
     refused(&gateway(&[&free[..], &["--redirect", "6443"]].concat()), 1, "nft", "nftables");
     std::fs::remove_file(bench.path().join("root/etc/kubernetes/pki/ca.crt")).unwrap();
     refused(&gateway(&free), 1, "ca.crt", "files named");
@@ -182,7 +182,7 @@ fn mistakes_are_told_in_one_line_with_advice() {
     refused(&gateway(&free), 1, "apiserver.key", "files named");
 }
 
-/// Descriptors run out: who is there is served, who comes waits, and nothing ends.
+/// Out of descriptors: existing connections are served, new ones wait, and the process continues.
 #[test]
 fn without_descriptors_it_goes_on() {
     if !have(&[Need::Root, Need::Program("setpriv"), Need::Program("prlimit"), Need::Program("curl")]) {
@@ -193,7 +193,7 @@ fn without_descriptors_it_goes_on() {
     let (port, upstream) = (free_port().unwrap(), free_port().unwrap());
     let root = bench.path().join("root").display().to_string();
     let mut gateway = Process::start("gateway", Path::new("setpriv"), bench.path(), |command| {
-        // Root may allow itself more than it was given.
+        // Root could raise its own limit.
         command.args(["--bounding-set=-sys_resource", "prlimit", "--nofile=80:80"]);
         command.env("RUNTIME_DIRECTORY", bench.path());
         command.args([env!("CARGO_BIN_EXE_landfall"), "-v", "gateway", "--root", &root]);
@@ -223,7 +223,8 @@ fn without_descriptors_it_goes_on() {
     assert_eq!(gateway.wait(LIMIT).unwrap(), Some(0), "{}", gateway.log());
 }
 
-/// The whole way of an operator: find the machine, fetch, verify, be told the cause; and be told when it says no.
+/// The complete procedure of an operator: find the machine, fetch, verify, and read the cause, or the reason of a
+/// denial.
 #[test]
 fn gather_names_the_cause_through_the_gateway() {
     const CAUSE: &str = "error execution phase preflight: couldn't validate the identity of the API Server: \
@@ -265,7 +266,7 @@ fn gather_names_the_cause_through_the_gateway() {
 
     let run = gather("sailor", &[]);
     run.assert_refused_after_words(77, "403 Forbidden");
-    // The right machine, which cannot judge this token yet, is not "somebody else".
+    // The right machine, which cannot verify this token yet, is not reported as "somebody else".
     bench.file("token", "a-token-of-somebody-else");
     let mut arguments = vec!["gather", url.as_str(), "--wait", "1", "--token-file", "token"];
     arguments.extend(["--certificate-authority", "root/etc/kubernetes/pki/ca.crt"]);

@@ -1,4 +1,5 @@
-//! `landfall gateway` on a machine: the redirection after a kill, its unit under systemd, other nodes over real SSH.
+//! `landfall gateway` on a machine: the redirect rule after a kill, its unit under systemd, other nodes over real
+//! SSH.
 
 use std::path::Path;
 use std::process::Command;
@@ -51,7 +52,7 @@ fn killed() {
     let first = start();
     eventually("the redirection", LIMIT, || answers().then_some(())).unwrap();
     first.signal(Signal::KILL).unwrap();
-    // Nobody is left to clean up: what was installed expires.
+    // A killed process cannot clean up, so the installed elements expire.
     eventually("the rule to match nothing", LIMIT, || (!rules().contains("elements")).then_some(())).unwrap();
     assert!(rules().contains("landfall_gateway"), "the rule itself is still there");
     drop(first);
@@ -120,7 +121,8 @@ fn over_ssh() {
         Command::new("sh").args(["-c", "ls /var/tmp/landfall.* 2>/dev/null | wc -l"]).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&left.stdout).trim(), "0", "nothing stays on the node");
 
-    // A node whose key is another's gets neither the program nor trust; the bootstrap machine's bundle is there anyway.
+    // A node with a wrong host key gets neither the binary nor trust; the bundle of the bootstrap machine is complete
+    // anyway.
     let (code, said) = gather("wrong");
     assert_eq!(code, Some(0), "{said}");
     assert!(said.contains("nothing collected") && said.to_lowercase().contains("host key"), "{said}");
@@ -184,7 +186,7 @@ fn the_unit_serves_restarts_and_stops_under_systemd() {
     let mut node = Node::boot(&spec).unwrap();
     node.wait_for_boot().unwrap();
     node.output(&["chmod", "+x", "/usr/local/bin/landfall"]).unwrap();
-    // With `Type=notify` this returns when the gateway has said that it serves.
+    // With `Type=notify` this returns when the gateway has reported that it is ready.
     node.output(&["systemctl", "start", "landfall-gateway.service"]).unwrap();
     let property = |name: &str| {
         let value = node.output(&["systemctl", "show", "-p", name, "--value", "landfall-gateway.service"]);
@@ -197,10 +199,10 @@ fn the_unit_serves_restarts_and_stops_under_systemd() {
         curl.args(["-o", to, "-w", "%{http_code}", &format!("https://{}:6443{path}", node.address())]);
         String::from_utf8(curl.output().unwrap().stdout).unwrap()
     };
-    // Through the redirection, which the sandbox must allow.
+    // Through the redirect rule, which the sandbox must allow.
     eventually("an answer at the API's port", LIMIT, || (ask("/livez", "/dev/null") == "200").then_some(()))
         .unwrap();
-    // The collector sees the machine through the same sandbox.
+    // The collector reads the machine through the same sandbox.
     assert_eq!(ask("/bootstrap", "bundle.tar.gz"), "200", "{}", node.journal(&[]).unwrap());
     let listed = Command::new("tar").arg("tzf").arg(bench.path().join("bundle.tar.gz")).output().unwrap();
     let listed = String::from_utf8_lossy(&listed.stdout).into_owned();

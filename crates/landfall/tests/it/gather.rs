@@ -1,4 +1,4 @@
-//! What can go wrong before the bootstrap machine is reached; the rest is tested with a gateway.
+//! Failures before the bootstrap machine is reached; the rest is tested with a gateway.
 
 use crate::command::Bench;
 
@@ -26,7 +26,7 @@ fn what_is_no_endpoint() {
 fn nobody_listens() {
     let bench = Bench::new();
     bench.file("kubeconfig", KUBECONFIG);
-    // The endpoint is the kubeconfig's, as a kubectl plugin takes it.
+    // The endpoint comes from the kubeconfig, as in a plugin of kubectl.
     let run = bench.run(&["gather", "--kubeconfig", "kubeconfig", "--wait", "0"]);
     run.assert_refused(69, "connect to 127.0.0.1:1");
     assert!(!run.stderr.contains("hush"), "{run:?}");

@@ -14,17 +14,17 @@ use serde_json::{Value, json};
 use crate::command::Bench;
 
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Nodes that report at once, and how often the hub is killed.
+/// Number of nodes that report concurrently, and number of times the hub is killed.
 const NODES: u64 = 8;
 const ROUNDS: u64 = 3;
-/// Acknowledgements waited for before each kill.
+/// Number of acknowledgements before each kill.
 const BEFORE_KILL: usize = 60;
 
 pub(crate) fn start(bench: &Bench, port: u16) -> Process {
     start_on(bench, port, "sqlite:hub.db")
 }
 
-/// A hub with more to do.
+/// Starts a hub with additional arguments.
 pub(crate) fn start_with(bench: &Bench, port: u16, more: &[&str]) -> Process {
     start_as(bench, port, "sqlite:hub.db", more)
 }
@@ -47,7 +47,7 @@ fn start_as(bench: &Bench, port: u16, store: &str, more: &[&str]) -> Process {
     hub
 }
 
-/// A hub that machines reach: with TLS and tokens. Gives its port as well.
+/// Starts a hub for machines, with TLS and tokens. Returns its port as well.
 pub(crate) fn start_guarded(bench: &Bench, authority: &Authority) -> (Process, u16) {
     let leaf = Leaf::new("hub", Purpose::Serve).names([HOST_ADDRESS.to_string(), "127.0.0.1".to_owned()]);
     let served = authority.issue(&leaf).unwrap();
@@ -66,14 +66,14 @@ pub(crate) fn start_guarded(bench: &Bench, authority: &Authority) -> (Process, u
     (hub, port)
 }
 
-/// A token for such a hub.
+/// Creates a token for such a hub.
 pub(crate) fn token(bench: &Bench, kind: &str, name: &str) -> String {
     let run = bench.run(&["hub", "token", kind, name, "--token-key", "tokens.key"]);
     assert_eq!(run.code, 0, "{run:?}");
     run.stdout.trim().to_owned()
 }
 
-/// What such a hub shows to a viewer.
+/// Returns the answer of such a hub to a viewer.
 #[track_caller]
 pub(crate) fn view(bench: &Bench, port: u16, path: &str) -> Value {
     let header = format!("authorization: Bearer {}", token(bench, "viewer", "ann"));
@@ -83,7 +83,7 @@ pub(crate) fn view(bench: &Bench, port: u16, path: &str) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-/// One request; nothing when the hub is gone.
+/// Sends one request; returns `None` when the hub is down.
 pub(crate) fn ask(port: u16, method: &str, path: &str, body: &str) -> Option<(u16, String)> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -153,7 +153,7 @@ fn what_a_killed_hub_acknowledged_is_in_the_database() {
     kill_again_and_again(&postgres.database().unwrap());
 }
 
-/// Kills the hub under load and asks the last one for everything that was acknowledged.
+/// Kills the hub repeatedly under load, and checks that the last one has every acknowledged report.
 fn kill_again_and_again(store: &str) {
     let bench = Bench::new();
     let port = free_port().unwrap();
@@ -181,7 +181,7 @@ fn kill_again_and_again(store: &str) {
             }
             let enough = || (acknowledged.lock().unwrap().len() >= wanted).then_some(());
             landfall_testkit::eventually("reports under way", PATIENCE, enough).unwrap();
-            // The process is `landfall` itself: `setpriv` becomes it.
+            // The process is `landfall` itself: `setpriv` executes it in place.
             hub.signal(Signal::KILL).unwrap();
             assert_eq!(hub.wait(PATIENCE).unwrap(), None, "round {round}");
         });
@@ -215,7 +215,7 @@ fn status_shows_the_board_and_tells_trouble_by_its_exit_code() {
     assert_eq!(run.report()["groups"][0]["cause"], "disk-full");
 }
 
-/// As an operator of a fleet: one token for all machines, and one that was installed anew.
+/// A fleet with one token for all machines, and one reinstalled machine.
 #[test]
 fn a_fleet_shares_a_token_and_a_machine_installed_anew_is_forgotten() {
     let bench = Bench::new();
@@ -256,7 +256,7 @@ fn a_fleet_shares_a_token_and_a_machine_installed_anew_is_forgotten() {
     assert_eq!(view(&bench, port, "/api/v1/nodes/worker-1")["signed"], true);
     drop(first);
 
-    // The same name with another state folder, so with another key.
+    // The same name with another state directory, so with another key.
     let anew = agent("worker-1", "anew");
     landfall_testkit::eventually("the hub's refusal in the agent's log", PATIENCE, || {
         anew.log().contains("landfall hub forget NODE").then_some(())

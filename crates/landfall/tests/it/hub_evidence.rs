@@ -12,10 +12,10 @@ use crate::command::Bench;
 use crate::hub::{ask, start};
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Not in anyone's `PATH`.
+/// Not in the default `PATH`.
 const REMOTE: &str = "/usr/lib/systemd/systemd-journal-remote";
 const BOOT: &str = "0123456789abcdef0123456789abcdef";
-/// On a full second: a time that is spelled with its zeros or without them.
+/// On a full second, whose fraction may be printed with zeros or omitted.
 const START: u64 = 1_767_323_045_000_000;
 
 /// An entry as `journalctl -o export` prints it.
@@ -28,7 +28,7 @@ fn entry(number: u64, unit: &str, message: &str) -> String {
     )
 }
 
-/// A machine whose kubelet cannot pull, and whose kubeadm met swap.
+/// A machine whose kubelet cannot pull, and whose kubeadm found swap enabled.
 fn machine(bench: &Bench) {
     bench.file("machine/etc/hostname", "castaway\n");
     let boot =
@@ -60,7 +60,7 @@ fn machine(bench: &Bench) {
     assert!(made.status.success(), "{made:?}");
 }
 
-/// What is behind the links *show in the log* of a page: the path, the line's number, its text.
+/// Returns the targets of the links *show in the log* of a page: the path, the line's number, its text.
 fn shown_in_the_log(port: u16) -> Vec<(String, String)> {
     let (status, page) = ask(port, "GET", "/nodes/castaway", "").unwrap();
     assert_eq!(status, 200, "{page}");

@@ -1,4 +1,4 @@
-//! From kubeadm's exit on a real machine to the verdict on a page that an operator has open.
+//! From kubeadm's exit on a real machine to the verdict on an open page.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -18,15 +18,15 @@ const CAUSE: &str = "apiserver-unreachable";
 /// The name in the certificate of the node's own port; its address is known only when it runs.
 const SERVED_AS: &str = "castaway.example";
 const LIMIT: Duration = Duration::from_secs(120);
-/// Milliseconds from kubeadm's end to the verdict on the page, on a machine with nothing else to do. The best of the attempts
-/// must keep it; the tests' machine has much else to do.
+/// Milliseconds from kubeadm's exit to the verdict on the page, on an idle machine. The best of the attempts must
+/// meet it, because the test machine is loaded.
 const PROMISE: i64 = 2_000;
 const GENEROUS: i64 = 60_000;
-/// The machine itself, and two roots inside it that are followed as machines of their own: a boot is dear, a join is not.
+/// The machine itself, and two roots inside it that have their own agents: a boot is expensive, a join is not.
 const NAMES: [&str; 3] = ["castaway", "castaway-2", "castaway-3"];
 
-/// A machine whose API server does not listen, with the agent as `landfall render agent` installs it: pushing to the hub, and
-/// with a port of its own.
+/// A machine whose API server does not listen, with the agent as `landfall render agent` installs it: pushing to the
+/// hub, and with its own port.
 fn machine(bench: &Bench, authority: &Authority, token: &str, port: u16) -> NodeSpec {
     let bootstrap = BootstrapToken { id: "abcdef".to_owned(), secret: "0123456789abcdef".to_owned() };
     let invitation = Invitation { endpoint: format!("{HOST_ADDRESS}:1"), token: bootstrap };
@@ -64,14 +64,14 @@ fn machine(bench: &Bench, authority: &Authority, token: &str, port: u16) -> Node
     let mut spec = NodeSpec::new("castaway");
     spec.user_data = format!("#cloud-config\n{config}\n");
     spec.files = files_below(&bench.path().join("rendered/host"));
-    // What is a machine's own is not rendered.
+    // The certificate of one machine is not rendered.
     let leaf = Leaf::new("castaway", Purpose::Serve).names([SERVED_AS]);
     let issued = authority.issue(&leaf).unwrap();
     spec.files.extend([
         ("/etc/landfall/hub.token".into(), token.as_bytes().to_vec()),
         ("/etc/landfall/agent.crt".into(), issued.certificate.into_bytes()),
         ("/etc/landfall/agent.key".into(), issued.key.expose().clone().into_bytes()),
-        // An image's builder applies the preset; this machine's image was built without it.
+        // An image build applies the preset; the image of this machine was built without it.
         (
             "/etc/systemd/system/sysinit.target.d/agent.conf".into(),
             b"[Unit]\nWants=landfall-agent.service\n".to_vec(),
@@ -99,7 +99,7 @@ fn a_failed_join_is_on_the_open_page_at_once() {
     browser.write(&viewer).unwrap();
     browser.press(Key::Enter).unwrap();
     browser.until("document.getElementById('live')?.innerText === 'live'").unwrap();
-    // A row of the board has the node's name and, behind what happened, the cause.
+    // A row of the fleet view has the node's name and, after the state, the cause.
     let watch = format!(
         "(() => {{ window.shown = {{}}; const look = () => {{ for (const row of document.querySelectorAll('main tbody tr')) {{ \
          const name = row.querySelector('th')?.innerText; if (name && !window.shown[name] && \
@@ -124,14 +124,14 @@ fn a_failed_join_is_on_the_open_page_at_once() {
             .until(&format!("typeof window.shown[{name:?}] === 'number'"))
             .unwrap_or_else(|error| panic!("{error}\n{}", hub.log()));
         let took = browser.evaluate(&format!("window.shown[{name:?}]")).unwrap().as_i64().unwrap() - ended;
-        // Measured on every run, for those who read along.
+        // Printed on every run, for information.
         let _ = writeln!(std::io::stderr(), "{name}: on the open page {took} ms after kubeadm's end");
         assert!(took <= GENEROUS, "the verdict was on the page {took} ms after kubeadm's end");
         best = best.min(took);
     }
     assert!(best <= PROMISE, "the best took {best} ms");
 
-    // The same machine can be asked, by the port that was rendered with the rest.
+    // The same machine answers on the port that was rendered with the other files.
     let operator = Leaf::new("ann", Purpose::Call).organization("landfall:operators");
     let operator = authority.issue(&operator).unwrap();
     let (certificate, key) =
@@ -151,7 +151,7 @@ fn a_failed_join_is_on_the_open_page_at_once() {
     assert!(asked.status.success() && report.contains(CAUSE), "{asked:?}");
 }
 
-/// Lets an agent follow a root of its own inside the machine, and kubeadm fail there.
+/// Starts another agent for a root inside the machine, and lets kubeadm fail there.
 fn follow_another(node: &Node, name: &str, token: &str, port: u16) {
     let root = format!("/var/lib/{name}");
     let log = format!("{root}/var/log/cloud-init-output.log");
@@ -166,14 +166,14 @@ fn follow_another(node: &Node, name: &str, token: &str, port: u16) {
     node.output(&["sh", "-c", &script]).unwrap();
     let report = node.root().join(format!("{}-state/report.json", root.trim_start_matches('/')));
     eventually("the agent to follow", LIMIT, || report.exists().then_some(())).unwrap();
-    // It fails; that is what it is run for.
+    // The failure is expected.
     let join = format!(
         "kubeadm join --config /run/kubeadm/join.yaml >>{log} 2>&1; date +%s%3N >/var/lib/{name}-ended"
     );
     node.output(&["sh", "-c", &join]).unwrap();
 }
 
-/// Every file below `folder`, by its place on a machine.
+/// Returns every file below `folder` by its path on a machine.
 fn files_below(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];

@@ -12,7 +12,7 @@ use crate::tunnel::Dock;
 
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// The one of these flags of a tunnel.
+/// Returns the health port in these flags of a tunnel.
 fn health_port(flags: &[String]) -> u16 {
     let port = |flag: &String| {
         flag.split_once("health").and_then(|(_, rest)| rest.rsplit_once('=')).map(|(_, port)| port.to_owned())
@@ -61,7 +61,7 @@ fn the_health_of_gateways_and_tunnels_is_shown() {
         eventually(&format!("`{name}` to be {readiness}"), LIMIT, fits)
             .unwrap_or_else(|error| panic!("{error}: {:?}\n{}", role(name), hub.log()))
     };
-    // It serves what it has to serve, with or without an API server behind it.
+    // The gateway is ready with or without an API server behind it.
     let gateway = until("gateway", "ready");
     assert_eq!(gateway["figures"]["tunnels"], 0.0, "{gateway}");
     let server = until("tunnel server", "notReady");
@@ -69,7 +69,7 @@ fn the_health_of_gateways_and_tunnels_is_shown() {
     assert!(!server["detail"].as_str().unwrap().is_empty(), "{server}");
     until("tunnel agent", "unreachable");
 
-    // An agent comes: server and agent are ready.
+    // An agent connects: server and agent are ready.
     let _agent = dock.start("proxy-agent", &agent_flags);
     let server = until("tunnel server", "ready");
     assert_eq!(server["figures"]["agents"], 1.0, "{server}");
@@ -93,7 +93,7 @@ fn the_health_of_gateways_and_tunnels_is_shown() {
     {
         assert!(shown.contains(part), "`{part}` is not on the page: {shown}");
     }
-    // What needs somebody comes first.
+    // Targets that need attention come first.
     let first = browser.text("document.querySelectorAll('.role h2')[0].innerText").unwrap();
     assert!(first.contains("nobody"), "{first}");
 }

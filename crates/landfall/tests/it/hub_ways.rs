@@ -1,4 +1,5 @@
-//! A hub that reaches agents where there is no open way to them: through the API server of their cluster, and through our tunnel.
+//! A hub that reaches agents without a direct connection: through the API server of their cluster, and through our
+//! tunnel.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::command::Bench;
 use crate::hub::ask;
 
 const LIMIT: Duration = Duration::from_secs(180);
-/// What the guide tells people to give the hub's account, and no more.
+/// The permissions that the guide grants to the hub's account, and no more.
 const GUIDE: &str = include_str!("../../../../docs/guides/hub.md");
 const PROGRAM: &str = env!("CARGO_BIN_EXE_landfall");
 
@@ -33,13 +34,13 @@ fn hub(bench: &Bench, further: &[&str]) -> (Process, u16) {
     (hub, port)
 }
 
-/// One node of the board.
+/// Returns one node of the fleet view.
 fn node_of(port: u16, name: &str) -> Option<Value> {
     let (status, body) = ask(port, "GET", &format!("/api/v1/nodes/{name}"), "")?;
     (status == 200).then(|| serde_json::from_str(&body).ok()).flatten()
 }
 
-/// A node whose agent listens on its loopback alone.
+/// A node whose agent listens on its loopback address only.
 fn guarded(invitation: &Invitation, authority: &Authority) -> NodeSpec {
     let mut spec = invitation.node("worker");
     let served = authority.issue(&Leaf::new("agent", Purpose::Serve).names(["worker"])).unwrap();
@@ -63,7 +64,7 @@ fn guarded(invitation: &Invitation, authority: &Authority) -> NodeSpec {
     spec
 }
 
-/// The access of the account the guide makes, by way of an API server at this address.
+/// Returns a kubeconfig for the account of the guide, with an API server at this address.
 fn access(api: &ApiServer, url: &str) -> String {
     let token = api.kubectl(&["create", "token", "-n", "kube-system", "landfall-pull"]).unwrap();
     let authority = api.directory().join("ca.crt").display().to_string();
@@ -76,7 +77,7 @@ fn access(api: &ApiServer, url: &str) -> String {
     .to_string()
 }
 
-/// The rights as the guide has them.
+/// Returns the permissions as in the guide.
 fn rights() -> &'static str {
     let (_, section) = GUIDE.split_once("### Through an API server\n").unwrap();
     let (_, rest) = section.split_once("```yaml\n").unwrap();
@@ -100,7 +101,7 @@ fn nodes_of_a_cluster_are_asked_through_its_api_server() {
     let (bench, authority) = (Bench::new(), Authority::new("landfall", 7).unwrap());
     certificates(&bench, &authority);
     let mut spec = Invitation::api_server();
-    // The node's name is known nowhere else, and its kubelet signs for itself.
+    // The name of the node is not in DNS, and its kubelet has a self-signed certificate.
     spec.arguments.push("--kubelet-preferred-address-types=InternalIP".to_owned());
     spec.arguments.push("--kubelet-certificate-authority=".to_owned());
     let api = ApiServer::start_with(&spec).unwrap();
@@ -115,10 +116,10 @@ fn nodes_of_a_cluster_are_asked_through_its_api_server() {
 
     assert_eq!(worker.wait_for_cloud_init().unwrap(), [""; 0], "`kubeadm join` failed");
     eventually("the node to be ready", LIMIT, || worker.is_ready(&api).unwrap().then_some(())).unwrap();
-    // Without a pod there is no way, and the log says so.
+    // Without a pod there is no route, and the log says so.
     eventually("the hub to miss a way", LIMIT, || hub.log().contains("no pod that runs").then_some(()))
         .unwrap();
-    // As kube-proxy would run there.
+    // Like the pod of kube-proxy on that node.
     api.apply(&json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "way", "namespace": "kube-system"},
         "spec": {
@@ -152,7 +153,7 @@ fn only_what_the_guide_says(api: &ApiServer, bench: &Bench) {
     }
 }
 
-/// As in clusters whose kubeadm made the API server's certificate anew, without the right that goes with it.
+/// As in clusters where kubeadm renewed the API server's certificate without the matching permission.
 fn a_kubelet_that_does_not_let_the_api_server_in_is_explained(api: &ApiServer, bench: &Bench, hub: &Process) {
     let user = "kube-apiserver-kubelet-client";
     api.kubeconfig_for(user, "nobody").unwrap();
@@ -161,7 +162,7 @@ fn a_kubelet_that_does_not_let_the_api_server_in_is_explained(api: &ApiServer, b
         format!("--kubelet-client-certificate={}", file("crt")),
         format!("--kubelet-client-key={}", file("key")),
     ];
-    // kubeadm of this version makes it.
+    // kubeadm of this version creates it.
     let binding = ["delete", "clusterrolebinding", "kubeadm:apiserver-kubelet-client", "--ignore-not-found"];
     api.kubectl(&binding).unwrap();
     let sibling = api.sibling_with(&flags).unwrap();
@@ -171,7 +172,7 @@ fn a_kubelet_that_does_not_let_the_api_server_in_is_explained(api: &ApiServer, b
         .unwrap_or_else(|error| panic!("{error}: {}", hub.log()));
 }
 
-/// Where the frontend of the tunnel's server is.
+/// The address of the tunnel server's frontend.
 enum Front {
     Socket,
     Tls(u16),
@@ -273,7 +274,7 @@ fn through_the_tunnel(tunnel: &Tunnel) {
     }
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
     let (hub, port) = hub(bench, &flags);
-    // While nobody is at the other end of the tunnel there is no way, though the agent could be reached without it.
+    // Without a tunnel agent there is no route, although the node agent would be reachable directly.
     let refused = "currently no tunnels available";
     eventually("the tunnel to lead nowhere", LIMIT, || hub.log().contains(refused).then_some(()))
         .unwrap_or_else(|error| panic!("{error}: {}", hub.log()));

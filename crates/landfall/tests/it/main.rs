@@ -1,4 +1,4 @@
-//! The binary as users run it: exit codes, what goes where, and what bad input does.
+//! The binary as users run it: exit codes, output streams, and reactions to bad input.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agent;

@@ -1,4 +1,5 @@
-//! `landfall node prepare` among enemies: full and damaged disks, planted links, hostile lists, a second process.
+//! `landfall node prepare` in a hostile environment: full and damaged disks, planted links, malicious lists, a second
+//! process.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -16,7 +17,7 @@ fn a_disk_that_fills_up_in_the_middle_of_a_write_is_told_and_left_clean() {
     if !have(&[Need::Root]) {
         return;
     }
-    // Nobody says how long it is, so the room cannot be looked at first; the file system ends in the middle.
+    // The server sends no length, so the free space cannot be checked before; the file system is full in the middle.
     let mut node = Node::new();
     node.image = vec![7; 20 * 1024 * 1024];
     node.manifest(&node.hash());
@@ -29,7 +30,7 @@ fn a_disk_that_fills_up_in_the_middle_of_a_write_is_told_and_left_clean() {
     assert!(run.stderr.contains("No space left on device") && run.stderr.contains("hint: "), "{run:?}");
     assert!(!run.stderr.contains("landfall-part\n") && !node.has(ENV), "{run:?}");
 
-    // No room for the ledger, for the profile, and for the last file.
+    // No space for the ledger, for the profile, and for the last file.
     for (place, size) in [("root/var/lib/landfall", "8k"), ("root/etc/torcx", "4k")] {
         let node = Node::new();
         let fill = format!(
@@ -71,12 +72,12 @@ fn links_planted_at_our_names_are_replaced_and_not_followed() {
         "root/var/lib/landfall/node-prepare.events.jsonl",
         "root/var/lib/landfall/node-prepare.json",
     ];
-    // A kubelet.env that leads nowhere is none.
+    // A dangling kubelet.env counts as missing.
     let nowhere = node.bench.path().join("nowhere");
     for link in links {
         let path = node.bench.path().join(link);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        // What is read before it is written must be what it should be: nothing chosen, no profile.
+        // Files that are read before they are written must be valid: no selected profile, no profile.
         let to = if link.contains("/etc/") { &nowhere } else { &victim };
         std::os::unix::fs::symlink(to, &path).unwrap();
     }
@@ -126,7 +127,7 @@ fn a_hostile_list_of_images_gets_nowhere() {
 #[test]
 fn two_processes_do_not_work_on_one_node() {
     let node = Node::new();
-    // The first one hangs in the middle of its work.
+    // The first process hangs in the middle of its work.
     node.bucket.serve(&format!("/amd64-usr/{OS}/m.json"), Serve::Claim { claimed: 1000 });
     let mut command = node.command(&["prepare"], &["--no-verify-signatures"]);
     let mut first = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
@@ -137,7 +138,7 @@ fn two_processes_do_not_work_on_one_node() {
     let second = node.run(&["--no-verify-signatures"]);
     assert_eq!(second.code, 75, "{second:?}");
     assert!(second.stderr.contains("another process is working on this run"), "{second:?}");
-    // Looking is always possible.
+    // Reading the status is always possible.
     assert_eq!(node.status()["steps"][1]["state"]["is"], "applying");
     // Killed in the middle, it leaves no lock behind.
     first.kill().unwrap();
@@ -160,7 +161,7 @@ fn ledgers(node: &Node) -> Vec<PathBuf> {
 fn a_damaged_ledger_is_told_or_its_previous_generation_taken() {
     let node = Node::new();
     assert_eq!(node.run(&["--no-verify-signatures"]).code, 100);
-    // The newest generation is torn: the one before it counts, and the work comes to the same end.
+    // The newest generation is truncated: the previous one counts, and the run has the same outcome.
     let newest = ledgers(&node).pop().unwrap();
     let bytes = std::fs::read(&newest).unwrap();
     std::fs::write(&newest, &bytes[..bytes.len() / 2]).unwrap();
@@ -181,7 +182,7 @@ fn a_damaged_ledger_is_told_or_its_previous_generation_taken() {
     assert!(!node.has(ENV), "the kubelet could start over a damaged ledger");
 }
 
-/// A machine whose clock was years ahead when it began, and is right now.
+/// The clock was years ahead at the start, and is right now.
 #[test]
 fn a_clock_that_went_backwards_changes_nothing() {
     let node = Node::new();

@@ -1,5 +1,6 @@
-//! A real system that boots: `landfall node prepare` from its unit, the reboot it asks systemd for, and a kubelet that
-//! starts with the runtime that was laid down, and not before.
+//! A real system that boots: `landfall node prepare` runs in its unit and requests the reboot from systemd.
+//!
+//! The kubelet starts with the installed runtime, and not before.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -9,10 +10,10 @@ use landfall_testkit::{FileServer, HOST_ADDRESS, Node, NodeSpec, eventually, hav
 use serde_json::json;
 
 const UNIT: &str = include_str!("../../../../dist/systemd/k8s-node-bootstrap.service");
-/// Two boots on a loaded machine.
+/// Enough for two boots on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// What torcx does at boot, as far as this matters: unpack what the selected profile names.
+/// The relevant effect of torcx at boot: it unpacks the images of the selected profile.
 const TORCX: &str = "\
 [Unit]
 DefaultDependencies=no
@@ -27,7 +28,7 @@ tar xzf /var/lib/torcx/store/2000.0.0/docker:17.03.torcx.tgz -C /run/torcx/unpac
 mkdir -p /run/metadata; echo TORCX_UPPER_PROFILE=$name > /run/metadata/torcx'
 ";
 
-/// Not under the kubelet's own name: the image of the test bed has settings for that.
+/// Not under the kubelet's own name, because the image of the test bed has settings for that.
 const KUBELET: &str = "\
 [Unit]
 Requires=k8s-node-bootstrap.service
@@ -68,7 +69,8 @@ fn defect_09_a_node_is_prepared_reboots_and_its_kubelet_starts_with_the_right_ru
     spec.files
         .push(("/usr/local/bin/landfall".into(), std::fs::read(env!("CARGO_BIN_EXE_landfall")).unwrap()));
 
-    // The address exists once there is a node; its certificate and port are needed before. All addresses, then.
+    // The address exists once the node runs, but its certificate and port are needed before. So it listens on all
+    // addresses.
     let bucket =
         FileServer::start_at(SocketAddr::from(([0, 0, 0, 0], 0)), &[&HOST_ADDRESS.to_string()]).unwrap();
     let at = format!("https://{HOST_ADDRESS}:{}", bucket.address().port());
@@ -94,7 +96,8 @@ fn defect_09_a_node_is_prepared_reboots_and_its_kubelet_starts_with_the_right_ru
     assert_eq!(text, "kubelet v1.9.3_coreos.0 with docker 17.03\n", "once, with the right runtime");
     let boots = node.journal(&["--list-boots"]).unwrap();
     assert_eq!(boots.lines().count(), 2, "one reboot:\n{boots}");
-    // The ninth defect of the original: run within the docker it replaced, its end by the reboot looked like a failure.
+    // The ninth defect of the original: it ran inside the docker that it replaced, so its end by the reboot looked
+    // like a failure.
     let first = node.journal(&["--boot=-1", "--unit=k8s-node-bootstrap.service", "--output=cat"]).unwrap();
     assert!(first.contains("Rebooting.") && !first.contains("Failed with result"), "{first}");
     let images = bucket.asked().iter().filter(|line| line.as_str() == "GET /image").count();

@@ -1,4 +1,4 @@
-//! `landfall node` with a real kube-apiserver: what the cluster says counts before what the node has.
+//! `landfall node` with a real kube-apiserver: values of the cluster override those of the node.
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -36,7 +36,7 @@ fn the_cluster_decides_and_the_skew_policy_refuses() {
     assert_eq!(plan["inputs"]["clusterVersion"]["origin"]["kind"], "api-server");
     assert_eq!(plan["skew"]["is"], "within");
 
-    // Newer than the server, and more than three behind: refused, and no file lets the kubelet start.
+    // Newer than the server, and more than three versions older: refused, and no file lets the kubelet start.
     for wrong in [format!("v1.{}.0", minor + 1), format!("v1.{}.0", minor - 4)] {
         let refused = run(&["--torcx-skip-setup", "--start-over", &format!("--force-kube-version={wrong}")]);
         assert_eq!(refused.code, 77, "{refused:?}");
@@ -46,7 +46,7 @@ fn the_cluster_decides_and_the_skew_policy_refuses() {
     let told = run(&["--dry-run", "--torcx-skip-setup", "--allow-skew", &newer]);
     assert!(told.stdout.contains("OUTSIDE THE VERSION-SKEW POLICY"), "{told:?}");
 
-    // The ConfigMap counts before the file; one that cannot be read is an error.
+    // The ConfigMap overrides the file; an unreadable one is an error.
     server.kubectl(&["create", "namespace", "tectonic-system"]).unwrap();
     let map = |text: &str| {
         let name = "tectonic-torcx-runtime-mappings";
@@ -73,7 +73,7 @@ fn the_cluster_decides_and_the_skew_policy_refuses() {
     assert!(annotations.contains(&format!("\"{key}\":\"true\"")), "{annotations}");
 }
 
-/// In the middle of an upgrade of the control plane: two servers of different versions behind one balancer.
+/// During an upgrade of the control plane, two servers of different versions are behind one load balancer.
 #[test]
 fn of_two_servers_behind_one_endpoint_the_older_one_decides() {
     if !have(ApiServer::NEEDS) || !have(&[Need::Program("haproxy")]) {
@@ -127,12 +127,12 @@ fn of_two_servers_behind_one_endpoint_the_older_one_decides() {
         .filter_map(|server| server["version"].as_str())
         .collect();
     assert!(said.contains(&newer.as_str()) && said.contains(&older.as_str()), "{said:?}");
-    // What fits the newer one is too new for the other.
+    // A version for the newer server is too new for the other.
     let refused = run(&[&format!("--force-kube-version={newer}")]);
     assert_eq!(refused.code, 77, "{refused:?}");
     assert!(refused.stderr.contains(&format!("is newer than API server {older}")), "{refused:?}");
     assert!(!bench.path().join("root/etc/kubernetes/kubelet.env").exists());
-    // What fits the older one fits both.
+    // A version for the older server fits both.
     let prepared = run(&[]);
     assert_eq!(prepared.code, 0, "{prepared:?}");
 }

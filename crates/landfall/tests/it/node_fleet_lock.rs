@@ -1,4 +1,4 @@
-//! Reboots by leave of a FleetLock server: one that keeps to the protocol and insists that its clients do.
+//! Reboots with the permission of a FleetLock server that enforces the protocol.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::node_prepare::{ENV, Node};
 
-/// The server: so many machines of a group may reboot at a time.
+/// A lock server with a limit for concurrent reboots in a group.
 struct LockServer {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
@@ -20,9 +20,9 @@ struct State {
     slots: usize,
     holders: BTreeMap<String, BTreeSet<String>>,
     asked: Vec<String>,
-    /// What clients did against the protocol.
+    /// Protocol violations of clients.
     breaches: Vec<String>,
-    /// So many questions are answered with 500 first.
+    /// Number of requests that are answered with 500 first.
     trouble: usize,
 }
 
@@ -32,7 +32,7 @@ impl LockServer {
         let address = listener.local_addr().unwrap();
         let state = Arc::new(Mutex::new(State { slots, ..State::default() }));
         let shared = Arc::clone(&state);
-        // Ends with the test's process.
+        // The thread ends with the process of the test.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let _ = serve(stream, &shared);
@@ -111,7 +111,7 @@ fn judge(request: &str, protocol: Option<&str>, body: &[u8], state: &mut State) 
             }
             refuse(409, "all_slots_taken", "another machine of the group reboots")
         }
-        // Giving back what one does not hold is no error.
+        // Releasing a lock that the client does not hold is not an error.
         "/v1/steady-state" => {
             holders.remove(id);
             (200, None)
@@ -134,7 +134,7 @@ fn one_machine_after_the_other_reboots_and_gives_the_lock_back() {
     let (first, second) = (Node::new(), Node::new());
     let run = first.run(&flags(&lock, "--fleet-lock-id=first"));
     assert_eq!(run.code, 100, "{run:?}");
-    // The other one has to wait, says for what, and has changed nothing about the reboot.
+    // The other machine has to wait, reports the reason, and has not changed its pending reboot.
     let run = second.run(&flags(&lock, "--fleet-lock-id=second"));
     assert_eq!(run.code, 75, "{run:?}");
     assert!(run.stderr.contains("all_slots_taken: another machine of the group reboots"), "{run:?}");
@@ -142,7 +142,7 @@ fn one_machine_after_the_other_reboots_and_gives_the_lock_back() {
     assert_eq!(second.status()["outcome"]["is"], "waiting");
 
     first.boot();
-    // The lock server itself may be in trouble when the machine is back.
+    // The lock server itself may fail when the machine is back.
     server.state.lock().unwrap().trouble = 1;
     let run = first.bench.run(&["node", "resume", "--root", "root"]);
     assert_eq!(run.code, 0, "{run:?}");
@@ -164,7 +164,7 @@ fn one_machine_after_the_other_reboots_and_gives_the_lock_back() {
 #[test]
 fn without_its_lock_server_a_machine_waits_and_without_a_reboot_nobody_is_asked() {
     let node = Node::new();
-    // A port nobody listens at.
+    // A port without a listener.
     let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let lock = format!("--fleet-lock=http://{gone}");
     let run = node.run(&flags(&lock, "--fleet-lock-id=n"));
@@ -178,7 +178,7 @@ fn without_its_lock_server_a_machine_waits_and_without_a_reboot_nobody_is_asked(
     let run = calm.run(&["--torcx-skip-setup", &lock, "--fleet-lock-id=n"]);
     assert_eq!(run.code, 0, "{run:?}");
     assert_eq!(server.asked(), [""; 0]);
-    // Without an id it is the machine's own.
+    // Without an ID, that of the machine is used.
     let run = calm.run(&["--torcx-skip-setup", &lock, "--start-over"]);
     run.assert_refused(1, "machine-id");
 }

@@ -1,4 +1,4 @@
-//! The hooks of a reboot operator, with a real kube-apiserver; the operator's part is played as CLUO and FLUO play it.
+//! The hooks of a reboot operator, with a real kube-apiserver and a simulated CLUO or FLUO.
 
 use landfall_testkit::{ApiServer, Serve, have};
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::node_prepare::{ENV, IMAGE, Node};
 const KEY: &str = "example.com/runtime";
 const PLAN: &str = "landfall.dev/node-prepare";
 
-/// A node of a cluster that runs, with another runtime than it should have.
+/// Creates a node of a running cluster, with another runtime than it should have.
 fn joined(server: &ApiServer) -> Node {
     let node = Node::new();
     node.bench.file(ENV, "KUBELET_IMAGE_TAG=v1.9.3_coreos.0\n");
@@ -18,7 +18,7 @@ fn joined(server: &ApiServer) -> Node {
     node
 }
 
-/// This boot has this docker.
+/// Sets the docker version of this boot.
 fn runs(node: &Node, version: &str) {
     let profile = json!({"kind": "profile-manifest-v0", "value": {"images": [{"name": "docker", "reference": version}]}});
     node.bench.file("root/run/torcx/profile.json", profile.to_string());
@@ -37,7 +37,7 @@ fn annotation(server: &ApiServer, key: &str) -> Option<String> {
     node["metadata"]["annotations"][key].as_str().map(str::to_owned)
 }
 
-/// The whole way of one node through an operator's hands: marked, hooked, allowed, booted, looked at.
+/// The complete cycle of one node: marked, hooked, allowed, booted, verified.
 #[test]
 fn an_operator_of_either_kind_gets_its_word_before_and_after_the_reboot() {
     if !have(ApiServer::NEEDS) {
@@ -51,7 +51,7 @@ fn an_operator_of_either_kind_gets_its_word_before_and_after_the_reboot() {
             server.kubectl(&[what, "node", "n1", text, "--overwrite"]).unwrap();
         };
         let only = ["--only-when-labelled"];
-        // Nobody asks yet.
+        // No operator requests the hook yet.
         note("annotate", &format!("{KEY}-"));
         let run = hook(&node, "before-reboot", &only);
         assert_eq!(run.code, 75, "{run:?}");
@@ -60,14 +60,14 @@ fn an_operator_of_either_kind_gets_its_word_before_and_after_the_reboot() {
         note("label", &format!("{prefix}/before-reboot=true"));
         let run = hook(&node, "after-reboot", &only);
         assert_eq!(run.code, 75, "another moment: {run:?}");
-        // What fails leaves the word unsaid, and the fleet stops here.
+        // After a failure the annotation stays unset, which stops the rollout to the fleet.
         node.manifest(&"0e".repeat(64));
         let run = hook(&node, "before-reboot", &only);
         assert_eq!(run.code, 1, "{run:?}");
         assert!(run.stderr.contains("its sha512 is") && annotation(&server, KEY).is_none(), "{run:?}");
         node.manifest(&node.hash());
         for _ in 0..2 {
-            // The label lingers: the hook comes again, and it is the same.
+            // The label remains: the hook runs again with the same result.
             let run = hook(&node, "before-reboot", &only);
             assert_eq!(run.code, 0, "{run:?}");
             assert_eq!(annotation(&server, KEY).as_deref(), Some("true"));
@@ -77,22 +77,22 @@ fn an_operator_of_either_kind_gets_its_word_before_and_after_the_reboot() {
         assert_eq!(plan["decision"]["runtimes"][0]["chosen"], "17.03", "{plan}");
         assert_eq!(plan["decision"]["reboot"]["needed"], true);
 
-        // check-before: the operator takes its label and the word away and lets the node go.
+        // check-before: the operator removes its label and the annotation, and allows the reboot.
         note("label", &format!("{prefix}/before-reboot-"));
         note("annotate", &format!("{KEY}-"));
         note("annotate", &format!("{prefix}/reboot-ok=true"));
-        // The machine came back with the old runtime: the after-hook says so, and the next machine is spared.
+        // The machine booted with the old runtime: the after-hook fails, and the next machine is not rebooted.
         note("label", &format!("{prefix}/after-reboot=true"));
         let run = hook(&node, "after-reboot", &only);
         assert_eq!(run.code, 1, "{run:?}");
         assert!(run.stderr.contains("docker 17.03 is unpacked at boot, and this boot has 1.12"), "{run:?}");
         assert!(run.stderr.contains("hint: ") && annotation(&server, KEY).is_none(), "{run:?}");
-        // It came back right.
+        // The machine booted with the right runtime.
         runs(&node, "17.03");
         let run = hook(&node, "after-reboot", &only);
         assert_eq!(run.code, 0, "{run:?}");
         assert_eq!(annotation(&server, KEY).as_deref(), Some("true"));
-        // An image that was damaged meanwhile would not survive the next boot.
+        // An image that was damaged meanwhile would break the next boot.
         note("annotate", &format!("{KEY}-"));
         node.bench.file(IMAGE, "torn");
         let run = hook(&node, "after-reboot", &only);
@@ -102,7 +102,7 @@ fn an_operator_of_either_kind_gets_its_word_before_and_after_the_reboot() {
     }
 
     let node = joined(&server);
-    // Who may not write on nodes is told what is lacking.
+    // A client without write access to nodes gets an error that names the missing permission.
     let nobody = server.kubeconfig_for("nobody", "nobodies").unwrap();
     node.bench.file("root/etc/kubernetes/kubeconfig", std::fs::read(nobody).unwrap());
     let run = hook(&node, "before-reboot", &[]);
@@ -111,7 +111,7 @@ fn an_operator_of_either_kind_gets_its_word_before_and_after_the_reboot() {
     let run = hook(&node, "before-reboot", &["--only-when-labelled"]);
     assert_eq!(run.code, 69, "{run:?}");
 
-    // The status of a prepared node, and of one that failed, on the node itself.
+    // The Node object shows the status of a prepared node, and of one that failed.
     let node = Node::new();
     node.bench.file("root/etc/kubernetes/kubeconfig", std::fs::read(server.admin_kubeconfig()).unwrap());
     let run = node.run(&["--torcx-skip-setup", "--force-kube-version=v1.9.3", "--node-name=n1"]);
@@ -135,7 +135,7 @@ fn an_operator_of_either_kind_gets_its_word_before_and_after_the_reboot() {
     assert!(run.code == 75 && run.stderr.contains("has no node `n2`"), "{run:?}");
 }
 
-/// kured asks a command whether a reboot is due: it is, once the next boot has what it needs.
+/// kured runs a command to check whether a reboot is due: it is, once the next boot has everything it needs.
 #[test]
 fn a_required_reboot_waits_until_the_next_boot_has_its_runtime() {
     let node = Node::new();
@@ -162,7 +162,7 @@ fn prepare_leaves_word_for_whoever_reboots_machines_here() {
     let ask = || -> Run {
         node.command(&["hook", "reboot-required"], &["--no-verify-signatures"]).output().unwrap().into()
     };
-    // Somebody else wants a reboot while the node is being prepared and its image is not there: not now.
+    // Another component requires a reboot while the node is being prepared and its image is missing: not now.
     node.bucket.serve("/docker.tgz", Serve::Status(404));
     assert_eq!(node.run(&["--no-verify-signatures", "--reboot=required"]).code, 69);
     node.bench.file("root/run/reboot-required", "");
@@ -174,7 +174,8 @@ fn prepare_leaves_word_for_whoever_reboots_machines_here() {
     assert_eq!(run.code, 100, "{run:?}");
     assert!(node.has("root/run/reboot-required"), "{run:?}");
     assert!(!node.has(ENV));
-    // kured asks before the file is there that comes only after the reboot: what the next boot needs is laid down.
+    // kured runs the command before the file exists that is only written after the reboot. The runtime for the next
+    // boot is installed.
     let run = ask();
     assert_eq!(run.code, 0, "{run:?}");
     node.bench.file(IMAGE, "torn");
@@ -183,7 +184,7 @@ fn prepare_leaves_word_for_whoever_reboots_machines_here() {
     assert!(run.stderr.contains("is missing or damaged"), "{run:?}");
 }
 
-/// A node that was never prepared, and of which somebody wants a reboot: what its installer says counts.
+/// A reboot is required on a node that was never prepared: the version of its installer counts.
 #[test]
 fn a_reboot_before_a_node_is_prepared_has_what_its_installer_wants() {
     let node = Node::new();

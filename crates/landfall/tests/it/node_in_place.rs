@@ -1,5 +1,7 @@
-//! `landfall node in-place` against a real registry, an Ignition endpoint over TLS, a real API server, and real systems
-//! that boot. The defects of the original, I1 to I11, have a test each: here, or beside the code that avoids them.
+//! `landfall node in-place` against a real registry, an Ignition endpoint over TLS, a real API server, and real
+//! systems that boot.
+//!
+//! The defects of the original, I1 to I11, have a test each: here, or beside the code that avoids them.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
@@ -17,7 +19,7 @@ use crate::hub;
 pub(crate) const DAEMON: &str = include_str!("../../../../testbed/node/machine-config-daemon");
 pub(crate) const TOKEN: &str = "Bearer dG9rZW4tb2YtdGhlLWlnbml0aW9uLXNlcnZlcg==";
 const PASSWORD: &str = "one-time-password-4711";
-/// Three boots on a loaded machine.
+/// Enough for three boots on a loaded machine.
 const LIMIT: Duration = Duration::from_mins(10);
 const SOURCE: &str = "quay.io/openshift-release-dev/ocp-v4.0-art-dev";
 
@@ -33,12 +35,13 @@ pub(crate) fn archive(files: &[(&str, &str)]) -> Vec<u8> {
     builder.into_inner().unwrap()
 }
 
-/// What an Ignition server sends: a MachineConfig, the files beside it, mirrors and access for the registry.
+/// Returns the answer of an Ignition server: a MachineConfig, the files beside it, mirrors and credentials for the
+/// registry.
 fn ignition(registry: &Registry, digest: &str, password: &str, fips: bool) -> Vec<u8> {
     ignition_of(registry, digest, password, fips, "new\n", &[("/etc/new", "life")])
 }
 
-/// The same with this access to the cluster, and with these files in its MachineConfig.
+/// Returns the same with this kubeconfig, and with these files in its MachineConfig.
 pub(crate) fn ignition_of(
     registry: &Registry,
     digest: &str,
@@ -81,7 +84,7 @@ struct Site {
 }
 
 impl Site {
-    /// A machine's root, an Ignition server and a registry, all as they should be.
+    /// Creates the root of a machine, an Ignition server and a registry, all correct.
     fn new() -> Self {
         let bench = Bench::new();
         let registry = Registry::start(Ipv4Addr::LOCALHOST).unwrap();
@@ -156,7 +159,7 @@ fn the_preflight_of_a_machine_that_fits_passes_and_downloads_once() {
     assert_eq!(outcome, "passed");
     assert!(says.starts_with(&format!("{}/ocp has", site.registry.host())), "through the mirror: {says}");
     assert_eq!(check(&report, "progress").0, "passed");
-    // What was downloaded is kept for the attempt, for root alone, and not asked for again.
+    // The download is kept for the attempt, readable by root only, and is not repeated.
     site.preflight();
     let asked = site.server.asked().iter().filter(|line| *line == "GET /ignition").count();
     assert_eq!(asked, 1, "{:?}", site.server.asked());
@@ -164,7 +167,7 @@ fn the_preflight_of_a_machine_that_fits_passes_and_downloads_once() {
         site.bench.path().join("root/var/lib/landfall/in-place").join(report["attempt"].as_str().unwrap());
     let mode = std::fs::metadata(folder.join("ignition.json")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
-    // Read-only: nothing else of the machine was written.
+    // Read-only: nothing else on the machine was changed.
     for untouched in ["etc/systemd", "usr", "etc/kubernetes"] {
         assert!(!site.bench.path().join("root").join(untouched).exists(), "{untouched}");
     }
@@ -176,7 +179,7 @@ fn i1_only_the_given_authority_is_trusted() {
         return;
     }
     let site = Site::new();
-    // A good certificate, and of a registry this machine trusts, but not the one in the Secret.
+    // A valid certificate of a registry that this machine trusts, but not of the CA in the Secret.
     site.secret(TOKEN, site.registry.authority());
     let (code, report) = site.preflight();
     assert_eq!(code, 1);
@@ -200,7 +203,7 @@ fn a_wrong_token_and_a_machine_that_does_not_fit_are_told_and_nothing_is_touched
     site.serve(Registry::PASSWORD, true);
     let (_, report) = site.preflight();
     assert_eq!(check(&report, "machine-config").0, "failed");
-    // The attempt fails for good, says why, and leaves neither Secret nor units.
+    // The attempt fails permanently with a reason, and leaves neither Secret nor units.
     let run = site.run(&["--secret-file=secret.json", "--no-cluster"]);
     assert_quiet(&run);
     assert_eq!(run.code, 1, "{run:?}");
@@ -223,7 +226,8 @@ fn i4_a_registry_that_does_not_give_the_image_stops_it_before_anything_is_touche
     assert!(says.contains("the credentials are wrong"), "{says}");
 }
 
-/// The label is off before the machine goes down, everybody is told, in order, and a second start is the same attempt.
+/// The label is removed before the machine goes down, all listeners receive the events in order, and a second start
+/// is the same attempt.
 #[test]
 fn a_labelled_node_is_armed_once_and_its_label_is_off() {
     if !have(&[Registry::NEEDS, ApiServer::NEEDS, &[Need::Program("curl")]].concat()) {
@@ -245,10 +249,10 @@ fn a_labelled_node_is_armed_once_and_its_label_is_off() {
     api.apply(&json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "ibm-ipb-n1", "namespace": "kube-system"},
         "stringData": {"bootstrap": secret}})).unwrap();
 
-    // `=false` asks for nothing.
+    // `=false` requests nothing.
     let run = site.run(&[&kubeconfig]);
     assert_eq!(run.code, 77, "{run:?}");
-    // But people look before they ask, and what they downloaded is what is used.
+    // A preflight works without the label, and its download is used later.
     place_pods(&api);
     let run = site.run(&[&kubeconfig, "--preflight-only", "--output=json"]);
     assert_quiet(&run);
@@ -267,12 +271,12 @@ fn a_labelled_node_is_armed_once_and_its_label_is_off() {
     assert_eq!(run.code, 100, "{run:?}");
     let labels = api.kubectl(&["get", "node", "n1", "-o", "jsonpath={.metadata.labels}"]).unwrap();
     assert!(!labels.contains(label) && labels.contains("keep"), "{labels}");
-    // I9: the state is seen in the cluster.
+    // I9: the cluster shows the state.
     let path = "jsonpath={.metadata.annotations.landfall\\.dev/in-place-state}";
     let shown = api.kubectl(&["get", "node", "n1", "-o", path]).unwrap();
     let shown: Value = serde_json::from_str(&shown).unwrap();
     assert_eq!((&shown["state"], &shown["step"]), (&json!("Rebooting"), &json!("go-down")), "{shown}");
-    // I8: the label comes back late; the same attempt is found waiting for its reboot, and nothing runs again.
+    // I8: the label is set again later; the same attempt is still waiting for its reboot, and nothing runs again.
     let asked = site.server.asked().iter().filter(|line| *line == "GET /ignition").count();
     api.kubectl(&["label", "node", "n1", &format!("{label}=true")]).unwrap();
     std::fs::create_dir_all(site.bench.path().join("root/run")).unwrap();
@@ -280,14 +284,15 @@ fn a_labelled_node_is_armed_once_and_its_label_is_off() {
     assert_eq!(run.code, 100, "{run:?}");
     assert!(site.bench.path().join("root/run/reboot-required").is_file(), "it is left to others: {run:?}");
     assert_eq!((asked, site.server.asked().iter().filter(|line| *line == "GET /ignition").count()), (1, 1));
-    // And at the webhook: in order, although the first try was turned away. What it answers late is told again.
+    // The webhook received the events in order, although it rejected the first request. Events with a late answer
+    // were sent again.
     let mut told: Vec<Value> =
         site.server.posted().iter().map(|text| serde_json::from_str(text).unwrap()).collect();
     told.dedup_by(|again, before| again["sequence"] == before["sequence"]);
     assert_in_order(&told);
     assert_eq!(told.last().unwrap()["state"], "Rebooting");
     assert_eq!(told.last().unwrap()["attempt"], shown["attempt"]);
-    // And at the hub: the same events, and the newest one for those who look at all machines.
+    // The hub received the same events, and the newest one for the fleet view.
     let heard = hub::view(&site.bench, hub_port, "/api/v1/nodes/n1/progress");
     let heard = heard["events"].as_array().unwrap();
     assert_in_order(heard);
@@ -298,7 +303,7 @@ fn a_labelled_node_is_armed_once_and_its_label_is_off() {
     assert_eq!((&newest["node"], &newest["attempt"]), (&json!("n1"), &shown["attempt"]), "{newest:#}");
     assert_eq!(newest["state"], json!({"is": "rebooting"}), "{newest:#}");
     assert_eq!(newest["sequence"], json!(heard.len()), "{newest:#}");
-    // I7: the Secret is for root alone, and not where the original left it.
+    // I7: only root can read the Secret, and it is not where the original left it.
     let root = site.bench.path().join("root");
     assert!(!root.join("etc/armada").exists());
     let folder = root.join("var/lib/landfall/in-place").join(shown["attempt"].as_str().unwrap());
@@ -311,7 +316,7 @@ fn a_labelled_node_is_armed_once_and_its_label_is_off() {
     assert_eq!(std::fs::read_to_string(folder.join("machine-config-daemon")).unwrap(), DAEMON);
 }
 
-/// One that may go, one whose budget forbids it, and one that nothing would make again.
+/// Creates a pod that can be evicted, one with a budget that forbids it, and one without a controller.
 fn place_pods(api: &ApiServer) {
     api.kubectl(&["create", "serviceaccount", "-n", "default", "default"]).unwrap();
     for name in ["free", "guarded", "alone"] {
@@ -322,7 +327,7 @@ fn place_pods(api: &ApiServer) {
         api.apply(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
             "spec": {"nodeName": "n1", "containers": [{"name": "x", "image": "x"}]}}))
             .unwrap();
-        // Pods that nothing runs are pending, and budgets do not count those.
+        // Pods that do not run are pending, and budgets do not count those.
         let running = r#"{"status":{"phase":"Running"}}"#;
         let patch =
             ["patch", "pod", name, "-n", "default", "--subresource=status", "--type=merge", "-p", running];
@@ -334,7 +339,7 @@ fn place_pods(api: &ApiServer) {
         .unwrap();
 }
 
-/// Every event from the first on, each once.
+/// Checks that every event is present once, in order from the first.
 #[track_caller]
 fn assert_in_order(events: &[Value]) {
     let numbers: Vec<u64> = events.iter().map(|event| event["sequence"].as_u64().unwrap()).collect();
@@ -342,7 +347,7 @@ fn assert_in_order(events: &[Value]) {
     assert!(events.len() > 1, "{events:#?}");
 }
 
-/// A kubelet that notes with which configuration it started. Not the image's: that one needs a cluster.
+/// A kubelet that records the configuration at each start. The kubelet of the image needs a cluster.
 const KUBELET: &str = "[Unit]\nAfter=local-fs.target\n[Service]\nExecStart=/bin/sh -c 'cat /etc/kubernetes/kubeconfig >> /var/lib/started; exec sleep infinity'\n\
 [Install]\nWantedBy=multi-user.target\n";
 
@@ -356,7 +361,7 @@ fn node_files(spec: &mut NodeSpec) {
         .push(("/usr/local/bin/landfall".into(), std::fs::read(env!("CARGO_BIN_EXE_landfall")).unwrap()));
 }
 
-/// Waits for the end of an attempt and gives what `landfall node status` says of it.
+/// Waits for the end of an attempt and returns the output of `landfall node status`.
 pub(crate) fn wait_for_end(node: &Node) -> Value {
     eventually("the attempt to end", LIMIT, || {
         let status = node.output(&["/usr/local/bin/landfall", "node", "status", "--output=json"]).ok()?;
@@ -380,7 +385,8 @@ pub(crate) fn start(node: &Node, more: &[&str]) {
     node.output(&command).unwrap();
 }
 
-/// No secret is left on the disk or in the journal, and what went on after each boot is gone.
+/// Checks that no secret is left on the disk or in the journal, and that the units that run after each boot are
+/// removed.
 pub(crate) fn assert_clean(node: &Node) {
     for secret in [TOKEN.trim_start_matches("Bearer "), PASSWORD] {
         let found = node
@@ -395,7 +401,7 @@ pub(crate) fn assert_clean(node: &Node) {
     assert!(!units.contains("landfall-in-place"), "{units}");
 }
 
-/// A machine that looks like RHCOS, with its Secret, and the servers its new life comes from.
+/// Creates a machine that looks like RHCOS, with its Secret, and the servers of its new configuration.
 pub(crate) fn rhcos(name: &str) -> (Registry, FileServer, NodeSpec) {
     let registry = Registry::start(HOST_ADDRESS).unwrap();
     let digest = registry.push("ocp", &archive(&[("usr/bin/machine-config-daemon", DAEMON)])).unwrap();
@@ -430,7 +436,7 @@ fn a_real_rhcos_like_system_begins_its_new_life_in_two_reboots() {
     assert_eq!(status["state"]["is"], "done", "{status:#}");
     let root = node.root();
     let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
-    // Never between two lives: not in the boot in which the daemon worked.
+    // The kubelet never started with a partial configuration: not in the boot in which the daemon worked.
     assert_eq!(read("var/lib/started"), "old\nnew\n");
     assert_eq!(read("var/lib/machine-config-daemon-runs"), "run\n", "applied once");
     assert_eq!(read("etc/new"), "life");
@@ -448,7 +454,7 @@ fn i5_a_real_system_whose_daemon_fails_gets_its_old_life_back() {
         return;
     }
     let (_registry, _server, mut spec) = rhcos("old-life");
-    // It says the token aloud, too.
+    // The daemon also prints the token.
     spec.files.push(("/etc/fail-machine-config-daemon".into(), TOKEN.into()));
     let mut node = Node::boot(&spec).unwrap();
     node.wait_for_boot().unwrap();
@@ -490,7 +496,7 @@ const KUBE_PLAY: &str = r#"
   - command: systemctl enable --now kubelet.service
 "#;
 
-/// Real ansible, in two boots; the second half starts the kubelet itself.
+/// Runs real ansible, in two boots; the second half starts the kubelet itself.
 #[test]
 fn a_real_rhel_like_system_runs_its_payload_in_two_boots() {
     if !have(Node::NEEDS) || !have(&[landfall_testkit::Need::Program("ansible-playbook")]) {
@@ -534,7 +540,7 @@ fn a_real_rhel_like_system_runs_its_payload_in_two_boots() {
     assert_eq!(read("var/lib/started"), "old\nnew\n");
     let boots = node.journal(&["--list-boots"]).unwrap();
     assert_eq!(boots.lines().count(), 3, "two reboots:\n{boots}");
-    // Progress is told beside the work, which does not wait for it.
+    // Progress is reported concurrently, without blocking the work.
     let last = eventually("the last word to arrive", LIMIT, || {
         let last: Value = serde_json::from_str(server.posted().last()?).ok()?;
         (last["state"] == "Done").then_some(last)
@@ -542,7 +548,7 @@ fn a_real_rhel_like_system_runs_its_payload_in_two_boots() {
     .unwrap();
     assert_eq!(last["worker_id"], "w 1");
     node.output(&["rm", "/root/secret.json"]).unwrap();
-    // I2: what the payload said aloud is in the log, without the password.
+    // I2: the output of the payload is in the log, without the password.
     let logs = node.output(&["sh", "-c", "cat /var/log/landfall/*-base.log"]).unwrap();
     assert!(logs.contains("PLAY RECAP") && logs.contains("***"), "{logs}");
     assert_clean(&node);

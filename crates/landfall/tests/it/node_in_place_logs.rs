@@ -1,5 +1,7 @@
-//! A machine that fails between its two lives: its kubelet is held back, so nothing of the cluster reaches it. Its agent
-//! tells what is wrong, and once that is mended it goes on by itself.
+//! A machine that fails between its old and its new configuration.
+//!
+//! The gate keeps its kubelet down, so no component of the cluster can reach it. Its agent reports the failure, and
+//! the attempt continues by itself once the problem is fixed.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -15,18 +17,18 @@ use crate::node_in_place::{TOKEN, assert_clean, rhcos, start, wait_for_end};
 const PROGRAM: &str = "/usr/local/bin/landfall";
 const PORT: u16 = 8710;
 const CAUSE: &str = "in-place-failed";
-/// Two boots on a loaded machine.
+/// Enough for two boots on a loaded machine.
 const LIMIT: Duration = Duration::from_mins(10);
 const OPTIONS: &str = "LANDFALL_AGENT_OPTIONS=--serve 0.0.0.0:8710 --serve-client-ca /etc/landfall/ca.crt \
 --serve-cert /etc/landfall/agent.crt --serve-key /etc/landfall/agent.key\n";
 
-/// From the next boot on, as a release installs it.
+/// Enables the agent from the next boot on, as a release does.
 const WANTED: &str = "etc/systemd/system/sysinit.target.d/agent.conf";
 
-/// What was in the way, and what is still said of it.
+/// The path that blocks the daemon, and that the report names.
 const BLOCKED: &str = "/usr/local/bin/machine-config-daemon";
 
-/// The agent's certificate on the machine, those of a viewer here.
+/// Installs the agent's certificate on the machine, and those of a viewer here.
 fn certify(bench: &Bench, node: &Node) {
     let authority = Authority::new("kubernetes", 2).unwrap();
     let address = node.address().to_string();
@@ -72,7 +74,7 @@ fn a_machine_that_fails_between_two_lives_is_heard_through_its_agent() {
     spec.files.push(file("/etc/systemd/system/landfall-agent.service", unit));
     spec.files.push(file("/etc/systemd/system/sysinit.target.d/.keep", b""));
     spec.files.push(file("/etc/landfall/agent.env", OPTIONS.as_bytes()));
-    // What a container leaves behind that was given a file that was not there: a folder where a program should be.
+    // A container with a mount of a missing file leaves a directory in place of the binary.
     spec.files.push(file(&format!("{BLOCKED}/.keep"), b""));
     let bench = Bench::new();
     let mut node = Node::boot(&spec).unwrap();
@@ -86,7 +88,7 @@ fn a_machine_that_fails_between_two_lives_is_heard_through_its_agent() {
     });
     let failed = failed.unwrap_or_else(|error| panic!("{error}: {:#?}", status(&node)));
 
-    // The story, on the machine itself.
+    // The report of the machine itself.
     assert_eq!(failed["state"]["step"], "apply-machine-config", "{failed:#}");
     assert_eq!(failed["state"]["retryable"], true, "{failed:#}");
     assert!(failed["state"]["reason"].as_str().unwrap().contains(BLOCKED), "{failed:#}");
@@ -102,7 +104,7 @@ fn a_machine_that_fails_between_two_lives_is_heard_through_its_agent() {
     the_agent_tells(&bench, &node);
     assert_eq!((kubelet(&node).as_str(), started(&node).as_str()), ("inactive", "old\n"), "all the while");
 
-    // Mended as the bundle says, it goes on by itself.
+    // Fixed as the bundle suggests, the attempt continues by itself.
     node.output(&["rm", "-r", BLOCKED]).unwrap();
     let status = wait_for_end(&node);
     assert_eq!(status["state"]["is"], "done", "{status:#}");
@@ -132,7 +134,7 @@ fn the_agent_tells(bench: &Bench, node: &Node) {
     assert_eq!(report["verdict"]["cause"], CAUSE, "{report:#}");
     let quoted = report["findings"][0].to_string();
     assert!(quoted.contains("apply-machine-config") && quoted.contains(BLOCKED), "{report:#}");
-    // The ledger, and what the two units said.
+    // The bundle contains the ledger and the logs of the two units.
     std::fs::create_dir(bench.path().join("bundle")).unwrap();
     let unpacked = std::process::Command::new("tar")
         .current_dir(bench.path())
@@ -154,7 +156,7 @@ fn the_agent_tells(bench: &Bench, node: &Node) {
     assert!(files(&bench.path().join("bundle")).iter().all(|text| !text.contains(secret)), "the token");
 }
 
-/// What is in the files below a folder.
+/// Returns the content of all files below a directory.
 fn files(folder: &Path) -> Vec<String> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {

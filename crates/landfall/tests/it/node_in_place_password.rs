@@ -1,4 +1,4 @@
-//! A one-time password that is spent by a download that did not come to its end.
+//! A one-time password that is used up by an incomplete download.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::node_in_place::archive;
 
 const PASSWORD: &str = "one-time-password-4711";
 const PATH: &str = "/boot?workerid=w&clusterid=c";
-/// Where the first download ends: behind the first header of the archive.
+/// End of the first download: after the first header of the archive.
 const CUT: usize = 700;
 const LIMIT: Duration = Duration::from_mins(5);
 
@@ -30,7 +30,7 @@ impl Site {
         ]);
         bench.file("root/etc/redhat-release", "Red Hat Enterprise Linux release 8.6 (Ootpa)\n");
         std::fs::create_dir_all(bench.path().join("root/var/lib")).unwrap();
-        // Whoever is not told is told again for half a minute.
+        // A listener that does not answer is retried for 30 s.
         let (header, value) = ("x-one-time-password", PASSWORD.to_owned());
         server.serve("/boot/upiworker", Serve::Post { header, value, refuse: 0 });
         let secret = json!({"bootstrap_url": server.url("/boot"), "bootstrap_secret": PASSWORD, "workerid": "w",
@@ -67,7 +67,7 @@ impl Site {
         self.server.asked().into_iter().filter(|line| line.starts_with(&format!("GET {PATH}"))).collect()
     }
 
-    /// The attempt has failed for good, says why, and keeps nothing secret.
+    /// Checks that the attempt failed permanently with a reason, and that no secret is left.
     #[track_caller]
     fn assert_spent(&self, run: &Run) {
         assert_eq!(run.code, 1, "{run:?}");
@@ -80,7 +80,7 @@ impl Site {
         );
         assert_eq!(status["state"]["retryable"], json!(false), "{status:#}");
         let asked = self.asked().len();
-        // The same Secret again is answered from the ledger.
+        // The result for the same Secret comes from the ledger.
         assert_eq!(self.run(&[]).code, 1);
         assert_eq!(self.asked().len(), asked);
         let mut grep = std::process::Command::new("grep");
@@ -118,7 +118,7 @@ fn a_download_that_was_cut_off_goes_on_where_it_was() {
     assert_eq!(std::fs::read(folder.join("payload.tar")).unwrap(), site.payload);
 }
 
-/// Killed while the server is about to answer: nobody knows whether the password is spent until the server says so.
+/// Killed while the server is about to answer: whether the password is used up is unknown until the server says so.
 #[test]
 fn a_password_spent_by_a_killed_process_is_told_by_the_next() {
     let site = Site::new();
@@ -133,7 +133,8 @@ fn a_password_spent_by_a_killed_process_is_told_by_the_next() {
     site.assert_spent(&run);
 }
 
-/// A server that was never reached has spent nothing, and a password that is wrong from the start is called wrong.
+/// An unreachable server has not used up the password, and a password that is wrong from the start is reported as
+/// wrong.
 #[test]
 fn a_password_nobody_was_shown_is_not_spent() {
     let site = Site::new();

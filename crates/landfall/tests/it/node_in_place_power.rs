@@ -1,5 +1,7 @@
-//! The power of a real system goes at named moments of one attempt, each of which something holds still: a server that does
-//! not answer, a daemon that waits, a node that nobody calls ready. Every boot goes on where the one before was cut off.
+//! A real system loses power at chosen moments of one attempt.
+//!
+//! Each moment is prolonged by a server that does not answer, a daemon that waits, or a node that does not become
+//! ready. Every boot continues where the previous one was interrupted.
 
 use std::time::Duration;
 
@@ -13,7 +15,7 @@ use crate::node_in_place::{TOKEN, assert_clean, rhcos, wait_for_end};
 const NODE: &str = "n1";
 const LABEL: &str = "landfall.dev/in-place";
 const PROGRAM: &str = "/usr/local/bin/landfall";
-/// Several boots on a loaded machine.
+/// Enough for several boots on a loaded machine.
 const LIMIT: Duration = Duration::from_mins(10);
 
 struct Bed {
@@ -30,7 +32,7 @@ fn power_cuts_at_every_held_moment_are_survived() {
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE, "labels": {LABEL: "requested"}}});
     api.apply(&node).unwrap();
     let (_registry, server, mut spec) = rhcos("power");
-    // What the kubelet of this machine reaches the cluster with, in both lives.
+    // The kubeconfig of this machine's kubelet, with the old and the new configuration.
     spec.files.push(("/etc/kubernetes/kubelet.conf".into(), access(&api).into_bytes()));
     spec.files.push(("/etc/hold-machine-config-daemon".into(), b"start".to_vec()));
     let good = server.served("/ignition").unwrap();
@@ -39,7 +41,7 @@ fn power_cuts_at_every_held_moment_are_survived() {
     bed.node.wait_for_boot().unwrap();
     bed.node.output(&["chmod", "+x", PROGRAM]).unwrap();
 
-    // In the preflight's download: nothing was changed, the kubelet runs, the label is on.
+    // During the preflight's download: nothing was changed, the kubelet runs, the label is set.
     bed.begin();
     eventually("the download to begin", LIMIT, || {
         server.asked().iter().any(|line| line == "GET /ignition").then_some(())
@@ -54,19 +56,19 @@ fn power_cuts_at_every_held_moment_are_survived() {
     .unwrap();
     assert!(!bed.node.root().join("etc/systemd/system/landfall-in-place.service").exists());
 
-    // The daemon is about to begin, in the first boot after the machine went down.
+    // The daemon is about to start, in the first boot after the machine went down.
     server.serve("/ignition", good);
     bed.begin();
     bed.wait_for_hold("start");
     assert!(!bed.is_labelled(), "off before the kubelet could start again");
     the_agent_works_while_the_kubelet_is_down(&bed);
     bed.cut();
-    // It is begun again, and has written some of its files.
+    // It was started again, and has written some of its files.
     bed.wait_for_hold("start");
     bed.hold("middle");
     bed.wait_for_hold("middle");
     bed.cut();
-    // All is written and the mark is set, and the machine does not come to reboot by itself.
+    // All files and the marker are written, but the machine has not rebooted yet.
     bed.wait_for_hold("middle");
     bed.hold("end");
     bed.wait_for_hold("end");
@@ -74,7 +76,7 @@ fn power_cuts_at_every_held_moment_are_survived() {
     bed.cut();
     bed.hold("nowhere");
 
-    // The new kubelet runs, and nobody calls the node ready yet.
+    // The new kubelet runs, and the node is not ready yet.
     bed.wait_for_verify();
     bed.cut();
     bed.wait_for_verify();
@@ -88,9 +90,9 @@ fn power_cuts_at_every_held_moment_are_survived() {
     assert_eq!(bed.started(), "old\nold\nnew\nnew\n");
     assert!(!bed.node.root().join("var/lib/kubelet/state").exists());
     assert_eq!(server.asked().iter().filter(|line| *line == "GET /ignition").count(), 2, "cut off once");
-    // The label comes back late: the same request is answered from the ledger.
+    // The label is set again later: the result of the same request comes from the ledger.
     bed.api.kubectl(&["label", "node", NODE, &format!("{LABEL}=requested")]).unwrap();
-    // Until then, the unit that brought it to its end has the ledger.
+    // Until then, the unit that finished the attempt holds the lock of the ledger.
     eventually("the answer from the ledger", LIMIT, || {
         bed.node.output(&[&[PROGRAM], &ARGUMENTS[..]].concat()).ok()
     })
@@ -100,7 +102,7 @@ fn power_cuts_at_every_held_moment_are_survived() {
     assert_clean(&bed.node);
 }
 
-/// What the pod on the node is started with, but for the account.
+/// The arguments of the pod on the node, without its account.
 const ARGUMENTS: [&str; 7] = [
     "node",
     "in-place",
@@ -111,7 +113,7 @@ const ARGUMENTS: [&str; 7] = [
     "--reboot=systemd",
 ];
 
-/// The machine tells what goes on in it while its kubelet is kept down, so that a failed one can be looked into.
+/// The machine reports its state while its kubelet waits, so that a failed bootstrap can be diagnosed.
 fn the_agent_works_while_the_kubelet_is_down(bed: &Bed) {
     let kubelet = bed.node.run(&["systemctl", "is-active", "kubelet.service"]).unwrap();
     assert!(!kubelet.status.success(), "the kubelet runs");
@@ -131,13 +133,13 @@ fn the_agent_works_while_the_kubelet_is_down(bed: &Bed) {
 // === impl Bed ===
 
 impl Bed {
-    /// What the kubelet does with the pod of a labelled node, after each boot again.
+    /// Starts the pod of a labeled node, like the kubelet after each boot.
     fn begin(&self) {
         let run = ["systemd-run", "--unit=begin", PROGRAM];
         self.node.output(&[&run[..], &ARGUMENTS].concat()).unwrap();
     }
 
-    /// The power goes, and comes back.
+    /// Simulates a power failure.
     fn cut(&mut self) {
         self.node.power_cut().unwrap();
         self.node.power_on().unwrap();
@@ -147,7 +149,7 @@ impl Bed {
         std::fs::write(self.node.root().join("etc/hold-machine-config-daemon"), at).unwrap();
     }
 
-    /// Waits until the daemon of this boot stands still here.
+    /// Waits until the daemon of this boot stops at this point.
     fn wait_for_hold(&self, at: &str) {
         eventually(&format!("the daemon to hold at {at}"), LIMIT, || {
             let here = format!("{at} {}\n", self.node.boot_id().ok()?);
@@ -167,7 +169,7 @@ impl Bed {
         .unwrap();
     }
 
-    /// What a kubelet of this boot would report.
+    /// Sets the status that a kubelet of this boot would report.
     fn be_ready(&self) {
         self.api.report_ready(NODE, &self.node.boot_id().unwrap()).unwrap();
     }
@@ -176,13 +178,13 @@ impl Bed {
         self.api.kubectl(&["get", "node", NODE, "-o", "jsonpath={.metadata.labels}"]).unwrap().contains(LABEL)
     }
 
-    /// With which access the kubelet was started, each time.
+    /// Returns the kubeconfig of each start of the kubelet.
     fn started(&self) -> String {
         std::fs::read_to_string(self.node.root().join("var/lib/started")).unwrap_or_default()
     }
 }
 
-/// The administrator's access as one file, by an address that nodes know.
+/// Returns the administrator's kubeconfig as one file, with an address that nodes can reach.
 fn access(api: &ApiServer) -> String {
     let data = |name: &str| BASE64.encode(std::fs::read(api.directory().join(name)).unwrap());
     json!({

@@ -1,4 +1,4 @@
-//! What somebody meets who has read the guide and not the code: slips of the hand are answered with what to do.
+//! Mistakes of a user who has read the guide but not the code: each error contains a hint.
 
 use std::io::{BufRead as _, BufReader};
 
@@ -18,7 +18,7 @@ const LOOK: [&str; 7] = [
     "--preflight-only",
 ];
 
-/// A machine's root and a Secret that is whole, as far as it can be without a server.
+/// Creates the root of a machine and a Secret that is complete, as far as possible without a server.
 fn bench() -> Bench {
     let bench = Bench::new();
     bench.file("root/etc/redhat-release", "Red Hat Enterprise Linux CoreOS release 4.14\n");
@@ -26,7 +26,7 @@ fn bench() -> Bench {
     bench
 }
 
-/// How one check of the preflight comes out with this Secret.
+/// Returns the result of one check of the preflight with this Secret.
 #[track_caller]
 fn checked(bench: &Bench, secret: &Value, name: &str) -> (String, String) {
     bench.file("secret.json", secret.to_string());
@@ -52,7 +52,7 @@ fn a_wrong_place_is_named() {
     let run = bench.run(&without);
     run.assert_refused(1, "read `nothing.json`");
     assert!(run.stderr.contains("hint: ") && run.stderr.contains("`bootstrap`"), "{run:?}");
-    // An empty mount is no machine.
+    // An empty mount is not a machine.
     std::fs::create_dir(bench.path().join("empty")).unwrap();
     elsewhere[2] = "--root=empty";
     let run = bench.run(&elsewhere);
@@ -99,7 +99,8 @@ fn a_wrong_secret_is_named_before_anything_is_asked() {
     assert!(!run.stdout.contains("s3cret") && !run.stderr.contains("s3cret"), "{run:?}");
 }
 
-/// A pull secret names registries that this machine never pulls from; a mirror was set up because it does.
+/// A pull secret also names registries that this machine never pulls from, but a mirror was configured because it is
+/// needed.
 #[test]
 fn a_silent_registry_stops_only_what_comes_from_it() {
     let bench = bench();
@@ -111,7 +112,7 @@ fn a_silent_registry_stops_only_what_comes_from_it() {
     server.file("/v2/", "{}");
     let url = server.url("");
     let host = url.trim_start_matches("https://").trim_end_matches('/');
-    // Nobody listens there.
+    // An address without a listener.
     let silent = format!("127.0.0.1:{}", free_port().unwrap());
     bench.file("root/etc/redhat-release", "Red Hat Enterprise Linux release 8.6 (Ootpa)\n");
     bench.file(&format!("root/etc/containers/certs.d/{host}/ca.crt"), server.authority());
@@ -148,7 +149,7 @@ fn a_silent_registry_stops_only_what_comes_from_it() {
     assert!(!stops(&found), "{found:?}");
 }
 
-/// Behind a link the keys of the old life would outlive it.
+/// Behind a link the old keys would survive the bootstrap.
 #[test]
 fn state_that_cannot_be_set_aside_is_told_while_the_machine_is_up() {
     let bench = bench();
@@ -181,7 +182,7 @@ fn a_controller_that_would_not_start_is_not_rendered() {
     assert_eq!(run.code, 0, "{run:?}");
 }
 
-/// Nobody says what was done to the machine: nothing is begun, and the kubelet waits and says for what.
+/// The state of the machine is unknown: nothing starts, and the kubelet waits and reports the reason.
 #[test]
 fn a_damaged_ledger_is_answered_with_what_to_do() {
     let bench = bench();

@@ -1,4 +1,4 @@
-//! `landfall node prepare` where the way to the bucket leads through a proxy.
+//! `landfall node prepare` with a bucket behind a proxy.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,20 +11,20 @@ use landfall_testkit::{Need, Process, free_port, have};
 use crate::command::Run;
 use crate::node_prepare::{IMAGE, Node};
 
-/// A forwarding proxy: `CONNECT`, then bytes both ways.
+/// A forwarding proxy: `CONNECT`, then bytes in both directions.
 struct Proxy {
     address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Proxy {
-    /// With a status, it answers every request with that instead.
+    /// With a status, it answers every request with that status.
     fn start(refusal: Option<u16>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let asked: Arc<Mutex<Vec<String>>> = Arc::default();
         let shared = Arc::clone(&asked);
-        // Ends with the test's process.
+        // The thread ends with the process of the test.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let shared = Arc::clone(&shared);
@@ -90,7 +90,7 @@ fn downloads_go_through_the_proxy_of_the_environment() {
         let connect = format!("CONNECT {} HTTP/1.1", node.bucket.address());
         assert!(asked.len() >= 2 && asked.iter().all(|line| *line == connect), "{name}: {asked:?}");
     }
-    // What is not to go through it does not.
+    // Hosts in `no_proxy` are reached directly.
     let node = Node::new();
     let proxy = Proxy::start(None);
     let direct = [("https_proxy", proxy.url()), ("no_proxy", "127.0.0.1,.corp".to_owned())];
@@ -116,7 +116,7 @@ fn a_proxy_that_refuses_or_is_gone_is_told_in_one_line() {
     }
 }
 
-/// tinyproxy, which wants a name and a password.
+/// tinyproxy, which requires a name and a password.
 #[test]
 fn a_real_proxy_takes_its_credentials_and_lets_downloads_through() {
     if !have(&[Need::Program("tinyproxy")]) {
@@ -138,7 +138,7 @@ fn a_real_proxy_takes_its_credentials_and_lets_downloads_through() {
             TcpStream::connect(("127.0.0.1", port)).ok().map(drop)
         })
         .unwrap();
-    // A wrong password: told in one line, and the password is not in it.
+    // A wrong password: reported in one line, without the password.
     let refused =
         run(&node, &[("https_proxy", &format!("http://user:guess-me@127.0.0.1:{port}"))], &["--dry-run"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (69, ""), "{refused:?}");

@@ -1,5 +1,5 @@
-//! `landfall node prepare` with the real `systemd-sysext`, in a mount namespace in which this machine's own folders are as
-//! they were.
+//! `landfall node prepare` with the real `systemd-sysext`, in a mount namespace that leaves this machine's own
+//! directories unchanged.
 
 use std::io::Cursor;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::command::{Bench, Run};
 
 const NEEDS: &[Need] = &[Need::Root, Need::Program("systemd-sysext"), Need::Program("unshare")];
 
-/// Gives the namespace folders of its own above those of the machine, and leaves word of what the run left.
+/// Mounts separate directories over those of the machine in the namespace, and records the files that the run left.
 const SCRIPT: &str = r#"
 mount --make-rprivate /
 mount --make-rshared /
@@ -39,7 +39,7 @@ fn architecture() -> &'static str {
     if cfg!(target_arch = "aarch64") { "arm64" } else { "x86-64" }
 }
 
-/// An extension with something in `/opt`, so that `/usr` of this machine need not be touched.
+/// An extension with files in `/opt` only, so that `/usr` of this machine is not changed.
 fn image() -> Vec<u8> {
     let gzip = CompressionOptions::Gzip(Gzip { compression_level: 6, window_size: 15, strategies: 0 });
     let mut writer = FilesystemWriter::default();
@@ -55,7 +55,7 @@ fn image() -> Vec<u8> {
     bytes.into_inner()
 }
 
-/// Prepares a Flatcar node that is this machine; systemd merges extensions into these folders.
+/// Prepares a Flatcar node that is this machine; systemd merges extensions into these directories.
 fn prepare(hierarchies: &str) -> Run {
     let bench = Bench::new();
     let bakery = FileServer::start().unwrap();

@@ -1,4 +1,4 @@
-//! `landfall node` as a person meets it: before, during, after, and when it does not work.
+//! `landfall node` from the view of a user: before, during, after, and on failure.
 
 use std::os::unix::net::UnixDatagram;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::command::Run;
 use crate::node_prepare::{ENV, Node, OS};
 
-/// The lines that are not log entries.
+/// Returns the lines that are not log entries.
 fn words(run: &Run) -> Vec<&str> {
     run.stderr.lines().filter(|line| !line.starts_with('{')).collect()
 }
@@ -32,7 +32,7 @@ fn the_status_is_right_before_in_failure_and_after() {
     assert!(told.contains("decide              failed: ") && told.contains("answered 404"), "{told}");
     let status = node.status();
     assert_eq!((&status["why"], &status["outcome"]["is"]), (&json!("fetch"), &json!("failed")), "{status}");
-    // The same document lies there for whoever collects files.
+    // The same document is stored for tools that collect files.
     let left: Value =
         serde_json::from_str(&node.text("root/var/lib/landfall/node-prepare.json").unwrap()).unwrap();
     assert_eq!(left, status);
@@ -46,10 +46,10 @@ fn the_status_is_right_before_in_failure_and_after() {
     node.boot();
     assert_eq!(node.bench.run(&["node", "resume", "--root", "root"]).code, 0);
     assert!(text(&node).lines().next().unwrap().ends_with("prepared"), "{}", text(&node));
-    // Nothing to go on with is no failure.
+    // Having nothing to resume is not a failure.
     assert_eq!(node.bench.run(&["node", "resume", "--root", "root"]).code, 0);
 
-    // Everything that happened, in order, line by line.
+    // All events, in order, one per line.
     let events = node.text("root/var/lib/landfall/node-prepare.events.jsonl").unwrap();
     let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let sequences: Vec<u64> = events.iter().map(|event| event["sequence"].as_u64().unwrap()).collect();
@@ -163,7 +163,7 @@ fn wrong_flags_are_usage_errors() {
     assert_eq!(run.code, 64, "{run:?}");
 }
 
-/// Every flag of the programs whose names it bears, each with the value that was its default, as Go wrote it.
+/// Every flag of the programs with the old names, each with its default value, in Go's notation.
 #[test]
 fn the_old_names_take_every_old_flag() {
     let node = Node::new();
@@ -213,7 +213,7 @@ fn the_old_names_take_every_old_flag() {
     assert_eq!(run.code, 64, "{run:?}");
     assert!(run.stderr.contains("`--node-annotation` needs `--node-name`"), "{run:?}");
 
-    // What they say about their use names them, and their flags take no other values than they took.
+    // Their usage shows the old names, and their flags accept only the original values.
     for name in ["tectonic-torcx-bootstrap", "tectonic-torcx-hook-pre"] {
         let usage = format!("Usage: {name} [OPTIONS]\n");
         let help = call(name, &["--help"]);
@@ -238,7 +238,7 @@ fn on_a_terminal_a_download_has_a_bar() {
         return;
     }
     let node = Node::new();
-    // Comes in two parts, so that there is something to look at between them.
+    // Served in two parts, so that there is a state to check between them.
     let after = node.image.len() / 2;
     node.bucket.serve("/docker.tgz", Serve::Cut { bytes: node.image.clone(), after, times: 1 });
     let url = node.bucket.url("/{{.Board}}/{{.OSVersion}}/m.json");
@@ -265,7 +265,7 @@ fn the_service_manager_hears_of_every_step() {
     let socket = node.bench.path().join("notify");
     let manager = UnixDatagram::bind(&socket).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-    // It reads while the work goes on, as a manager does: the kernel keeps only some lines for it.
+    // Reads while the work continues, like a service manager: the kernel buffers only a few lines.
     let listening = std::thread::spawn(move || {
         let mut heard: Vec<String> = Vec::new();
         let mut datagram = [0; 4096];

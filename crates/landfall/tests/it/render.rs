@@ -290,7 +290,7 @@ fn secrets_are_new_each_time_and_written_for_their_owner() {
     bench.run(&["render", "gateway", "--for", "kubeadm", "-o", "one"]).assert_refused(1, "is there already");
 }
 
-/// What is applied for one role must not take another's rights away.
+/// Applying the manifests of one role must not change the permissions of another.
 #[test]
 fn no_two_roles_have_an_object_of_the_same_name() {
     let bench = Bench::new();
@@ -319,7 +319,7 @@ fn no_two_roles_have_an_object_of_the_same_name() {
     assert!(seen.len() > 30, "{seen:?}");
 }
 
-/// OpenShift chooses users itself, and gives nobody all rights who is not bound to them.
+/// OpenShift assigns user IDs itself, and requires a binding for privileged pods.
 #[test]
 fn controllers_follow_the_rules_of_their_cluster() {
     let bench = Bench::new();
@@ -331,7 +331,7 @@ fn controllers_follow_the_rules_of_their_cluster() {
     };
     let bound = "name: system:openshift:scc:privileged";
     let usual = shown(&[]);
-    // As it was said when this was the work.
+    // The same words that were in use when this was the only work.
     for words in [&["--for", "in-place"][..], &["--for", "kubeadm"], &["--for", "k3s", "--work", "in-place"]]
     {
         assert_eq!(shown(words), usual, "{words:?}");

@@ -1,4 +1,4 @@
-//! Rendered certificates under a pair that lives: an agent that serves, and a hub and an operator that ask it.
+//! Renewal of rendered certificates in use by an agent that serves, and by a hub and an operator as clients.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use landfall_testkit::{Need, Process, eventually, free_port, have};
 use crate::command::{Bench, Run};
 use crate::hub::ask;
 
-/// Files are looked at every 15 seconds.
+/// Files are checked every 15 s.
 const LIMIT: Duration = Duration::from_secs(90);
 const LEAVES: [&str; 8] = [
     "--leaf",
@@ -28,7 +28,7 @@ fn render(bench: &Bench, words: &[&str], folder: &str) {
     assert_eq!(run.code, 0, "{run:?}");
 }
 
-/// Puts files in the place of those in use, each whole.
+/// Replaces files in use, each atomically.
 fn install(bench: &Bench, files: &[(&str, &str)]) {
     for (from, to) in files {
         let new = bench.path().join("live/new");
@@ -50,7 +50,7 @@ fn install_leaves(bench: &Bench, folder: &str) {
     );
 }
 
-/// A bundle from the agent, as whoever has the certificate at `who`.
+/// Fetches a bundle from the agent with the certificate at `who`.
 fn gather(bench: &Bench, port: u16, authority: &str, who: &str) -> Run {
     let (from, certificate, key) = (format!("localhost:{port}"), format!("{who}.crt"), format!("{who}.key"));
     let words =
@@ -58,7 +58,7 @@ fn gather(bench: &Bench, port: u16, authority: &str, who: &str) -> Run {
     bench.run(&[&words[..], &[&certificate, "--client-key", &key, "-o", "bundle.tar.gz"]].concat())
 }
 
-/// Whether the agent serves the certificate in this file.
+/// Returns whether the agent serves the certificate in this file.
 fn serves(bench: &Bench, port: u16, folder: &str) -> bool {
     let mut curl = Command::new("curl");
     curl.current_dir(bench.path()).args([
@@ -79,7 +79,7 @@ fn serves(bench: &Bench, port: u16, folder: &str) -> bool {
     served.contains(wanted.trim())
 }
 
-/// How many of the hub's questions ended so.
+/// Returns the number of the hub's polls with this outcome.
 fn pulls(port: u16, outcome: &str) -> u64 {
     let (_, metrics) = ask(port, "GET", "/metrics", "").unwrap();
     let name = format!("landfall_hub_pulls_total{{outcome=\"{outcome}\"}} ");
@@ -126,7 +126,7 @@ fn certificates_and_their_authority_change_under_a_live_pair() {
     let of_a_node = gather(&bench, port, "one/ca.crt", "one/castaway/node");
     assert_eq!(of_a_node.code, 77, "a node reads nobody's logs: {of_a_node:?}");
 
-    // New certificates of the same authority: nobody is kept waiting.
+    // New certificates of the same CA: no connection is interrupted.
     render(&bench, &["--ca", "one"], "two");
     install_leaves(&bench, "two");
     eventually("the renewed certificate", LIMIT, || serves(&bench, port, "two").then_some(())).unwrap();
@@ -134,7 +134,7 @@ fn certificates_and_their_authority_change_under_a_live_pair() {
     eventually("the hub to go on", LIMIT, || (pulls(own, "answered") > answered + 2).then_some(())).unwrap();
     assert_eq!(pulls(own, "failed"), 0);
 
-    // A new authority: both are trusted first, then certificates change, then the old one goes.
+    // A new CA: both are trusted first, then certificates change, then the old one is removed.
     render(&bench, &["--add-ca", "one/ca.crt"], "next");
     let unknown = gather(&bench, port, "next/ca.crt", "next/ann/operator");
     assert_eq!(unknown.code, 1, "nobody knows it yet: {unknown:?}");

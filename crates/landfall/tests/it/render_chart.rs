@@ -1,4 +1,4 @@
-//! Charts as Helm reads them: linted, filled in with values and without, and taken by a real API server.
+//! Charts with Helm: linted, rendered with values and without, and accepted by a real API server.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,7 +12,7 @@ use crate::render_tunnel::privileged;
 const IMAGE: &str = "registry.example/landfall:0.1.0";
 const OTHER_IMAGE: &str = "10.0.0.9:5000/other:2";
 
-/// A role, and which of the values its chart has. What kind of cluster it is for is added.
+/// A role, and the values that its chart has. The kind of cluster is added.
 struct Chart {
     words: &'static [&'static str],
     namespaced: bool,
@@ -53,7 +53,7 @@ fn helm_and_the_api_server_take_every_chart() {
         return;
     }
     let cluster = ApiServer::start_with(&privileged()).unwrap();
-    // A dry run makes nothing that what follows could stand on.
+    // A dry run creates no objects, so the following ones need these namespaces.
     for namespace in [
         "landfall-bootstrap",
         "landfall-agent",
@@ -73,7 +73,7 @@ fn helm_and_the_api_server_take_every_chart() {
     }
 }
 
-/// What render takes the chart takes too, and names that YAML would read as numbers stay names.
+/// The chart accepts the same names as `render`, and names that YAML would parse as numbers stay strings.
 #[test]
 fn a_chart_takes_every_name_that_render_takes() {
     if ![ApiServer::NEEDS, &[Need::Built(Binary::Helm)]].into_iter().all(have) {
@@ -97,7 +97,7 @@ fn a_chart_takes_every_name_that_render_takes() {
     }
 }
 
-/// Runs Helm with nothing of the user's.
+/// Runs Helm without settings of the user.
 fn helm(bench: &Bench, words: &[&str]) -> Output {
     Command::new(Binary::Helm.path().unwrap())
         .args(words)
@@ -138,7 +138,7 @@ impl Chart {
         assert!(!usual.contains("landfall-value-"), "{role}: a mark is left\n{usual}");
         assert!(take(&usual).contains("landfall"), "{role}");
         assert!(Path::new(&bench.path().join("out/chart/values.schema.json")).exists());
-        // What differs from kind to kind is there by now.
+        // The differences between the kinds are covered up to here.
         if kind != "kubeadm" {
             return;
         }

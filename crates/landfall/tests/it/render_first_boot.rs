@@ -1,5 +1,6 @@
-//! The agent on a real machine by each way that is no pod, and a unit that has to fetch its program: what is rendered is all the
-//! machine is told.
+//! The agent on a real machine, installed by each method other than a pod, and a unit that downloads its binary.
+//!
+//! The machines get only the rendered files.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -24,13 +25,13 @@ const PROGRAM: &str = "usr/local/bin/landfall";
 const REPORT: &str = "var/lib/landfall/agent/report.json";
 const PLACE: &str = "/landfall";
 
-/// Renders the agent into `folder`, with these words.
+/// Renders the agent with these arguments into `folder`.
 fn render(bench: &Bench, words: &[&str], folder: &str) {
     let run = bench.run(&[&["render", "agent"], words, &["-o", folder]].concat());
     assert_eq!(run.code, 0, "{run:?}");
 }
 
-/// Waits for the first report since the last one was taken away, and takes it away.
+/// Waits for the first report since the last one was removed, and removes it.
 fn reports(node: &Node, how: &str) {
     let path = node.root().join(REPORT);
     eventually(&format!("a report, {how}"), LIMIT, || path.exists().then_some(()))
@@ -48,7 +49,7 @@ fn an_agent_comes_to_a_machine_and_never_in_its_way() {
     let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
     let sum = Command::new("sha256sum").arg(program).output().unwrap();
     let sha256 = String::from_utf8(sum.stdout).unwrap()[..64].to_owned();
-    // The machine's own address for this one is there only with a machine.
+    // The local address for this machine exists only while the machine runs.
     let host = HOST_ADDRESS.to_string();
     let files = FileServer::start_at((Ipv4Addr::UNSPECIFIED, 0).into(), &[&host]).unwrap();
     let url = format!("https://{host}:{}{PLACE}", files.address().port());
@@ -62,7 +63,7 @@ fn an_agent_comes_to_a_machine_and_never_in_its_way() {
     let mut spec = NodeSpec::new("newborn");
     spec.user_data = fs::read_to_string(bench.path().join("cloud-init/cloud-init.yaml")).unwrap();
     spec.files.push(("/etc/ssl/certs/ca-certificates.crt".into(), files.authority().into()));
-    // First somebody else's program.
+    // First a different binary.
     files.file(PLACE, "#!/bin/sh\ntouch /var/lib/somebody-else-was-here\n");
     let mut node = Node::boot(&spec).unwrap();
     node.wait_for_boot().unwrap();
@@ -71,7 +72,7 @@ fn an_agent_comes_to_a_machine_and_never_in_its_way() {
         .unwrap_or_else(|error| panic!("{error}\n{}", node.journal(&["-u", UNIT]).unwrap()));
     assert!(!node.root().join(PROGRAM).exists() && !node.root().join(REPORT).exists());
     assert!(!node.root().join("var/lib/somebody-else-was-here").exists());
-    // Then the right one: nobody has to do anything.
+    // Then the right one: no manual action is needed.
     files.file(PLACE, fs::read(program).unwrap());
     reports(&node, "by cloud-init");
 
@@ -96,7 +97,8 @@ fn by_ignition(bench: &Bench, node: &Node) {
     fs::remove_file(path).unwrap();
 }
 
-/// A hub as Ignition would have laid it out: its unit may write nowhere, and gives up after five failures unless it is told otherwise.
+/// Checks a hub as Ignition would have installed it: its unit may write nowhere, and by default systemd stops it
+/// after five failures.
 fn a_unit_gets_its_program(bench: &Bench, node: &Node, files: &FileServer, download: &[&str]) {
     const HUB: &str = "landfall-hub.service";
     let words = ["render", "hub", "--for", "openshift", "--server", "localhost", "--format", "ignition"];
@@ -134,7 +136,7 @@ fn a_unit_gets_its_program(bench: &Bench, node: &Node, files: &FileServer, downl
     node.output(&["systemctl", "stop", HUB]).unwrap();
 }
 
-/// What an image brings is switched on by its preset.
+/// Units of an image are enabled by its preset.
 fn by_image(bench: &Bench, node: &Node) {
     for (path, content) in host_files(&bench.path().join("image/host")) {
         let path = node.root().join(path.strip_prefix("/").unwrap());
@@ -150,7 +152,7 @@ fn by_image(bench: &Bench, node: &Node) {
     reports(node, "by the image");
 }
 
-/// kubeadm joins where the agent's static pod lies already; until 1.23 it refused.
+/// kubeadm joins where the agent's static pod already exists; up to 1.23 it refused.
 fn kubeadm_takes_the_static_pod(bench: &Bench, node: &Node) {
     let pods = host_files(&bench.path().join("pod/host"));
     assert_eq!(pods.len(), 1, "nothing is rendered but the pod: {pods:?}");
@@ -170,6 +172,6 @@ fn kubeadm_takes_the_static_pod(bench: &Bench, node: &Node) {
         String::from_utf8_lossy(&preflight.stdout),
         String::from_utf8_lossy(&preflight.stderr)
     );
-    // Of a cluster that is not there only what comes behind its checks of the machine can be heard.
+    // Without a cluster, kubeadm reports only errors that follow its checks of the machine.
     assert!(said.contains("pre-flight checks") && !said.contains("DirAvailable"), "{said}");
 }

@@ -1,5 +1,7 @@
-//! A bootstrap host of the OpenShift installer that finds its own address and makes its own certificates: the rendered
-//! pre-command of bootkube, killed after each of its commands and run again, with records as the installer's library keeps them.
+//! Tests the rendered pre-command of bootkube on a bootstrap host of the OpenShift installer.
+//!
+//! The host determines its own address and issues its own certificates. The command is killed after each of its steps
+//! and run again, with records in the format of the installer's library.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -23,8 +25,8 @@ const BOOTKUBE: &str = "/usr/local/bin/bootkube.sh";
 const RECORDS: &str = "/var/log/openshift/bootkube.json";
 const STAGES: [&str; 4] = ["certs", "server-bootstrap", "override", "agent-manifest"];
 
-/// Keeps records as the installer's library does: one array for each unit, entries without empty fields, a stage that is open
-/// when the script ends is ended with it. Here the unit's name is given; there is no systemd to ask.
+/// Writes records like the installer's library: one array for each unit, entries without empty fields; a stage that
+/// is open when the script ends is closed with it. The unit's name is given, because there is no systemd to query.
 const LIBRARY: &str = r#"
 entry() {
   local file=/var/log/openshift/$SERVICE_NAME.json
@@ -52,8 +54,8 @@ entry "$whole start"
 trap 'finish $?' EXIT
 "#;
 
-/// As the installer's template has it, as far as the tunnel is concerned: a stage that renders the API server, the copy for the
-/// machine config controller, and the mark at the end.
+/// The relevant parts of the installer's template: a stage that renders the API server, the copy for the machine
+/// config controller, and the marker at the end.
 const SCRIPT: &str = r#"#!/usr/bin/env bash
 set -euoE pipefail
 . /usr/local/bin/bootstrap-service-record.sh
@@ -90,7 +92,7 @@ then
 fi
 "#;
 
-/// Runs two images: ours, whose program is the one under test, and the operator's, which is given settings and writes them out.
+/// Runs two images: the binary under test, and the operator's image, which writes out the settings it receives.
 const PODMAN: &str = r#"#!/usr/bin/env bash
 set -eu
 [ "$1" = run ] && shift
@@ -135,7 +137,7 @@ fn a_bootstrap_host_makes_its_own_tunnel() {
     });
 }
 
-/// After each command in turn the host dies and begins again.
+/// After each command in turn the host dies and starts again.
 fn every_interruption() {
     let bench = Bench::new();
     prepare(&bench, &["--image", IMAGE]);
@@ -173,7 +175,7 @@ fn every_interruption() {
     }
 }
 
-/// A bootkube it does not know: the failure is on record, and the API server is told of no tunnel. Then a new attempt.
+/// An unknown bootkube: the failure is recorded, and the API server gets no tunnel configuration. Then a new attempt.
 fn what_it_cannot_do() {
     let bench = Bench::new();
     clean();
@@ -198,17 +200,18 @@ fn what_it_cannot_do() {
     assert_made(0);
 }
 
-/// systemd forgives a pre-command that fails, and none that takes too long: the image is not waited for as long as it likes.
+/// systemd tolerates a pre-command that fails, but not one that exceeds its timeout, so the wait for the image is
+/// limited.
 fn a_registry_that_hangs() {
     let bench = Bench::new();
     clean();
     shell("cp /usr/local/bin/podman /run/podman");
-    // It hears of no end but the last.
+    // Ignores every signal except SIGKILL.
     let hangs =
         "#!/bin/bash\ntrap '' TERM\nread -rt 60 <>/run/silence\ntouch /run/waited-for-the-registry\nexit 1\n";
     fs::write("/usr/local/bin/podman", hangs).unwrap();
     shell("mkfifo /run/silence");
-    // The clock runs faster here.
+    // Shortens the timeouts of the script.
     let faster = "[ \"$1 $2 $3\" = \"-k 10 300\" ] && shift 3 && exec /usr/bin/timeout -k 0.2 0.2 \"$@\"";
     let timeout = bench.file("timeout", format!("#!/bin/sh\n{faster}\n"));
     shell(&format!("install -m 755 {} /usr/local/bin/timeout", timeout.display()));
@@ -223,7 +226,7 @@ fn a_registry_that_hangs() {
     assert_made(0);
 }
 
-/// A single node that becomes its own cluster would carry all of it over.
+/// A single node that becomes its own cluster would keep all files of the tunnel.
 fn in_place() {
     let bench = Bench::new();
     clean();
@@ -240,7 +243,7 @@ fn in_place() {
     clean();
 }
 
-/// The program is on the host, and the server is a unit that is switched on once it has certificates.
+/// The binary is on the host, and the server is a unit that is enabled once it has certificates.
 fn as_a_unit() {
     let bench = Bench::new();
     prepare(&bench, &["--image", IMAGE, "--run-as", "unit"]);
@@ -261,7 +264,7 @@ fn as_a_unit() {
     prepare(&bench, &["--image", IMAGE, "--force"]);
 }
 
-/// The kubelet was told which address is the node's: that one is used. Without any there is no tunnel.
+/// The address in the kubelet's settings is used for the node. Without any address there is no tunnel.
 fn the_kubelets_word() {
     let bench = Bench::new();
     clean();
@@ -293,7 +296,8 @@ fn the_kubelets_word() {
     );
 }
 
-/// Installs what is rendered for the installer's source, beside what the installer itself puts on a bootstrap host.
+/// Installs the files rendered for the installer's source beside those that the installer itself puts on a bootstrap
+/// host.
 pub(crate) fn prepare(bench: &Bench, words: &[&str]) {
     let words = [&["render", "tunnel", "--for", "openshift", "--format", "installer", "-o", "source"], words]
         .concat();
@@ -307,7 +311,7 @@ pub(crate) fn prepare(bench: &Bench, words: &[&str]) {
     for (path, text) in [
         ("host/usr/local/bin/bootkube.sh", SCRIPT.to_owned()),
         ("host/usr/local/bin/podman", PODMAN.replace("LANDFALL", env!("CARGO_BIN_EXE_landfall"))),
-        // Nobody waits for addresses that do not come.
+        // Waiting for missing addresses is skipped.
         ("host/usr/local/bin/sleep", "#!/bin/sh\n".to_owned()),
         ("host/usr/local/bin/kubelet.sh", "/usr/bin/kubelet --v=2\n".to_owned()),
     ] {
@@ -325,7 +329,7 @@ pub(crate) fn prepare(bench: &Bench, words: &[&str]) {
     shell("ip route replace default via 192.0.2.2");
 }
 
-/// What systemd runs before bootkube, killed after so many commands.
+/// Runs the pre-command of bootkube as systemd would, and kills it after this many commands.
 pub(crate) fn pre_command(bench: &Bench, limit: Option<usize>) -> Output {
     let drop_in = fs::read_to_string(DROP_IN).unwrap();
     let script = drop_in.lines().find_map(|line| line.strip_prefix("ExecStartPre=-")).unwrap();
@@ -355,13 +359,13 @@ pub(crate) fn said(run: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr))
 }
 
-/// The host as it was before its first boot.
+/// Resets the host to its state before the first boot.
 fn clean() {
     shell("rm -rf /opt/openshift/* /etc/landfall /etc/kubernetes/* /var/log/openshift /etc/mcc");
     shell(&format!("cp /run/bootkube.sh {BOOTKUBE}"));
 }
 
-/// One whole tunnel: certificates that belong together, one flag, and a record of each stage.
+/// Checks that there is one complete tunnel: matching certificates, one flag, and a record of each stage.
 fn assert_made(at: usize) {
     let manifest = |name: &str| -> Value {
         let text = fs::read_to_string(format!("/opt/openshift/manifests/{name}.yaml")).unwrap();
@@ -402,11 +406,11 @@ fn assert_made(at: usize) {
     let mut once = ends.clone();
     once.dedup();
     assert_eq!(once, STAGES, "{at}: in this order");
-    // A stage whose mark was not written yet is done once more.
+    // A stage whose marker was not written yet runs again.
     assert!(ends.len() <= STAGES.len() + 1, "{at}: {ends:?}");
 }
 
-/// Where the agents call.
+/// Returns the address that the agents connect to.
 fn called() -> String {
     let text = fs::read_to_string("/opt/openshift/manifests/05-landfall-tunnel-daemon-set.yaml").unwrap();
     let set: Value = serde_saphyr::from_str(&text).unwrap();
@@ -420,7 +424,7 @@ fn records() -> Vec<Value> {
     serde_json::from_str(&fs::read_to_string(RECORDS).unwrap()).unwrap()
 }
 
-/// What `landfall diagnose` makes of the records: each stage's last word.
+/// Returns the result of `landfall diagnose` for the records: the last state of each stage.
 fn stages(bench: &Bench) -> Value {
     let run = bench.run(&["diagnose", "--explain", "--output", "json", RECORDS]);
     let report = run.report();

@@ -1,5 +1,7 @@
-//! A control plane that stays forgets the tunnel when its bootstrap is over: the rendered service's script on kubeadm, k3s and a
-//! machine of Cluster API, run against a real API server that uses the tunnel until it is told not to.
+//! A permanent control plane removes its tunnel configuration when the bootstrap has finished.
+//!
+//! The rendered service's script runs on kubeadm, k3s and a Cluster API machine, against a real API server that uses
+//! the tunnel until the script reconfigures it.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -25,17 +27,17 @@ const MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.yaml";
 const DROP_IN: &str = "/etc/rancher/k3s/config.yaml.d/90-landfall-tunnel.yaml";
 const FLAG: &str = "--egress-selector-config-file=/etc/landfall/egress/egress-selector.yaml";
 
-/// systemd as far as the script needs it: knows the units that are there, and restarting k3s ends its API server.
+/// Minimal systemd for the script: knows the existing units, and restarting k3s ends its API server.
 const SYSTEMCTL: &str = "#!/bin/sh\n\
     echo \"$*\" >>systemctl.log\n\
     case $1 in\n\
     cat) [ -e \"/etc/systemd/system/$2\" ] ;;\n\
     restart) kill \"$(cat api-server.pid)\" ;;\n\
     esac\n";
-/// Leaves word that somebody waits, and is short.
+/// Records that the script waits, and shortens the wait.
 const SLEEP: &str = "#!/bin/sh\ntouch slept\nexec /bin/sleep 0.2\n";
 
-/// What Cluster API's bootstrap leaves when kubeadm has ended well.
+/// File that Cluster API's bootstrap writes when kubeadm has succeeded.
 const MARKER: &str = "/run/cluster-api/bootstrap-success.complete";
 
 #[test]
@@ -48,7 +50,7 @@ fn a_control_plane_forgets_the_tunnel_when_the_bootstrap_is_over() {
     in_network("render_teardown::a_control_plane_forgets_the_tunnel_when_the_bootstrap_is_over", one_by_one);
 }
 
-/// Not side by side: the script looks for API servers among all processes there are.
+/// Runs the cases one by one, because the script searches all processes for API servers.
 fn one_by_one() {
     let cluster = ApiServer::start_with(&privileged()).unwrap();
     let _controllers = ControllerManager::start(&cluster).unwrap();
@@ -79,7 +81,7 @@ fn kubeadm(cluster: &ApiServer) {
     forgotten(&bench);
 }
 
-/// What kubeadm does with its configuration, and a kubelet with what it made; ends with the API server that used the tunnel.
+/// Simulates kubeadm with its configuration, and the kubelet; ends with the API server that used the tunnel.
 fn init(bench: &Bench, cluster: &ApiServer, configuration: &str) -> JoinHandle<()> {
     let configuration = bench.file("kubeadm.yaml", with_cluster(configuration));
     let plain = with_cluster("apiVersion: kubeadm.k8s.io/v1beta4\nkind: InitConfiguration\n");
@@ -88,14 +90,14 @@ fn init(bench: &Bench, cluster: &ApiServer, configuration: &str) -> JoinHandle<(
     run_kubeadm(&["init", "phase", "upload-config", "kubeadm", "--config"], &configuration, Some(cluster));
     let made = fs::read_to_string(MANIFEST).unwrap();
     assert!(made.contains(FLAG) && made.matches("name: landfall-").count() == 4, "{made}");
-    // Control planes that join are configured by this, and so is the next upgrade.
+    // Joining control planes use this configuration, and so does the next upgrade.
     let words = ["get", "configmap", "kubeadm-config", "--namespace=kube-system"];
     let kept = cluster.kubectl(&[&words[..], &["-o", "jsonpath={.data.ClusterConfiguration}"]].concat());
     let kept = kept.unwrap();
     let clean = kept.contains("kubernetesVersion") && !kept.contains("egress") && !kept.contains("landfall");
     assert!(clean, "{kept}");
     let api_server = cluster.sibling_with(&[FLAG.to_owned()]).unwrap();
-    // What the manifest no longer says is no longer run.
+    // The API server stops when the manifest no longer contains the flag.
     std::thread::spawn(move || {
         eventually("the manifest to change", LIMIT, || {
             (!fs::read_to_string(MANIFEST).ok()?.contains("egress-selector")).then_some(())
@@ -105,7 +107,7 @@ fn init(bench: &Bench, cluster: &ApiServer, configuration: &str) -> JoinHandle<(
     })
 }
 
-/// Together with what every kubeadm is told.
+/// Adds the part that every kubeadm configuration needs.
 fn with_cluster(init_configuration: &str) -> String {
     format!(
         "apiVersion: kubeadm.k8s.io/v1beta4\nkind: ClusterConfiguration\nkubernetesVersion: v1.36.4\n---\n\
@@ -114,7 +116,7 @@ fn with_cluster(init_configuration: &str) -> String {
     )
 }
 
-/// The API server's pod is what kubeadm would have made if there had never been a tunnel.
+/// Checks that the API server's pod equals the one that kubeadm writes without a tunnel.
 fn forgotten(bench: &Bench) {
     let left = fs::read_to_string(MANIFEST).unwrap();
     let plain = bench.path().join("plain.yaml");
@@ -134,7 +136,7 @@ fn cluster_api(cluster: &ApiServer) {
             assert!(status.success(), "{command}");
         }
     };
-    // A machine that joins the control plane gets the same, and keeps none of it.
+    // A machine that joins the control plane gets the same files, and keeps none of them.
     shell("mkdir -p /run/kubeadm && echo 'kind: JoinConfiguration' >/run/kubeadm/kubeadm-join-config.yaml");
     commands();
     assert!(!bench.path().join("systemctl.log").exists(), "nothing is switched on");
@@ -164,14 +166,14 @@ fn cluster_api(cluster: &ApiServer) {
     forgotten(&bench);
 }
 
-/// What was rendered for the object that configures the machines.
+/// Returns the rendered patch for the object that configures the machines.
 fn control_plane(bench: &Bench) -> Value {
     let text = fs::read_to_string(bench.path().join("out/cluster-api/kubeadm-control-plane.yaml")).unwrap();
     serde_saphyr::from_str(&text).unwrap()
 }
 
-/// A machine as cloud-init makes it from what Cluster API hands over: its files by their place, secret ones out of the Secret in
-/// the management cluster.
+/// Writes the files of a Cluster API machine like cloud-init: at their paths, secret ones from the Secret in the
+/// management cluster.
 fn lay_out(bench: &Bench, cluster: &ApiServer) {
     cluster
         .kubectl(&["apply", "-f", &bench.path().join("out/cluster-api/secret.yaml").display().to_string()])
@@ -216,7 +218,7 @@ fn k3s(cluster: &ApiServer) {
     assert!(restart < disable && asked.contains("disable landfall-tunnel-teardown.service"), "{asked}");
 }
 
-/// Installs what is rendered on this machine and in the cluster; gives the script as it is shown beforehand.
+/// Installs the rendered files on this machine and in the cluster; returns the script as it is shown before.
 fn render(bench: &Bench, cluster: &ApiServer, kind: &str, completion: &str) -> String {
     let words = ["render", "tunnel", "--for", kind, "--server", HOST, "--image", "none.example/none"];
     let words = [&words[..], &["--complete-when", completion]].concat();
@@ -241,7 +243,7 @@ fn start(bench: &Bench, cluster: &ApiServer, program: &str) -> Child {
     with_tools(bench, cluster, program).stdout(Stdio::null()).stderr(errors).spawn().unwrap()
 }
 
-/// A program that finds kubectl and what stands for the machine's systemd.
+/// Returns a command that finds kubectl and the simulated systemd.
 fn with_tools(bench: &Bench, cluster: &ApiServer, program: &str) -> Command {
     let kubectl = Binary::Kubectl.path().unwrap();
     let path = [bench.path().join("bin"), kubectl.parent().unwrap().to_owned()];
@@ -260,7 +262,7 @@ fn said(bench: &Bench) -> String {
     fs::read_to_string(bench.path().join("errors")).unwrap_or_default()
 }
 
-/// The script has looked and waits, and has touched nothing.
+/// Checks that the script is waiting and has changed nothing.
 fn still_there(bench: &Bench, cluster: &ApiServer, path: &str) {
     let slept = bench.path().join("slept");
     let _ = fs::remove_file(&slept);
@@ -269,7 +271,7 @@ fn still_there(bench: &Bench, cluster: &ApiServer, path: &str) {
     cluster.kubectl(&["get", "daemonset", "landfall-tunnel-agent", "--namespace", NAMESPACE]).unwrap();
 }
 
-/// Nothing is left, and a second run has nothing to do.
+/// Checks that nothing is left, and that a second run has nothing to do.
 fn gone(bench: &Bench, cluster: &ApiServer, script: &str) {
     let check = || {
         let words = ["get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name"];

@@ -1,6 +1,7 @@
-//! From nothing to a webhook in the pod network and away again, with what `landfall render` writes for the installer's source: a
-//! bootstrap API server that reaches the pod network through the tunnel only, a permanent one on a machine of its own that
-//! never knew of it, and the teardown.
+//! The complete life cycle of the tunnel that `landfall render` writes for the source of the installer.
+//!
+//! The bootstrap API server reaches a webhook in the pod network through the tunnel only. A permanent API server on
+//! another machine has no tunnel. The teardown removes everything.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -23,18 +24,18 @@ use crate::command::Bench;
 use crate::render_installer::{self, IMAGE, bootkube, pre_command, prepare, said};
 
 const LIMIT: Duration = Duration::from_secs(120);
-/// The machine of the permanent API server.
+/// Address of the machine with the permanent API server.
 const PERMANENT: IpAddr = IpAddr::V4(Ipv4Addr::new(203, 0, 113, 2));
-/// The webhook's service: an address of the pod network, which only nodes have.
+/// The service of the webhook: an address of the pod network, which is only reachable from nodes.
 const SERVICE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 96, 77, 1)), 8443);
 const NAMESPACE: &str = "landfall-bootstrap";
 const POD: &str = "/etc/kubernetes/manifests/landfall-tunnel-server.yaml";
 const SERVICE_PROGRAM: &str = "/usr/local/bin/landfall-tunnel-teardown.sh";
-/// What tells that the bootstrap's control plane is still there.
+/// File whose existence shows that the bootstrap control plane still runs.
 const BOOTSTRAP: &str = "/etc/kubernetes/manifests/kube-apiserver-pod.yaml";
-/// What did it, the unit that starts it, and marks.
+/// Files that stay after the teardown: its script, the unit that starts it, and markers.
 const KEPT: [&str; 3] = [SERVICE_PROGRAM, "/landfall-tunnel-teardown.service", ".done"];
-/// What the bootstrap API server says of an address it has no way to.
+/// Error of the bootstrap API server for an unreachable address.
 const NO_WAY: &str = "no route to host";
 
 #[test]
@@ -68,11 +69,11 @@ fn birth() {
     guard(&permanent, &webhook);
     let through = Through { webhook: &webhook };
     let from_permanent = |arguments: &[&str]| permanent.kubectl(arguments);
-    // Whoever has not heard of the webhook yet does not ask it.
+    // An API server that does not know the webhook yet does not call it.
     through.eventually_asks(&from_permanent, "configmap", "permanent-first");
     through.eventually_asks(&from_permanent, "secret", "permanent-first");
 
-    // What is wrong without a tunnel: an API server on the bootstrap host that is told of none.
+    // The problem without a tunnel: an API server on the bootstrap host without egress configuration.
     let host: IpAddr = HOST.parse().unwrap();
     let near = TcpStream::connect_timeout(&SERVICE, Duration::from_secs(2));
     assert!(near.is_err(), "the pod network is in reach without the tunnel");
@@ -80,26 +81,26 @@ fn birth() {
     through.eventually_fails(&|arguments| bare.kubectl(arguments), "configmap", "bare", NO_WAY);
     drop(bare);
 
-    // Before: it is told of a tunnel that is not there yet.
+    // Before: the API server is configured for a tunnel that does not exist yet.
     shell(&format!("touch {BOOTSTRAP}"));
-    // The API server's pod sees one folder under another name.
+    // The pod of the API server mounts one directory under another name.
     shell("ln -sfn /etc/kubernetes/bootstrap-configs /etc/kubernetes/config");
     let bootstrap = permanent.sibling_at(host, &[egress_flag()]).unwrap();
     let from_bootstrap = |arguments: &[&str]| bootstrap.kubectl(arguments);
     through.eventually_fails(&from_bootstrap, "configmap", "too-early", "server.sock");
     through.asks(&from_permanent, "configmap", "permanent-before");
 
-    // During: as cluster-bootstrap does, by way of the bootstrap API server.
+    // During: like cluster-bootstrap, through the bootstrap API server.
     bootstrap.kubectl(&["apply", "-f", "/opt/openshift/manifests"]).unwrap();
     let tunnel_server = run_pod(&bench, "tunnel-server", &arguments_of(&fs::read_to_string(POD).unwrap()));
     let agent = agent(&bench, &permanent);
     through.eventually_asks(&from_bootstrap, "configmap", "through-the-tunnel");
     through.asks(&from_permanent, "configmap", "permanent-during");
-    // The same webhook by its URL is none of the tunnel's business.
+    // Calls of the same webhook by its URL bypass the tunnel.
     through.asks(&from_permanent, "secret", "permanent-by-url");
     through.fails(&from_bootstrap, "secret", "by-url", NO_WAY);
 
-    // A tunnel that hangs is the bootstrap's trouble alone.
+    // A hanging tunnel affects the bootstrap API server only.
     tunnel_server.signal(Signal::STOP).unwrap();
     through.asks(&from_permanent, "configmap", "permanent-while-it-hangs");
     through.fails(&from_bootstrap, "configmap", "while-it-hangs", "failed calling webhook");
@@ -109,7 +110,7 @@ fn birth() {
     let words = ["render", "tunnel", "--for", "openshift", "--image", IMAGE, "--teardown"];
     let script = bench.run(&words);
     fs::write(bench.path().join("teardown.sh"), &script.stdout).unwrap();
-    // The bootstrap is over: its API server ends, and only then may the tunnel go.
+    // The bootstrap has finished: its API server exits, and only then may the tunnel be removed.
     drop(bootstrap);
     fs::remove_file(BOOTSTRAP).unwrap();
     shell("touch /opt/openshift/.bootkube.done");
@@ -130,13 +131,15 @@ fn birth() {
     nothing_is_left(&permanent);
     drop((tunnel_server, agent));
 
-    // After.
+    // After the teardown.
     through.asks(&from_permanent, "configmap", "permanent-after");
     through.asks(&from_permanent, "secret", "permanent-after");
 }
 
-/// Machines and cables: the bootstrap host has a way to every node and to the world, and none to the pod network. The permanent
-/// API server's machine is a node: it has one, from the beginning.
+/// Sets up machines and links.
+///
+/// The bootstrap host has a route to every node and to the internet, but none to the pod network. The machine of the
+/// permanent API server is a node, so it has one from the start.
 fn cable() {
     let pods = SERVICE.ip();
     shell(&format!("ip -n client link set lo up && ip -n client addr add {pods}/32 dev lo"));
@@ -153,7 +156,7 @@ fn cable() {
     shell(&format!("ip route add unreachable {pods}/32"));
 }
 
-/// What the renderer was told and the API server is started with.
+/// Returns the flag that selects the rendered egress configuration.
 fn egress_flag() -> String {
     let path = "/etc/kubernetes/bootstrap-configs/kube-apiserver-config.yaml";
     let config: Value = serde_saphyr::from_str(&fs::read_to_string(path).unwrap()).unwrap();
@@ -161,7 +164,7 @@ fn egress_flag() -> String {
     format!("--egress-selector-config-file={}", file.as_str().unwrap())
 }
 
-/// Whether the webhook's word is had through an API server.
+/// Checks whether an API server can call the webhook.
 struct Through<'a> {
     webhook: &'a Webhook,
 }
@@ -169,7 +172,7 @@ struct Through<'a> {
 // === impl Through ===
 
 impl Through<'_> {
-    /// At once, without a second attempt.
+    /// Succeeds immediately, without a retry.
     #[track_caller]
     fn asks(&self, kubectl: &dyn Fn(&[&str]) -> Result<String>, kind: &str, name: &str) {
         create(kubectl, kind, name).unwrap();
@@ -187,7 +190,7 @@ impl Through<'_> {
         .unwrap();
     }
 
-    /// Refused because the webhook could not be asked, for this reason.
+    /// Checks that the API server denies the request because it cannot call the webhook, for this reason.
     #[track_caller]
     fn fails(&self, kubectl: &dyn Fn(&[&str]) -> Result<String>, kind: &str, name: &str, reason: &str) {
         let error = format!("{:#}", create(kubectl, kind, name).unwrap_err());
@@ -229,7 +232,7 @@ fn nothing_is_left(cluster: &ApiServer) {
     }
     let namespace = cluster.kubectl(&["get", "namespace", NAMESPACE, "--ignore-not-found", "-o", "name"]);
     assert_eq!(namespace.unwrap().trim(), "");
-    // Whatever its name is: only what did it, its marks and the unit that starts it are still there.
+    // Independent of its name: only the script, its markers and the unit that starts it still exist.
     let find = "find /etc /opt /usr/local -path '*landfall-tunnel*' -o -path '/etc/landfall/*'";
     let left = Command::new("sh").args(["-c", find]).output().unwrap();
     let left = String::from_utf8(left.stdout).unwrap();
@@ -238,13 +241,13 @@ fn nothing_is_left(cluster: &ApiServer) {
     shell("! grep -q landfall /usr/local/bin/bootkube.sh");
 }
 
-/// An API server that takes the agents' pods.
+/// An API server that accepts the pods of the agents.
 pub(crate) fn privileged() -> ApiServerSpec {
     ApiServerSpec { arguments: vec!["--allow-privileged=true".to_owned()], ..ApiServerSpec::default() }
 }
 
-/// Puts files where they belong. What is installed is seen in this test only: every folder of the root that gets some is
-/// covered first, whichever it is.
+/// Installs files at their paths. Every affected directory of the root is covered first, so the installation is
+/// visible in this test only.
 pub(crate) fn install(files: &Path) {
     for folder in fs::read_dir(files).unwrap() {
         let folder = folder.unwrap().file_name().into_string().unwrap();
@@ -258,7 +261,7 @@ pub(crate) fn install(files: &Path) {
     }
 }
 
-/// The DaemonSet's pod on the other machine: its arguments and its secret, as they are in the cluster.
+/// Starts the pod of the DaemonSet on the other machine, with its arguments and its Secret as in the cluster.
 fn agent(bench: &Bench, cluster: &ApiServer) -> Process {
     let get = |kind: &str| -> Value {
         let words = ["get", kind, "landfall-tunnel-agent", "--namespace", NAMESPACE, "-o", "json"];
@@ -278,7 +281,7 @@ fn agent(bench: &Bench, cluster: &ApiServer) -> Process {
     on_machine("client", || run_pod(bench, "tunnel-agent", &arguments))
 }
 
-/// Runs the image's program with a pod's arguments.
+/// Runs the binary of the image with the arguments of a pod.
 fn run_pod(bench: &Bench, name: &str, arguments: &[String]) -> Process {
     let program = Path::new(env!("CARGO_BIN_EXE_landfall"));
     Process::start(name, program, bench.path(), |command| {
@@ -287,13 +290,13 @@ fn run_pod(bench: &Bench, name: &str, arguments: &[String]) -> Process {
     .unwrap()
 }
 
-/// The list below `args:` of a pod.
+/// Returns the list below `args:` of a pod.
 fn arguments_of(pod: &str) -> Vec<String> {
     let after = pod.lines().skip_while(|line| line.trim_start_matches([' ', '-']) != "args:").skip(1);
     after.map_while(|line| line.trim().strip_prefix("- ")).map(str::to_owned).collect()
 }
 
-/// Runs with another machine's network. Processes started there stay there.
+/// Runs a function in the network of another machine. Processes started there stay there.
 fn on_machine<T>(name: &str, run: impl FnOnce() -> T) -> T {
     let enter = |path: &str| {
         let network = fs::File::open(path).unwrap();
@@ -307,7 +310,7 @@ fn on_machine<T>(name: &str, run: impl FnOnce() -> T) -> T {
     done
 }
 
-/// A webhook that has to agree to every ConfigMap, found by its service, and to every Secret, found by its URL.
+/// Registers a webhook that must allow every ConfigMap, called by its service, and every Secret, called by its URL.
 fn guard(cluster: &ApiServer, webhook: &Webhook) {
     let (address, port) = (SERVICE.ip().to_string(), SERVICE.port());
     cluster
@@ -338,7 +341,7 @@ fn guard(cluster: &ApiServer, webhook: &Webhook) {
         .unwrap();
 }
 
-/// With what the service runs, and with what is shown to people.
+/// Runs the script of the service, which is also shown to users.
 fn tear_down(script: &Path, cluster: &ApiServer) {
     let kubectl = Binary::Kubectl.path().unwrap();
     let path = format!("{}:{}", kubectl.parent().unwrap().display(), std::env::var("PATH").unwrap());

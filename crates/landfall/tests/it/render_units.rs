@@ -1,4 +1,4 @@
-//! Rendered units under a real systemd: what they are not allowed must not be what they need.
+//! Rendered units under a real systemd: the sandbox must allow everything they need.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::gateway::kubeadm;
 const LIMIT: Duration = Duration::from_secs(60);
 const SOCKET: &str = "/etc/kubernetes/bootstrap-configs/landfall-tunnel/server.sock";
 
-/// All files below `folder` as a machine has them.
+/// Returns all files below `folder` by their path on a machine.
 pub(crate) fn host_files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -30,7 +30,7 @@ pub(crate) fn host_files(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// The tunnel's server as OpenShift has it, where its socket lies below /etc, and the hub, whose user owns none of its files.
+/// The tunnel's server as on OpenShift, with its socket below /etc, and the hub, whose user owns none of its files.
 #[test]
 fn units_may_do_what_they_need() {
     if !have(&[Node::NEEDS, &[Need::Program("curl")]].concat()) {
@@ -59,7 +59,7 @@ fn units_may_do_what_they_need() {
     }
     node.output(&["test", "-S", SOCKET]).unwrap();
     let status = node.run(&["/usr/local/bin/landfall", "tunnel", "status"]).unwrap();
-    // No agent has called yet, so it is not ready, and says so.
+    // No agent has connected yet, so the server reports that it is not ready.
     assert!(String::from_utf8_lossy(&status.stdout).starts_with("Server "), "{status:?}");
     let page = format!("https://{}:8700/livez", node.address());
     eventually("the hub", LIMIT, || {
@@ -68,14 +68,14 @@ fn units_may_do_what_they_need() {
     .unwrap_or_else(|error| panic!("{error}\n{}", node.journal(&["-u", "landfall-hub.service"]).unwrap()));
 }
 
-/// What curl makes of the machine's port when it comes from this address.
+/// Returns the exit code of curl for the machine's port, with this source address.
 fn curl(node: &Node, port: u16, from: &str) -> Option<i32> {
     let mut curl = Command::new("curl");
     curl.args(["-sfk", "-m", "4", "--noproxy", "*", "--interface", from, "-o", "/dev/null"]);
     curl.arg(format!("https://{}:{port}/livez", node.address())).status().unwrap().code()
 }
 
-/// The gateway with its settings and its firewall, asked from a network that may come and from one that may not.
+/// The gateway with its settings and its firewall, called from an allowed network and from another one.
 #[test]
 fn a_rendered_gateway_is_reached_by_those_it_is_told_and_by_nobody_else() {
     const NO_ANSWER: Option<i32> = Some(28);
@@ -95,7 +95,7 @@ fn a_rendered_gateway_is_reached_by_those_it_is_told_and_by_nobody_else() {
     }
     let mut node = Node::boot(&spec).unwrap();
     node.wait_for_boot().unwrap();
-    // A second address of this machine, on the cable to the node: it goes with it.
+    // A second address of this machine, on the link to the node: it is removed together with the link.
     let route =
         Command::new("ip").args(["-o", "route", "get", &node.address().to_string()]).output().unwrap();
     let route = String::from_utf8(route.stdout).unwrap();

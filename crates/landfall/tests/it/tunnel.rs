@@ -1,4 +1,4 @@
-//! `landfall tunnel`, as those who know `proxy-server` and `proxy-agent` run it.
+//! `landfall tunnel` with the flags of `proxy-server` and `proxy-agent`.
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -92,7 +92,7 @@ impl Dock {
         .into()
     }
 
-    /// Starts one of the names and gives the socket where it tells systemd of itself.
+    /// Starts the binary under one of the names and returns its socket for systemd notifications.
     pub(crate) fn start(&self, name: &str, flags: &[String]) -> (Process, UnixDatagram) {
         let told = self.bench.path().join(format!("{name}.notify"));
         let manager = UnixDatagram::bind(&told).unwrap();
@@ -130,7 +130,7 @@ fn connect(socket: &Path, address: &str) -> Option<UnixStream> {
     answer.starts_with(b"HTTP/1.1 200 ").then_some(stream)
 }
 
-/// Sends back what it gets.
+/// Starts an echo server.
 fn echo() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -159,7 +159,7 @@ fn under_upstreams_names_it_serves_shows_its_status_and_drains() {
     let mode = std::fs::metadata(dock.socket()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o770);
 
-    // Nobody is connected yet.
+    // No agent is connected yet.
     let run = dock.status(dock.server_admin, "text");
     assert_eq!((run.code, run.stderr.as_str()), (1, ""));
     assert!(run.stdout.starts_with("Server harbour (") && run.stdout.contains("no agent"), "{run:?}");
@@ -181,7 +181,7 @@ fn under_upstreams_names_it_serves_shows_its_status_and_drains() {
     let json = dock.status(dock.agent_admin, "json").report();
     assert_eq!((json["role"].as_str(), json["servers"][0].as_str()), (Some("agent"), Some("harbour")));
 
-    // A stopped agent leaves when its tunnels have, and not before.
+    // A stopped agent exits when its tunnels have ended, and not before.
     agent.signal(Signal::TERM).unwrap();
     assert_eq!(word(&agent_told), "STOPPING=1");
     eventually("the drain", SOON, || {
@@ -201,7 +201,7 @@ fn under_upstreams_names_it_serves_shows_its_status_and_drains() {
 #[test]
 fn logs_tell_what_matters_and_nothing_of_each_tunnel() {
     let dock = Dock::new();
-    // Upstream's default writes lines for each packet; ours is the level without a flag.
+    // Upstream's default logs lines for each packet; ours is the level without a flag.
     let quiet = |flags: Vec<String>| {
         let flags = flags.into_iter().filter(|flag| flag != "-v=4" && flag != "-v" && flag != "2");
         flags.collect::<Vec<_>>()
@@ -258,7 +258,7 @@ fn every_flag_of_upstream_is_known() {
     }
 }
 
-/// The flags a help text lists.
+/// Returns the flags that a help text lists.
 fn flags(help: &str) -> BTreeSet<String> {
     let listed = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
     let long = listed.filter_map(|line| line.split_whitespace().find_map(|word| word.strip_prefix("--")));

@@ -57,7 +57,7 @@ fn completions_are_made_for_every_shell() {
     }
 }
 
-/// A script that looks right may still not be one.
+/// Completion scripts are checked by their shells, not only by eye.
 #[test]
 fn completions_are_taken_by_their_shells() {
     let bench = Bench::new();
@@ -73,7 +73,7 @@ fn completions_are_taken_by_their_shells() {
     };
     for name in ["bash", "zsh"] {
         bench.file(name, bench.run(&["completions", name]).stdout);
-        // Whoever has no zsh does not complete in it.
+        // Skipped without zsh.
         if Path::new("/usr/bin").join(name).exists() || name == "bash" {
             let read = shell(name, &format!("{name} -n ./{name}"));
             assert!(read.status.success() && read.stderr.is_empty(), "{read:?}");
@@ -100,7 +100,7 @@ fn manual_pages_cover_every_command() {
     for page in ["landfall.1", "landfall-diagnose.1", "landfall-man.1"] {
         assert!(bench.path().join("pages").join(page).is_file(), "{page}");
     }
-    // Each with the exit codes of its own command.
+    // Each page has the exit codes of its own command.
     let status = |page: &str| {
         let text = std::fs::read_to_string(bench.path().join("pages").join(page)).unwrap();
         let (_, rest) = text.split_once(".SH \"EXIT STATUS\"\n").unwrap();
@@ -132,7 +132,7 @@ fn kubectl_runs_it_as_a_plugin() {
     assert_eq!(diagnosed.status.code(), Some(2), "{diagnosed:?}");
 }
 
-/// As kubectl finds its cluster: by the kubeconfig in the environment, and nothing else.
+/// Finds the cluster like kubectl: with the kubeconfig of the environment only.
 #[test]
 fn kubectl_gathers_from_the_cluster_of_its_kubeconfig() {
     if !have(&[Need::Built(Binary::Kubectl)]) {

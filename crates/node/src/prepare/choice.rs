@@ -1,21 +1,21 @@
-//! Which version of an addon, and for which operating systems.
+//! Chooses the version of an addon, and the operating systems it is installed for.
 
 use super::manifest::Manifest;
 use super::version::OsVersion;
 
-/// The first Container Linux that takes its runtime from outside. Before it there is nothing to choose.
+/// The first Container Linux that loads its runtime from outside. Earlier ones leave no choice.
 const FIRST_REMOTE: &str = "1520.3.0";
 
-/// What was chosen.
+/// The chosen version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// Systems this old carry the only runtime they can have.
+    /// A system this old contains the only runtime it can have.
     TooOld,
-    /// The version, and the systems that get it; the one that will run comes first.
+    /// The version, and the systems that get it; the next system comes first.
     Version { version: String, systems: Vec<OsVersion> },
 }
 
-/// One operating system and what there is for it.
+/// One operating system and the versions available for it.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer<'a> {
     pub system: &'a OsVersion,
@@ -33,12 +33,12 @@ pub struct NothingSuitable {
     available: String,
 }
 
-/// Before anything is asked for: is this system old enough to need nothing?
+/// Returns whether this system is so old that it needs nothing, before any request is sent.
 pub fn is_too_old(system: &OsVersion) -> bool {
     FIRST_REMOTE.parse::<OsVersion>().is_ok_and(|first| *system < first)
 }
 
-/// The first preference that the system which will run has. The system that runs now gets the same, if it can.
+/// Chooses the first preference that is available for the next system. The running system gets the same, if possible.
 pub fn choose(
     package: &str,
     preferences: &[String],

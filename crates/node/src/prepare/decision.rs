@@ -1,5 +1,6 @@
-//! The plan as data: every input with its origin, what follows from them, and what will be done. The same document is
-//! printed by a dry run, kept in the ledger, and told when the work fails.
+//! The plan as data: every input with its origin, the conclusions, and the planned actions.
+//!
+//! A dry run prints this document, the ledger keeps it, and a failed run reports it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -15,7 +16,7 @@ use super::version::{KubeVersion, OsVersion};
 /// The version of the document.
 pub const FORMAT: u32 = 1;
 
-/// What lays the runtime down.
+/// The mechanism that installs the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Backend {
@@ -23,15 +24,15 @@ pub enum Backend {
     Torcx,
     /// System extensions of systemd.
     Sysext,
-    /// Only `kubelet.env`; the runtime is somebody else's.
+    /// Only `kubelet.env`; another tool manages the runtime.
     None,
 }
 
-/// Where a value came from.
+/// Origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Origin {
-    /// Said on the command line.
+    /// Set on the command line.
     Forced,
     ApiServer,
     ConfigMap {
@@ -40,9 +41,9 @@ pub enum Origin {
     File {
         path: PathBuf,
     },
-    /// The table this program carries.
+    /// The table built into this binary.
     Embedded,
-    /// Nobody says anything else.
+    /// Default value, because no other origin provides one.
     Assumed,
     UpdateEngine,
     Url {
@@ -50,13 +51,13 @@ pub enum Origin {
     },
 }
 
-/// A value, where it came from, and where it did not.
+/// A value, its origin, and the origins that did not provide it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Resolved<T> {
     pub value: T,
     pub origin: Origin,
-    /// Better origins that did not answer, and why.
+    /// Preferred origins that did not answer, and why.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub passed_over: Vec<PassedOver>,
 }
@@ -71,30 +72,30 @@ pub struct PassedOver {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerAnswer {
-    /// The endpoint, or the server's own address.
+    /// The address of the endpoint, or of the server itself.
     pub address: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub version: Option<KubeVersion>,
-    /// Why it did not say its version.
+    /// Why the server did not report its version.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
 }
 
-/// The whole decision.
+/// The complete decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Decision {
     pub format: u32,
     pub backend: Backend,
     pub inputs: Inputs,
-    /// The kubelet that will be started.
+    /// The version of the kubelet that will be started.
     pub kubelet: KubeVersion,
     pub skew: Skew,
     pub runtimes: Vec<Runtime>,
     pub artefacts: Vec<Artefact>,
     /// Files written before the reboot, in this order.
     pub files: Vec<PlannedFile>,
-    /// The file the kubelet waits for; written last.
+    /// The file that the kubelet waits for. It is written last.
     pub kubelet_env: Option<PlannedFile>,
     pub reboot: Reboot,
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
@@ -113,11 +114,11 @@ pub struct Inputs {
     pub indexes: Vec<Index>,
 }
 
-/// What the mappings want for this cluster.
+/// Versions and images that the mappings specify for this cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wanted {
     pub name: String,
-    /// Best first.
+    /// Versions in order of preference.
     pub versions: Vec<String>,
 }
 
@@ -125,9 +126,9 @@ pub struct Wanted {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Index {
-    /// The place that gave it.
+    /// The URL that delivered the list.
     pub url: String,
-    /// Places before it that did not.
+    /// Preceding locations that did not deliver it.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub passed_over: Vec<PassedOver>,
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -141,7 +142,7 @@ pub enum Signature {
     Verified {
         fingerprints: Vec<String>,
     },
-    /// Nobody looked, because somebody said so.
+    /// Verification was disabled on request.
     NotVerified,
 }
 
@@ -149,7 +150,7 @@ pub enum Signature {
 #[serde(rename_all = "camelCase")]
 pub struct Runtime {
     pub name: String,
-    /// Nothing when the system carries the only one it can have.
+    /// `None` when the system contains the only possible version.
     pub chosen: Option<String>,
     pub systems: Vec<OsVersion>,
     pub reason: String,
@@ -173,9 +174,9 @@ pub struct Artefact {
 pub enum Action {
     /// Part of that operating system.
     ShipsWithSystem,
-    /// There already, with the right content.
+    /// Already installed with the expected content.
     Present,
-    /// Lies elsewhere on this machine with the right content.
+    /// Available elsewhere on this machine with the expected content.
     Copy {
         from: PathBuf,
     },
@@ -203,12 +204,12 @@ pub enum Content {
 pub struct Reboot {
     pub needed: bool,
     pub because: Vec<String>,
-    /// Written right before it, where only this boot sees them.
+    /// Files written right before the image, visible only in this boot.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub files: Vec<PlannedFile>,
 }
 
-/// An image that was fetched, and where it came from in the end.
+/// An image that was fetched, and its final source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fetched {
@@ -225,7 +226,7 @@ impl<T> Resolved<T> {
         Self { value, origin, passed_over: Vec::new() }
     }
 
-    /// The value after it has been looked at.
+    /// Converts the value and keeps its origins.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Resolved<U> {
         Resolved { value: change(self.value), origin: self.origin, passed_over: self.passed_over }
     }

@@ -1,4 +1,4 @@
-//! Hashes as manifests write them: `sha512-<hex>`, and as `SHA256SUMS` does: `<hex>  <name>`.
+//! Hashes in the notation of manifests (`sha512-<hex>`) and of `SHA256SUMS` (`<hex>  <name>`).
 
 use std::fmt;
 use std::str::FromStr;

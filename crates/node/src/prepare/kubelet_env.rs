@@ -1,23 +1,23 @@
-//! `kubelet.env`: which kubelet image the unit starts.
+//! `kubelet.env`: selects the kubelet image that the unit starts.
 
 use super::os_release::assignment;
 use super::version::KubeVersion;
 
-/// The installer's, from first boot on: the seed of the real one.
+/// The file of the installer, from the first boot on: the template of the real one.
 pub const INSTALLER_PATH: &str = "/etc/kubernetes/installer/kubelet.env";
-/// The one the kubelet's unit reads. It exists when, and only when, the node is prepared.
+/// The file that the kubelet's unit reads. It exists if and only if the node is prepared.
 pub const PATH: &str = "/etc/kubernetes/kubelet.env";
-/// Two lines, with room for what people add.
+/// Two lines, with space for additions by administrators.
 pub const MAX_BYTES: u64 = 64 * 1024;
 
 const TAG: &str = "KUBELET_IMAGE_TAG";
 
-/// The cluster version at the time of installation.
+/// Returns the cluster version at the time of installation.
 pub fn version(text: &str) -> Option<String> {
     text.lines().filter_map(assignment).filter(|(key, _)| *key == TAG).map(|(_, value)| value).next_back()
 }
 
-/// The installer's file with the tag of this version. Order, comments and every other key stay.
+/// Returns the installer's file with the tag of this version. Order, comments and all other keys are kept.
 pub fn render(installer: &str, version: &KubeVersion) -> String {
     let tag = format!("{TAG}={}\n", version.image_tag());
     let mut out = String::new();
@@ -39,7 +39,7 @@ pub fn render(installer: &str, version: &KubeVersion) -> String {
     out
 }
 
-/// Means the same to systemd and to a shell without quotes.
+/// Checks that the value means the same to systemd and to a shell without quotes.
 fn is_plain(value: &str) -> bool {
     value.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/:@+,=%".contains(&byte))
 }

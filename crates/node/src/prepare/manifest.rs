@@ -1,34 +1,36 @@
-//! The list of addon images for one version of the operating system: `torcx-package-list-v0`, and the same list bound to
-//! what it is for and until when: `landfall-package-index-v1`.
+//! Lists of addon images for one version of the operating system.
 //!
-//! A signature says who made a list, not what for: a signed list of another board, of another version or of last year is
-//! as well signed as the right one. The second format says it within what is signed.
+//! `torcx-package-list-v0` is the original format. `landfall-package-index-v1` is the same list with its target
+//! system and expiry.
+//!
+//! A signature proves the author of a list, but not its purpose: a signed list for another board, another version or
+//! of last year verifies as well. The second format includes target and expiry in the signed content.
 
 use serde::Deserialize;
 
 use super::digest::Digest;
 use super::version::{OsVersion, is_tame};
 
-/// The manifests of the field have a few kilobytes.
+/// Existing manifests have a few kilobytes.
 pub const MAX_BYTES: u64 = 1024 * 1024;
-/// More packages, versions or places than any manifest has.
+/// Limit above the number of packages, versions or locations of any manifest.
 const MAX_ENTRIES: usize = 1024;
 
 const KIND: &str = "torcx-package-list-v0";
 const BOUND_KIND: &str = "landfall-package-index-v1";
-/// A machine's clock at first boot may be slow.
+/// The clock of a machine may be slow at its first boot.
 const CLOCK_TOLERANCE: u64 = 24 * 60 * 60;
-/// What lies here came with the operating system.
+/// Directory of images that ship with the operating system.
 const VENDOR_STORE: &str = "/usr/share/torcx/store/";
 
-/// A parsed manifest: only what can be used is in it.
+/// A parsed manifest. It contains only usable entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
     packages: Vec<Package>,
     binding: Option<Binding>,
 }
 
-/// What a list is for, and until when.
+/// The target system of a list, and its expiry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Binding {
     board: String,
@@ -37,14 +39,14 @@ struct Binding {
     expires: u64,
 }
 
-/// Whether lists that say nothing about what they are for are taken.
+/// Whether lists without target and expiry are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unbound {
     Taken,
     Refused,
 }
 
-/// Why a list is not the one that was asked for.
+/// The reason why a list is not the requested one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotForThis {
     #[error("it does not say what it is for, and only lists that do are wanted")]
@@ -73,12 +75,12 @@ pub struct Version {
     pub location: Location,
 }
 
-/// Where the image comes from.
+/// Location of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// It is part of that operating system.
+    /// The image is part of that operating system.
     Vendor { path: String },
-    /// The last URL counts, as it always has; the others are its mirrors.
+    /// The last URL is the primary one, as in the original; the others are its mirrors.
     Remote { urls: Vec<String> },
 }
 
@@ -143,7 +145,7 @@ struct Kind {
 impl Manifest {
     pub fn parse(bytes: &[u8]) -> Result<Self, ManifestError> {
         let syntax = |error: serde_json::Error| ManifestError::Syntax { reason: error.to_string() };
-        // The kind first: of another kind, every other complaint would mislead.
+        // The kind is checked first: for another kind, every other error would mislead.
         let Kind { kind } = serde_json::from_slice(bytes).map_err(syntax)?;
         if kind != KIND && kind != BOUND_KIND {
             return Err(ManifestError::Kind { kind: kind.chars().take(64).collect() });
@@ -168,7 +170,7 @@ impl Manifest {
         Ok(Self { packages: packages?, binding })
     }
 
-    /// Whether this is the list for this board and system, now.
+    /// Checks that this list is for this board and system, and valid now.
     pub fn check_binding(
         &self,
         board: &str,
@@ -194,13 +196,13 @@ impl Manifest {
         Ok(())
     }
 
-    /// A version of a package, if the manifest has it.
+    /// Returns a version of a package, if the manifest has it.
     pub fn find(&self, package: &str, version: &str) -> Option<&Version> {
         let package = self.packages.iter().find(|entry| entry.name == package)?;
         package.versions.iter().find(|entry| entry.version == version)
     }
 
-    /// All versions of a package, for people.
+    /// Returns all versions of a package, for messages.
     pub fn versions(&self, package: &str) -> Vec<&str> {
         let packages = self.packages.iter().filter(|entry| entry.name == package);
         packages.flat_map(|entry| &entry.versions).map(|entry| entry.version.as_str()).collect()
@@ -224,7 +226,7 @@ fn version(package: &str, entry: VersionEntry) -> Result<Version, ManifestError>
         version: version.chars().take(64).collect(),
         reason,
     };
-    // Both become a file name.
+    // Both become part of a file name.
     if !is_tame(package) || !is_tame(&version) {
         return Err(unusable("its name is not a plain one".to_owned()));
     }
@@ -252,10 +254,10 @@ fn version(package: &str, entry: VersionEntry) -> Result<Version, ManifestError>
 pub(crate) mod tests {
     use super::*;
 
-    /// The SHA-512 of `test` and a line end.
+    /// The SHA-512 of `test` and a newline.
     pub(crate) const TEST_HASH: &str = "sha512-0e3e75234abc68f4378a86b3f4b32a198ba301845b0cd6e50106e874345700cc6663a86c1ea125dc5e92be17c98f9a0f85ca9d5f595db2012f7cc3571945c123";
 
-    /// A manifest with these versions of `docker`, all to be fetched.
+    /// A manifest with these versions of `docker`, all to be downloaded.
     pub(crate) fn manifest(versions: &[&str]) -> Manifest {
         let versions: Vec<serde_json::Value> = versions
             .iter()
@@ -293,7 +295,7 @@ pub(crate) mod tests {
         assert_eq!(manifest.find("rkt", "1.12"), None);
     }
 
-    /// The sixth defect of the original: a signed list of another board, version or year was as good as the right one.
+    /// The sixth defect of the original: it accepted a signed list for another board, version or year.
     #[test]
     fn defect_06_a_list_for_something_else_is_refused() {
         let bound = |board: &str, system: &str, issued: &str, expires: &str| {
@@ -343,7 +345,7 @@ pub(crate) mod tests {
         assert!(with("docker", "1.12", "md5-00", url).is_err());
         assert!(with("docker", "1.12", TEST_HASH, "").is_err());
         assert!(with("docker", "1.12", TEST_HASH, r#"{"url":"file:///etc/shadow"}"#).is_err());
-        // A path outside the vendor's store is nothing that image could ship.
+        // An image cannot ship with a path outside the store of the vendor.
         assert!(
             with("docker", "1.12", TEST_HASH, r#"{"path":"/usr/share/torcx/store/../../etc/x"}"#).is_err()
         );

@@ -1,4 +1,4 @@
-//! Which runtime versions fit a cluster version: the table `VersionManifestV1`.
+//! Runtime versions for each cluster version: the table `VersionManifestV1`.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,13 @@ use serde::{Deserialize, Serialize};
 
 use super::version::KubeVersion;
 
-/// The table of all versions there ever were has two kilobytes.
+/// A table of all existing versions has 2 KB.
 pub const MAX_BYTES: usize = 256 * 1024;
 
-/// Of the parser: some for each of ten thousand versions.
+/// Limit for parser events: some for each of ten thousand versions.
 const MAX_EVENTS: usize = 100_000;
-/// By reference: a list of runtimes, named again for each of a hundred cluster versions, takes some hundred.
+/// Limit for nodes repeated by alias: a list of runtimes, referenced for each of a hundred cluster versions, repeats
+/// some hundred.
 const MAX_REPEATED: usize = 2_000;
 /// The table has four levels.
 const MAX_DEPTH: usize = 16;
@@ -20,7 +21,7 @@ const KIND: &str = "VersionManifestV1";
 const KUBERNETES: &str = "k8s";
 const EMBEDDED: &str = include_str!("embedded-mappings.yaml");
 
-/// The table. Keys are text all the way: as numbers, `1.10` and `1.1` would be the same.
+/// The table. Keys are always text: as numbers, `1.10` and `1.1` would be equal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mappings {
     kind: String,
@@ -48,7 +49,7 @@ impl Mappings {
         if text.len() > MAX_BYTES {
             return Err(MappingsError::TooLong { bytes: text.len() });
         }
-        // A table is short; what repeats itself by reference is repeated a few times, and not a million.
+        // A table is short, so aliases repeat a few nodes rather than a million.
         let options = serde_saphyr::options! {
             budget: serde_saphyr::budget! {
                 max_events: MAX_EVENTS,
@@ -56,7 +57,7 @@ impl Mappings {
                 max_recorded_anchor_events: MAX_REPEATED,
                 max_depth: MAX_DEPTH,
             },
-            // Only the first line of a complaint is told.
+            // Only the first line of a parser error is reported.
             with_snippet: false,
             alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: MAX_REPEATED },
         };
@@ -70,12 +71,12 @@ impl Mappings {
         Ok(mappings)
     }
 
-    /// The table this program carries.
+    /// Returns the table built into this binary.
     pub fn embedded() -> Result<Self, MappingsError> {
         Self::parse(EMBEDDED)
     }
 
-    /// The versions of a runtime that fit, best first.
+    /// Returns the compatible versions of a runtime, in order of preference.
     pub fn preferences(&self, version: &KubeVersion, runtime: &str) -> Result<Vec<String>, MappingsError> {
         let version = version.minor_key();
         let found = self
@@ -92,7 +93,7 @@ impl Mappings {
         }
     }
 
-    /// Everything the table wants for a cluster version: name and versions, best first.
+    /// Returns all entries for a cluster version: name and versions, in order of preference.
     pub fn wanted(&self, version: &KubeVersion) -> Vec<(String, Vec<String>)> {
         let found = self.versions.get(KUBERNETES).and_then(|versions| versions.get(&version.minor_key()));
         let pairs = found.into_iter().flatten();
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(table.preferences(&version("v1.1.0"), "docker").unwrap(), ["1.9"]);
     }
 
-    /// What is named again by reference may be named for every version of decades, and not a thousand times.
+    /// Aliases may repeat a list for decades of versions, but not a thousand times.
     #[test]
     fn references_are_taken_and_bombs_are_not() {
         let table = |versions: u32| {

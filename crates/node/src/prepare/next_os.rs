@@ -1,12 +1,12 @@
-//! The version of the operating system that the next boot brings, when update_engine itself has forgotten it.
+//! The operating system version of the next boot, for the case that update_engine does not know it any more.
 
 use super::version::OsVersion;
 
-/// The answer of the update server, as update_engine keeps it.
+/// The answer of the update server, as stored by update_engine.
 pub const FULL_RESPONSE: &str = "/var/lib/update_engine/prefs/full-response";
 pub const MAX_BYTES: u64 = 1024 * 1024;
 
-/// `manifest/@version` of the update server's answer.
+/// Returns `manifest/@version` of the update server's answer.
 pub fn version_in_response(xml: &str) -> Option<OsVersion> {
     let manifest = xml.split_once("<manifest")?.1;
     let (attributes, _) = manifest.split_once('>')?;

@@ -1,21 +1,22 @@
-//! What the reboot operators of Container Linux and Flatcar write on a node, as far as a hook has to know.
+//! Labels and annotations of the reboot operators of Container Linux and Flatcar, as far as a hook needs them.
 //!
 //! ```text
 //! operator: label before-reboot=true ─▶ hook: annotation KEY=true ─▶ operator: reboot-ok=true ─▶ drain, reboot
 //! operator: label after-reboot=true  ─▶ hook: annotation KEY=true ─▶ operator: reboot-ok=false ─▶ next node
 //! ```
 //!
-//! A label lingers while its hook is done already, and an annotation that never comes stops the fleet here.
+//! A label may still be set after its hook has finished. A missing annotation stops the rollout to the fleet at this
+//! node.
 
 use std::collections::BTreeMap;
 
-/// Container Linux's operator, and Flatcar's.
+/// Prefixes of the operators of Container Linux and of Flatcar.
 const PREFIXES: [&str; 2] =
     ["container-linux-update.v1.coreos.com/", "flatcar-linux-update.v1.flatcar-linux.net/"];
-/// Where distributions say that a reboot is due, and where `kured` looks.
+/// File that distributions write when a reboot is due, and that `kured` checks.
 pub const REBOOT_REQUIRED: &str = "/run/reboot-required";
 
-/// When a hook runs.
+/// The phase in which a hook runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     BeforeReboot,
@@ -32,7 +33,7 @@ impl Moment {
         }
     }
 
-    /// Whether an operator's label asks for the hook of this moment.
+    /// Returns whether a label of the operator requests the hook of this phase.
     pub fn is_asked_for(self, labels: &BTreeMap<String, String>) -> bool {
         let label = |prefix: &&str| labels.get(&format!("{prefix}{}", self.name()));
         PREFIXES.iter().filter_map(label).any(|value| value == "true")

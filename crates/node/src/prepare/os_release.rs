@@ -1,4 +1,4 @@
-//! `/usr/lib/os-release`: which operating system this is.
+//! `/usr/lib/os-release`: the identity of the operating system.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,25 @@ use serde::{Deserialize, Serialize};
 use super::version::{InvalidVersion, OsVersion, is_tame};
 
 pub const PATH: &str = "/usr/lib/os-release";
-/// Real ones have about one kilobyte.
+/// Real files have about 1 KB.
 pub const MAX_BYTES: u64 = 64 * 1024;
 
-/// Keys that name the board, of the distributions that have boards.
+/// Keys that name the board, on distributions that have boards.
 const BOARD_KEYS: [&str; 2] = ["COREOS_BOARD", "FLATCAR_BOARD"];
 
-/// What the files of the field say, as far as anybody asks.
+/// The fields of the file that are needed here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OsRelease {
     pub id: String,
     pub version: OsVersion,
-    /// What sums up hardware and image: `amd64-usr`.
+    /// Combination of hardware and image type: `amd64-usr`.
     pub board: String,
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sysext_level: Option<String>,
 }
 
-/// The processor as the images' names have it.
+/// The processor architecture, as in image names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Architecture {
     #[serde(rename = "x86-64")]
@@ -73,7 +73,7 @@ impl OsRelease {
 // === impl Architecture ===
 
 impl Architecture {
-    /// The one this program was made for.
+    /// Returns the architecture of this binary.
     pub fn here() -> Option<Self> {
         match std::env::consts::ARCH {
             "x86_64" => Some(Self::Amd64),
@@ -89,7 +89,7 @@ impl Architecture {
         }
     }
 
-    /// As `extension-release` and the names of extension images have it.
+    /// Returns the name used in `extension-release` and in the names of extension images.
     pub fn name(self) -> &'static str {
         match self {
             Self::Amd64 => "x86-64",
@@ -98,12 +98,12 @@ impl Architecture {
     }
 }
 
-/// `KEY=value` lines, with or without quotes; the last of two equal keys counts, as in a shell.
+/// Parses `KEY=value` lines, with or without quotes; the last of two equal keys counts, as in a shell.
 pub(crate) fn assignments(text: &str) -> BTreeMap<String, String> {
     text.lines().filter_map(assignment).map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// One line of an environment file.
+/// Parses one line of an environment file.
 pub(crate) fn assignment(line: &str) -> Option<(&str, String)> {
     let line = line.trim();
     if line.is_empty() || line.starts_with(['#', ';']) {

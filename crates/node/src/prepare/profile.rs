@@ -1,22 +1,22 @@
-//! torcx profiles: which addon images the next boot unpacks.
+//! torcx profiles: the addon images that the next boot unpacks.
 
 use serde_json::{Value, json};
 
 use super::version::is_tame;
 
 pub const USER_PROFILES: &str = "/etc/torcx/profiles";
-/// Where a profile may come from, the user's first.
+/// Directories of profiles, that of the user first.
 pub const PROFILE_DIRS: [&str; 3] =
     [USER_PROFILES, "/usr/share/oem/torcx/profiles", "/usr/share/torcx/profiles"];
-/// The name of the profile the next boot takes.
+/// File with the name of the profile for the next boot.
 pub const SELECTOR: &str = "/etc/torcx/next-profile";
-/// The profile this boot took.
+/// The profile that this boot loaded.
 pub const RUNNING: &str = "/run/torcx/profile.json";
-/// What torcx writes last, when everything was unpacked.
+/// File that torcx writes last, after everything was unpacked.
 pub const SEAL: &str = "/run/metadata/torcx";
 pub const MAX_BYTES: u64 = 256 * 1024;
 
-/// The vendor's own profile is not ours to change: choosing it means choosing none.
+/// The vendor's profile must not be changed, so selecting it counts as selecting none.
 const VENDOR: &str = "vendor";
 const KINDS: [&str; 2] = ["profile-manifest-v0", "profile-manifest-v1"];
 
@@ -28,7 +28,7 @@ pub enum ProfileError {
     Name { name: String },
 }
 
-/// The profile the next boot takes now, if one was chosen; one line, with or without `.json`.
+/// Returns the profile selected for the next boot, if there is one; the file has one line, with or without `.json`.
 pub fn selected(selector: &str) -> Result<Option<String>, ProfileError> {
     let name = selector.trim();
     let name = name.strip_suffix(".json").unwrap_or(name);
@@ -39,7 +39,7 @@ pub fn selected(selector: &str) -> Result<Option<String>, ProfileError> {
     }
 }
 
-/// The reference of an image in a profile.
+/// Returns the reference of an image in a profile.
 pub fn reference(profile: &str, image: &str) -> Result<Option<String>, ProfileError> {
     let document = parse(profile)?;
     let images = document["value"]["images"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -48,7 +48,7 @@ pub fn reference(profile: &str, image: &str) -> Result<Option<String>, ProfileEr
     Ok(reference.filter(|reference| !reference.is_empty()).map(str::to_owned))
 }
 
-/// The profile with this image: in its place if it has one, else at the end. Everything else stays.
+/// Returns the profile with this image: in its position if it has one, else at the end. Everything else is kept.
 pub fn with_image(profile: Option<&str>, image: &str, reference: &str) -> Result<String, ProfileError> {
     let mut document = match profile {
         Some(text) => parse(text)?,

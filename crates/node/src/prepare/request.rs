@@ -1,4 +1,6 @@
-//! What a run was asked for. It is kept in the ledger, so that a resumed run needs no flags; there is no secret in it.
+//! The request of a run.
+//!
+//! The ledger stores it, so that a resumed run needs no flags. It contains no secret.
 
 use std::path::PathBuf;
 
@@ -11,52 +13,52 @@ pub const KUBECONFIG: &str = "/etc/kubernetes/kubeconfig";
 pub const MAPPINGS: &str = "/etc/kubernetes/installer/runtime-mappings.yaml";
 pub const KEYRING: &str = "/pubring.gpg";
 pub const PROFILE: &str = "tectonic";
-/// The extensions of Flatcar's bakery.
+/// The extensions of the Flatcar sysext bakery.
 pub const EXTENSIONS_URL: &str = "https://extensions.flatcar.org/extensions/{{.Extension}}/";
 
-/// All that decides what a run does.
+/// All inputs that decide what a run does.
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Request {
     pub kubeconfig: PathBuf,
     pub force_kube_version: Option<String>,
-    /// The first is the place, the others are its mirrors.
+    /// The first is the primary location; the others are its mirrors.
     pub manifest_urls: Vec<String>,
     pub extension_urls: Vec<String>,
     pub trust: Trust,
     pub mappings_file: PathBuf,
-    /// Nothing: not written.
+    /// `None`: not written.
     pub kubelet_env: Option<PathBuf>,
     pub profile: String,
     pub upgrade_os: bool,
     pub skip_setup: bool,
-    /// Nothing: by what the operating system is.
+    /// `None`: chosen by operating system.
     pub backend: Option<Backend>,
     pub allow_skew: bool,
-    /// Authorities for downloads, instead of the machine's.
+    /// CAs for downloads, instead of those of the machine.
     pub authority: Option<PathBuf>,
     pub fleet_lock: Option<FleetLock>,
     pub cluster_namespace: String,
-    /// Asks only this node: for the hook that runs before a reboot.
+    /// Queries only this node: for the hook that runs before a reboot.
     pub local_only: bool,
 }
 
-/// Whose signatures count.
+/// The signatures that are required.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Trust {
     pub verify: bool,
     pub keyring: PathBuf,
-    /// Primary keys that may sign; empty: every one in the keyring.
+    /// Primary keys that may sign; empty allows every key in the keyring.
     pub fingerprints: Vec<String>,
-    /// How many different ones must have signed.
+    /// Number of different keys that must have signed.
     pub threshold: usize,
-    /// Only the index format that says which system it is for, and until when.
+    /// Requires the index format that states its system and its expiry.
     pub require_fresh: bool,
 }
 
-/// Who says whether this machine may reboot now.
+/// The lock server that decides whether this machine may reboot now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FleetLock {

@@ -1,11 +1,11 @@
-//! A decision for people.
+//! Decisions as text.
 
 use std::fmt::{Display, Write as _};
 
 use super::decision::{Action, Content, Decision, Fetched, Inputs, Origin, PassedOver, Resolved, Signature};
 use super::skew::Skew;
 
-/// The decision as text: what is known and from where, what follows, what will be done.
+/// Formats a decision: the inputs with their origins, the conclusions, the planned actions.
 pub fn text(decision: &Decision) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -13,7 +13,7 @@ pub fn text(decision: &Decision) -> String {
     out
 }
 
-/// What was known, when nothing could be decided.
+/// Formats the inputs, when no decision was possible.
 pub fn inputs(inputs: &Inputs) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
@@ -21,7 +21,7 @@ pub fn inputs(inputs: &Inputs) -> String {
     out
 }
 
-/// Where images came from in the end.
+/// Formats the final sources of images.
 pub fn fetched(fetched: &[Fetched]) -> String {
     let mut out = String::new();
     for image in fetched {
@@ -139,7 +139,7 @@ fn resolved<T>(
 fn passed_over(out: &mut String, passed_over: &[PassedOver]) -> std::fmt::Result {
     for PassedOver { origin, reason } in passed_over {
         match origin {
-            // Its reason names the place.
+            // The reason contains the location already.
             Origin::Url { .. } => writeln!(out, "    asked in vain: {reason}")?,
             origin => writeln!(out, "    not from {origin}: {reason}")?,
         }

@@ -1,7 +1,8 @@
-//! The version-skew policy: which kubelets an API server puts up with.
+//! The version-skew policy: the kubelet versions that an API server supports.
 //!
-//! A kubelet is never newer than any API server it may meet, and at most three minor versions older than the newest; two
-//! if it is itself older than 1.25. Behind one endpoint there may be several servers, so both ends count.
+//! A kubelet must never be newer than any API server it may connect to. It may be at most three minor versions older
+//! than the newest one, or two if it is older than 1.25 itself. There may be several servers behind one endpoint, so
+//! both limits apply.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,18 +10,18 @@ use super::version::KubeVersion;
 
 const MAX_BEHIND: u32 = 3;
 const MAX_BEHIND_OLD: u32 = 2;
-/// From this minor version on, kubelets may be three behind.
+/// From this minor version on, kubelets may be three minor versions older.
 const FIRST_LONG_MINOR: u32 = 25;
 
-/// Whether a kubelet fits, for the plan.
+/// Result of the skew check, for the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "is")]
 pub enum Skew {
-    /// It fits every server that answered.
+    /// The kubelet is compatible with every server that answered.
     Within,
-    /// No server answered: the policy could not be asked.
+    /// No server answered, so the policy could not be checked.
     Unknown,
-    /// It does not fit, and somebody allowed it.
+    /// The kubelet is not compatible, but the request allows it.
     Allowed { reason: String },
 }
 
@@ -36,12 +37,12 @@ pub enum SkewError {
     Major { kubelet: KubeVersion, server: KubeVersion },
 }
 
-/// The kubelet that fits all of these servers best: the oldest server's own version.
+/// Returns the most compatible kubelet version: that of the oldest server.
 pub fn oldest(servers: &[KubeVersion]) -> Option<&KubeVersion> {
     servers.iter().min_by(|a, b| a.compare(b))
 }
 
-/// Whether a kubelet may join servers of these versions.
+/// Checks whether a kubelet may join servers of these versions.
 pub fn judge(kubelet: &KubeVersion, servers: &[KubeVersion]) -> Result<(), SkewError> {
     let behind = if kubelet.minor < FIRST_LONG_MINOR { MAX_BEHIND_OLD } else { MAX_BEHIND };
     for server in servers {
@@ -75,7 +76,7 @@ mod tests {
             ("v1.29.0", &["v1.32.0"], true),
             ("v1.28.0", &["v1.32.0"], false),
             ("v1.33.0", &["v1.32.0"], false),
-            // Between an upgraded server and one that is not: the older one counts.
+            // During an upgrade of the servers the older version counts.
             ("v1.33.0", &["v1.33.0", "v1.32.0"], false),
             ("v1.32.0", &["v1.33.0", "v1.32.0"], true),
             ("v1.29.0", &["v1.33.0", "v1.32.0"], false),

@@ -1,5 +1,6 @@
-//! URLs with holes: `…/manifests/{{.Board}}/{{.OSVersion}}/torcx_manifest.json`, as Go's templates write them. The set of
-//! names is closed; anything else in braces is an error, not text.
+//! URL templates: `…/manifests/{{.Board}}/{{.OSVersion}}/torcx_manifest.json`, in the syntax of Go templates.
+//!
+//! The set of names is closed; anything else in braces is an error, not text.
 
 pub const MANIFEST_URL: &str =
     "https://tectonic-torcx.release.core-os.net/manifests/{{.Board}}/{{.OSVersion}}/torcx_manifest.json";
@@ -14,7 +15,7 @@ pub enum TemplateError {
     Scheme { url: String },
 }
 
-/// Fills the holes.
+/// Replaces the placeholders.
 pub fn fill(template: &str, values: &[(&str, &str)]) -> Result<String, TemplateError> {
     let mut url = String::new();
     let mut rest = template;

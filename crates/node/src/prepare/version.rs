@@ -1,4 +1,4 @@
-//! Versions of the cluster and of the operating system, as the field writes them.
+//! Versions of the cluster and of the operating system, in the formats used in practice.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -6,9 +6,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The longest version seen in the field has 40 bytes; it ends up in file names and in `kubelet.env`.
+/// The longest version seen in practice has 40 bytes. It becomes part of file names and of `kubelet.env`.
 const MAX_BYTES: usize = 128;
-/// Container Linux has three parts; update_engine once said `0.0.0.0`.
+/// Container Linux has three parts; update_engine once reported `0.0.0.0`.
 const MAX_PARTS: usize = 4;
 
 /// A version of Kubernetes: `v1.7.5+coreos.1`, `v1.31.4`, `v1.29.5-gke.1000`.
@@ -44,17 +44,17 @@ impl KubeVersion {
         format!("{}.{}", self.major, self.minor)
     }
 
-    /// As an image tag, which cannot hold a `+`.
+    /// Returns the version as an image tag, which cannot contain a `+`.
     pub fn image_tag(&self) -> String {
         self.text.replace('+', "_")
     }
 
-    /// Back from an image tag.
+    /// Parses an image tag.
     pub fn from_image_tag(tag: &str) -> Result<Self, InvalidVersion> {
         tag.replacen('_', "+", 1).parse()
     }
 
-    /// Without build and vendor: `v1.31.4`, as releases of binaries are named.
+    /// Returns the version without build and vendor suffix: `v1.31.4`, as in release URLs.
     pub fn release(&self) -> String {
         format!("v{}.{}.{}", self.major, self.minor, self.patch)
     }
@@ -63,7 +63,7 @@ impl KubeVersion {
         &self.text
     }
 
-    /// Older or newer; vendors' suffixes do not count.
+    /// Compares versions without the suffixes of vendors.
     pub fn compare(&self, other: &Self) -> Ordering {
         (self.major, self.minor, self.patch).cmp(&(other.major, other.minor, other.patch))
     }
@@ -117,7 +117,7 @@ impl OsVersion {
         &self.text
     }
 
-    /// All zeros: how update_engine says that it does not know.
+    /// All zeros, which update_engine reports for an unknown version.
     pub fn is_unknown(&self) -> bool {
         self.parts == [0; MAX_PARTS]
     }
@@ -181,7 +181,7 @@ impl fmt::Display for OsVersion {
     }
 }
 
-/// Safe as part of a file name, of a URL and of a line in an environment file.
+/// Checks that a text is safe in a file name, in a URL and in a line of an environment file.
 pub(crate) fn is_tame(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= MAX_BYTES
@@ -190,7 +190,7 @@ pub(crate) fn is_tame(text: &str) -> bool {
 }
 
 fn number<N: FromStr>(text: &str) -> Option<N> {
-    // `parse` alone would take `+1`.
+    // `parse` alone would accept `+1`.
     (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
 }
 

@@ -1,4 +1,5 @@
-//! Decodes an output as an attacker would: in the notation of its carrier, independently of the redactor's code.
+//! Decodes an output like an attacker would: in the notation of its carrier, independent of the redactor's
+//! code.
 
 use std::io::Read as _;
 
@@ -9,20 +10,20 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reading {
     Plain,
-    /// Backslash escapes, perhaps several times.
+    /// Backslash escapes, possibly nested.
     Escaped,
     Percent,
     Entities,
     QuotedPrintable,
-    /// Base64 and hexadecimal, also broken into lines, also of gzip.
+    /// Base64 and hexadecimal, also wrapped or compressed with gzip.
     Encoded,
     Numbers,
-    /// The parts of lines that Docker or containerd divided.
+    /// The parts of lines split by Docker or containerd.
     Docker,
     Containerd,
 }
 
-/// The output as it is, and what it stands for.
+/// Returns the output and its decoded forms.
 pub(crate) fn of(output: &[u8], reading: Reading) -> Vec<Vec<u8>> {
     let mut readings = vec![output.to_vec(), without(output, &[0]), without_escapes(output)];
     match reading {
@@ -68,7 +69,7 @@ pub(crate) fn of(output: &[u8], reading: Reading) -> Vec<Vec<u8>> {
     readings
 }
 
-/// The text between these words in each line.
+/// Joins the text between these words in each line.
 fn joined(text: &[u8], before: &str, after: &str) -> Vec<u8> {
     let text = String::from_utf8_lossy(text);
     let parts = text.lines().filter(|line| after == "\n" || line.contains(after));
@@ -80,7 +81,7 @@ fn without(text: &[u8], left_out: &[u8]) -> Vec<u8> {
     text.iter().copied().filter(|byte| !left_out.contains(byte)).collect()
 }
 
-/// Without colors.
+/// Removes colors.
 fn without_escapes(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut rest = text;
@@ -172,7 +173,7 @@ fn quoted_printable(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// What runs of Base64 and hexadecimal stand for, those of one line and those of all lines joined.
+/// Decodes Base64 and hexadecimal runs, of single lines and of all lines joined.
 fn decoded(text: &[u8]) -> Vec<Vec<u8>> {
     let is_encoded = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/-_".contains(byte);
     let mut out = Vec::new();

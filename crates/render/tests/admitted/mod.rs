@@ -1,4 +1,4 @@
-//! What an API server lets in that a dry run of the file alone does not try: the pods of workloads, and objects of Cluster API.
+//! API server checks beyond a dry run of the rendered file: the pods of workloads, and Cluster API objects.
 
 use std::error::Error;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use landfall_testkit::ApiServer;
 use serde_json::{Value, json};
 
-/// Whether the pod of a workload would be taken where the workload is. A workload's own dry run only warns.
+/// Checks whether the namespace of a workload admits its pod. The dry run of a workload itself only warns.
 pub(crate) fn take_pod(cluster: &ApiServer, workload: &Path) -> Result<String, Box<dyn Error>> {
     let file = workload.display().to_string();
     let text = cluster.kubectl(&["create", "--dry-run=client", "-o", "json", "-f", &file])?;
@@ -16,7 +16,7 @@ pub(crate) fn take_pod(cluster: &ApiServer, workload: &Path) -> Result<String, B
     pod["kind"] = json!("Pod");
     pod["metadata"]["name"] = json!("try");
     pod["metadata"]["namespace"] = workload["metadata"]["namespace"].clone();
-    // A claim becomes a volume of the pod's only by its controller.
+    // Only its controller adds the volume of a claim to the pod.
     for claim in workload["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten() {
         let volume = json!({"name": claim["metadata"]["name"], "emptyDir": {}});
         pod["spec"]["volumes"].as_array_mut().into_iter().for_each(|volumes| volumes.push(volume.clone()));
@@ -28,7 +28,7 @@ pub(crate) fn take_pod(cluster: &ApiServer, workload: &Path) -> Result<String, B
     Ok(cluster.kubectl(&["create", "--dry-run=server", "--validate=strict", "-f", &file])?)
 }
 
-/// A kind of Cluster API that configures machines, with the lists that are added to; without the rest of it.
+/// Defines a Cluster API kind that configures machines, limited to the lists that are extended.
 pub(crate) fn define_kubeadm(cluster: &ApiServer, kind: &str, group: &str, place: &[&str]) {
     let text = json!({"type": "string"});
     let file = json!({

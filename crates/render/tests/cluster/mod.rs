@@ -1,11 +1,11 @@
-//! An API server that says what it would take.
+//! An API server for server-side dry runs.
 
 use std::path::Path;
 
 use landfall_testkit::{ApiServer, ApiServerSpec};
 use serde_json::json;
 
-/// With these namespaces: a dry run makes nothing that what follows could stand on.
+/// Starts it with these namespaces: a dry run does not create the ones that later objects need.
 pub(crate) fn with_namespaces(namespaces: &[&str]) -> ApiServer {
     let arguments = vec!["--allow-privileged=true".to_owned()];
     let cluster = ApiServer::start_with(&ApiServerSpec { arguments, ..ApiServerSpec::default() }).unwrap();
@@ -18,7 +18,7 @@ pub(crate) fn with_namespaces(namespaces: &[&str]) -> ApiServer {
     cluster
 }
 
-/// What would be made of a file (`-f`) or a kustomize base (`-k`).
+/// Returns the result of a dry run of a file (`-f`) or a kustomize base (`-k`).
 pub(crate) fn take(cluster: &ApiServer, flag: &str, path: &Path) -> String {
     let path = path.display().to_string();
     cluster.kubectl(&["apply", "--dry-run=server", "--validate=strict", flag, &path]).unwrap()

@@ -1,5 +1,7 @@
-//! The plug is pulled at every operation of a run, in every world a power cut can leave, and the run is taken up
-//! again: the end is the same, and nothing was done twice.
+//! Simulates a power failure at every operation of a run, with every possible state of the disk afterwards, and
+//! resumes the run.
+//!
+//! The outcome is the same, and nothing is done twice.
 
 mod matrix;
 mod random;

@@ -5,7 +5,7 @@ use super::matrix::runtime;
 use super::world::{Crash, Kind, Machine};
 use crate::OnFailure;
 
-/// Boots without progress end a run, so that a machine may lose power only so often in these tests.
+/// Boots without progress end a run, so the number of power failures in these tests is limited.
 const MAX_POWER_CUTS: usize = 2;
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -27,7 +27,7 @@ fn kind() -> impl Strategy<Value = Kind> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
-    /// Any steps, any number of crashes in a row, also in the middle of recovering from the one before.
+    /// Any steps, any number of consecutive crashes, also during recovery from the previous one.
     #[test]
     fn any_run_survives_any_crashes(
         kinds in vec(kind(), 1..6),
@@ -42,7 +42,7 @@ proptest! {
         let mut power_cuts = 0;
         for (place, which) in cuts {
             let done = machine.operations().len();
-            // Early cuts are likelier: they hit the recovery from the one before.
+            // Early interruptions are more likely: they hit the recovery from the previous one.
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a few hundred")]
             let ahead = (place * place * calm.operations().len() as f64) as usize;
             if let Some(early) = machine.run(&runtime, Some(done + ahead)) {

@@ -1,4 +1,4 @@
-//! State events as lines of a file, for whoever comes later: an agent that carries them to the hub, a bundle that holds
+//! State events as lines of a file, for later readers: an agent that delivers them to the hub, a bundle that contains
 //! them.
 
 use std::fs::{File, OpenOptions};
@@ -10,15 +10,16 @@ use landfall_model::step::Event;
 
 use super::Sink;
 
-/// Some thousand events; a run has fifty. What is older is in the file before this one, and then gone.
+/// Enough for some thousand events; a run has 50. Older ones are in the previous file, and then deleted.
 const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Appends each state event as one line of JSON. The ledger is the truth; this is a copy that can be read while a run is
-/// going on and after it was given up.
+/// Appends each state event as one line of JSON.
+///
+/// The ledger is authoritative. This copy can be read while a run continues and after it was abandoned.
 #[derive(Debug)]
 pub struct EventFile {
     path: PathBuf,
-    /// Nothing before the first event: the folder may not be there yet.
+    /// `None` before the first event: the directory may not exist yet.
     open: Option<(File, u64)>,
 }
 
@@ -42,7 +43,7 @@ impl EventFile {
             std::fs::rename(&self.path, before)?;
             (file, length) = self.open()?;
         }
-        // One write: a reader never sees half a line of a process that goes on.
+        // A single write: a reader never sees a partial line of a running process.
         file.write_all(&line)?;
         self.open = Some((file, length + line.len() as u64));
         Ok(())
@@ -51,7 +52,7 @@ impl EventFile {
     fn open(&self) -> io::Result<(File, u64)> {
         let mut options = OpenOptions::new();
         options.append(true).create(true).mode(0o600);
-        // A link planted in place of our file must not lead the lines elsewhere.
+        // A link created in place of this file must not redirect the lines.
         options.custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed());
         let file = options.open(&self.path)?;
         let length = file.metadata()?.len();
@@ -61,7 +62,7 @@ impl EventFile {
 
 impl Sink for EventFile {
     fn take(&mut self, event: &Event) {
-        // Progress is for those who watch.
+        // Progress is only for live observers.
         if event.part > 0 {
             return;
         }

@@ -1,10 +1,10 @@
-//! Events as log lines: a constant sentence and fields.
+//! Events as log lines: a constant message and fields.
 
 use landfall_model::step::{Event, Happening, Outcome, StepState};
 
 use super::Sink;
 
-/// Every event goes to `tracing`; the binary decides whether that is the journal or a terminal.
+/// Sends every event to `tracing`; the binary decides whether that is the journal or a terminal.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Journal;
 

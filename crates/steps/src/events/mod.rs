@@ -1,8 +1,8 @@
-//! The ordered stream of what happens, to everyone who wants to know.
+//! The ordered stream of events, for all consumers.
 //!
-//! The engine tells an event only after the ledger holds it, to each [`Sink`] in turn. A sink returns at once; who is
-//! slow takes the events from a [`queue`], which forgets progress first and never loses a state: what does not fit is
-//! read again from the ledger.
+//! The engine sends an event only after it is in the ledger, to each [`Sink`] in turn. A sink returns immediately. A
+//! slow consumer receives the events from a [`queue`], which drops progress first and never loses a state. States
+//! that do not fit are read from the ledger.
 
 mod file;
 mod journal;
@@ -22,7 +22,7 @@ pub use notify::{InvalidSocket, Notify};
 pub use queue::{Delivery, Queue, Receiver, queue};
 pub use storyline::{Renderer, Terminal};
 
-/// Somewhere events go. It must not block: it is called between two steps' writes.
+/// A destination for events. It must not block: it is called between the writes of two steps.
 pub trait Sink: Send {
     fn take(&mut self, event: &Event);
 }
@@ -34,7 +34,7 @@ pub struct EventStream(Mutex<Inner>);
 #[derive(Default)]
 struct Inner {
     sinks: Vec<Box<dyn Sink>>,
-    /// The place the next progress follows.
+    /// The position that the next progress follows.
     last: Option<Place>,
 }
 
@@ -52,7 +52,7 @@ impl EventStream {
         Self(Mutex::new(Inner { sinks, last: None }))
     }
 
-    /// State events, already in the ledger.
+    /// Sends state events, which are already in the ledger.
     pub(crate) fn tell(&self, events: &[Event]) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         for event in events {
@@ -68,8 +68,9 @@ impl EventStream {
         }
     }
 
-    /// Progress behind the last state event. After a crash its numbers are not used again, because taking a run up is
-    /// a state event itself.
+    /// Sends progress after the last state event.
+    ///
+    /// After a crash its numbers are not used again, because resuming a run is a state event itself.
     pub(crate) fn progress(&self, step: &str, done: u64, total: Option<u64>, unit: Unit) {
         let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Inner { sinks, last: Some(place) } = &mut *inner else { return };

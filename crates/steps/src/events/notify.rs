@@ -10,7 +10,7 @@ use landfall_model::step::Event;
 
 use super::{Sink, storyline::Titles};
 
-/// A line on a screen; systemd cuts it there anyway.
+/// Width of a line on a screen; systemd truncates it there anyway.
 const MAX_STATUS_BYTES: usize = 256;
 
 /// Sends `STATUS=` to the service manager whenever the line changes.
@@ -33,7 +33,7 @@ pub struct InvalidSocket {
 // === impl Notify ===
 
 impl Notify {
-    /// For the value of `NOTIFY_SOCKET`: a path, or `@` and an abstract name.
+    /// Parses the value of `NOTIFY_SOCKET`: a path, or `@` and an abstract name.
     pub fn new(socket: &OsStr) -> Result<Self, InvalidSocket> {
         let open = || -> io::Result<Self> {
             let manager = match socket.as_bytes() {
@@ -42,7 +42,7 @@ impl Notify {
                 _ => return Err(io::ErrorKind::InvalidInput.into()),
             };
             let socket = UnixDatagram::unbound()?;
-            // A manager that does not read must not stop the run.
+            // A manager that does not read must not block the run.
             socket.set_nonblocking(true)?;
             Ok(Self { socket, manager, titles: Titles::default(), last: String::new() })
         };

@@ -1,4 +1,4 @@
-//! A bounded queue towards a slow consumer.
+//! A bounded queue for a slow consumer.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,23 +8,23 @@ use tokio::sync::Notify;
 
 use super::Sink;
 
-/// Room for a whole run of fifty steps; who is further behind reads the ledger.
+/// Enough for a complete run of fifty steps; a slower consumer reads the ledger.
 const MAX_QUEUED: usize = 256;
 
-/// The engine's end.
+/// The sender, for the engine.
 #[derive(Debug)]
 pub struct Queue(Arc<Shared>);
 
-/// The consumer's end.
+/// The receiver, for the consumer.
 #[derive(Debug)]
 pub struct Receiver(Arc<Shared>);
 
-/// What the consumer gets.
+/// An item that the consumer receives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delivery {
     Event(Event),
-    /// State events behind this sequence number did not fit: they are in the ledger
-    /// ([`RunRecord::events_after`](crate::RunRecord::events_after)). Some may be delivered here, too.
+    /// State events after this sequence number did not fit: they are in the ledger
+    /// ([`RunRecord::events_after`](crate::RunRecord::events_after)). Some may also be delivered here.
     Replay {
         after: u64,
     },
@@ -39,15 +39,15 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     events: VecDeque<Event>,
-    /// The last state event that was taken in.
+    /// The last accepted state event.
     last: u64,
-    /// State events behind it were turned away.
+    /// Later state events were rejected.
     behind: bool,
     dropped_progress: u64,
     closed: bool,
 }
 
-/// Both ends of a new queue.
+/// Creates a queue and returns both ends.
 pub fn queue() -> (Queue, Receiver) {
     let shared = Arc::new(Shared::default());
     (Queue(shared.clone()), Receiver(shared))
@@ -72,7 +72,7 @@ impl Drop for Queue {
 // === impl Receiver ===
 
 impl Receiver {
-    /// The next delivery, or nothing when the run is over and all was delivered. Safe to cancel.
+    /// Returns the next delivery, or `None` when the run is over and everything was delivered. Cancel-safe.
     pub async fn receive(&mut self) -> Option<Delivery> {
         loop {
             {
@@ -91,7 +91,7 @@ impl Receiver {
         }
     }
 
-    /// Progress that was overtaken or did not fit.
+    /// Number of progress events that were superseded or did not fit.
     pub fn dropped_progress(&self) -> u64 {
         self.0.state().dropped_progress
     }
@@ -111,7 +111,7 @@ impl State {
     fn push(&mut self, event: &Event) {
         let is_progress = |event: &Event| event.part > 0;
         if is_progress(event) {
-            // Only the newest progress says something, and none while states are missing.
+            // Only the newest progress is useful, and none is while states are missing.
             let overtaken = self.events.pop_back_if(|last| is_progress(last)).is_some();
             self.dropped_progress += u64::from(overtaken);
             if self.behind || self.events.len() >= MAX_QUEUED {

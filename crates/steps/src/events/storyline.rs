@@ -1,12 +1,12 @@
-//! Events told as "step 3 of 9: Fetch the manifest", for screens and status lines.
+//! Formats events as "step 3 of 9: Fetch the manifest", for terminals and status lines.
 
 use landfall_model::step::{Event, Happening, Outcome, StepState, StepTitle, Unit};
 
 use super::Sink;
 
-/// What a terminal shows. The binary draws; numbers and titles are kept here.
+/// Display of a terminal. The binary draws; numbers and titles come from here.
 pub trait Renderer: Send {
-    /// A step is worked on: `number` of `count`, both for people, from 1.
+    /// A step is in progress: `number` of `count`, both for people, from 1.
     fn step(&mut self, number: usize, count: usize, title: &str, state: &StepState);
     fn progress(
         &mut self,
@@ -20,14 +20,14 @@ pub trait Renderer: Send {
     fn ended(&mut self, outcome: &Outcome);
 }
 
-/// Feeds a renderer.
+/// Sends events to a renderer.
 #[derive(Debug)]
 pub struct Terminal<R> {
     renderer: R,
     titles: Titles,
 }
 
-/// The steps of the run, as its first event named them.
+/// The step titles of the run, from its first event.
 #[derive(Debug, Default)]
 pub(super) struct Titles(Vec<StepTitle>);
 
@@ -73,7 +73,7 @@ impl Titles {
         Some((index + 1, self.0.len(), &self.0[index].title))
     }
 
-    /// The event in one line, if it is worth one.
+    /// Returns the event as one line, if it should be shown.
     pub(super) fn line(&self, event: &Event) -> Option<String> {
         match &event.what {
             Happening::Step { step, state, .. } => {

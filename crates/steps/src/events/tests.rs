@@ -60,7 +60,7 @@ async fn a_slow_consumer_loses_progress_and_is_sent_to_the_ledger_for_states() {
     }
     assert_eq!(last, 256);
     assert_eq!(receiver.dropped_progress(), 101);
-    // Having caught up, it is served again, and hears the end.
+    // After it has caught up, it receives events again, including the last one.
     queue.take(&state(1001, StepState::Done));
     queue.take(&progress(1001, 1, 8));
     drop(queue);
@@ -69,7 +69,7 @@ async fn a_slow_consumer_loses_progress_and_is_sent_to_the_ledger_for_states() {
     assert_eq!(receive(&mut receiver).await, None);
 }
 
-/// With a bound: a delivery that never comes is a failure, not a hanging test.
+/// The timeout turns a missing delivery into a failure rather than a hanging test.
 async fn receive(receiver: &mut Receiver) -> Option<Delivery> {
     tokio::time::timeout(std::time::Duration::from_secs(1), receiver.receive()).await.unwrap()
 }
@@ -96,7 +96,7 @@ fn progress_takes_its_place_behind_the_last_state() {
     assert_eq!(places, [(1, 0), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1)]);
 }
 
-/// What arrives when the story is told to a manager.
+/// Returns the messages that a service manager receives for the run.
 fn statuses(notify: &mut Notify, manager: &UnixDatagram) -> Vec<String> {
     manager.set_nonblocking(true).unwrap();
     notify.take(&opened());
@@ -188,7 +188,7 @@ fn state_events_are_lines_of_a_file_within_bounds() {
     let sequences: Vec<u64> =
         text.lines().map(|line| serde_json::from_str::<Event>(line).unwrap().sequence).collect();
     assert_eq!(sequences, [1, 2], "state events only");
-    // Another process goes on where this one ended.
+    // Another process continues where this one ended.
     let mut again = EventFile::at(&path);
     let long = StepState::Failed { reason: "x".repeat(2000), retry: landfall_model::step::Retry::Now };
     for sequence in 3..1200 {
@@ -199,7 +199,7 @@ fn state_events_are_lines_of_a_file_within_bounds() {
         assert!(text.len() <= 1024 * 1024 && text.ends_with('\n'), "{name} has {} bytes", text.len());
         assert!(text.lines().all(|line| serde_json::from_str::<Event>(line).is_ok()), "{name}");
     }
-    // A planted link is not followed, and stops nobody.
+    // A link created in advance is not followed, and does not stop the run.
     let planted = folder.path().join("planted.jsonl");
     std::os::unix::fs::symlink(folder.path().join("elsewhere"), &planted).unwrap();
     EventFile::at(&planted).take(&opened());

@@ -1,4 +1,4 @@
-//! The run as it stands: what the ledger holds, what comes next, and the only ways it changes. No I/O, no clock.
+//! The state of a run: the content of the ledger, the next action, and the only transitions. No I/O, no clock.
 
 use jiff::Timestamp;
 use landfall_model::step::{
@@ -13,16 +13,16 @@ use crate::plan::{OnFailure, Plan};
 use crate::step::bounded;
 use crate::values::{Key, Outputs, ValueError, Values};
 
-/// So many boots may pass without a step coming out before the run is called failed: one for a power cut, one for bad
-/// luck, and the third is a pattern.
+/// Number of boots without a finished step after which the run fails: one may be a power failure, two a coincidence,
+/// and three are a pattern.
 const MAX_IDLE_BOOTS: u32 = 3;
-/// State events kept for consumers that were away. A run has two or three per step; the rest is room for retries.
+/// State events kept for consumers that were disconnected. A run has two or three per step; the rest is for retries.
 const MAX_HISTORY: usize = 512;
-/// How far the sequence jumps when a damaged record was lost, so that no number is given twice: more than one change
-/// of the record can hold.
+/// Gap in the sequence after a damaged record was lost, so that no number is used twice: more than one change of the
+/// record can have.
 const SEQUENCE_GAP: u64 = 16;
 
-/// One run, whole.
+/// The complete state of one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunRecord {
@@ -43,13 +43,13 @@ pub struct RunRecord {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct BootRecord {
     id: String,
-    /// A step came out in this boot, or asked for its first reboot.
+    /// A step finished in this boot, or requested its first reboot.
     progressed: bool,
-    /// Boots before this one, in a row, in which none did.
+    /// Number of preceding consecutive boots without progress.
     idle: u32,
 }
 
-/// Why the run failed; it stays when the steps' own states turn to rolling back.
+/// The reason of the failure; it is kept when the steps change to rolling back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Failure {
@@ -57,10 +57,10 @@ struct Failure {
     reason: String,
 }
 
-/// What the engine does next.
+/// The next action of the engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Todo {
-    /// From `check` on.
+    /// Starts with `check`.
     Try(usize),
     /// The reboot has happened.
     Confirm(usize),
@@ -68,7 +68,7 @@ pub(crate) enum Todo {
     Stop(Outcome),
 }
 
-/// When and where a change happens.
+/// Time and boot of a change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now<'a> {
     pub(crate) boot: &'a BootId,
@@ -115,13 +115,14 @@ impl RunRecord {
         &self.steps
     }
 
-    /// State events after a sequence number, oldest first. When the first of them is not the next number, the ones
-    /// between are no longer kept.
+    /// Returns state events after a sequence number, oldest first.
+    ///
+    /// If the first of them is not the next number, the ones between are no longer stored.
     pub fn events_after(&self, sequence: u64) -> &[Event] {
         &self.history[self.history.partition_point(|event| event.sequence <= sequence)..]
     }
 
-    /// How the run came out, if nothing is left to do for it.
+    /// Returns the outcome of the run, if nothing is left to do.
     pub fn ended(&self) -> Option<Outcome> {
         match self.next() {
             Todo::Stop(outcome) if outcome.is_final() => Some(outcome),
@@ -133,7 +134,7 @@ impl RunRecord {
         self.sequence
     }
 
-    /// A value of the run, for those who only look: an input, or what a step gave.
+    /// Returns a value of the run for observers: an input, or a value that a step returned.
     pub fn get<T: Serialize + DeserializeOwned>(&self, key: &Key<T>) -> Result<T, ValueError> {
         key.decode(&self.values)
     }
@@ -142,7 +143,7 @@ impl RunRecord {
         &self.values
     }
 
-    /// The state of a step when it is one that can be tried again; what the engine last wrote, as an outcome.
+    /// Returns the last recorded state of a step as an outcome, if it allows a retry.
     pub(crate) fn outcome_of(&self, index: usize) -> Option<Outcome> {
         let step = self.steps.get(index)?;
         let name = step.name.clone();
@@ -155,7 +156,7 @@ impl RunRecord {
         }
     }
 
-    /// What comes next in the boot the record was last entered in.
+    /// Returns the next action in the boot in which the record was last entered.
     pub(crate) fn next(&self) -> Todo {
         if let Some(reason) = &self.abandoned {
             return Todo::Stop(Outcome::Abandoned { reason: reason.clone() });
@@ -182,7 +183,7 @@ impl RunRecord {
         }
     }
 
-    /// A process takes the run up: boots are counted, and one too many without progress ends the run.
+    /// Starts a process for the run: boots are counted, and one too many without progress ends the run.
     pub(crate) fn enter(
         &mut self,
         titles: Vec<StepTitle>,
@@ -205,7 +206,7 @@ impl RunRecord {
                 .is_some_and(|index| matches!(self.steps[index].state, StepState::Waiting { .. }));
             let idle = match (self.boot.progressed, waiting) {
                 (true, _) => 0,
-                // Whom it waits for is not this machine: its boots say nothing.
+                // The run waits for an external event, so boots of this machine do not matter.
                 (false, true) => self.boot.idle,
                 (false, false) => self.boot.idle + 1,
             };
@@ -218,7 +219,7 @@ impl RunRecord {
         Ok(())
     }
 
-    /// Makes a move, and takes what the step gave.
+    /// Makes a transition, and stores the values of the step.
     pub(crate) fn make(
         &mut self,
         index: usize,
@@ -232,7 +233,7 @@ impl RunRecord {
         if *wanted == Move::AskReboot {
             step.reboots = step.reboots.saturating_add(1);
         }
-        // A first reboot leads somewhere; a step that asks again and again goes in circles.
+        // A first reboot is progress; a step that requests one again and again is a loop.
         let first_reboot = *wanted == Move::AskReboot && step.reboots == 1;
         if first_reboot || matches!(wanted, Move::Finish | Move::Skip { .. } | Move::FinishRollBack) {
             self.boot.progressed = true;
@@ -268,7 +269,7 @@ impl RunRecord {
         Ok(())
     }
 
-    /// A person gives the run up, so that another request can have the machine.
+    /// Abandons the run on request of an administrator, so that another request can use the machine.
     pub(crate) fn abandon(&mut self, reason: String, now: Now<'_>) -> Result<(), IllegalMove> {
         if self.ended().is_some() {
             return Err(IllegalMove::Ended { verb: "be abandoned" });
@@ -278,7 +279,8 @@ impl RunRecord {
         Ok(())
     }
 
-    /// A person wants another try: of the step that gave up, or, once the run goes back, of the rollbacks that did.
+    /// Allows another attempt on request of an administrator: of the failed step, or, in a rollback, of the failed
+    /// rollbacks.
     pub(crate) fn reopen(&mut self, now: Now<'_>) -> Result<(), IllegalMove> {
         let back = self.steps.iter().any(is_going_back);
         let gave_up = |step: &StepRecord| match step.state {
@@ -295,7 +297,7 @@ impl RunRecord {
 
     fn give_up(&mut self, now: Now<'_>) -> Result<(), IllegalMove> {
         let reason = format!("{MAX_IDLE_BOOTS} boots passed without progress");
-        // The way back, or what is left of it, has its own boots.
+        // The rollback, or the rest of it, has its own count of boots.
         self.boot.idle = 0;
         match self.next() {
             Todo::Try(index) | Todo::Confirm(index) => {
@@ -311,7 +313,7 @@ impl RunRecord {
         }
     }
 
-    /// Steps go forward one after the other and back in reverse.
+    /// Checks that steps run in order, and roll back in reverse order.
     fn check_order(&self, index: usize, wanted: &Move) -> Result<(), IllegalMove> {
         let verb = wanted.verb();
         let Some(step) = self.steps.get(index) else { return Err(IllegalMove::NoStep { index }) };
@@ -350,7 +352,7 @@ impl RunRecord {
         }
     }
 
-    /// The first step that is not behind us.
+    /// Returns the first unfinished step.
     fn current(&self) -> Option<usize> {
         self.steps.iter().position(|step| !step.state.is_behind())
     }
@@ -391,7 +393,7 @@ fn is_going_back(step: &StepRecord) -> bool {
     matches!(step.state, StepState::RollingBack | StepState::RolledBack | StepState::RollbackFailed { .. })
 }
 
-/// It changed something, and that was not taken back or given up yet.
+/// The step changed something that was not rolled back or abandoned yet.
 fn is_to_roll_back(step: &StepRecord) -> bool {
     step.attempts > 0
         && !matches!(

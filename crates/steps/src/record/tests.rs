@@ -23,7 +23,7 @@ fn moves() -> impl Strategy<Value = Move> {
     ]
 }
 
-/// The move with which the engine would begin to do what is next.
+/// Returns the transition with which the engine would start the next action.
 fn first_move(record: &RunRecord) -> Option<(usize, Move)> {
     match record.next() {
         Todo::Try(index) => Some((index, Move::Begin)),
@@ -62,8 +62,10 @@ fn check_whole(record: &RunRecord) -> Result<(), TestCaseError> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
-    /// Whatever is asked of it, in whatever order and boot: the record stays whole, a refusal changes nothing, what it
-    /// says comes next is allowed, and a run that has ended stays so until it is reopened.
+    /// Invariants for any transition, order and boot.
+    ///
+    /// The record stays consistent, a rejection changes nothing, and the announced next action is allowed. A run that
+    /// has ended stays ended until it is reopened.
     #[test]
     fn the_record_stays_whole(
         roll_back: bool,
@@ -93,7 +95,7 @@ proptest! {
                 let allowed = record.clone().make(index, &first, None, now);
                 prop_assert!(allowed.is_ok(), "{first:?} of {index}: {allowed:?} in {record:#?}");
             }
-            // Without an index the step whose turn it is, so that long stories come about.
+            // Without an index, use the current step, so that long runs occur.
             let turn = first_move(&record).map_or(0, |(index, _)| index);
             let index = index.unwrap_or(turn);
             let before = record.clone();

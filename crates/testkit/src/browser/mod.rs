@@ -1,7 +1,7 @@
-//! A real Chromium without a window, driven over its DevTools protocol.
+//! A real headless Chromium, driven over its DevTools protocol.
 //!
-//! Every method is one thing a person in front of a page does or sees. Waiting is level-triggered: [`Browser::until`] asks
-//! the page until it says yes.
+//! Each method is one action or observation of a user. Waiting is level-triggered: [`Browser::until`] polls
+//! the page until the condition is true.
 
 mod pipe;
 
@@ -20,7 +20,7 @@ use pipe::Pipe;
 pub use pipe::BrowserEvent;
 
 const PROGRAM: &str = "chromium";
-/// How long a page may take to show what is waited for.
+/// Timeout for a condition on a page.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A browser with one page open.
@@ -31,14 +31,14 @@ pub struct Browser {
     _folder: TempDir,
 }
 
-/// What the reader of the page has set.
+/// The user's color scheme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Theme {
     Light,
     Dark,
 }
 
-/// A key of the keyboard.
+/// A key on the keyboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     Letter(char),
@@ -47,12 +47,12 @@ pub enum Key {
     Tab,
 }
 
-/// An element as those who do not see the page meet it.
+/// An element in the accessibility tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accessible {
     pub role: String,
     pub name: String,
-    /// Of a heading.
+    /// Level of a heading.
     pub level: Option<u64>,
     pub focusable: bool,
 }
@@ -68,11 +68,12 @@ impl Browser {
             "--headless=new".to_owned(),
             "--remote-debugging-pipe".to_owned(),
             format!("--user-data-dir={}", folder.path().join("profile").display()),
-            // Tests run as root and in containers, where the browser's own sandbox and shared memory are not to be had.
+            // Tests run as root and in containers, where the browser's sandbox and shared memory are
+            // unavailable.
             "--no-sandbox".to_owned(),
             "--disable-dev-shm-usage".to_owned(),
             "--disable-gpu".to_owned(),
-            // Nothing is asked of the outside.
+            // No requests to external services.
             "--no-first-run".to_owned(),
             "--disable-background-networking".to_owned(),
             "--disable-component-update".to_owned(),
@@ -105,7 +106,7 @@ impl Browser {
         self.pipe.call(Some(&self.session), method, parameters)
     }
 
-    /// Opens an address and waits until all of it is there.
+    /// Opens a URL and waits until the page is loaded.
     pub fn open(&mut self, url: &str) -> Result<()> {
         let answer = self.call("Page.navigate", &json!({"url": url}))?;
         if let Some(error) = answer["errorText"].as_str() {
@@ -114,7 +115,7 @@ impl Browser {
         self.until("document.readyState === 'complete'")
     }
 
-    /// What an expression of the page's language gives.
+    /// Evaluates a JavaScript expression of the page.
     pub fn evaluate(&mut self, expression: &str) -> Result<Value> {
         let wish = json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
         let mut answer = self.call("Runtime.evaluate", &wish)?;
@@ -132,7 +133,7 @@ impl Browser {
             .with_context(|| format!("`{expression}` gave {value}, not text"))
     }
 
-    /// Waits until the expression is true. While a page is being replaced there may be nothing to ask.
+    /// Waits until the expression is true. Errors are ignored meanwhile, because a page may be replaced.
     pub fn until(&mut self, expression: &str) -> Result<()> {
         let mut last = Ok(Value::Null);
         let waited = eventually(&format!("`{expression}`"), PATIENCE, || {
@@ -142,7 +143,7 @@ impl Browser {
         waited.with_context(|| format!("the page said {last:?} last"))
     }
 
-    /// The window, in the page's own pixels.
+    /// Sets the window size in CSS pixels.
     pub fn size(&mut self, width: u32, height: u32) -> Result<()> {
         let wish = json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600});
         self.call("Emulation.setDeviceMetricsOverride", &wish).map(drop)
@@ -154,17 +155,17 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", &wish).map(drop)
     }
 
-    /// As it would come out of a printer.
+    /// Switches to print media.
     pub fn on_paper(&mut self) -> Result<()> {
         self.call("Emulation.setEmulatedMedia", &json!({"media": "print"})).map(drop)
     }
 
-    /// For servers whose certificates are made by a test.
+    /// Accepts all certificates, for servers with test certificates.
     pub fn trust_every_certificate(&mut self) -> Result<()> {
         self.call("Security.setIgnoreCertificateErrors", &json!({"ignore": true})).map(drop)
     }
 
-    /// Whether pages opened from now on may run scripts.
+    /// Sets whether pages opened from now on may run scripts.
     pub fn scripts(&mut self, run: bool) -> Result<()> {
         self.call("Emulation.setScriptExecutionDisabled", &json!({"value": !run})).map(drop)
     }
@@ -178,7 +179,7 @@ impl Browser {
             Key::Escape => ("Escape".to_owned(), 27, String::new()),
             Key::Tab => ("Tab".to_owned(), 9, String::new()),
         };
-        // The code of `/` is not its letter's.
+        // The code of `/` differs from its character.
         let code = if name == "/" { 191 } else { code };
         for kind in ["keyDown", "keyUp"] {
             let mut wish = json!({"type": kind, "key": name, "windowsVirtualKeyCode": code});
@@ -190,13 +191,14 @@ impl Browser {
         Ok(())
     }
 
-    /// Types into what has the focus.
+    /// Types text into the focused element.
     pub fn write(&mut self, text: &str) -> Result<()> {
         self.call("Input.insertText", &json!({"text": text})).map(drop)
     }
 
-    /// Clicks the first element of this selector, when it is in sight and nothing covers it. In one go: a page that follows what
-    /// happens may replace the element between two messages.
+    /// Clicks the first element that matches the selector, if it is visible and not covered.
+    ///
+    /// A single script does both, because the page may replace the element between two messages.
     pub fn click(&mut self, selector: &str) -> Result<()> {
         let clicked = self.evaluate(&format!(
             "(() => {{ const e = document.querySelector({selector:?}); if (!e) return 'it is not there'; \
@@ -210,19 +212,19 @@ impl Browser {
         }
     }
 
-    /// Keeps what the window shows as a PNG file.
+    /// Saves the visible page as a PNG file.
     pub fn screenshot(&mut self, path: &Path) -> Result<()> {
         let answer = self.call("Page.captureScreenshot", &json!({"format": "png"}))?;
         write_decoded(&answer, path)
     }
 
-    /// Keeps the printed page as a PDF file.
+    /// Saves the printed page as a PDF file.
     pub fn print(&mut self, path: &Path) -> Result<()> {
         let answer = self.call("Page.printToPDF", &json!({"printBackground": false}))?;
         write_decoded(&answer, path)
     }
 
-    /// The page as the browser tells it to a screen reader, in the order of reading, without what is hidden from it.
+    /// Returns the accessibility tree in reading order, without hidden elements.
     pub fn accessible(&mut self) -> Result<Vec<Accessible>> {
         let tree = self.call("Accessibility.getFullAXTree", &json!({}))?;
         let nodes = tree["nodes"].as_array().context("the browser gave no tree")?;
@@ -230,7 +232,7 @@ impl Browser {
         Ok(seen.map(Accessible::read).collect())
     }
 
-    /// What the browser said so far.
+    /// Returns the browser's events so far.
     pub fn events(&mut self) -> &[BrowserEvent] {
         self.pipe.listen();
         &self.pipe.events

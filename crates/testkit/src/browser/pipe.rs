@@ -1,4 +1,4 @@
-//! Messages between us and a browser: JSON, each ended by a NUL, over two pipes.
+//! Messages exchanged with a browser: JSON terminated by NUL, over two pipes.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-/// How long one command may take: the machine may run many tests at once.
+/// Timeout of one command: the machine may run many tests concurrently.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long the browser may take to end by itself.
+/// Time for a regular exit of the browser.
 const GRACE: Duration = Duration::from_secs(10);
-/// A screenshot of a long page is the largest thing that comes.
+/// A screenshot of a long page is the largest message.
 const MAX_MESSAGE: u64 = 256 << 20;
-/// Messages read ahead of us, and events kept for those who ask later.
+/// Limits for messages read ahead and for events stored for later queries.
 const MAX_AHEAD: usize = 1000;
 const MAX_EVENTS: usize = 10_000;
 
-/// Something the browser said by itself.
+/// An event sent by the browser.
 #[derive(Clone, Debug)]
 pub struct BrowserEvent {
     pub method: String,
@@ -39,7 +39,7 @@ pub(super) struct Pipe {
 // === impl Pipe ===
 
 impl Pipe {
-    /// Starts the program. A shell moves the pipes to the two descriptors the browser expects them at.
+    /// Starts the browser. A shell moves the pipes to the two descriptors that it expects.
     pub(super) fn start(program: &str, arguments: &[String], log: &Path) -> Result<Self> {
         let log = File::create(log).context("create the browser's log")?;
         let mut child = Command::new("setpriv")
@@ -58,7 +58,7 @@ impl Pipe {
         Ok(Self { child, input, messages, last: 0, events: Vec::new() })
     }
 
-    /// Sends a command and waits for its answer; what is said in between is kept.
+    /// Sends a command and waits for its response; events received meanwhile are stored.
     pub(super) fn call(&mut self, session: Option<&str>, method: &str, parameters: &Value) -> Result<Value> {
         self.last += 1;
         let mut message = json!({"id": self.last, "method": method, "params": parameters});
@@ -89,7 +89,7 @@ impl Pipe {
         }
     }
 
-    /// Takes in what the browser said meanwhile.
+    /// Stores the events received meanwhile.
     pub(super) fn listen(&mut self) {
         while let Ok(message) = self.messages.try_recv() {
             self.keep(message);

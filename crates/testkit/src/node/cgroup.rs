@@ -1,4 +1,5 @@
-//! Control groups of its own for each node, so that two kubelets do not share `kubepods` and nothing outlives its node.
+//! Separate cgroups for each node, so that two kubelets do not share `kubepods` and no process outlives its
+//! node.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -10,13 +11,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::eventually;
 
-/// Killed processes are gone in milliseconds; on a busy machine, the last of a node's namespaces takes a little longer.
+/// Killed processes end in milliseconds; on a busy machine, the last one of a node's namespaces takes longer.
 const DEATH_LIMIT: Duration = Duration::from_secs(20);
 
-/// Creates the group `name` in every hierarchy of this machine.
+/// Creates the group `name` in each hierarchy of this machine.
 ///
-/// Version 1: below the group this process is in, so that limits set from outside still hold. Version 2: at the top,
-/// because only the top may have both processes and children with controllers.
+/// Version 1: below the group of this process, so that external limits still apply. Version 2: at the top,
+/// because only the top group may have both processes and children with controllers.
 pub(super) fn create(name: &str) -> Result<Vec<PathBuf>> {
     let memberships =
         std::fs::read_to_string("/proc/self/cgroup").context("read this process's control groups")?;
@@ -30,7 +31,7 @@ pub(super) fn create(name: &str) -> Result<Vec<PathBuf>> {
             return Err(error).with_context(|| format!("create the control group `{}`", group.display()));
         }
         if parent.join("cpuset.cpus").is_file() && mount != Version::Two {
-            // A new version 1 set is empty and admits no process until it is filled.
+            // A new version 1 cpuset is empty and admits no process until it is configured.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 let value = std::fs::read(parent.join(file)).with_context(|| format!("read `{file}`"))?;
                 std::fs::write(group.join(file), value).with_context(|| format!("write `{file}`"))?;
@@ -41,12 +42,12 @@ pub(super) fn create(name: &str) -> Result<Vec<PathBuf>> {
     Ok(groups)
 }
 
-/// The processes in these groups and below.
+/// Returns the processes in these groups and their children.
 pub(super) fn processes(groups: &[PathBuf]) -> BTreeSet<i32> {
     let mut found = BTreeSet::new();
     for group in groups {
         for directory in tree(group) {
-            // A group that has just gone has no processes.
+            // A group that was just removed has no processes.
             let members = std::fs::read_to_string(directory.join("cgroup.procs")).unwrap_or_default();
             found.extend(members.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|id| *id > 0));
         }
@@ -54,23 +55,23 @@ pub(super) fn processes(groups: &[PathBuf]) -> BTreeSet<i32> {
     found
 }
 
-/// Kills every process in these groups and waits until none is left.
+/// Kills all processes in these groups and waits for their end.
 pub(super) fn kill(groups: &[PathBuf]) -> Result<()> {
     eventually("the end of a node's processes", DEATH_LIMIT, || {
         let left = processes(groups);
         for id in left.iter().filter_map(|id| Pid::from_raw(*id)) {
-            // Gone already is as good.
+            // The process may have ended already.
             let _ = kill_process(id, Signal::KILL);
         }
         left.is_empty().then_some(())
     })
 }
 
-/// Removes empty groups with everything below them.
+/// Removes empty groups with their children.
 pub(super) fn remove(groups: &[PathBuf]) -> Result<()> {
     for group in groups {
         let what = format!("the control group `{}` to be removable", group.display());
-        // The kernel calls a group busy for a moment after its last process has gone.
+        // The kernel reports a group as busy for a moment after its last process ended.
         eventually(&what, DEATH_LIMIT, || {
             for directory in tree(group).iter().rev() {
                 let _ = std::fs::remove_dir(directory);
@@ -87,7 +88,7 @@ enum Version {
     Two,
 }
 
-/// For each mounted hierarchy: its version and the folder to create groups in.
+/// Returns version and parent directory for each mounted hierarchy.
 fn hierarchies(memberships: &str, mounts: &str) -> Vec<(Version, PathBuf)> {
     let mut found = Vec::new();
     for line in memberships.lines() {
@@ -121,7 +122,7 @@ fn mount_point(mounts: &str, version: Version, controllers: &str) -> Option<Path
     })
 }
 
-/// The folder and all below it, parents first.
+/// Returns the directory and its subdirectories, parents first.
 fn tree(top: &Path) -> Vec<PathBuf> {
     let mut found = vec![top.to_owned()];
     let mut next = 0;

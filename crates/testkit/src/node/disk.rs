@@ -1,4 +1,4 @@
-//! A node's disk: the shared image with the node's own changes on top.
+//! A node's disk: the shared image with the node's own changes in an overlay.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::Binary;
 
-/// Programs built from their Go modules, laid over the image's `/usr/bin`.
+/// Binaries built from their Go modules, mounted over the image's `/usr/bin`.
 pub(super) const PROGRAMS: [Binary; 6] = [
     Binary::Kubelet,
     Binary::Kubeadm,
@@ -27,12 +27,12 @@ pub(super) struct Disk {
 // === impl Disk ===
 
 impl Disk {
-    /// Names only; mounts nothing.
+    /// Determines the paths without mounting file systems.
     pub(super) fn of(directory: &Path) -> Self {
         Self { directory: directory.to_owned() }
     }
 
-    /// Where the whole file system is seen from this machine, whether the node runs or not.
+    /// Returns the complete file system as seen from this machine, whether or not the node runs.
     pub(super) fn root(&self) -> PathBuf {
         self.directory.join("root")
     }
@@ -41,7 +41,7 @@ impl Disk {
         let folder = |name: &str| -> Result<PathBuf> {
             let path = self.directory.join(name);
             std::fs::create_dir_all(&path).with_context(|| format!("create `{}`", path.display()))?;
-            // The topmost layer decides the mode a folder has inside, `/` included.
+            // The topmost layer determines a directory's mode, including that of `/`.
             std::fs::set_permissions(&path, Permissions::from_mode(0o755))?;
             Ok(path)
         };
@@ -60,7 +60,7 @@ impl Disk {
             work.display()
         );
         mount(&["-t", "overlay", "overlay", "-o", &layers, &root.to_string_lossy()])?;
-        // containerd lays overlays for its containers, and an overlay cannot lie on an overlay.
+        // containerd uses overlays for its containers, and an overlay cannot be on an overlay.
         let containerd = folder("root/var/lib/containerd")?;
         mount(&["--bind", &folder("containerd")?.to_string_lossy(), &containerd.to_string_lossy()])
     }
@@ -79,7 +79,7 @@ impl Disk {
     }
 }
 
-/// A link costs nothing; across file systems it takes a copy.
+/// Creates a hard link; across file systems, a copy.
 fn link_or_copy(from: &Path, to: &Path) -> Result<()> {
     if std::fs::hard_link(from, to).is_err() {
         std::fs::copy(from, to).with_context(|| format!("copy `{}`", from.display()))?;

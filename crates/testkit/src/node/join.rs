@@ -1,4 +1,4 @@
-//! What a node must be given, and find in the cluster, to join by `kubeadm join`.
+//! Prerequisites of a node and a cluster for `kubeadm join`.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use super::{HOST_ADDRESS, NodeSpec};
 use crate::{ApiServer, ApiServerSpec, Binary, BootstrapToken, Need, eventually};
 
-/// The name nodes know the API server by.
+/// Name of the API server for nodes.
 pub const API_NAME: &str = "api.landfall.test";
 const SIGN_LIMIT: Duration = Duration::from_mins(1);
 const JOIN_CONFIGURATION: &str = "/run/kubeadm/kubeadm-join-config.yaml";
 
-/// A cluster's side of the join: where it is and the token that opens it.
+/// The cluster's part of a join: endpoint and token.
 #[derive(Clone, Debug)]
 pub struct Invitation {
     pub endpoint: String,
@@ -28,7 +28,7 @@ pub struct Invitation {
 impl Invitation {
     pub const NEEDS: &'static [Need] = &[Need::Built(Binary::Kubeadm)];
 
-    /// An API server that nodes can reach and whose certificate they accept.
+    /// Returns options for an API server that nodes can reach and whose certificate they accept.
     pub fn api_server() -> ApiServerSpec {
         ApiServerSpec {
             names: vec![API_NAME.to_owned(), HOST_ADDRESS.to_string()],
@@ -36,8 +36,9 @@ impl Invitation {
         }
     }
 
-    /// Puts into the cluster what `kubeadm init` would have: its configuration and kubelet's, the public `cluster-info`, a
-    /// token, and the rights of those who bear it. A controller manager must run; it signs `cluster-info`.
+    /// Creates the cluster objects of `kubeadm init`: its configuration and the kubelet's, the public
+    /// `cluster-info`, a token, and the token's permissions. A controller manager must run; it signs
+    /// `cluster-info`.
     pub fn create(cluster: &ApiServer) -> Result<Self> {
         let token = BootstrapToken { id: "abcdef".to_owned(), secret: "0123456789abcdef".to_owned() };
         let endpoint = format!("{API_NAME}:{}", cluster.port());
@@ -51,7 +52,8 @@ impl Invitation {
             let all = [&["-n", "kube-public"], arguments, &["configmap", "cluster-info"]].concat();
             cluster.kubectl(&all)
         };
-        // kubeadm publishes the address it was itself given, which is not the nodes'. The old signature must go with it.
+        // kubeadm publishes its own address, which nodes cannot reach. The old signature must be removed with
+        // it.
         let published = cluster_info(&["get", "-o", "jsonpath={.data.kubeconfig}"])?;
         ensure!(published.contains(&cluster.url()), "`cluster-info` does not name {}", cluster.url());
         let published = published.replace(&cluster.url(), &format!("https://{endpoint}"));
@@ -66,7 +68,7 @@ impl Invitation {
         Ok(Self { endpoint, token })
     }
 
-    /// A node that accepts the invitation when it first boots, as Cluster API has it.
+    /// Returns a node that joins at its first boot, as with Cluster API.
     pub fn node(&self, name: &str) -> NodeSpec {
         NodeSpec {
             user_data: self.user_data(&self.join_configuration()),
@@ -75,7 +77,7 @@ impl Invitation {
         }
     }
 
-    /// What `kubeadm join` is given.
+    /// Returns the configuration for `kubeadm join`.
     pub fn join_configuration(&self) -> Value {
         json!({
             "apiVersion": "kubeadm.k8s.io/v1beta4",
@@ -87,19 +89,19 @@ impl Invitation {
             }},
             "nodeRegistration": {
                 "criSocket": "unix:///run/containerd/containerd.sock",
-                // On a machine with version 1 control groups kubeadm would refuse to start.
+                // On a machine with version 1 cgroups kubeadm would otherwise fail.
                 "ignorePreflightErrors": ["SystemVerification"],
             },
         })
     }
 
-    /// The cloud-config that runs `kubeadm join` with this configuration.
+    /// Returns the cloud-config that runs `kubeadm join` with this configuration.
     pub fn user_data(&self, join_configuration: &Value) -> String {
         let done = "/run/cluster-api/bootstrap-success.complete";
         let config = json!({
             "write_files": [
                 {"path": JOIN_CONFIGURATION, "permissions": "0640", "content": join_configuration.to_string()},
-                // Makes the folder the success is noted in.
+                // Creates the directory for the success file.
                 {"path": "/run/cluster-api/placeholder", "permissions": "0640", "content": ""},
             ],
             "runcmd": [format!("kubeadm join --config {JOIN_CONFIGURATION} && echo success > {done}")],
@@ -108,7 +110,7 @@ impl Invitation {
     }
 }
 
-/// What `kubeadm init` would read: three documents.
+/// Returns the three documents that `kubeadm init` reads.
 fn init_configuration(endpoint: &str, token: &BootstrapToken) -> Result<String> {
     let version = Command::new(Binary::Kubeadm.path()?).args(["version", "-o", "short"]).output();
     let version =
@@ -123,7 +125,7 @@ fn init_configuration(endpoint: &str, token: &BootstrapToken) -> Result<String> 
     let cluster = json!({
         "apiVersion": "kubeadm.k8s.io/v1beta4",
         "kind": "ClusterConfiguration",
-        // Named, or kubeadm asks the internet for the latest.
+        // Without a version kubeadm requests the latest one from the internet.
         "kubernetesVersion": version.trim(),
         "controlPlaneEndpoint": endpoint,
     });
@@ -132,7 +134,7 @@ fn init_configuration(endpoint: &str, token: &BootstrapToken) -> Result<String> 
         "kind": "KubeletConfiguration",
         "cgroupDriver": "systemd",
         "failCgroupV1": false,
-        // The disk is that of the machine the tests run on, however full it is.
+        // The disk is that of the test machine, which may be full.
         "evictionHard": {"imagefs.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%"},
         "imageGCHighThresholdPercent": 100,
     });

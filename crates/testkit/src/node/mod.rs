@@ -1,6 +1,8 @@
-//! A real node: a small Debian booted by `systemd-nspawn` with journald, D-Bus, cloud-init (NoCloud), containerd and
-//! kubelet, in network and control groups of its own. It reboots by itself when the system inside asks for it, loses power
-//! when told to, and is gone with everything it was when its value is dropped.
+//! A real node: a small Debian booted by `systemd-nspawn` with journald, D-Bus, cloud-init (NoCloud),
+//! containerd and kubelet, in its own network and cgroups.
+//!
+//! The node reboots when the system inside requests it, loses power on demand, and is removed completely when
+//! its value is dropped.
 
 mod cgroup;
 mod disk;
@@ -28,35 +30,35 @@ use crate::{ApiServer, Binary, Need, Process, eventually};
 
 /// A boot takes 3 s on an idle machine.
 const BOOT_LIMIT: Duration = Duration::from_mins(1);
-/// Orderly shutdown (5 s for each unit that does not end) and the next boot.
+/// Orderly shutdown (5 s for each unit that does not stop) and the next boot.
 const REBOOT_LIMIT: Duration = Duration::from_mins(2);
-/// cloud-init runs what the user data says; joining a cluster takes 2 s of it.
+/// cloud-init runs the user data; joining a cluster takes 2 s of it.
 const CLOUD_INIT_LIMIT: Duration = Duration::from_mins(2);
-/// How long a command inside a node may run, as `timeout` reads it.
+/// Timeout of a command in a node, in the format of `timeout`.
 const COMMAND_LIMIT: &str = "60s";
-/// How many of the journal's last lines a failed test shows.
+/// Number of journal lines printed for a failed test.
 const JOURNAL_TAIL: &str = "100";
-/// Rights no node has: the clock and the kernel's modules are those of the machine the tests run on.
+/// Capabilities that nodes do not have: the clock and kernel modules are those of the test machine.
 const MACHINE_RIGHTS: [&str; 2] = ["sys_time", "sys_module"];
 const MACHINE: &str = include_str!("../../../../testbed/node/run-machine");
 
-/// What a node is before its first boot.
+/// Configuration of a node before its first boot.
 #[derive(Clone, Debug)]
 pub struct NodeSpec {
-    /// Its host name, and the name it registers under.
+    /// Its host name and Node name.
     pub name: String,
-    /// What cloud-init is given; begins with `#cloud-config` or `#!`.
+    /// User data for cloud-init; starts with `#cloud-config` or `#!`.
     pub user_data: String,
     pub dns: Dns,
-    /// Names it knows without asking anybody (`/etc/hosts`).
+    /// Names resolved without DNS (`/etc/hosts`).
     pub hosts: Vec<(IpAddr, String)>,
-    /// Files by their path inside, laid over the image.
+    /// Files by their path inside, which replace those of the image.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// Further arguments for `systemd-nspawn`.
+    /// Additional arguments for `systemd-nspawn`.
     pub arguments: Vec<String>,
 }
 
-/// A machine that runs, or stands without power.
+/// A machine, running or powered off.
 #[derive(Debug)]
 pub struct Node {
     name: String,
@@ -70,7 +72,7 @@ pub struct Node {
 // === impl NodeSpec ===
 
 impl NodeSpec {
-    /// A node with nothing to do.
+    /// Returns a node without a task.
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -128,12 +130,12 @@ impl Node {
         Need::Built(Binary::Ctr),
     ];
 
-    /// Makes the node and switches it on; [`Self::wait_for_boot`] waits until it is up.
+    /// Creates and starts the node; [`Self::wait_for_boot`] waits for its boot.
     pub fn boot(spec: &NodeSpec) -> Result<Self> {
         let image = node_image()?;
         let slot = Slot::claim()?;
         let network = slot.network();
-        // From here on, dropping the node clears up whatever has been made of it.
+        // From here on, dropping the node cleans up all resources created for it.
         let mut node = Self {
             name: spec.name.clone(),
             machine: None,
@@ -157,17 +159,17 @@ impl Node {
         self.address
     }
 
-    /// The node's file system as seen from outside. What is mounted inside (`/run`, `/tmp`) is not part of it.
+    /// Returns the node's file system as seen from outside, without mounts inside (`/run`, `/tmp`).
     pub fn root(&self) -> PathBuf {
         self.slot.disk().root()
     }
 
-    /// The folder of the persistent journal; holds one folder for the machine.
+    /// Returns the directory of the persistent journal; it contains one directory for the machine.
     pub fn journal_dir(&self) -> PathBuf {
         self.root().join("var/log/journal")
     }
 
-    /// Runs `journalctl` with these arguments over the node's journal. The node need not run.
+    /// Runs `journalctl` with these arguments on the node's journal. The node need not run.
     pub fn journal(&self, arguments: &[&str]) -> Result<String> {
         let output = Command::new("journalctl")
             .arg("--directory")
@@ -181,15 +183,15 @@ impl Node {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// What the node has written to its serial console since it last got power.
+    /// Returns the serial console output since the last power-on.
     pub fn console(&self) -> String {
         self.machine.as_ref().map(Process::log).unwrap_or_default()
     }
 
-    /// The id, on this machine, of the process that is number 1 inside.
+    /// Returns the outer process ID of the node's process 1.
     pub fn leader(&self) -> Option<i32> {
-        // Number 1 inside is the process that has a number in exactly two namespaces more than we see: the one that holds
-        // the machine, and the node's own. Pods have more.
+        // The node's process 1 has an ID in exactly two namespaces below ours: that of the machine and the
+        // node's own. Pods have more.
         let is_leader = |id: &i32| {
             let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
             let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
@@ -197,19 +199,21 @@ impl Node {
             numbers.len() == 3 && numbers.last() == Some(&"1")
         };
         self.machine.as_ref()?;
-        // Every process is in one group of each hierarchy: one hierarchy will do.
+        // Each process is in one group of each hierarchy, so one hierarchy is sufficient.
         cgroup::processes(self.slot.groups().get(..1)?).into_iter().find(is_leader)
     }
 
-    /// Runs a command inside the node and waits for its end.
+    /// Runs a command in the node and waits for its end.
     pub fn run(&self, command: &[&str]) -> Result<Output> {
         let leader = self.leader().with_context(|| format!("`{}` is not running", self.name))?;
-        // Who enters from outside brings the rights of outside, where the node's own processes have been denied some.
+        // A process that enters from outside would have more capabilities than the node's own processes.
         Command::new("setpriv")
             .arg(format!("--bounding-set={}", MACHINE_RIGHTS.map(|right| format!("-{right}")).join(",")))
-            // A shell stands between: it is the parent of the command but not itself in the node's process namespace.
-            // nsenter in its place would stop for good when its child is stopped, as a system that shuts down does to
-            // every process, and the namespace would wait for it as long.
+            // A shell in between is the parent of the command, but not itself in the node's process
+            // namespace.
+            //
+            // nsenter as the parent would stop permanently when its child is stopped, which a system does to
+            // all processes during shutdown. The namespace would then wait for nsenter indefinitely.
             .args(["--", "nsenter", "--target", &leader.to_string(), "--all", "--no-fork", "--"])
             .args(["sh", "-c", "\"$@\"; exit $?", "run", "timeout", "--kill-after=5s", COMMAND_LIMIT])
             .args(command)
@@ -220,7 +224,7 @@ impl Node {
             .context("run `setpriv`")
     }
 
-    /// Runs a command inside the node and gives what it printed; fails when the command does.
+    /// Runs a command in the node and returns its output; fails if the command fails.
     pub fn output(&self, command: &[&str]) -> Result<String> {
         let output = self.run(command)?;
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -228,7 +232,7 @@ impl Node {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Reads a file inside the running node, of `/run` and `/proc` as well.
+    /// Reads a file in the running node, including `/run` and `/proc`.
     pub fn read(&self, path: &str) -> Result<String> {
         self.output(&["cat", path])
     }
@@ -245,7 +249,7 @@ impl Node {
         })
     }
 
-    /// Waits until cloud-init has finished in this boot and gives the errors it met.
+    /// Waits until cloud-init has finished in this boot and returns its errors.
     pub fn wait_for_cloud_init(&mut self) -> Result<Vec<String>> {
         self.wait("cloud-init to finish", CLOUD_INIT_LIMIT, |node| {
             let result = node.read("/run/cloud-init/result.json").ok()?;
@@ -255,16 +259,16 @@ impl Node {
         })
     }
 
-    /// Reboots in good order and waits for the next boot.
+    /// Reboots in an orderly way and waits for the next boot.
     pub fn reboot(&mut self) -> Result<()> {
         let before = self.boot_id()?;
-        // The system may be gone before the command can say that it worked.
+        // The system may stop before the command can return success.
         self.run(&["systemctl", "reboot"])?;
         self.wait("the node to reboot", REBOOT_LIMIT, |node| node.boot_id().ok().filter(|id| *id != before))?;
         self.wait_for_boot()
     }
 
-    /// Takes the power away: every process ends where it stands, the disk stays as it is.
+    /// Cuts the power: all processes end immediately, and the disk stays as it is.
     pub fn power_cut(&mut self) -> Result<()> {
         if let Some(mut machine) = self.machine.take() {
             machine.signal(Signal::KILL)?;
@@ -273,7 +277,7 @@ impl Node {
         cgroup::kill(self.slot.groups())
     }
 
-    /// Switches on what was switched off.
+    /// Switches the power on again.
     pub fn power_on(&mut self) -> Result<()> {
         ensure!(self.machine.is_none(), "`{}` has power already", self.name);
         self.starts += 1;
@@ -282,26 +286,26 @@ impl Node {
         let log = format!("{}-console-{}", self.name, self.starts);
         let network = self.slot.network().path();
         self.machine = Some(Process::start(&log, Path::new("unshare"), self.slot.directory(), |command| {
-            // A process namespace around the whole machine: the kernel ends everything in it when `unshare` ends, however
-            // that comes about. systemd-nspawn alone leaves its container running when it is killed.
+            // A process namespace around the machine: the kernel ends all processes in it when `unshare` ends
+            // for any reason. systemd-nspawn alone leaves its container running when it is killed.
             command.args(["--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--", "sh"]).arg(script);
             command.args(self.slot.groups()).args(["--", "systemd-nspawn", "--boot", "--quiet"]);
             command.arg(format!("--machine={}", self.slot.name()));
             command.arg(format!("--directory={}", self.root().display()));
             command.arg(format!("--network-namespace-path={}", network.display()));
-            // This machine may have no systemd to register with.
+            // This machine may not run systemd, so the node cannot be registered.
             command.args(["--register=no", "--keep-unit", "--link-journal=no"]);
             command.args(["--console=read-only", "--resolv-conf=off", "--timezone=off"]);
-            // What kubelet and runc do in a node of their own.
+            // The capabilities that kubelet and runc need in their own node.
             command.arg("--capability=all");
             command.args(MACHINE_RIGHTS.map(|right| format!("--drop-capability=cap_{right}")));
             command.arg("--system-call-filter=@keyring bpf @mount");
-            // kubelet insists on a kernel log; this machine's is none of the node's business.
+            // kubelet requires a kernel log; this machine's must not be visible in the node.
             command.arg("--bind=/dev/null:/dev/kmsg");
             command.args(&self.arguments);
-            // Of the kernel's settings only those of the network are the node's own.
+            // Of the kernel settings, only those of the network are the node's own.
             command.env("SYSTEMD_NSPAWN_API_VFS_WRITABLE", "network");
-            // Its lock files would outlive a power cut; the place on this machine is locked anyway.
+            // Its lock files would outlive a power cut; the slot on this machine is locked anyway.
             command.env("SYSTEMD_NSPAWN_LOCK", "0");
             if !Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
                 command.env("SYSTEMD_NSPAWN_UNIFIED_HIERARCHY", "0");
@@ -310,13 +314,13 @@ impl Node {
         Ok(())
     }
 
-    /// Whether the cluster has the node and calls it ready.
+    /// Returns whether the cluster has the node and reports it ready.
     pub fn is_ready(&self, cluster: &ApiServer) -> Result<bool> {
         let ready = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
         Ok(cluster.kubectl(&["get", "node", &self.name, "--ignore-not-found", "-o", ready])? == "True")
     }
 
-    /// Polls until `probe` gives a value; gives up early when the machine stops.
+    /// Polls until `probe` returns a value; fails early if the machine stops.
     fn wait<T>(&mut self, what: &str, within: Duration, probe: impl Fn(&Self) -> Option<T>) -> Result<T> {
         let value = eventually(what, within, || {
             let stopped = self.machine.as_mut().is_none_or(|machine| machine.wait(Duration::ZERO).is_ok());
@@ -332,10 +336,10 @@ impl Drop for Node {
         let journal =
             if failed { self.journal(&["--lines", JOURNAL_TAIL]).unwrap_or_default() } else { String::new() };
         if let Some(machine) = &self.machine {
-            // Without this it would be asked to shut down in good order first.
+            // Without this it would first be shut down in an orderly way.
             let _ = machine.signal(Signal::KILL);
         }
-        // Shows the console when the test has failed.
+        // Prints the console if the test failed.
         self.machine = None;
         let cleared = self.slot.clear();
         let mut stderr = std::io::stderr().lock();

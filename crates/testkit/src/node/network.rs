@@ -1,7 +1,7 @@
-//! A node's network: a namespace of its own, joined to this machine by one pair of virtual interfaces.
+//! A node's network: a separate namespace, connected to this machine by a pair of virtual interfaces.
 //!
-//! Every node finds this machine at the same address, so that the certificate of an API server can name it before any
-//! node exists. Nothing is forwarded: a node reaches this machine and nothing else.
+//! All nodes reach this machine at the same address, so that an API server's certificate can contain it
+//! before any node exists. Packets are not forwarded: a node reaches only this machine.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -9,22 +9,22 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-/// This machine, as seen from the nodes. From the range kept for tests of network devices (RFC 2544).
+/// Address of this machine for the nodes, in the range for tests of network devices (RFC 2544).
 pub const HOST_ADDRESS: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 1);
-/// Nodes count up from here.
+/// Address of the first node.
 const FIRST_NODE: Ipv4Addr = Ipv4Addr::new(198, 18, 1, 1);
 /// A documentation address (RFC 5737) that [`Dns::Dead`] makes a black hole.
 const DEAD_SERVER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 53);
-/// A hardware address nobody has: frames sent to it vanish, as on a network whose server is down.
+/// An unused hardware address: frames sent to it are lost, as on a network whose server is down.
 const NOBODY: &str = "02:00:00:00:00:01";
 
-/// Who answers a node's name lookups.
+/// A node's DNS configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dns {
     /// No server is configured.
     None,
     Server(IpAddr),
-    /// A server is configured, and no question to it is ever answered.
+    /// A server is configured but never responds.
     Dead,
 }
 
@@ -42,7 +42,7 @@ impl Dns {
         match self {
             Self::None => String::new(),
             Self::Server(address) => format!("nameserver {address}\n"),
-            // The resolver's own patience is 10 seconds for each lookup; the failure is the same after one.
+            // The resolver's default timeout is 10 s per lookup; the failure is the same after one second.
             Self::Dead => format!("nameserver {DEAD_SERVER}\noptions timeout:1 attempts:1\n"),
         }
     }
@@ -51,11 +51,11 @@ impl Dns {
 // === impl Network ===
 
 impl Network {
-    /// Names only; creates nothing.
+    /// Determines the names without creating the network.
     pub(super) fn of(number: u16) -> Self {
         Self {
             namespace: format!("landfall-node-{number}"),
-            // Interface names have 15 characters at most.
+            // Interface names have at most 15 characters.
             interface: format!("landfall{number}"),
             address: Ipv4Addr::from_bits(FIRST_NODE.to_bits() + u32::from(number)),
         }
@@ -82,13 +82,13 @@ impl Network {
         Ok(())
     }
 
-    /// Removes what there is of it.
+    /// Removes the network if it exists.
     pub(super) fn remove(&self) -> Result<()> {
         if self.path().exists() {
             ip(&["netns", "del", &self.namespace])?;
         }
-        // The pair vanishes with the namespace, but only once the kernel has cleaned up behind the last process in it.
-        // That may come about between looking and removing: what counts is that it is gone.
+        // The kernel removes the pair with the namespace, but only after the last process in it was cleaned
+        // up. It may disappear between check and removal, so only its absence counts.
         let interface = PathBuf::from("/sys/class/net").join(&self.interface);
         if interface.exists()
             && let Err(error) = ip(&["link", "del", &self.interface])

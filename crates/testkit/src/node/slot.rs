@@ -1,7 +1,7 @@
-//! A node's place on this machine: a number, from which all its names and addresses follow, and a folder.
+//! A node's slot on this machine: a number that determines all its names and addresses, and a directory.
 //!
-//! The owner holds a lock on the folder for as long as it lives. A folder without a holder was left behind by a test that
-//! was killed; whoever claims a place next clears it away first.
+//! The owner holds a lock on the directory while it runs. A directory without a lock was left by a killed
+//! test; the next process that claims a slot removes it.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read as _, Seek as _, Write as _};
@@ -14,12 +14,12 @@ use super::cgroup;
 use super::disk::Disk;
 use super::network::Network;
 
-/// One place for the whole machine, whatever cache its users have: the names of namespaces and interfaces are the
-/// machine's, too. Not below `/run`, which may be a small file system in memory.
+/// One directory for the machine, independent of the users' caches: the names of namespaces and interfaces
+/// are also machine-wide. Not below `/run`, which may be a small in-memory file system.
 const HOME: &str = "/var/tmp/landfall-testbed";
-/// Far more nodes than a machine carries; keeps the addresses within one byte.
+/// More nodes than a machine can run; keeps the addresses within one byte.
 const MAX_NODES: u16 = 250;
-/// The node's control groups, one a line, for whoever must clear up.
+/// File with the node's cgroups, one per line, for the cleanup.
 const GROUPS: &str = "control-groups";
 
 #[derive(Debug)]
@@ -38,7 +38,7 @@ impl Slot {
         match DirBuilder::new().mode(0o700).create(home) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 let owner = std::fs::symlink_metadata(home).context("look at the nodes' folder")?;
-                // The parent is open to everybody.
+                // The parent directory is world-writable.
                 ensure!(owner.is_dir() && owner.uid() == 0, "`{HOME}` is not root's folder");
             }
             other => other.with_context(|| format!("create `{HOME}`"))?,
@@ -46,7 +46,7 @@ impl Slot {
         let mut all = hold_all()?;
         let mut last = String::new();
         all.read_to_string(&mut last).context("read the number of the last node")?;
-        // Numbers go round, so that no new node is soon taken for one that has just gone.
+        // Numbers are assigned round-robin, so that a new node is not mistaken for a recently removed one.
         let first = last.trim().parse::<u16>().map_or(0, |last| last % MAX_NODES + 1);
         let mut free = None;
         for number in (first..MAX_NODES).chain(0..first) {
@@ -55,7 +55,7 @@ impl Slot {
                 if hold(&directory)?.is_none() {
                     continue;
                 }
-                // What cannot be cleared away keeps its place; this test takes another.
+                // If a slot cannot be cleaned up, it stays in use, and this test claims another.
                 if let Err(error) = dismantle(number, &directory).and_then(|()| remove(&directory)) {
                     let mut stderr = std::io::stderr().lock();
                     let _ = writeln!(stderr, "warning: node {number} of a killed test is left: {error:#}");
@@ -77,7 +77,7 @@ impl Slot {
         Ok(slot)
     }
 
-    /// Unique on this machine while the node exists.
+    /// Returns a name that is unique on this machine while the node exists.
     pub(super) fn name(&self) -> String {
         name(self.number)
     }
@@ -98,10 +98,10 @@ impl Slot {
         Disk::of(&self.directory)
     }
 
-    /// Removes the node's processes, groups, network, mounts and files.
+    /// Removes the node's processes, cgroups, network, mounts and files.
     pub(super) fn clear(&self) -> Result<()> {
         dismantle(self.number, &self.directory)?;
-        // Nobody may take a half-removed folder for one that was left behind.
+        // The lock prevents another process from treating a half-removed directory as abandoned.
         let _all = hold_all()?;
         remove(&self.directory)
     }
@@ -111,7 +111,7 @@ fn name(number: u16) -> String {
     format!("landfall-node-{number}")
 }
 
-/// Waits for the lock under which places are claimed and given back. The file holds the number given out last.
+/// Waits for the lock for claiming and releasing slots. The file contains the last assigned number.
 fn hold_all() -> Result<File> {
     let path = Path::new(HOME).join("lock");
     let all = OpenOptions::new().create(true).truncate(false).read(true).write(true).open(path);
@@ -120,7 +120,7 @@ fn hold_all() -> Result<File> {
     Ok(all)
 }
 
-/// Takes the lock of a node's folder; `None` when its owner lives.
+/// Acquires the lock of a node's directory; `None` while its owner runs.
 fn hold(directory: &Path) -> Result<Option<File>> {
     let path = directory.join("lock");
     let lock = OpenOptions::new().create(true).append(true).open(&path);
@@ -132,19 +132,19 @@ fn hold(directory: &Path) -> Result<Option<File>> {
     }
 }
 
-/// Ends and undoes all that is not files; safe to repeat.
+/// Stops and removes everything except files; idempotent.
 fn dismantle(number: u16, directory: &Path) -> Result<()> {
     let groups = std::fs::read_to_string(directory.join(GROUPS)).unwrap_or_default();
     let groups: Vec<PathBuf> = groups.lines().map(PathBuf::from).collect();
     cgroup::kill(&groups)?;
     cgroup::remove(&groups)?;
     Network::of(number).remove()?;
-    // A folder systemd-nspawn removes when it ends in good order; an empty one left over harms nobody.
+    // systemd-nspawn removes this directory on an orderly exit; an empty leftover is harmless.
     let _ = std::fs::remove_dir(Path::new("/run/systemd/nspawn/propagate").join(name(number)));
     Disk::of(directory).unmount()
 }
 
-/// Only after [`dismantle`], when nothing is mounted among the files.
+/// Removes the files. Call it only after [`dismantle`], when no file system is mounted below.
 fn remove(directory: &Path) -> Result<()> {
     std::fs::remove_dir_all(directory).with_context(|| format!("remove `{}`", directory.display()))
 }

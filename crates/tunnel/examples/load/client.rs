@@ -1,4 +1,4 @@
-//! The near side of the tunnels: what kube-apiserver does.
+//! The frontend side of the tunnels, like kube-apiserver.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -14,14 +14,14 @@ use landfall_tunnel::packet::{ConnectId, Packet};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
-/// What kube-apiserver sends in one packet at most.
+/// Maximum payload of a packet from kube-apiserver.
 const PIECE: usize = 32 * 1024;
 const READ: usize = 128 * 1024;
 
-/// Upstream tells dials apart by their number alone, so no two may share one.
+/// Upstream identifies dials by this number alone, so it must be unique.
 static NEXT_DIAL: AtomicI64 = AtomicI64::new(1);
 
-/// How tunnels are asked for.
+/// Frontend and protocol of the tunnels.
 #[derive(Clone)]
 pub(crate) struct Way {
     grpc: bool,
@@ -33,7 +33,7 @@ pub(crate) enum Client {
     Grpc(Box<GrpcClient>),
 }
 
-/// One tunnel on a connection of its own, as kube-apiserver has it.
+/// A tunnel on its own connection, like kube-apiserver's.
 pub(crate) struct GrpcClient {
     socket: UnixStream,
     connection: Connection,
@@ -64,7 +64,7 @@ impl Client {
             return GrpcClient::dial(socket, address).await.map(|client| Self::Grpc(Box::new(client)));
         }
         socket.write_all(format!("CONNECT {address} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n").as_bytes()).await?;
-        // Upstream may send data together with its answer, or before it; that is measured elsewhere.
+        // Upstream may send data with its response, or before it; another benchmark covers that.
         let mut answer = Vec::with_capacity(256);
         while !answer.windows(4).any(|window| window == b"\r\n\r\n") {
             ensure!(socket.read_buf(&mut answer).await? > 0, "hung up on");
@@ -77,7 +77,7 @@ impl Client {
         Ok(Self::Connect(socket))
     }
 
-    /// Writes a piece of `bytes`; all of it for HTTP CONNECT.
+    /// Writes part of `bytes`; all of it for HTTP CONNECT.
     pub(crate) async fn write(&mut self, bytes: &[u8]) -> Result<usize> {
         match self {
             Self::Connect(socket) => {
@@ -215,7 +215,7 @@ impl GrpcClient {
     }
 
     async fn fill(&mut self) -> Result<()> {
-        // An idle client holds no buffer; a busy one reads as much as there is.
+        // A client allocates its buffer when data is available, so that idle clients use no memory for it.
         self.socket.readable().await?;
         self.input.reserve(READ);
         match self.socket.try_read_buf(&mut self.input) {

@@ -1,4 +1,4 @@
-//! The far side of the tunnels.
+//! The endpoints of the tunnels.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 const BLOCK: usize = 128 * 1024;
 
-/// Sends back what it gets.
+/// Starts an endpoint that echoes.
 pub(crate) async fn echo() -> Result<SocketAddr> {
     start(|mut socket| async move {
         let mut buffer = vec![0; 4096];
@@ -26,7 +26,7 @@ pub(crate) async fn echo() -> Result<SocketAddr> {
     .await
 }
 
-/// Sends without end. The counter is the reader's to use.
+/// Starts an endpoint that sends without end. The caller may use the counter.
 pub(crate) async fn source() -> Result<(SocketAddr, Arc<AtomicUsize>)> {
     let address = start(|mut socket| async move {
         let block = vec![42; BLOCK];
@@ -36,14 +36,14 @@ pub(crate) async fn source() -> Result<(SocketAddr, Arc<AtomicUsize>)> {
     Ok((address, Arc::default()))
 }
 
-/// Counts what it gets.
+/// Starts an endpoint that counts the bytes it receives.
 pub(crate) async fn sink() -> Result<(SocketAddr, Arc<AtomicUsize>)> {
     let received = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&received);
     let address = start(move |socket| {
         let received = Arc::clone(&counter);
         async move {
-            // Thrown away where it lies: what the load costs is taken from what it measures.
+            // The kernel discards the data without a copy, because the load generator competes with the tunnel for CPU.
             let mut buffer = vec![0; BLOCK];
             let mut discard = || Ok(recv(&socket, &mut buffer[..], RecvFlags::TRUNC)?.1);
             while let Ok(length @ 1..) = socket.async_io(Interest::READABLE, &mut discard).await {
@@ -55,7 +55,7 @@ pub(crate) async fn sink() -> Result<(SocketAddr, Arc<AtomicUsize>)> {
     Ok((address, received))
 }
 
-/// Reads slowly, and counts connections that brought `whole` bytes, and connections that ended.
+/// Starts an endpoint that reads slowly. It counts connections that received `whole` bytes, and connections that ended.
 pub(crate) async fn slow_sink(whole: usize) -> Result<(SocketAddr, Arc<AtomicUsize>, Arc<AtomicUsize>)> {
     let (complete, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let counters = (Arc::clone(&complete), Arc::clone(&ended));
@@ -75,7 +75,7 @@ pub(crate) async fn slow_sink(whole: usize) -> Result<(SocketAddr, Arc<AtomicUsi
     Ok((address, complete, ended))
 }
 
-/// Accepts and reads nothing.
+/// Starts an endpoint that accepts and reads nothing.
 pub(crate) async fn stalled() -> Result<SocketAddr> {
     start(|socket| async move {
         let _held = socket;

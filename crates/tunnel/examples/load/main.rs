@@ -1,12 +1,12 @@
-//! Loads a tunnel, ours or upstream's, and prints plain numbers. `cargo xtask bench tunnel` runs it.
+//! Loads a tunnel, landfall's or upstream's, and prints plain numbers. `cargo xtask bench tunnel` runs it.
 //!
 //! ```text
 //! load bulk     MODE SOCKET down|up STREAMS SECONDS      MiB/s, MiB
 //! load dials    MODE SOCKET CONCURRENCY SECONDS          tunnels/s, p50 and p99 in microseconds
 //! load echo     MODE SOCKET none|frontend|endpoint SECONDS
 //!                                                        rounds/s, p50 and p99 in microseconds
-//! load idle     MODE SOCKET COUNT                        tunnels that are open, until its input ends
-//! load abandon  SOCKET COUNT MILLISECONDS                CONNECTs given up so soon; endpoints stay until its input ends
+//! load idle     MODE SOCKET COUNT                        open tunnels, until its input ends
+//! load abandon  SOCKET COUNT MILLISECONDS                canceled CONNECTs; endpoints stay until its input ends
 //! load farewell MODE SOCKET COUNT                        tunnels whose last bytes did not arrive
 //! load churn    MODE SOCKET COUNT CONCURRENCY            tunnels opened, used and closed
 //! ```
@@ -29,20 +29,20 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// A round trip that takes longer has not come back.
+/// Timeout of a round trip; slower ones count as failed.
 const ROUND_LIMIT: Duration = Duration::from_secs(2);
-/// A tunnel that cannot be had in this time is not to be had.
+/// Timeout to open a tunnel.
 const DIAL_LIMIT: Duration = Duration::from_secs(30);
-/// For a stalled neighbour to fill every buffer on its way.
+/// Time for a stalled neighbor tunnel to fill every buffer on its path.
 const SETTLE: Duration = Duration::from_secs(2);
 const MEBIBYTE: usize = 1 << 20;
-/// Tunnels of `farewell` at the same time.
+/// Concurrent tunnels of `farewell`.
 const FAREWELLS: usize = 16;
 
 fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    // One thread wastes least of the machine on the load itself; bulk needs one for each end.
+    // One thread leaves most CPU time to the tunnel; bulk needs one for each end.
     let mut builder = match words.first() {
         Some(&"bulk") => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),
@@ -77,7 +77,7 @@ fn span(seconds: &str) -> Result<Duration> {
     Ok(Duration::from_secs(seconds.parse().context("read a number of seconds")?))
 }
 
-/// Moves bytes in one direction as fast as they go.
+/// Transfers bytes in one direction as fast as possible.
 async fn bulk(way: &Way, up: bool, streams: usize, span: Duration) -> Result<()> {
     let (address, received) = if up { endpoint::sink().await? } else { endpoint::source().await? };
     let stop = Arc::new(AtomicBool::new(false));
@@ -108,7 +108,7 @@ async fn bulk(way: &Way, up: bool, streams: usize, span: Duration) -> Result<()>
     Ok(())
 }
 
-/// New tunnels, each with one small exchange.
+/// Opens tunnels, each with one small exchange.
 async fn dials(way: &Way, concurrency: usize, span: Duration) -> Result<()> {
     let address = endpoint::echo().await?;
     let started = Instant::now();
@@ -140,7 +140,7 @@ async fn exchange(way: &Way, address: SocketAddr) -> Result<()> {
     client.close().await
 }
 
-/// Small round trips on one tunnel, beside a neighbour of whose tunnel one end reads nothing.
+/// Measures small round trips on one tunnel, next to a tunnel with one end that reads nothing.
 async fn echo(way: &Way, neighbour: &str, span: Duration) -> Result<()> {
     let mut client = open(way, endpoint::echo().await?).await?;
     let stalled = match neighbour {
@@ -149,7 +149,7 @@ async fn echo(way: &Way, neighbour: &str, span: Duration) -> Result<()> {
         "endpoint" => {
             let mut stalled = open(way, endpoint::stalled().await?).await?;
             let block = vec![0; 64 * 1024];
-            // Ends when nothing is taken any more.
+            // Ends when no buffer accepts more data.
             while let Ok(written) = timeout(SETTLE, stalled.write(&block)).await {
                 written?;
             }
@@ -170,7 +170,7 @@ async fn echo(way: &Way, neighbour: &str, span: Duration) -> Result<()> {
         };
         match timeout(ROUND_LIMIT, round).await {
             Ok(round) => round?,
-            // It does not come back: no further round can be told from this one.
+            // The response is lost, so that later round trips cannot be matched.
             Err(_) => break,
         }
         times.push(begun.elapsed());
@@ -222,7 +222,7 @@ async fn farewell(way: &Way, count: usize) -> Result<()> {
     while let Some(client) = clients.join_next().await {
         client.context("a client")??;
     }
-    // What was cut off ended already; what is slow still arrives.
+    // Broken tunnels have already ended; slow ones still deliver.
     let all_ended = async {
         while ended.load(Ordering::Relaxed) < count {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -270,7 +270,7 @@ fn print_times(mut times: Vec<Duration>, span: Duration) {
     println!("{:.1} {:.1} {:.1}", times.len() as f64 / span.as_secs_f64(), at(50), at(99));
 }
 
-/// Sockets are served meanwhile.
+/// Waits for the end of input while the runtime serves sockets.
 async fn until_input_ends() -> Result<()> {
     tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new())).await??;
     Ok(())

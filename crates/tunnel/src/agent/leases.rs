@@ -1,4 +1,4 @@
-//! How many servers there are, by the leases they keep.
+//! Number of servers, according to their leases.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,20 +12,21 @@ use tokio::sync::Notify;
 use super::servers::Servers;
 use crate::number::random;
 
-/// How often leases are counted, as upstream does. Up to half as much is added, so that agents do not ask in step.
+/// Interval for counting leases, as upstream. A random delay of up to half of it keeps agents from querying
+/// simultaneously.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// `--server-count-source`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CountSource {
-    /// What the leases say, where they are counted.
+    /// The number of leases, where they are counted.
     #[default]
     Default,
-    /// The larger of what leases and servers say.
+    /// The larger of the numbers from leases and from servers.
     Max,
 }
 
-/// Counts leases.
+/// A counter of server leases.
 pub(super) struct LeaseCounter {
     pub(super) cluster: Cluster,
     pub(super) query: LeaseQuery,
@@ -34,7 +35,7 @@ pub(super) struct LeaseCounter {
 // === impl LeaseCounter ===
 
 impl LeaseCounter {
-    /// Counts for ever. What cannot be counted now stays as it was.
+    /// Counts without end. The last count stays in effect while counting fails.
     pub(super) async fn count(&self, servers: &Servers, changed: &Arc<Notify>) {
         loop {
             let started = Instant::now();

@@ -18,29 +18,29 @@ use crate::packet::{ConnectId, Packet, Random};
 use crate::socket::Network;
 use crate::transport::Driven;
 
-/// Dials under way for one server. A server of ours asks for fewer.
+/// Pending dials for one server. A landfall server requests fewer.
 const MAX_DIALS: usize = 8192;
 
 pub(super) struct Link<N> {
     network: N,
     mux: Mux,
     queue: Arc<Queue>,
-    /// What the server grants each tunnel, if it is one of ours.
+    /// Credit that the server grants each tunnel; `None` for upstream servers.
     credit: Option<u64>,
-    /// Dials under way, by the server's number.
+    /// Pending dials, by the server's dial ID.
     dialing: HashMap<Random, Arc<State>>,
     last_connect_id: ConnectId,
     metrics: Arc<Metrics>,
-    /// Told when the server says that it will leave, so that another is looked for at once.
+    /// Called when the server announces that it leaves, so that the agent immediately looks for another.
     leave: Option<Box<dyn FnOnce() + Send>>,
 }
 
-/// Why a link ended in good order.
+/// Reason for the normal end of a link.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// The server ended the stream, or asked to leave.
+    /// The server ended the stream, or requested the end.
     ServerLeft(String),
-    /// We were told to.
+    /// This agent was stopped.
     Stopped,
     Garbled(String),
 }
@@ -70,7 +70,7 @@ impl<N: Network> Link<N> {
         }
     }
 
-    /// The server is gone: all its tunnels end.
+    /// Ends all tunnels after the server is gone.
     pub(super) fn end(&mut self) {
         self.queue.close();
         for (_, tunnel) in self.dialing.drain() {
@@ -83,13 +83,13 @@ impl<N: Network> Link<N> {
     fn on_packet(&mut self, packet: Packet) {
         match packet {
             Packet::DialRequest { address, random, .. } => self.dial(address, random),
-            // Upstream's agent finishes the dial all the same; ending it frees the socket now.
+            // Upstream's agent completes a canceled dial; ending it frees the socket immediately.
             Packet::CloseDial { random } => {
                 if let Some(tunnel) = self.dialing.remove(&random) {
                     tunnel.end();
                 }
             }
-            // A server asks for nothing else; kinds that are not known are to be ignored.
+            // Servers send no other packets; unknown kinds must be ignored.
             _ => {}
         }
     }
@@ -110,7 +110,7 @@ impl<N: Network> Link<N> {
     fn on_command(&mut self, command: Command) -> ControlFlow<End> {
         match command {
             Command::Dialed { random, connect_id, error } => {
-                // Given up meanwhile: the task ends by itself.
+                // The dial was canceled in the meantime; its task ends by itself.
                 let Some(tunnel) = self.dialing.remove(&random) else { return ControlFlow::Continue(()) };
                 match error {
                     None => self.mux.announce(random, connect_id, tunnel),
@@ -161,7 +161,7 @@ impl<N: Network> Driven for Link<N> {
             }
             Event::Headers { .. } => {}
             Event::Reset { code, .. } => return ControlFlow::Break(End::ServerLeft(code.to_string())),
-            // What is open goes on; the stream ends with its last tunnel, or when the server ends it.
+            // Open tunnels continue; the stream ends with its last tunnel, or when the server ends it.
             Event::GoAway { last, code } if code == ErrorCode::NO_ERROR && last >= self.mux.stream() => {
                 if let Some(leave) = self.leave.take() {
                     leave();

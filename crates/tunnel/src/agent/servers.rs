@@ -1,7 +1,7 @@
-//! Which servers an agent is connected to, and when it looks for more.
+//! The servers to which an agent is connected, and the search for more.
 //!
-//! All servers are behind one address. The agent calls until it has met as many different servers as there are; a
-//! server it knows already is hung up on.
+//! All servers share one address. The agent connects until it has reached as many different servers as there are. It
+//! closes connections to servers that it knows already.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::config::AgentConfig;
 use crate::mux::{Command, Queue};
 use crate::number::random;
 
-/// Each failure makes the next pause this much longer, in percent.
+/// Growth of the pause after each failure, in percent.
 const GROWTH: u32 = 150;
 
 #[derive(Debug, Default)]
@@ -26,9 +26,9 @@ pub(super) struct Servers {
 #[derive(Debug, Default)]
 struct Known {
     servers: HashMap<String, Arc<Queue>>,
-    /// As the servers say.
+    /// The number that the last server reported.
     told: usize,
-    /// As their leases say, where they are counted.
+    /// The number of leases, where they are counted.
     leases: Option<usize>,
     source: CountSource,
 }
@@ -48,7 +48,7 @@ impl Servers {
         Self { agent_id: agent_id.to_owned(), ..Self::default() }
     }
 
-    /// The servers' names, in order.
+    /// Returns the sorted names of the servers.
     pub(super) fn names(&self) -> Vec<String> {
         let mut names: Vec<String> = self.lock().servers.keys().cloned().collect();
         names.sort_unstable();
@@ -66,7 +66,7 @@ impl Servers {
         true
     }
 
-    /// Forgets a link to a server; another link to the same server is not meant.
+    /// Removes this link to a server, but not another link to the same server.
     pub(super) fn remove(&self, id: &str, link: &Arc<Queue>) {
         let mut known = self.lock();
         if known.servers.get(id).is_some_and(|queue| Arc::ptr_eq(queue, link)) {
@@ -82,12 +82,12 @@ impl Servers {
         self.lock().expected()
     }
 
-    /// Leases are counted from now on; until the first count, what servers say has to do.
+    /// Selects the source of the server count. Until the first count of leases, the servers' number applies.
     pub(super) fn count_by(&self, source: CountSource) {
         self.lock().source = source;
     }
 
-    /// True when that changes anything.
+    /// Returns whether the count changed.
     pub(super) fn set_leases(&self, live: usize) -> bool {
         self.lock().leases.replace(live) != Some(live)
     }
@@ -118,7 +118,7 @@ impl Known {
             (Some(leases), CountSource::Default) => leases,
             (Some(leases), CountSource::Max) => leases.max(self.told),
         };
-        // Nobody's lease, or nobody's word: there is at least the server that is called.
+        // Without leases, and without a number from servers, there is at least the server being called.
         expected.max(1)
     }
 }
@@ -130,13 +130,13 @@ impl Pauses {
         Self { interval: config.sync_interval, cap: config.sync_interval_cap, current: config.sync_interval }
     }
 
-    /// After a call that went well.
+    /// Resets the pause after a successful call.
     pub(super) fn usual(&mut self) -> Duration {
         self.current = self.interval;
         jittered(self.current)
     }
 
-    /// After a call that failed.
+    /// Increases the pause after a failed call.
     pub(super) fn longer(&mut self) -> Duration {
         let pause = self.current;
         self.current = (self.current * GROWTH / 100).min(self.cap.max(self.interval));
@@ -144,7 +144,7 @@ impl Pauses {
     }
 }
 
-/// Between half of the pause and all of it, so that a thousand agents that lost one server do not return as one.
+/// Returns between half of the pause and all of it. Agents of a lost server then do not reconnect simultaneously.
 fn jittered(pause: Duration) -> Duration {
     let share = u32::try_from(random() % 500).unwrap_or(0) + 500;
     pause * share / 1000
@@ -163,7 +163,7 @@ mod tests {
         assert!(!servers.is_complete());
         assert!(servers.add("b", 2, &queue));
         assert!(servers.is_complete());
-        // The count is learnt from every answer, also from one of a known server.
+        // Every response updates the count, also one of a known server.
         assert!(!servers.add("a", 3, &queue));
         assert!(!servers.is_complete());
         assert_eq!((servers.connected(), servers.expected()), (2, 3));

@@ -10,30 +10,30 @@ use super::window::{Inbound, Outbound};
 use super::{ErrorCode, Event, Http2Error, StreamId};
 use landfall_hpack::{Decoder, Encoder};
 
-/// The largest frame we accept: one tunnel packet of ours fits, so that its payload need not be copied together.
+/// Maximum size of a received frame: a landfall packet fits, so that its payload needs no copy to be contiguous.
 pub(super) const MAX_FRAME: u32 = 128 * 1024;
-/// Header fields of one message, decoded. Bearer tokens take a few KiB; nothing else here is large.
+/// Maximum size of the decoded header fields of a message. Bearer tokens take a few KiB; all other fields are small.
 pub(super) const MAX_HEADER_LIST: u32 = 32 * 1024;
 
-/// Which end of the connection this is.
+/// The role of this end of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Client,
     Server,
 }
 
-/// What a peer is allowed.
+/// Limits for the peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Streams open at once.
+    /// Concurrently open streams.
     pub streams: u32,
-    /// Bytes in flight to us on one stream.
+    /// Bytes that the peer may have in flight on one stream.
     pub stream_window: u32,
-    /// Bytes in flight to us on all streams.
+    /// Bytes that the peer may have in flight on all streams.
     pub connection_window: u32,
-    /// After so long without a byte from the peer it is asked for a sign of life.
+    /// Idle time after which the peer is pinged.
     pub keepalive: Option<Duration>,
-    /// How long the peer has for that sign.
+    /// Timeout for the peer's response to a ping.
     pub keepalive_timeout: Duration,
 }
 
@@ -46,7 +46,7 @@ pub struct Connection {
     pub(super) decoder: Decoder,
     pub(super) encoder: Encoder,
     pub(super) streams: BTreeMap<StreamId, Stream>,
-    /// The highest stream number seen (server) or used (client).
+    /// The highest stream ID received (server) or used (client).
     pub(super) last_stream: StreamId,
     pub(super) block: Option<HeaderBlock>,
     pub(super) inbound: Inbound,
@@ -59,7 +59,7 @@ pub struct Connection {
     keepalive: Keepalive,
 }
 
-/// What has to come first.
+/// The input that must come next.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Expects {
     Preface,
@@ -76,7 +76,7 @@ pub(super) struct HeaderBlock {
     pub(super) continuations: usize,
 }
 
-/// What the peer's SETTINGS allow us.
+/// Limits from the peer's SETTINGS.
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) max_frame: usize,
@@ -84,7 +84,7 @@ pub(super) struct Peer {
     pub(super) max_streams: u32,
 }
 
-/// Counts frames that cost us work and bring the peer nothing.
+/// A counter of frames that cost this end work without benefit to the peer.
 #[derive(Debug, Default)]
 pub(super) struct Flood {
     since: Option<Instant>,
@@ -145,12 +145,12 @@ impl Connection {
         connection
     }
 
-    /// What has to be written to the peer.
+    /// Returns the bytes to write to the peer.
     pub fn output(&mut self) -> &mut Output {
         &mut self.output
     }
 
-    /// Reads the next event from `input`, taking from it what is complete. Call until it gives none.
+    /// Parses the next event from `input` and removes its bytes. Callers repeat until it returns `None`.
     pub fn receive(&mut self, input: &mut BytesMut, now: Instant) -> Result<Option<Event>, Http2Error> {
         self.keepalive.heard = true;
         let event = self.next_event(input, now);
@@ -160,8 +160,7 @@ impl Connection {
         event
     }
 
-    /// Looks at the clock: asks a silent peer for a sign of life, gives up on one that gave none. Gives when to look
-    /// again.
+    /// Pings an idle peer and returns an error if it does not respond in time. Returns the time of the next call.
     pub fn tick(&mut self, now: Instant) -> Result<Option<Instant>, Http2Error> {
         let Some(every) = self.limits.keepalive else { return Ok(None) };
         if std::mem::take(&mut self.keepalive.heard) || self.keepalive.last.is_none() {
@@ -190,7 +189,7 @@ impl Connection {
         Ok(Some(now + self.limits.keepalive_timeout))
     }
 
-    /// Tells the peer that no further streams are accepted.
+    /// Sends GOAWAY: no further streams are accepted.
     pub fn go_away(&mut self, code: ErrorCode, reason: &str) {
         if self.going_away {
             return;
@@ -208,19 +207,19 @@ impl Connection {
         });
     }
 
-    /// Ends a stream at once, in both directions.
+    /// Ends a stream immediately, in both directions.
     pub fn reset(&mut self, stream: StreamId, code: ErrorCode) {
         if self.streams.remove(&stream).is_some() {
             self.write_reset(stream, code);
         }
     }
 
-    /// The number of open streams.
+    /// Returns the number of open streams.
     pub fn open_streams(&self) -> usize {
         self.streams.len()
     }
 
-    /// `length` bytes of a stream's data are used up: the peer may send as many again.
+    /// Releases `length` consumed bytes of a stream, so that the peer may send as many again.
     pub fn release(&mut self, stream: StreamId, length: usize) {
         let open = self.streams.get_mut(&stream).filter(|open| !open.remote_closed);
         if let Some(increment) = open.and_then(|open| open.inbound.release(length)) {
@@ -228,7 +227,7 @@ impl Connection {
         }
     }
 
-    /// Lets the peer have `size` bytes in flight, on `stream` and on the connection.
+    /// Permits the peer `size` bytes in flight, on `stream` and on the connection.
     pub fn grow_windows(&mut self, stream: StreamId, size: u32) {
         if let Some(increment) = self.inbound.grow(i64::from(size)) {
             self.write_window_update(0, increment);
@@ -283,11 +282,12 @@ impl Connection {
 // === impl Flood ===
 
 impl Flood {
-    /// Pings, settings, resets and empty frames per second, beyond one for each DATA frame. Keepalive needs a few.
+    /// Maximum number of pings, settings, resets and empty frames per second, beyond one for each DATA frame. Keepalive
+    /// needs a few.
     const MAX_PER_SECOND: u32 = 2000;
 
-    /// Data was carried, in either direction. grpc-go sends a ping for each DATA frame it gets, to learn how far away we
-    /// are: on a short way thousands in a second.
+    /// Records a DATA frame in either direction. grpc-go sends a ping for each DATA frame to measure the
+    /// bandwidth-delay product, which amounts to thousands per second on a short path.
     pub(super) fn carried(&mut self) {
         self.count = self.count.saturating_sub(1);
     }

@@ -31,13 +31,13 @@ pub(super) const SETTINGS_INITIAL_WINDOW_SIZE: u16 = 4;
 pub(super) const SETTINGS_MAX_FRAME_SIZE: u16 = 5;
 pub(super) const SETTINGS_MAX_HEADER_LIST_SIZE: u16 = 6;
 
-/// What every peer accepts before it says otherwise.
+/// Size that every peer accepts before its SETTINGS arrive.
 pub(super) const DEFAULT_MAX_FRAME: usize = 16_384;
 pub(super) const LARGEST_MAX_FRAME: usize = 16_777_215;
 pub(super) const DEFAULT_WINDOW: i64 = 65_535;
 pub(super) const LARGEST_WINDOW: i64 = 0x7fff_ffff;
 
-/// Why a stream or a connection ended (RFC 9113, 7).
+/// Reason for the end of a stream or a connection (RFC 9113, 7).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct ErrorCode(pub u32);
 

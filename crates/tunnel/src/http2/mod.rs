@@ -1,9 +1,9 @@
-//! A narrow HTTP/2 layer for gRPC streams: bytes in, events out; commands in, bytes out. It does no I/O and reads no
+//! A minimal HTTP/2 layer for gRPC streams: bytes in, events out; commands in, bytes out. It does no I/O and reads no
 //! clock.
 //!
-//! Why our own: kube-apiserver's gRPC frontend sends `:authority: %2Frun%2F…sock`, which stock libraries refuse; and the
-//! tunnel wants to choose itself which tunnel's bytes go next, and to count what it keeps in memory. What is left out is
-//! what two bidirectional gRPC methods never use: push, priorities, upgrade from HTTP/1.1.
+//! Existing libraries are unsuitable for two reasons. They reject `:authority: %2Frun%2F…sock`, which kube-apiserver's
+//! gRPC frontend sends. The tunnel also needs control over the order in which tunnels send, and over the memory they
+//! use. Features that two bidirectional gRPC methods never use are missing: push, priorities, upgrade from HTTP/1.1.
 
 mod connection;
 mod frame;
@@ -23,23 +23,23 @@ pub use output::Output;
 
 use bytes::Bytes;
 
-/// A stream's number on its connection.
+/// ID of a stream on its connection.
 pub type StreamId = u32;
 
-/// What a peer did.
+/// An event from the peer.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The headers of a new stream, of an answer, or trailers.
+    /// The headers of a new stream, of a response, or trailers.
     Headers { stream: StreamId, headers: Headers, end: bool },
-    /// A piece of a stream. Whoever takes it says when it is used up: [`Connection::release`].
+    /// Data of a stream. The receiver calls [`Connection::release`] after consuming it.
     Data { stream: StreamId, bytes: Bytes, end: bool },
-    /// The stream is gone, by the peer or because the peer broke its rules.
+    /// The stream was reset, by the peer or because the peer violated the protocol.
     Reset { stream: StreamId, code: ErrorCode },
     /// The peer opens or accepts no streams after `last`.
     GoAway { last: StreamId, code: ErrorCode },
 }
 
-/// The connection is lost. The peer is told the code in a GOAWAY frame, which still has to be written.
+/// A fatal connection error. The output contains a GOAWAY frame with the code, which must still be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("HTTP/2 {code}: {reason}")]
 pub struct Http2Error {

@@ -3,16 +3,16 @@ use std::io::IoSlice;
 
 use bytes::{Buf as _, Bytes, BytesMut};
 
-/// Below this, copying is cheaper than another entry in a vectored write.
+/// Below this size, copying is cheaper than another entry in a vectored write.
 const COPY_BELOW: usize = 1024;
-/// What an idle connection may keep allocated.
+/// Maximum buffer capacity of an idle connection.
 const IDLE_CAPACITY: usize = 512;
 
-/// Bytes to be written: small things gathered in one buffer, payloads left where they are.
+/// Bytes to write: small writes share one buffer, payloads are not copied.
 #[derive(Debug, Default)]
 pub struct Output {
     chunks: VecDeque<Bytes>,
-    /// What follows the last chunk.
+    /// Bytes after the last chunk.
     tail: BytesMut,
     length: usize,
 }
@@ -28,7 +28,7 @@ impl Output {
         self.length == 0
     }
 
-    /// Fills `slices` with what is to be written first and gives how many were filled.
+    /// Fills `slices` with the next bytes to write and returns the number of slices.
     pub fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
         let tail = (!self.tail.is_empty()).then_some(&self.tail[..]);
         let all = self.chunks.iter().map(|chunk| &chunk[..]).chain(tail);
@@ -40,7 +40,7 @@ impl Output {
         count
     }
 
-    /// Forgets the first `written` bytes.
+    /// Removes the first `written` bytes.
     pub fn advance(&mut self, mut written: usize) {
         self.length -= written;
         while let Some(first) = self.chunks.front_mut() {
@@ -60,7 +60,7 @@ impl Output {
         }
     }
 
-    /// Lets `write` append to the small things.
+    /// Runs `write` on the buffer of small writes.
     pub(super) fn with_tail(&mut self, write: impl FnOnce(&mut BytesMut)) {
         let before = self.tail.len();
         write(&mut self.tail);

@@ -1,4 +1,4 @@
-//! What happens when a frame arrives.
+//! Handling of received frames.
 
 use std::time::Instant;
 
@@ -9,9 +9,9 @@ use super::frame::{self, Head, LARGEST_MAX_FRAME, LARGEST_WINDOW};
 use super::stream::Stream;
 use super::{ErrorCode, Event, Http2Error, StreamId};
 
-/// A compressed header block, however many frames it is spread over.
+/// Maximum size of a compressed header block, over all its frames.
 const MAX_HEADER_BLOCK: usize = 32 * 1024;
-/// Frames one header block may be spread over; an endless row of small ones is an attack.
+/// Maximum number of frames in one header block; an endless sequence of small ones is an attack.
 const MAX_CONTINUATIONS: usize = 8;
 
 impl Connection {
@@ -64,7 +64,7 @@ impl Connection {
             frame::GOAWAY => Self::on_go_away(head, payload).map(Some),
             frame::WINDOW_UPDATE => self.on_window_update(head, payload),
             frame::PUSH_PROMISE => Err(Http2Error::protocol("a push was promised")),
-            // Priorities are advice, and unknown frames are to be ignored.
+            // Priorities are advisory, and unknown frames must be ignored.
             frame::PRIORITY => self.flood.count(now).map(|()| None),
             _ => self.flood.count(now).map(|()| None),
         }
@@ -75,7 +75,7 @@ impl Connection {
             return Err(Http2Error::protocol("data on a stream that was never opened"));
         }
         self.inbound.receive(head.length)?;
-        // The connection's window only bounds what is in flight; each stream's own window bounds what is kept.
+        // The connection window bounds only data in flight; the window of each stream bounds buffered data.
         if let Some(increment) = self.inbound.release(head.length) {
             self.write_window_update(0, increment);
         }
@@ -87,7 +87,7 @@ impl Connection {
             self.flood.carried();
         }
         let Some(stream) = self.streams.get_mut(&head.stream) else {
-            // Sent before the peer learnt that the stream is gone.
+            // The peer sent this before it received the reset.
             return Ok(None);
         };
         if stream.remote_closed {
@@ -154,7 +154,7 @@ impl Connection {
             return Ok(Some(Event::Headers { stream: id, headers, end }));
         }
         if !self.is_idle(id) {
-            // Sent before the peer learnt that the stream is gone.
+            // The peer sent this before it received the reset.
             return Ok(None);
         }
         if self.role == Role::Client || id.is_multiple_of(2) {
@@ -295,7 +295,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// Whether a stream of that number was never opened.
+    /// Returns whether the stream was never opened.
     fn is_idle(&self, stream: StreamId) -> bool {
         stream == 0 || stream.is_multiple_of(2) || stream > self.last_stream
     }
@@ -307,7 +307,7 @@ impl Connection {
     }
 }
 
-/// The content of a DATA or HEADERS frame without its padding.
+/// Returns the content of a DATA or HEADERS frame without its padding.
 fn unpadded(head: Head, mut payload: Bytes) -> Result<Bytes, Http2Error> {
     if !head.has(frame::PADDED) {
         return Ok(payload);

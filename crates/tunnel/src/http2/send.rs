@@ -1,4 +1,4 @@
-//! What we say, and when: data waits on its stream until the windows and the output have room for it.
+//! Sending: data stays queued on its stream until the windows and the output have capacity.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
@@ -7,13 +7,13 @@ use super::frame::{self, Head};
 use super::stream::{End, Stream};
 use super::{Headers, StreamId};
 
-/// What is handed to the socket ahead of time. More would only make urgent things wait behind it.
+/// Bytes in the output ahead of the socket. More would only delay urgent frames.
 const OUTPUT_AHEAD: usize = 128 * 1024;
-/// What one stream may send before the next has its turn: one packet of a tunnel.
+/// Bytes that one stream sends before the next: one packet of a tunnel.
 const TURN: usize = 64 * 1024 + 64;
 
 impl Connection {
-    /// Opens a stream, as a client. None when the peer allows no more.
+    /// Opens a stream as a client. Returns `None` at the peer's limit.
     pub fn open(&mut self, headers: &Headers) -> Option<StreamId> {
         debug_assert_eq!(self.role, Role::Client, "servers do not open streams");
         if self.going_away || self.streams.len() >= self.peer.max_streams as usize {
@@ -27,7 +27,7 @@ impl Connection {
         Some(id)
     }
 
-    /// Answers a stream; `end` when nothing follows.
+    /// Sends the response headers of a stream; `end` if nothing follows.
     pub fn respond(&mut self, stream: StreamId, headers: &Headers, end: bool) {
         let Some(open) = self.streams.get_mut(&stream).filter(|open| !open.local_closed) else { return };
         open.local_closed = end;
@@ -35,7 +35,7 @@ impl Connection {
         self.forget_if_done(stream);
     }
 
-    /// Whether a stream would send new data at once, so that it is worth giving it some.
+    /// Returns whether new data of a stream would be sent immediately.
     pub fn is_writable(&self, stream: StreamId) -> bool {
         self.output.len() < OUTPUT_AHEAD
             && self.outbound.available() > 0
@@ -47,7 +47,7 @@ impl Connection {
             })
     }
 
-    /// Sends data on a stream, as windows allow. Data for a stream that is gone is dropped.
+    /// Queues data on a stream and sends as much as the windows permit. Data for a closed stream is dropped.
     pub fn send(&mut self, stream: StreamId, pieces: impl IntoIterator<Item = Bytes>) {
         if let Some(open) = self.streams.get_mut(&stream).filter(|open| !open.local_closed) {
             for piece in pieces {
@@ -57,7 +57,7 @@ impl Connection {
         }
     }
 
-    /// Ends our half of a stream after what was sent.
+    /// Ends this half of a stream after the queued data.
     pub fn finish(&mut self, stream: StreamId, trailers: Option<Headers>) {
         if let Some(open) = self.streams.get_mut(&stream) {
             open.pending.end = Some(trailers.map_or(End::Plain, End::Trailers));
@@ -65,7 +65,7 @@ impl Connection {
         }
     }
 
-    /// Moves waiting data into the output, one frame of each stream in turn, until the output is full enough.
+    /// Moves queued data to the output, one frame per stream in turn, until the output has reached its limit.
     pub fn flush(&mut self) {
         while self.output.len() < OUTPUT_AHEAD {
             let Some(id) = self.sendable.pop_front() else { return };
@@ -79,7 +79,7 @@ impl Connection {
                     self.sendable.push_front(id);
                     return;
                 }
-                // Its own window is closed; an update queues it again.
+                // The stream's own window is closed; an update queues the stream again.
                 continue;
             }
             if length > 0 || matches!(stream.pending.end, Some(End::Plain)) {
@@ -109,7 +109,7 @@ impl Connection {
         }
     }
 
-    /// Whether nothing waits for a window or for room.
+    /// Returns whether a stream has no queued data.
     pub fn is_drained(&self, stream: StreamId) -> bool {
         self.streams.get(&stream).is_none_or(|open| open.pending.len() == 0 && open.pending.end.is_none())
     }

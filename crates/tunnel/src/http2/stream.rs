@@ -11,13 +11,13 @@ pub(super) struct Stream {
     pub(super) inbound: Inbound,
     pub(super) outbound: Outbound,
     pub(super) pending: Pending,
-    /// Listed among the streams that have something to send.
+    /// Whether the stream is in the list of streams with data to send.
     pub(super) queued: bool,
     pub(super) local_closed: bool,
     pub(super) remote_closed: bool,
 }
 
-/// What is to be sent on a stream once windows allow.
+/// Data to send on a stream once the windows permit.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     chunks: VecDeque<Bytes>,
@@ -25,7 +25,7 @@ pub(super) struct Pending {
     pub(super) end: Option<End>,
 }
 
-/// How our half of a stream ends.
+/// The end of this half of a stream.
 #[derive(Debug)]
 pub(super) enum End {
     Plain,
@@ -50,7 +50,7 @@ impl Stream {
         self.local_closed && self.remote_closed
     }
 
-    /// Whether something could be sent now, as far as this stream's own window goes.
+    /// Returns whether the stream's own window permits sending now.
     pub(super) fn is_sendable(&self) -> bool {
         !self.local_closed
             && (self.pending.length > 0 && self.outbound.available() > 0
@@ -72,7 +72,7 @@ impl Pending {
         }
     }
 
-    /// Takes the next piece, `limit` bytes at most.
+    /// Removes and returns the next piece, `limit` bytes at most.
     pub(super) fn take(&mut self, limit: usize) -> Option<Bytes> {
         let first = self.chunks.front_mut()?;
         let piece = if first.len() <= limit {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::frame::{self, Head};
 use super::*;
 
-/// Two connections joined by two wires.
+/// Two connections joined by two in-memory pipes.
 struct Pair {
     client: Connection,
     server: Connection,
@@ -55,7 +55,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> BytesMut {
     bytes
 }
 
-/// A server that has been greeted.
+/// Returns a server after the connection preface.
 fn greeted() -> (Connection, Instant) {
     let (mut server, now) = (Connection::new(Role::Server, Limits::default()), Instant::now());
     let mut hello = BytesMut::from(&frame::PREFACE[..]);
@@ -119,7 +119,7 @@ fn a_stream_is_opened_answered_and_ended_with_trailers() {
     assert_eq!((pair.client.open_streams(), pair.server.open_streams()), (0, 0));
 }
 
-/// kube-apiserver's gRPC frontend over a Unix socket.
+/// Tests the authority of kube-apiserver's gRPC frontend over a Unix socket.
 #[test]
 fn a_socket_path_as_authority_is_accepted() {
     let mut pair = Pair::new(Limits::default());
@@ -161,7 +161,7 @@ fn a_stalled_stream_does_not_hold_up_another() {
     let (stalled, lively) = (pair.client.open(&request()).unwrap(), pair.client.open(&request()).unwrap());
     pair.client.send(stalled, [Bytes::from(vec![1; 5000])]);
     let mut input = written(&mut pair.client);
-    // The stalled stream's data is taken but never released.
+    // The data of the stalled stream is received but never released.
     while pair.server.receive(&mut input, pair.now).unwrap().is_some() {}
     let mut received = 0;
     for _ in 0..20 {
@@ -229,7 +229,7 @@ fn a_silent_peer_is_asked_and_then_given_up() {
     let at = |seconds| start + Duration::from_secs(seconds);
     assert_eq!(pair.client.tick(at(0)), Ok(Some(at(10))));
     assert_eq!(pair.client.tick(at(10)), Ok(Some(at(30))));
-    // An answer is a sign of life.
+    // A response resets the keepalive.
     pair.deliver_to_server();
     pair.deliver_to_client();
     assert_eq!(pair.client.tick(at(11)), Ok(Some(at(21))));
@@ -260,7 +260,7 @@ fn pings_at_a_human_pace_are_fine_for_ever() {
     }
 }
 
-/// grpc-go pings for each DATA frame it gets, to learn how far away its peer is.
+/// grpc-go pings for each DATA frame to measure the bandwidth-delay product.
 #[test]
 fn pings_that_keep_pace_with_data_are_no_flood() {
     let (mut server, now) = greeted();

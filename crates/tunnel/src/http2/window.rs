@@ -1,7 +1,7 @@
 use super::Http2Error;
 use super::frame::{DEFAULT_WINDOW, LARGEST_WINDOW};
 
-/// How much a peer may still send to us, and how much of it was used up and may be promised anew.
+/// The receive window: bytes that the peer may still send, and consumed bytes not yet announced.
 #[derive(Debug)]
 pub(super) struct Inbound {
     size: i64,
@@ -9,7 +9,7 @@ pub(super) struct Inbound {
     released: i64,
 }
 
-/// How much we may still send to a peer. It can be negative after the peer made its windows smaller.
+/// The send window. It can be negative after the peer has reduced its initial window size.
 #[derive(Debug)]
 pub(super) struct Outbound(i64);
 
@@ -25,14 +25,14 @@ impl Inbound {
         if self.left < 0 { Err(Http2Error::flow("more data than the window allows")) } else { Ok(()) }
     }
 
-    /// Gives the increment to announce, if it is time: small ones are saved up.
+    /// Returns the increment to announce, if any: small increments accumulate.
     #[must_use]
     pub(super) fn release(&mut self, length: usize) -> Option<u32> {
         self.released += i64::try_from(length).unwrap_or(0);
         if self.released * 2 < self.size { None } else { self.announce() }
     }
 
-    /// Makes the window larger, now.
+    /// Increases the window immediately.
     #[must_use]
     pub(super) fn grow(&mut self, size: i64) -> Option<u32> {
         let more = size.min(LARGEST_WINDOW) - self.size;
@@ -67,7 +67,7 @@ impl Outbound {
         self.0 -= i64::try_from(length).unwrap_or(0);
     }
 
-    /// Changes the window by an update or a new initial size; it must not leave its range.
+    /// Changes the window by an update or a new initial size; leaving its range is an error.
     pub(super) fn change(&mut self, by: i64) -> Result<(), Http2Error> {
         self.0 += by;
         if self.0 > LARGEST_WINDOW { Err(Http2Error::flow("a window larger than allowed")) } else { Ok(()) }

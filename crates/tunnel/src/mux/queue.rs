@@ -5,11 +5,11 @@ use std::task::Waker;
 use super::tunnel::State;
 use crate::packet::{ConnectId, Random};
 
-/// What one tunnel from an upstream peer may have waiting for its reader before the peer's stream is held back.
+/// Bytes of one tunnel from an upstream peer that may wait for its reader before the peer's stream is paused.
 pub(crate) const MARK: usize = 4 * 1024 * 1024;
 
-/// What tasks want from the task that owns the stream. There is one entry for each tunnel at most, and a few for each
-/// dial, both of which are bounded elsewhere.
+/// Requests to the task that owns the stream. There is at most one entry per tunnel and a few per dial, both of which
+/// are bounded elsewhere.
 #[derive(Debug, Default)]
 pub(crate) struct Queue(Mutex<Waiting>);
 
@@ -23,15 +23,15 @@ struct Waiting {
 
 #[derive(Debug)]
 pub(crate) enum Command {
-    /// Ask the agent for a tunnel.
+    /// Request a tunnel from the agent.
     Dial { random: Random, address: String, tunnel: Arc<State> },
-    /// Whoever asked for the dial is gone.
+    /// Cancel a dial whose client is gone.
     Abandon { random: Random },
-    /// The endpoint answered, or did not.
+    /// The endpoint was dialed, or the dial failed.
     Dialed { random: Random, connect_id: ConnectId, error: Option<String> },
-    /// Tell the server that no further tunnels are wanted.
+    /// Notify the server that this agent accepts no further tunnels.
     Drain,
-    /// Tell the agent to look for another server; what is open goes on.
+    /// Notify the agent to connect to another server; open tunnels continue.
     GoAway,
     /// End the link.
     Stop,
@@ -40,7 +40,7 @@ pub(crate) enum Command {
 // === impl Queue ===
 
 impl Queue {
-    /// Hands over a tunnel that has something to send.
+    /// Queues a tunnel that has data to send.
     pub(super) fn push_tunnel(&self, tunnel: Arc<State>) {
         self.push(|waiting| waiting.tunnels.push_back(tunnel));
     }
@@ -68,7 +68,7 @@ impl Queue {
         }
     }
 
-    /// Nothing is accepted any more; gives the commands that were not carried out.
+    /// Closes the queue and returns the commands that were not executed.
     pub(crate) fn close(&self) -> VecDeque<Command> {
         let mut waiting = self.lock();
         waiting.closed = true;

@@ -16,11 +16,11 @@ struct End {
     connection: Connection,
     mux: Mux,
     queue: Arc<Queue>,
-    /// Packets that were not about a tunnel.
+    /// Packets that did not concern a tunnel.
     seen: Vec<Packet>,
 }
 
-/// A server and an agent with a wire between them.
+/// A server and an agent with an in-memory connection.
 struct Ends {
     server: End,
     agent: End,
@@ -102,7 +102,7 @@ impl Ends {
         ends
     }
 
-    /// Lets everything arrive that can.
+    /// Delivers everything that can arrive.
     fn settle(&mut self) {
         loop {
             let up = moved(&mut self.agent, &mut self.server, self.now);
@@ -113,7 +113,7 @@ impl Ends {
         }
     }
 
-    /// A tunnel, by its two ends: the server's and the agent's.
+    /// Opens a tunnel and returns its two ends: the server's and the agent's.
     fn tunnel(&mut self) -> (Tunnel, Tunnel) {
         self.last_id += 1;
         let (id, random) = (self.last_id, self.last_id + 1000);
@@ -145,7 +145,7 @@ fn a_tunnel_whose_reader_stalls_stops_at_its_credit_and_others_go_on() {
         ends.settle();
         assert_eq!(length(&received(&near)), 30_000);
     }
-    // Once it is read from, it goes on to its last byte.
+    // Once its reader resumes, the tunnel delivers everything to its last byte.
     let mut got = 0;
     for _ in 0..20 {
         got += length(&received(&stalled));
@@ -177,7 +177,7 @@ fn a_reader_that_keeps_up_is_granted_more() {
 fn without_credit_a_stalled_tunnel_is_closed_alone_and_with_a_reason() {
     let mut ends = Ends::new(None);
     let ((_near, far), (other_near, other_far)) = (ends.tunnel(), ends.tunnel());
-    // The agent cannot be told about one tunnel: it sends until its stream is held back.
+    // The agent does not support credit: it sends until its stream is paused.
     let mut sent = 0;
     while sent < 3 * MARK && has_room(&far) {
         far.send(Bytes::from(vec![1; 64 * 1024]));
@@ -254,7 +254,7 @@ fn bytes_for_a_tunnel_that_is_gone_are_answered_once() {
         ends.server.mux.send(Packet::Data { connect_id: 99, data: Bytes::from_static(b"x") });
     }
     ends.settle();
-    // The answer is about no tunnel the server knows, so nothing is left of it; it must not echo for ever.
+    // The server does not know the tunnel of this response. Both ends forget the tunnel and must not echo without end.
     assert_eq!((ends.server.mux.tunnels(), ends.agent.mux.tunnels()), (0, 0));
     assert!(ends.server.seen.is_empty());
 }
@@ -312,7 +312,7 @@ fn a_tunnel_without_credit_is_gone_once_its_reader_is() {
     assert_eq!((ends.server.mux.tunnels(), ends.agent.mux.tunnels()), (0, 0));
 }
 
-/// What a test does next.
+/// The next step of a test.
 #[derive(Clone, Debug)]
 enum Step {
     Open,
@@ -337,7 +337,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// Whatever happens, in whatever order: bytes arrive in order, no tunnel reads another's, and nothing is left.
+    /// Tests invariants under random steps: bytes arrive in order, tunnels do not mix, and no state remains.
     #[test]
     fn tunnels_do_not_disturb_each_other(
         steps in proptest::collection::vec(any_step(), 1..80),

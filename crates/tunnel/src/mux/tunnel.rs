@@ -10,16 +10,16 @@ use super::{FIRST_CREDIT, Side};
 use crate::clock;
 use crate::packet::{ConnectId, Random};
 
-/// The largest piece sent at once: a tunnel's turn. Larger turns make the others wait longer.
+/// Maximum size of a piece of data, which is a tunnel's turn. Larger turns delay the other tunnels.
 const MAX_PIECE: usize = 64 * 1024;
-/// What a tunnel's task may queue towards the stream.
+/// Bytes that a tunnel's task may queue for the stream.
 const OUTGOING_HIGH: usize = 256 * 1024;
-/// The largest credit a tunnel grows to: enough for 40 MiB/s over a way of 100 ms.
+/// Maximum credit of a tunnel: sufficient for 40 MiB/s at a round-trip time of 100 ms.
 const MAX_CREDIT: u64 = 4 * 1024 * 1024;
-/// How long the last bytes of a tunnel whose owner is gone may wait for a reader that takes nothing.
+/// Time for which the last bytes of a tunnel without an owner may wait for a stalled reader.
 const FLUSH_LIMIT: Duration = Duration::from_secs(10);
 
-/// A tunnel, as its owner holds it. Dropping it closes the tunnel after what was sent; nothing is left behind.
+/// A tunnel in the hands of its owner. Dropping it closes the tunnel after the queued data, and leaves no state.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     state: Arc<State>,
@@ -27,16 +27,16 @@ pub(crate) struct Tunnel {
     random: Random,
 }
 
-/// What both ends of a tunnel share.
+/// The state that both ends of a tunnel share.
 #[derive(Debug)]
 pub(crate) struct State(Mutex<Inner>);
 
-/// Why there is no tunnel.
+/// Reason for a failed dial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DialFailure {
-    /// The agent says why.
+    /// The agent's reason.
     Refused(String),
-    /// The agent is gone; another may be asked.
+    /// The agent is gone; a dial through another may succeed.
     LinkLost,
 }
 
@@ -54,60 +54,60 @@ struct Inner {
     connect_id: ConnectId,
     incoming: VecDeque<Bytes>,
     incoming_bytes: usize,
-    /// The peer sends nothing more; what is queued is still delivered.
+    /// The peer sends nothing more; queued data is still delivered.
     ended: bool,
-    /// Since when nobody takes what comes in.
+    /// Time since which incoming data has no reader.
     abandoned: Option<Instant>,
     outgoing: VecDeque<Bytes>,
     outgoing_bytes: usize,
-    /// Nothing more will be queued.
+    /// No more data will be queued.
     finished: bool,
     close_told: bool,
-    /// What may still be sent; a peer that grants no credit takes everything.
+    /// Remaining bytes to send; `None` for a peer without credit.
     credit: Option<u64>,
-    /// What the peer may send in total before it needs more credit from us.
+    /// Bytes that the peer may have outstanding before it needs more credit.
     granted: u64,
-    /// Credit to be given back for what was taken.
+    /// Credit to return for consumed bytes.
     owed: u64,
     scheduled: bool,
     over_mark: bool,
-    /// Why the tunnel was closed from this end, for the peer.
+    /// The reason for closing the tunnel from this end, for the peer.
     reason: &'static str,
     waker: Option<Waker>,
 }
 
-/// What a tunnel sends in its turn.
+/// The packets that a tunnel sends in its turn.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     pub(super) connect_id: ConnectId,
     pub(super) credit: Option<u64>,
     pub(super) data: Option<Bytes>,
     pub(super) close: Option<Close>,
-    /// There is more for another turn.
+    /// More data remains for another turn.
     pub(super) again: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct Close {
-    /// The peer has to be told.
+    /// Whether the peer must be notified.
     pub(super) tell: bool,
-    /// Nothing is to come from the peer that anybody waits for.
+    /// Whether the tunnel can be removed: nothing relevant is outstanding from the peer.
     pub(super) over: bool,
     pub(super) reason: &'static str,
 }
 
-/// How a tunnel took data from its peer.
+/// Result of queueing data from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
     Well,
-    /// The reader is behind, and the peer cannot be told.
+    /// The reader is behind, and the peer does not support credit.
     OverMark,
 }
 
 // === impl Tunnel ===
 
 impl Tunnel {
-    /// A tunnel to be dialed by the peer. `credit` is what the peer grants each tunnel, if it does.
+    /// Creates a tunnel that the peer must dial. `credit` is the credit that the peer grants each tunnel, if any.
     pub(crate) fn dialing(queue: &Arc<Queue>, random: Random, address: String, credit: Option<u64>) -> Self {
         let state = Arc::new(State::new(Phase::Dialing, 0, credit));
         queue.command(Command::Dial { random, address, tunnel: Arc::clone(&state) });
@@ -117,7 +117,7 @@ impl Tunnel {
         Self { state, queue: Arc::clone(queue), random }
     }
 
-    /// A tunnel that this end dials. Nothing is sent on it before the peer knows of it: [`State::announced`].
+    /// Creates a tunnel that this end dials. It sends nothing before the peer knows of it: [`State::announced`].
     pub(crate) fn answering(
         queue: &Arc<Queue>,
         random: Random,
@@ -149,7 +149,7 @@ impl Tunnel {
         }
     }
 
-    /// The next bytes from the peer; none after the end.
+    /// Returns the next bytes from the peer; `None` after the end.
     pub(crate) fn poll_receive(&self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
         let mut inner = self.state.lock();
         let Some(bytes) = inner.incoming.pop_front() else {
@@ -177,7 +177,7 @@ impl Tunnel {
         Poll::Ready(Some(bytes))
     }
 
-    /// Waits until the peer has sent something or has ended.
+    /// Waits until the peer has sent data or has ended.
     pub(crate) fn poll_incoming(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.state.lock();
         if inner.ended || !inner.incoming.is_empty() {
@@ -187,7 +187,7 @@ impl Tunnel {
         Poll::Pending
     }
 
-    /// Waits until the peer has ended, whether or not everything it sent was taken.
+    /// Waits until the peer has ended, even if some of its data is unread.
     pub(crate) fn poll_ended(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut inner = self.state.lock();
         if inner.ended {
@@ -197,7 +197,7 @@ impl Tunnel {
         Poll::Pending
     }
 
-    /// Waits until there is room to send. False when nothing can be sent any more.
+    /// Waits until there is capacity to send. Returns `false` after the end.
     pub(crate) fn poll_room(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let mut inner = self.state.lock();
         if inner.finished || inner.ended {
@@ -210,7 +210,7 @@ impl Tunnel {
         Poll::Pending
     }
 
-    /// Queues bytes for the peer. Ask [`Tunnel::poll_room`] first.
+    /// Queues bytes for the peer. Callers wait for [`Tunnel::poll_room`] first.
     pub(crate) fn send(&self, bytes: Bytes) {
         let mut inner = self.state.lock();
         if bytes.is_empty() || inner.finished || inner.ended {
@@ -223,7 +223,7 @@ impl Tunnel {
         }
     }
 
-    /// Closes this end after what was sent.
+    /// Closes this end after the queued data.
     pub(crate) fn finish(&self) {
         let mut inner = self.state.lock();
         inner.finished = true;
@@ -285,7 +285,7 @@ impl State {
         }))
     }
 
-    /// The peer has dialed. False when nobody waits for it any more.
+    /// Marks the tunnel as dialed. Returns `false` if its owner is gone.
     pub(crate) fn opened(&self, connect_id: ConnectId) -> bool {
         let mut inner = self.lock();
         if inner.abandoned.is_some() {
@@ -297,7 +297,7 @@ impl State {
         true
     }
 
-    /// The peer was told of the tunnel. True when it has something to send already, or its end.
+    /// Marks the tunnel as announced to the peer. Returns `true` if it already has data or its end to send.
     pub(super) fn announced(&self) -> bool {
         let mut inner = self.lock();
         inner.phase = Phase::Open;
@@ -310,14 +310,14 @@ impl State {
         inner.wake();
     }
 
-    /// The peer sends nothing more.
+    /// Records that the peer sends nothing more.
     pub(crate) fn end(&self) {
         let mut inner = self.lock();
         inner.ended = true;
         inner.wake();
     }
 
-    /// The peer has closed: it sends nothing more, and takes nothing more.
+    /// Records that the peer has closed: it neither sends nor receives anything more.
     pub(super) fn close(&self) {
         let mut inner = self.lock();
         inner.outgoing.clear();
@@ -347,13 +347,13 @@ impl State {
         self.lock().over_mark
     }
 
-    /// Whether it waits for a reader, of either end.
+    /// Returns whether the tunnel waits for a reader, at either end.
     pub(super) fn is_stalled(&self) -> bool {
         let inner = self.lock();
         inner.over_mark || inner.credit == Some(0) && !inner.outgoing.is_empty()
     }
 
-    /// Closes the tunnel from the middle: its reader is too slow.
+    /// Closes the tunnel from the stream's task, because its reader is too slow.
     pub(super) fn break_off(&self, reason: &'static str) {
         let mut inner = self.lock();
         inner.over_mark = false;
@@ -367,14 +367,14 @@ impl State {
         inner.wake();
     }
 
-    /// Adds to the credit. Whether the tunnel has something to send now, and was not scheduled for it.
+    /// Adds credit. Returns whether the tunnel has data to send now and was not yet scheduled.
     pub(super) fn add_credit(&self, bytes: u64) -> bool {
         let mut inner = self.lock();
         inner.credit = inner.credit.map(|credit| credit.saturating_add(bytes));
         inner.may_send() && !std::mem::replace(&mut inner.scheduled, true)
     }
 
-    /// Gives up on the last bytes of a tunnel whose owner is long gone. True when it has to be scheduled.
+    /// Expires the last bytes of a tunnel without an owner. Returns `true` if the tunnel must be scheduled.
     pub(super) fn expire(&self, now: Instant) -> bool {
         let mut inner = self.lock();
         let late = inner.abandoned.is_some_and(|since| now.saturating_duration_since(since) > FLUSH_LIMIT);
@@ -386,7 +386,7 @@ impl State {
         !std::mem::replace(&mut inner.scheduled, true)
     }
 
-    /// What the tunnel sends next.
+    /// Returns the next packets of the tunnel.
     pub(super) fn turn(&self, side: Side) -> Turn {
         let mut inner = self.lock();
         let mut turn = Turn { connect_id: inner.connect_id, ..Turn::default() };
@@ -396,16 +396,18 @@ impl State {
         if inner.may_send() {
             let data = inner.next_piece();
             turn.data = Some(data);
-            // What moves is not given up.
+            // Progress restarts the timeout.
             inner.abandoned = inner.abandoned.map(|_| clock::now());
         }
         if inner.outgoing.is_empty() && inner.finished {
             let told = std::mem::replace(&mut inner.close_told, true);
-            // An agent answers even a server that asked for the end; a server does not ask for what has happened.
+            // An agent answers even a server that requested the close; a server does not request a close that has
+            // happened.
             let tell = !told && (side == Side::Agent || !inner.ended || !inner.reason.is_empty());
             let over = side == Side::Agent || inner.ended || inner.abandoned.is_some();
             if over && !inner.ended && inner.credit.is_some() {
-                // The agent sends what it has before it closes; without credit it would wait for a reader that is gone.
+                // The agent sends its remaining data before it closes. Without credit it would wait for a reader that
+                // is gone.
                 turn.credit = Some(MAX_CREDIT);
             }
             turn.close = Some(Close { tell, over, reason: inner.reason });
@@ -448,7 +450,7 @@ impl Inner {
         piece
     }
 
-    /// A reader that keeps up is granted more each time, so that distance does not slow it down.
+    /// Returns the credit to grant. It grows for a reader that keeps up, so that latency does not limit its throughput.
     fn grant(&mut self) -> u64 {
         let mut grant = std::mem::take(&mut self.owed);
         if self.incoming.is_empty() && self.granted < MAX_CREDIT {

@@ -1,4 +1,4 @@
-//! The agents connected to this server, and which of them is asked for a dial.
+//! The agents connected to this server, and the selection of one for a dial.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,16 +11,16 @@ use crate::metrics::Traffic;
 use crate::mux::Queue;
 use crate::number::random;
 
-/// How long an agent that did not answer is only asked when there is no other.
+/// Time for which an agent that did not respond is only used when there is no other.
 const DOUBT: Duration = Duration::from_secs(30);
 
-/// One agent's stream. Tunnels belong to a stream, not to an agent's name: two agents may share a name.
+/// The stream of one agent. Tunnels belong to a stream rather than an agent ID, which two agents may share.
 #[derive(Debug)]
 pub(crate) struct Agent {
     pub(crate) id: String,
     pub(crate) identifiers: Identifiers,
     pub(crate) queue: Arc<Queue>,
-    /// What it grants each tunnel, if it is one of ours.
+    /// Credit that the agent grants each tunnel; `None` for upstream agents.
     pub(crate) credit: Option<u64>,
     pub(crate) draining: AtomicBool,
     pub(crate) tunnels: AtomicUsize,
@@ -37,7 +37,7 @@ pub(crate) struct Agents {
     connected: Mutex<Vec<Arc<Agent>>>,
 }
 
-/// Counts a dial as pending while it lives.
+/// Counts a dial as pending until dropped.
 #[derive(Debug)]
 pub(crate) struct Pending(Arc<Agent>);
 
@@ -59,7 +59,7 @@ impl Agent {
         }
     }
 
-    /// It did not answer, or takes nothing: others are asked first for a while.
+    /// Marks the agent as suspect, because it did not respond or is stalled; others precede it for a while.
     pub(crate) fn doubt(&self) {
         *self.doubts() = Some(clock::now());
     }
@@ -79,11 +79,11 @@ impl Agent {
 
     fn is_full(&self, limits: AgentLimits) -> bool {
         let (pending, tunnels) = (self.pending.load(Ordering::Relaxed), self.tunnels.load(Ordering::Relaxed));
-        // A dial under way is a tunnel soon.
+        // A pending dial is likely to become a tunnel.
         pending >= limits.dials || limits.tunnels.is_some_and(|limit| tunnels + pending >= limit)
     }
 
-    /// Less is better. A dial weighs more than a tunnel, which may well be idle.
+    /// Returns the load for comparison; lower is better. A dial weighs more than a tunnel, which may be idle.
     fn load(&self) -> usize {
         self.pending.load(Ordering::Relaxed) * 16 + self.tunnels.load(Ordering::Relaxed)
     }
@@ -124,7 +124,7 @@ impl Agents {
         self.lock().clone()
     }
 
-    /// How many agents each strategy has to choose from.
+    /// Returns the number of candidates of each strategy.
     pub(crate) fn counts(&self) -> Vec<(&'static str, usize)> {
         let agents = self.lock();
         let count = |strategy: &Strategy| match strategy {
@@ -136,18 +136,18 @@ impl Agents {
         self.strategies.iter().map(count).collect()
     }
 
-    /// Whether any strategy could choose an agent that is likely to answer.
+    /// Returns whether any strategy can select an agent that is likely to respond.
     pub(crate) fn is_ready(&self) -> bool {
         let chosen = self.counts().iter().any(|(_, count)| *count > 0);
         chosen && self.lock().iter().any(|agent| !agent.is_doubted())
     }
 
-    /// Whether an agent is connected that has as much to do as it may.
+    /// Returns whether a connected agent has reached its limits.
     pub(crate) fn is_any_full(&self) -> bool {
         self.lock().iter().any(|agent| agent.is_full(self.limits))
     }
 
-    /// The agent to ask for `address`, not one of `tried`.
+    /// Selects an agent for `address` that is not in `tried`.
     pub(crate) fn choose(&self, address: &str, tried: &[Arc<Agent>]) -> Option<Arc<Agent>> {
         let agents = self.lock();
         let open: Vec<&Arc<Agent>> = agents
@@ -177,8 +177,8 @@ impl Agents {
     }
 }
 
-/// Of the healthiest candidates the less loaded of two random ones: nearly as even as asking all, without their rushing
-/// to the same one.
+/// Returns the less loaded of two random candidates among the healthiest. This balances nearly as well as comparing
+/// all, without concentrating concurrent dials on one agent.
 fn best(candidates: &[&Arc<Agent>]) -> Option<Arc<Agent>> {
     let rank = |agent: &&&Arc<Agent>| (agent.draining.load(Ordering::Relaxed), agent.is_doubted());
     let healthiest = candidates.iter().map(|agent| rank(&agent)).min()?;
@@ -280,7 +280,7 @@ mod tests {
         assert!(agents.is_ready());
         wedged.doubt();
         assert!(!agents.is_ready());
-        // It is still asked: there is no other.
+        // The only agent is used nevertheless.
         assert_eq!(chosen(&agents, "a:1").as_deref(), Some("wedged"));
         wedged.trust();
         assert!(agents.is_ready());

@@ -1,4 +1,4 @@
-//! One dial, from either frontend: bounded in time, and asked of another agent when the first is lost.
+//! One dial from either frontend: limited in time, and retried with another agent if the first one fails.
 
 use std::future::poll_fn;
 use std::mem::discriminant;
@@ -13,12 +13,12 @@ use crate::clock;
 use crate::mux::{DialFailure, Tunnel};
 use crate::number::random;
 
-/// How long an agent may take when another could be asked instead; its own limit for an endpoint is 5 s.
+/// Timeout of an agent if another could be used instead; an agent's own timeout for an endpoint is 5 s.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// Agents asked for one dial.
+/// Maximum number of agents per dial.
 const MAX_ATTEMPTS: usize = 3;
 
-/// Why there is no tunnel. The texts are upstream's, where it has one: kube-apiserver's users know them.
+/// Reason for a failed dial. The texts are upstream's where it has one, because kube-apiserver's users know them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DialError {
     #[error("No agent available")]
@@ -77,7 +77,7 @@ async fn dial_somewhere(shared: &Shared, address: &str) -> Result<Tunnel, DialEr
                 agent.trust();
                 return Ok(tunnel);
             }
-            // The endpoint's own answer: no agent would get another.
+            // The endpoint refused; another agent would get the same result.
             Err(refused @ DialError::Refused(_)) => return Err(refused),
             Err(lost) => {
                 if lost == DialError::Timeout {
@@ -97,7 +97,8 @@ async fn dial_somewhere(shared: &Shared, address: &str) -> Result<Tunnel, DialEr
 // === impl DialError ===
 
 impl DialError {
-    /// The answer to an HTTP CONNECT. Upstream reads the text of the agent, so agents of ours write Go's words.
+    /// Returns the response to an HTTP CONNECT. Upstream parses the text of the agent, so landfall agents use Go's
+    /// wording.
     pub(super) fn http_status(&self) -> (u16, &'static str) {
         match self {
             Self::NoAgent => (500, "Internal Server Error"),

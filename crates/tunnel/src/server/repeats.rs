@@ -3,10 +3,10 @@ use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long what repeats is counted before it is told again.
+/// Interval during which repeated events are counted instead of logged.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Things that may happen a thousand times a second and are worth a line now and then, each kind by itself. There are few
+/// A rate limiter for log events that may occur a thousand times a second, separately for each kind. There are few
 /// kinds.
 #[derive(Debug)]
 pub(super) struct Repeats<K>(Mutex<HashMap<K, Told>>);
@@ -26,7 +26,7 @@ impl<K> Default for Repeats<K> {
 }
 
 impl<K: Eq + Hash> Repeats<K> {
-    /// It happened. How often it did since it was last told, when it is to be told now.
+    /// Counts an event. If it should be logged now, returns the number suppressed since the last one.
     pub(super) fn count(&self, kind: K, now: Instant) -> Option<u64> {
         let mut kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(told) = kinds.get_mut(&kind) else {

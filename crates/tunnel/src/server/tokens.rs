@@ -1,4 +1,4 @@
-//! Agents that show a token: the cluster says whose it is. What cannot be asked is not believed.
+//! Agent authentication by token, through TokenReviews of the cluster. A token that cannot be reviewed is rejected.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,21 +13,22 @@ use tokio::sync::Semaphore;
 
 use super::Authenticate;
 
-/// How long a good token is believed without asking again. Only connecting needs it, so a token that is revoked keeps
-/// the door open for this long at most; a storm of agents that reconnect is over by then.
+/// Time for which a valid token is cached. Tokens matter only when connecting, so a revoked token remains usable for
+/// this long at most. A mass reconnect of agents ends well before.
 const BELIEVED: Duration = Duration::from_secs(60);
-/// Tokens remembered: more than agents that reconnect within a minute. What does not fit is asked about each time.
+/// Maximum number of cached tokens: more than agents that reconnect within a minute. Further tokens are reviewed each
+/// time.
 const MAX_REMEMBERED: usize = 16 * 1024;
-/// Questions under way, so that a storm of agents is not passed on to the API server.
+/// Concurrent reviews, so that a mass reconnect of agents does not overload the API server.
 const MAX_QUESTIONS: usize = 16;
-/// An agent whose turn does not come within this time tries again later.
+/// Timeout to wait for a review permit; the agent then retries later.
 const TURN_LIMIT: Duration = Duration::from_secs(30);
-/// No token of Kubernetes is larger.
+/// Maximum size of a token; Kubernetes issues smaller ones.
 const MAX_TOKEN: usize = 64 * 1024;
 
 type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Who says whose token it is.
+/// A service that reviews tokens.
 pub trait Reviewer: Send + Sync {
     fn review<'a>(
         &'a self,
@@ -36,12 +37,12 @@ pub trait Reviewer: Send + Sync {
     ) -> Answer<'a, Result<TokenReview, landfall_cluster::Error>>;
 }
 
-/// Accepts the tokens of one service account, made for one audience.
+/// Accepts the tokens of one service account for one audience.
 pub struct TokenReviews<R = Cluster> {
     reviewer: R,
     user: String,
     audiences: [String; 1],
-    /// By digest: the tokens themselves are not kept.
+    /// Cached by digest: the tokens themselves are not stored.
     believed: Mutex<HashMap<[u8; 32], Instant>>,
     questions: Semaphore,
 }
@@ -49,7 +50,7 @@ pub struct TokenReviews<R = Cluster> {
 // === impl TokenReviews ===
 
 impl<R: Reviewer> TokenReviews<R> {
-    /// `--agent-namespace`, `--agent-service-account`, `--authentication-audience`.
+    /// Creates it from `--agent-namespace`, `--agent-service-account`, `--authentication-audience`.
     pub fn new(reviewer: R, namespace: &str, service_account: &str, audience: String) -> Self {
         Self {
             reviewer,
@@ -79,7 +80,7 @@ impl<R: Reviewer> TokenReviews<R> {
                 if user.name != self.user {
                     return Err(format!("the token is of {}, not of {}", user.name, self.user));
                 }
-                // An authenticator that knows nothing of audiences says none: its word is not enough.
+                // An authenticator without support for audiences returns none, which is not sufficient.
                 if !audiences.contains(&self.audiences[0]) {
                     return Err(format!("the token is not meant for {}", self.audiences[0]));
                 }
@@ -143,7 +144,7 @@ mod tests {
     use landfall_cluster::User;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Knows `good`, `stranger` and `elsewhere`; is out of reach for `late`.
+    /// Knows the tokens `good`, `stranger` and `elsewhere`; is unavailable for `late`.
     #[derive(Default)]
     struct Played(AtomicUsize);
 
@@ -211,7 +212,7 @@ mod tests {
             reviews.believe(Sha256::digest(number.to_le_bytes()).into());
         }
         assert_eq!(reviews.lock().len(), MAX_REMEMBERED);
-        // Full: still let in, though not remembered.
+        // The cache is full: the token is accepted, though not cached.
         assert!(reviews.check(b"good").await.is_ok());
         assert_eq!(reviews.lock().len(), MAX_REMEMBERED);
     }

@@ -1,4 +1,4 @@
-//! What kube-apiserver does, over blocking sockets.
+//! A client like kube-apiserver, over blocking sockets.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ use landfall_tunnel::packet::{ConnectId, Packet};
 const LIMIT: Duration = Duration::from_secs(30);
 const WRITE_LIMIT: Duration = Duration::from_secs(5);
 
-/// A tunnel's near end.
+/// The frontend end of a tunnel.
 pub enum Client {
     Connect(UnixStream),
     Grpc(Box<GrpcClient>),
@@ -24,7 +24,7 @@ pub enum Client {
 pub trait Socket: Read + Write + Send {}
 impl<S: Read + Write + Send> Socket for S {}
 
-/// One gRPC stream on a connection of its own.
+/// One gRPC stream on its own connection.
 pub struct GrpcClient {
     socket: Box<dyn Socket>,
     connection: Connection,
@@ -37,7 +37,7 @@ pub struct GrpcClient {
     closed: bool,
 }
 
-/// Dials as kube-apiserver does: bytes in the same read as the answer are an error.
+/// Dials like kube-apiserver: bytes in the same read as the response are an error.
 pub fn connect(socket: &Path, address: &str) -> Result<UnixStream, String> {
     let (stream, answer) = connect_and_read(socket, address)?;
     if !answer.ends_with("\r\n\r\n") {
@@ -46,7 +46,7 @@ pub fn connect(socket: &Path, address: &str) -> Result<UnixStream, String> {
     Ok(stream)
 }
 
-/// Dials and throws away what came together with the answer.
+/// Dials and discards bytes that arrive with the response.
 pub fn connect_loosely(socket: &Path, address: &str) -> Result<UnixStream, String> {
     connect_and_read(socket, address).map(|(stream, _)| stream)
 }
@@ -76,7 +76,7 @@ fn connect_and_read(socket: &Path, address: &str) -> Result<(UnixStream, String)
 }
 
 impl Client {
-    /// Says goodbye in the way of its protocol.
+    /// Closes the tunnel by the rules of its protocol.
     pub fn close(self) {
         match self {
             Self::Connect(stream) => drop(stream),
@@ -108,7 +108,7 @@ impl Write for Client {
 }
 
 impl GrpcClient {
-    /// As kube-apiserver does over a Unix socket: a connection for each tunnel.
+    /// Dials like kube-apiserver over a Unix socket: one connection for each tunnel.
     pub fn dial(socket: &Path, address: &str) -> Result<Self, String> {
         let mut client = Self::open(socket).map_err(|error| error.to_string())?;
         client.ask(address, 77).map_err(|error| error.to_string())?;
@@ -122,7 +122,7 @@ impl GrpcClient {
         }
     }
 
-    /// A connection with one stream and no dial yet.
+    /// Opens a connection with one stream and no dial yet.
     pub fn open(socket: &Path) -> io::Result<Self> {
         let stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(LIMIT))?;
@@ -131,7 +131,7 @@ impl GrpcClient {
         Self::call(Box::new(stream), &grpc::request("http", &authority, "/ProxyService/Proxy"))
     }
 
-    /// An agent that knows nothing of credit, and does only what the test says.
+    /// Connects as an agent without credit support, controlled by the test.
     pub fn agent(port: u16, id: &str) -> io::Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port))?;
         stream.set_read_timeout(Some(LIMIT))?;

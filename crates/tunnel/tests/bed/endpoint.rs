@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Result;
 
-/// Something on the far side of a tunnel; a thread for each connection.
+/// An endpoint of tunnels, with a thread for each connection.
 pub struct Endpoint {
     address: SocketAddr,
     received: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Endpoint {
-    /// Sends back what it gets.
+    /// Starts an endpoint that echoes.
     pub fn echo() -> Result<Self> {
         Self::start(|mut socket, _| {
             let mut reader = socket.try_clone().unwrap();
@@ -19,7 +19,7 @@ impl Endpoint {
         })
     }
 
-    /// Speaks first, then echoes.
+    /// Starts an endpoint that sends first, then echoes.
     pub fn banner(text: &'static str) -> Result<Self> {
         Self::start(move |mut socket, _| {
             let mut reader = socket.try_clone().unwrap();
@@ -29,7 +29,7 @@ impl Endpoint {
         })
     }
 
-    /// Waits for a word, sends `length` bytes and closes.
+    /// Starts an endpoint that waits for data, sends `length` bytes and closes.
     pub fn farewell(length: usize) -> Result<Self> {
         Self::start(move |mut socket, _| {
             let mut word = [0; 2];
@@ -39,7 +39,7 @@ impl Endpoint {
         })
     }
 
-    /// Reads to the end and remembers how much came.
+    /// Starts an endpoint that reads to the end and records the number of bytes.
     pub fn sink() -> Result<Self> {
         Self::start(|mut socket, received| {
             let mut buffer = vec![0; 4096];
@@ -54,7 +54,7 @@ impl Endpoint {
         })
     }
 
-    /// Sends without end.
+    /// Starts an endpoint that sends without end.
     pub fn source() -> Result<Self> {
         Self::start(|mut socket, _| {
             let block = vec![42; 64 * 1024];
@@ -62,7 +62,7 @@ impl Endpoint {
         })
     }
 
-    /// Accepts and then neither reads nor writes, until the test ends.
+    /// Starts an endpoint that accepts and then neither reads nor writes, until the test ends.
     pub fn stalled() -> Result<Self> {
         Self::start(|socket, _| {
             std::thread::park();
@@ -74,7 +74,7 @@ impl Endpoint {
         self.address
     }
 
-    /// What each connection brought that has ended.
+    /// Returns the number of bytes of each ended connection.
     pub fn received(&self) -> Vec<usize> {
         self.received.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! As much of a kubelet as carries long streams: `/stream` sends, anything that asks for an upgrade is echoed.
+//! The parts of a kubelet that long streams need: `/stream` sends, and upgrade requests are echoed.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ const CHUNK: usize = 64 * 1024;
 
 type Tls = StreamOwned<ServerConnection, TcpStream>;
 
-/// Serves on `address` until the test ends. `stream` is how much `/stream` sends, in chunks of 64 KiB.
+/// Serves on `address` until the test ends. `chunks` is the number of 64 KiB chunks that `/stream` sends.
 pub fn start(address: IpAddr, authority: &Authority, chunks: usize) -> Result<SocketAddr> {
     let pair = authority.issue(&Leaf::new("kubelet", Purpose::Serve).names([address.to_string()]))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -32,7 +32,7 @@ pub fn start(address: IpAddr, authority: &Authority, chunks: usize) -> Result<So
             let config = Arc::clone(&config);
             std::thread::spawn(move || {
                 let Ok(connection) = ServerConnection::new(config) else { return };
-                // A client that leaves ends its own connection.
+                // A client that disconnects only ends its own connection.
                 let _ = serve(StreamOwned::new(connection, socket), chunks);
             });
         }

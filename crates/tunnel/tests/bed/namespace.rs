@@ -1,4 +1,4 @@
-//! A network that only an agent inside of it can reach.
+//! A network that only an agent inside it can reach.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use anyhow::{Context as _, Result, ensure};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// An address of every such network that nothing outside has a way to. It is one that API servers agree to proxy to.
+/// An address inside every such network, without a route from outside. API servers accept it as a proxy target.
 pub const INSIDE: Ipv4Addr = Ipv4Addr::new(198, 18, 77, 1);
 
-/// Several in one process.
+/// Number of namespaces in this process.
 static COUNT: AtomicU8 = AtomicU8::new(0);
 
-/// Joined to the host by one cable, over which agents reach servers.
+/// A namespace connected to the host by a veth pair, over which agents reach servers.
 pub struct Namespace {
     name: String,
     host: Ipv4Addr,
@@ -46,12 +46,12 @@ impl Namespace {
         &self.name
     }
 
-    /// Where the host is seen from inside.
+    /// Returns the host's address from inside.
     pub fn host(&self) -> IpAddr {
         IpAddr::V4(self.host)
     }
 
-    /// Runs inside: sockets made there stay there.
+    /// Runs inside the namespace: sockets created there stay there.
     pub fn inside<T: Send>(&self, run: impl FnOnce() -> T + Send) -> Result<T> {
         std::thread::scope(|scope| {
             let running = scope.spawn(|| enter(&self.name).map(|()| run()));
@@ -60,7 +60,7 @@ impl Namespace {
     }
 }
 
-/// Moves the calling thread inside, for good.
+/// Moves the calling thread into the namespace permanently.
 pub fn enter(name: &str) -> Result<()> {
     let path = PathBuf::from("/run/netns").join(name);
     let namespace = File::open(&path).with_context(|| format!("open `{}`", path.display()))?;
@@ -70,7 +70,7 @@ pub fn enter(name: &str) -> Result<()> {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        // The cable goes with the namespace.
+        // The veth pair is deleted with the namespace.
         let _ = ip(&["netns", "del", &self.name]);
     }
 }

@@ -1,6 +1,7 @@
-//! `cargo xtask bench tunnel`: our server and agent beside upstream's, behind both frontends, over a Unix socket, with TLS
-//! between server and agent. All four run at once and are loaded in turns; the load and the endpoints share the machine
-//! with them.
+//! `cargo xtask bench tunnel`: compares our server and agent with upstream's, for both frontends.
+//!
+//! Clients use a Unix socket, and TLS connects server and agent. All four processes run concurrently and are
+//! loaded alternately; the load and the endpoints share the machine with them.
 
 mod plane;
 mod reliability;
@@ -12,16 +13,16 @@ use self::plane::{Bed, Plane, Whose, hold, numbers, program_numbers};
 use super::{Bench, Better, median};
 use crate::shell;
 
-/// How long one measurement takes, in the load's words.
+/// Duration of one measurement, as an argument of the load.
 const SECONDS: &str = "3";
 const IDLE: usize = 1000;
-/// The peer's name in every line.
+/// The peer's name in the output.
 const UPSTREAM: &str = "konnectivity";
 
-/// What a run of the load gave, for each of several figures.
+/// Results of one run of the load, one value per figure.
 type Figures = Vec<f64>;
 
-/// One line: its name, unit, which way is better, and the goal.
+/// One output line: name, unit, better direction, and goal.
 type Row = (String, &'static str, Better, f64);
 
 pub(super) fn run(bench: &Bench) -> Result<()> {
@@ -97,7 +98,7 @@ fn echo(bench: &Bench, ours: &Plane, upstream: &Plane) -> Result<()> {
     side_by_side(bench, &rows, ours, upstream, measure)
 }
 
-/// Of processes that have done nothing else.
+/// Measures the memory of newly started processes.
 fn memory(bench: &Bench, bed: &Bed, mode: &'static str) -> Result<()> {
     let measure = |whose| {
         let plane = bed.plane(whose, mode)?;
@@ -121,7 +122,7 @@ fn swarm() -> Result<()> {
     Ok(())
 }
 
-/// Measures both in turns and prints a line for each figure.
+/// Measures both alternately and prints a line for each figure.
 fn side_by_side(
     bench: &Bench,
     rows: &[Row],

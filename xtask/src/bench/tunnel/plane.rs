@@ -1,4 +1,4 @@
-//! What is measured: a server and an agent, and the load on them.
+//! The objects under test: a server, an agent, and the load on them.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -21,12 +21,12 @@ pub(super) enum Whose {
     Upstreams,
 }
 
-/// Certificates.
+/// Directory with certificates.
 pub(super) struct Bed {
     folder: TempDir,
 }
 
-/// A server and an agent that know each other.
+/// A connected pair of server and agent.
 pub(super) struct Plane {
     pub(super) mode: &'static str,
     pub(super) socket: String,
@@ -35,10 +35,10 @@ pub(super) struct Plane {
     agent: Process,
 }
 
-/// A program and its arguments.
+/// A program with its arguments.
 type Program = (PathBuf, Vec<String>);
 
-/// A load that has done its work and keeps its sockets.
+/// A load that has finished its work and keeps its sockets open.
 pub(super) struct Held(Child);
 
 // === impl Bed ===
@@ -59,7 +59,7 @@ impl Bed {
         Ok(Self { folder })
     }
 
-    /// Starts a server and its agent, and waits until they carry.
+    /// Starts a server and its agent, and waits until they forward data.
     pub(super) fn plane(&self, whose: Whose, mode: &'static str) -> Result<Plane> {
         let folder = tempfile::tempdir().context("make a folder")?;
         let socket = folder.path().join("frontend.sock").display().to_string();
@@ -79,7 +79,7 @@ impl Bed {
         Ok(Plane { mode, socket, _folder: folder, server, agent })
     }
 
-    /// The engine as the product runs it, without the product's command line.
+    /// Returns the commands of our engine as in the product, without the product's command line.
     fn ours(&self, mode: &str, socket: &str, port: u16) -> (Program, Program) {
         let (program, files) = (example("tunnel"), self.folder.path().display().to_string());
         let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
@@ -101,7 +101,7 @@ impl Bed {
             format!("--cluster-cert={}", file("server.crt")),
             format!("--cluster-key={}", file("server.key")),
             format!("--cluster-ca-cert={}", file("ca.crt")),
-            // Its best case: its default logs each packet.
+            // Upstream's best case: its default logs each packet.
             "--v=0".to_owned(),
         ];
         let agent = vec![
@@ -119,7 +119,7 @@ impl Bed {
     }
 }
 
-/// What the load measured.
+/// Returns the load's results.
 pub(super) fn numbers(arguments: &[&str]) -> Result<Vec<f64>> {
     program_numbers("load", arguments)
 }
@@ -140,7 +140,7 @@ pub(super) fn program_numbers(program: &str, arguments: &[&str]) -> Result<Vec<f
     text.split_whitespace().map(|word| word.parse().with_context(|| format!("read {text:?}"))).collect()
 }
 
-/// Runs a load that keeps what it opened until it is released.
+/// Runs a load that keeps its connections until it is released.
 pub(super) fn hold(arguments: &[&str]) -> Result<Held> {
     let mut load = Command::new(example("load"))
         .args(arguments)
@@ -165,7 +165,7 @@ impl Plane {
         [self.server.id(), self.agent.id()]
     }
 
-    /// Of server and agent.
+    /// Returns the CPU time of server and agent.
     pub(super) fn cpu_seconds(&self) -> Result<f64> {
         let mut ticks = 0.0;
         for process in self.processes() {
@@ -176,7 +176,7 @@ impl Plane {
                 ticks += fields.get(at).context("a process's times")?.parse::<f64>()?;
             }
         }
-        // The kernel's unit for these is a hundredth of a second on every system of the field.
+        // On all common systems the kernel's unit is 1/100 s.
         Ok(ticks / 100.0)
     }
 

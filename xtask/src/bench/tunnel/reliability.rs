@@ -1,4 +1,6 @@
-//! What upstream gets wrong: stalls, leaks and lost bytes. Here the goals are absolute; upstream's figures stand beside.
+//! Reliability benchmark for upstream's defects: stalls, leaks and lost bytes.
+//!
+//! The goals are absolute; upstream's results are printed next to ours.
 
 use std::time::Duration;
 
@@ -10,15 +12,15 @@ use super::{Bench, Better, SECONDS, UPSTREAM};
 
 const ABANDONED: usize = 1000;
 const FAREWELLS: usize = 1000;
-/// Upstream loses bytes in nearly every one; this many show it.
+/// Upstream loses bytes in almost every run; this many are sufficient to show it.
 const UPSTREAM_FAREWELLS: usize = 100;
 const CHURN: usize = 100_000;
-/// Before the first look: allocators and tables have found their size.
+/// Warm-up before the first measurement, until allocators and tables have reached their size.
 const WARM: usize = 5000;
-/// As the goal has it.
+/// Limit of the goal.
 const AFTER_ABANDON: Duration = Duration::from_secs(5);
 
-/// One tunnel is not read from, at either end: what becomes of a neighbour's round trips.
+/// Stops reading one tunnel at either end, and measures the round trips of another.
 pub(super) fn stalls(bench: &Bench, bed: &Bed, mode: &'static str) -> Result<()> {
     let (ours, upstream) = (bed.plane(Whose::Ours, mode)?, bed.plane(Whose::Upstreams, mode)?);
     let echo = |plane: &Plane, neighbour| numbers(&["echo", mode, &plane.socket, neighbour, SECONDS]);
@@ -60,7 +62,7 @@ pub(super) fn stalls(bench: &Bench, bed: &Bed, mode: &'static str) -> Result<()>
     Ok(())
 }
 
-/// A mebibyte and the end of it, to an endpoint that reads slowly.
+/// Sends 1 MiB and the end of the stream to an endpoint that reads slowly.
 pub(super) fn farewells(bed: &Bed, mode: &'static str) -> Result<()> {
     for (whose, count) in [(Whose::Ours, FAREWELLS), (Whose::Upstreams, UPSTREAM_FAREWELLS)] {
         let plane = bed.plane(whose, mode)?;
@@ -84,7 +86,7 @@ pub(super) fn churn(bed: &Bed, mode: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// Clients that leave while their tunnel is being dialed.
+/// Disconnects clients while their tunnel is being dialed.
 pub(super) fn abandons(bed: &Bed) -> Result<()> {
     for pause in ["0", "1", "3"] {
         for whose in [Whose::Ours, Whose::Upstreams] {
@@ -103,11 +105,11 @@ pub(super) fn abandons(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
-/// Descriptors beyond those from before, when all are gone or the time is up.
+/// Returns the number of additional descriptors after all were closed or at the timeout.
 fn settled(plane: &Plane, before: usize) -> Result<usize> {
     let left = || Ok(plane.descriptors()?.saturating_sub(before));
     let gone = || left().is_ok_and(|left: usize| left == 0).then_some(());
-    // That some are left is a figure here, not a failure.
+    // Remaining descriptors are a result here, not a failure.
     let _ = eventually("descriptors to be closed", AFTER_ABANDON, gone);
     left()
 }

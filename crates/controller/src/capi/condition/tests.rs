@@ -56,7 +56,7 @@ fn every_state_has_its_status_and_reason() {
     }
 }
 
-/// Neither `True` nor `False`: other controllers act on both.
+/// A claim sets neither `True` nor `False`, because other controllers act on both.
 #[test]
 fn claim_is_shown_as_unknown() {
     let cause = Some(Cause::new("disk-full").unwrap());
@@ -99,7 +99,7 @@ fn message_names_the_evidence() {
             }
         }
     }
-    // A title cannot change it.
+    // A title cannot forge the trust.
     let title = "x (based on proven evidence). See y".to_owned();
     let message = of(&Heard { trust: Trust::Claimed, title, ..said(State::Failed) }).message;
     let link = ". See https://hub.corp/nodes/n1";
@@ -204,7 +204,7 @@ fn a_node_that_says_nothing_more_is_silent() {
     assert_eq!(shown(&machine(), &said(State::Failed), late, &words()).status, Status::False);
 }
 
-/// What was seen a moment ago must read the same now, or it would be written again and again.
+/// An unchanged report must give an unchanged message, or the condition would be written repeatedly.
 #[test]
 fn words_do_not_change_with_time() {
     for state in State::ALL {

@@ -30,12 +30,12 @@ fn said(name: &str, last_seen: i64) -> Heard {
     }
 }
 
-/// By the object of the Machine `m1`.
+/// Returns a report from the object of the Machine `m1`.
 fn bound(last_seen: i64) -> Heard {
     Heard { bound: Some(("ns".to_owned(), "m1".to_owned())), is_in_hub: false, ..said("own", last_seen) }
 }
 
-/// Who is heard as what.
+/// Returns the pairs of Machine and report names.
 fn paired(machines: &[Machine], heard: &[Heard]) -> Vec<(String, String)> {
     let pairs = pair(machines, heard.to_vec());
     let name = |place: &usize| machines[*place].id.name.clone();
@@ -82,7 +82,7 @@ fn two_candidates_are_none() {
     let machines = [machine("worker-1"), other];
     let found = pair(&machines, vec![said("worker-1", 9)]);
     assert_eq!((found.heard.len(), found.ambiguous), (0, vec!["worker-1".to_owned()]));
-    // The Node's name tells them apart.
+    // The Node's name distinguishes them.
     let known = Machine { node: Some("worker-1".to_owned()), ..machines[1].clone() };
     let found = pair(&[machines[0].clone(), known], vec![said("worker-1", 9)]);
     assert_eq!(found.heard.keys().collect::<Vec<_>>(), [&1]);
@@ -101,7 +101,7 @@ fn the_cloud_s_name_in_a_report_cannot_speak_over_the_machine_s_own_node() {
     let healthy =
         Machine { provider_id: Some("aws:///i-1".to_owned()), node: Some("n1".to_owned()), ..machine("m1") };
     assert_eq!(paired(std::slice::from_ref(&healthy), std::slice::from_ref(&liar)), []);
-    // Nor over a Machine that is heard under its own name.
+    // A provider ID does not replace a report under the Machine's own name either.
     let young = Machine { node: None, ..healthy };
     for heard in [[said("m1", 9), liar.clone()], [liar, said("m1", 9)]] {
         assert_eq!(paired(std::slice::from_ref(&young), &heard), pairs(&[("m1", "m1")]));
@@ -125,12 +125,12 @@ fn the_newer_word_counts_whoever_brought_it() {
     let failed = |last_seen| Heard { state: State::Failed, ..bound(last_seen) };
     assert_eq!(paired(&machines, &[said("m1", 9), failed(10)]), pairs(&[("m1", "own")]));
     assert_eq!(paired(&machines, &[failed(8), said("m1", 9)]), pairs(&[("m1", "m1")]));
-    // It is of this Machine only, whatever its name.
+    // The report is about this Machine only, whatever its name.
     let elsewhere = Heard { bound: Some(("ns".to_owned(), "gone".to_owned())), ..said("m1", 9) };
     assert_eq!(paired(&machines, &[elsewhere]), []);
 }
 
-/// A beat goes to the hub every minute and to the object every fourth: whoever was last told must not change what is shown.
+/// The hub gets each heartbeat, the object every fourth. The shown report must not depend on the order.
 #[test]
 fn the_hub_and_an_object_that_say_the_same_are_the_hub_s_word() {
     let machines = [machine("m1")];
@@ -161,7 +161,8 @@ fn a_name_may_have_its_cluster_s_before_it() {
     assert_eq!(paired(&machines, &[said("test.worker-0", 9), said("prod.", 9)]), []);
 }
 
-/// A machine of another cluster, whose Machines are not here, has the same name and says it without its cluster.
+/// A machine of another cluster, whose Machines are not here, has the same name. It reports the name without
+/// its cluster.
 #[test]
 fn a_name_with_its_cluster_is_surer_than_without() {
     let known = Machine { node: Some("worker-0".to_owned()), ..machine("m1") };
@@ -169,7 +170,7 @@ fn a_name_with_its_cluster_is_surer_than_without() {
     {
         assert_eq!(paired(std::slice::from_ref(&known), &heard), pairs(&[("m1", "c.worker-0")]));
     }
-    // One Machine that both names are of is not two.
+    // Two matching names of one Machine are not ambiguous.
     let twice = Machine { addresses: ["w1".to_owned(), "c.w1".to_owned()].into(), ..machine("m1") };
     assert_eq!(paired(&[twice], &[said("c.w1", 9)]), pairs(&[("m1", "c.w1")]));
 }

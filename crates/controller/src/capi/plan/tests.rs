@@ -104,7 +104,7 @@ fn the_hook_is_in_place_before_anybody_can_act_on_the_condition() {
     assert_eq!(decide(&world, Some(60)), [Action::Hook { machine: machine().id }]);
     world.machines[0].machine.has_hook = true;
     assert_eq!(shows(&decide(&world, Some(60))).0, Status::False);
-    // With the evidence in the hub there is nothing to hold.
+    // With the evidence in the hub, no hook is needed.
     world.machines[0].evidence = Evidence::Stored;
     let actions = decide(&world, Some(60));
     assert_eq!(actions[0], Action::Unhook { machine: machine().id });
@@ -122,7 +122,7 @@ fn claimed_failure_is_held_and_not_false() {
     assert_eq!(shows(&decide(&world, Some(60))), expected);
 }
 
-/// The newest report counts. A claim can end a `False`, and so delay a remediation; it cannot begin one.
+/// The newest report counts. A claim can end a `False`, and so delay a remediation; it cannot start one.
 #[test]
 fn claim_after_proven_failure_is_unknown() {
     let before = Machine { condition: Some(condition(Status::False, "DiskFull", 10)), ..machine() };
@@ -133,7 +133,7 @@ fn claim_after_proven_failure_is_unknown() {
     }
 }
 
-/// Where nobody lets us hold it, what happened is shown all the same.
+/// Without permission to set the hook, the condition is still written.
 #[test]
 fn a_hook_that_was_denied_holds_back_no_condition() {
     let mut world = world(machine(), Some(said(State::Failed)), Evidence::OnMachine);
@@ -141,7 +141,7 @@ fn a_hook_that_was_denied_holds_back_no_condition() {
     assert_eq!(shows(&decide(&world, Some(60))).0, Status::False);
 }
 
-/// No bundle comes to a hub that does not know the node: to hold it would keep nothing.
+/// A hub never gets a bundle of a node it does not know, so a hook would preserve nothing.
 #[test]
 fn who_is_not_in_the_hub_is_not_held() {
     let own = Heard { is_in_hub: false, ..said(State::Failed) };
@@ -181,14 +181,14 @@ fn a_hub_that_is_not_heard_changes_nothing() {
     }
 }
 
-/// A hub that is away for longer than a health check waits must not end what came up meanwhile.
+/// A hub outage longer than a health check's timeout must not delete a Machine that became ready meanwhile.
 #[test]
 fn a_ready_node_is_known_without_a_hub() {
     for (status, shown, ready, is_shown) in [
         (Status::Unknown, 10, Some(20), true),
         (Status::Unknown, 10, Some(10), true),
         (Status::False, 10, Some(11), true),
-        // The clocks of two controllers differ.
+        // The clocks of the two controllers differ.
         (Status::False, 10, Some(10), true),
         (Status::False, 10, Some(9), true),
         (Status::Unknown, 10, None, false),
@@ -268,7 +268,7 @@ fn of_a_thousand_the_most_urgent_come_first() {
     assert!(actions[30..90].iter().all(is_bad));
 }
 
-/// Hooks that nobody lets us take off are tried again, a few at a look and each in its turn, and nothing waits for them.
+/// Denied hook removals are retried in turn, a few per pass, and do not block other writes.
 #[test]
 fn writes_that_fail_again_and_again_hold_back_no_others() {
     let held = |number: usize| {

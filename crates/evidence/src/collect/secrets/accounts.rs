@@ -1,4 +1,4 @@
-//! Tables of passwords and their hashes.
+//! Tables of passwords and password hashes.
 
 use landfall_redact::Kind;
 

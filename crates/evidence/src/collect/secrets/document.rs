@@ -1,4 +1,4 @@
-//! JSON, YAML and TOML: parsed, and searched by the names of fields.
+//! JSON, YAML and TOML: parsed, then searched by field name.
 
 use std::fmt;
 
@@ -10,21 +10,21 @@ use serde_saphyr::DuplicateKeyPolicy;
 use super::values::Values;
 use super::{encoded, lines, shell, urls};
 
-/// Limits of one YAML file. References could repeat a file a million times.
+/// Limits for one YAML file: aliases could repeat content a million times.
 const MAX_EVENTS: usize = 300_000;
 const MAX_REPEATED: usize = 100_000;
 const MAX_NESTING: usize = 100;
 
-/// The shortest `auth` of a registry that is not a user name and a password; shorter ones are words.
+/// Minimum length of a registry `auth` that is not a user name and a password; shorter values are words.
 const MIN_AUTH: usize = 16;
 
-/// Cloud-init's templates begin with this line.
+/// First line of cloud-init templates.
 const TEMPLATE: &str = "## template: jinja";
 
 /// Base64 of `-----BEGIN`.
 const PEM_IN_BASE64: &str = "LS0tLS1CRUdJT";
 
-/// Fields that hold user data, as text or Base64.
+/// Fields with user data, as text or Base64.
 const USER_DATA: [&str; 6] =
     ["userdata", "vendordata", "vendordata2", "customdata", "userdataraw", "vendordataraw"];
 
@@ -38,24 +38,24 @@ enum Node {
     Map(Vec<(String, Self)>),
 }
 
-/// Searches a document. `false` if the text is none.
+/// Searches a document. Returns `false` if the text is not one.
 pub(super) fn search(text: &str, values: &mut Values) -> bool {
     let rendered = text.starts_with(TEMPLATE).then(|| without_expressions(text));
     let text = rendered.as_deref().unwrap_or(text);
     let exact = json(text).or_else(|| yaml(text, DuplicateKeyPolicy::Error)).or_else(|| toml(text));
     let is_exact = exact.is_some();
-    // The first part of a truncated file; and of fields that repeat, the last.
+    // A truncated file is read up to its end; of repeated fields, the last one counts.
     let documents =
         exact.or_else(|| json(&closed(text)?)).or_else(|| yaml(text, DuplicateKeyPolicy::LastWins));
     for document in documents.iter().flatten() {
         in_node("", document, None, values);
     }
-    // `password: 0123456789` is a number to a parser.
+    // Parsers read `password: 0123456789` as a number.
     lines::digits_of_secrets(text, values);
     is_exact
 }
 
-/// A template with a word for each expression, and without statements.
+/// Replaces each template expression with a word and removes statements.
 fn without_expressions(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text;
@@ -71,7 +71,7 @@ fn without_expressions(text: &str) -> String {
     plain + rest
 }
 
-/// JSON that ends too early, without its last element and with an end to each list and object.
+/// Completes truncated JSON: removes the last element and closes all lists and objects.
 fn closed(text: &str) -> Option<String> {
     if !text.trim_start().starts_with(['{', '[']) {
         return None;
@@ -153,7 +153,7 @@ fn in_map(fields: &[(String, Node)], path: Option<&str>, values: &mut Values) {
     let get = |wanted: &str| fields.iter().find(|(name, _)| name == wanted).map(|(_, node)| node);
     let text = |wanted: &str| get(wanted).and_then(Node::text);
     let path = text("path").filter(|path| path.starts_with('/')).or(path);
-    // `{name: …, value: …}`: variables of containers, headers of Ignition.
+    // `{name: …, value: …}`: container variables and Ignition headers.
     if let (Some(name), Some(value)) = (text("name"), text("value")) {
         shell::header_field(name, value, values);
     }
@@ -169,25 +169,25 @@ fn in_map(fields: &[(String, Node)], path: Option<&str>, values: &mut Values) {
                 let is_private = text("permissions").is_some_and(|mode| mode.ends_with("00"));
                 written(content, text("encoding"), path, is_private, values);
             }
-            // `local` is Butane's, and the key file of a LUKS volume is a secret by itself.
+            // `local` is Butane's field; the key file of a LUKS volume is a secret itself.
             ("keyFile" | "key_file", Node::Map(_)) => in_node(name, node, Some("/password"), values),
             _ => in_node(name, node, path, values),
         }
     }
 }
 
-/// The content of a file in user data.
+/// Searches the content of a file in user data.
 fn written(content: &str, encoding: Option<&str>, path: Option<&str>, is_private: bool, values: &mut Values) {
     let encoding = encoding.unwrap_or_default().to_ascii_lowercase();
     let bytes = match encoding.as_str() {
-        // Compressed bytes in YAML are Base64 by their tag.
+        // YAML binary values are Base64 by their tag.
         "b64" | "base64" | "gz" | "gzip" | "gz+b64" | "gz+base64" | "gzip+b64" | "gzip+base64" => {
             encoded::base64(content.as_bytes())
         }
         _ => encoded::data_url(content),
     };
     let bytes = bytes.unwrap_or_else(|| content.as_bytes().to_vec());
-    // A file for root alone with one word in it.
+    // A file readable only by root with a single word is a secret.
     if is_private && !bytes.trim_ascii().contains(&b' ') && !bytes.trim_ascii().contains(&b'\n') {
         values.secret(Kind::PASSWORD, &String::from_utf8_lossy(&bytes));
     }
@@ -207,7 +207,7 @@ fn passwords(chpasswd: &[(String, Node)], values: &mut Values) {
     }
 }
 
-/// The values of a Secret object are Base64.
+/// Secret objects contain Base64 values.
 fn secret_data(data: &[(String, Node)], values: &mut Values) {
     for (name, node) in data {
         let Some(bytes) = node.text().and_then(|text| encoded::base64(text.as_bytes())) else { continue };

@@ -8,7 +8,7 @@ use super::values::Values;
 /// Words before a name that do not belong to it.
 const PREFIXES: [&str; 7] = ["export ", "set ", "declare -x ", "readonly ", "local ", "env ", "- "];
 
-/// The secret of a line by the name of its field.
+/// Finds the secret of a line by its field name.
 pub(super) fn search(line: &str, values: &mut Values) {
     let line = line.trim();
     if line.is_empty() || line.starts_with(['#', ';', '[']) || line.starts_with("//") {
@@ -32,7 +32,7 @@ pub(super) fn search(line: &str, values: &mut Values) {
     }
 }
 
-/// The name and the value of a line. Names have no space inside.
+/// Splits a line into name and value. Names contain no spaces.
 fn field(line: &str) -> Option<(&str, &str)> {
     let line = PREFIXES.iter().find_map(|prefix| line.strip_prefix(prefix)).unwrap_or(line);
     let (name, value) = line.split_once(['=', ':'])?;
@@ -41,7 +41,7 @@ fn field(line: &str) -> Option<(&str, &str)> {
     (!name.is_empty() && name.chars().all(is_name)).then(|| (name, value.trim()))
 }
 
-/// A value as different readers see it: with and without quotes, escapes and a comment behind it.
+/// Returns the value as different readers parse it: with and without quotes, escapes and a trailing comment.
 fn variants(value: &str) -> Vec<Cow<'_, str>> {
     let bare = unquoted(value);
     if bare.starts_with("# ") {
@@ -60,7 +60,7 @@ fn variants(value: &str) -> Vec<Cow<'_, str>> {
     variants
 }
 
-/// A value without the quotes around it, and without the comma behind those.
+/// Removes the surrounding quotes of a value and a trailing comma.
 fn unquoted(value: &str) -> &str {
     let value = value.trim();
     let quoted = value.strip_suffix(',').unwrap_or(value);
@@ -81,12 +81,12 @@ fn unescaped(text: &str) -> String {
     plain
 }
 
-/// Lines without line feeds that a backslash escapes.
+/// Joins lines that end with a backslash.
 pub(super) fn joined(text: &str) -> Cow<'_, str> {
     if text.contains("\\\n") { Cow::Owned(text.replace("\\\n", " ")) } else { Cow::Borrowed(text) }
 }
 
-/// Secrets that look like numbers, as they are written: parsers drop leading zeros.
+/// Finds secrets that look like numbers in their original form: parsers drop leading zeros.
 pub(super) fn digits_of_secrets(text: &str, values: &mut Values) {
     let is_number = |c: char| c.is_ascii_hexdigit() || "._+-xo".contains(c);
     for (name, value) in text.lines().filter_map(|line| field(line.trim())) {

@@ -1,12 +1,12 @@
-//! User data of several parts.
+//! Multipart user data.
 
 use super::encoded;
 use super::values::Values;
 
-/// Parts of one message.
+/// Maximum number of parts per message.
 const MAX_PARTS: usize = 256;
 
-/// Header fields by which a message begins.
+/// Header fields that start a message.
 const FIELDS: [&str; 4] = ["content-type:", "mime-version:", "from:", "content-transfer-encoding:"];
 
 pub(super) fn is_message(text: &str) -> bool {
@@ -15,7 +15,7 @@ pub(super) fn is_message(text: &str) -> bool {
     FIELDS.iter().any(|field| first.starts_with(field)) || first.starts_with("from nobody ")
 }
 
-/// Searches each part of a message, decoded.
+/// Searches each decoded part of a message.
 pub(super) fn search(text: &str, values: &mut Values) {
     let (headers, body) = split(text.trim_start());
     let Some(boundary) = parameter(&headers, "content-type", "boundary") else {
@@ -56,7 +56,7 @@ fn part(headers: &[(String, String)], body: &str, values: &mut Values) {
     super::content(path.as_deref(), bytes.unwrap_or_default(), values);
 }
 
-/// Headers, unfolded, with names in lower case; and the body.
+/// Splits a message into unfolded headers with lower-case names, and the body.
 fn split(text: &str) -> (Vec<(String, String)>, &str) {
     let mut headers: Vec<(String, String)> = Vec::new();
     let mut rest = text;
@@ -82,7 +82,7 @@ fn field<'h>(headers: &'h [(String, String)], name: &str) -> Option<&'h str> {
     headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
 }
 
-/// The value of `name=value` or `name="value"` in a header.
+/// Returns the value of `name=value` or `name="value"` in a header.
 fn parameter(headers: &[(String, String)], header: &str, name: &str) -> Option<String> {
     let parameters = field(headers, header)?.split(';').skip(1).filter_map(|part| part.split_once('='));
     let mut values = parameters.filter(|(known, _)| known.trim().eq_ignore_ascii_case(name));
@@ -98,6 +98,6 @@ fn quoted_printable(text: &str) -> Vec<u8> {
             joined.push('\n');
         }
     }
-    // The same as percent encoding with another sign.
+    // Quoted-printable is percent encoding with another escape character.
     encoded::percent(&joined.replace('%', "%25").replace('=', "%"))
 }

@@ -1,8 +1,8 @@
-//! Which fields hold secrets, by their names, and which of their values can be secrets.
+//! Field names that denote secrets, and values that can be secrets.
 
 use landfall_redact::{KNOWN_MIN, Kind};
 
-/// Whole names, in lower case without separators.
+/// Complete names, in lower case without separators.
 const NAMES: [(&str, Kind); 17] = [
     ("activationkey", Kind::PASSWORD),
     ("apikey", Kind::PASSWORD),
@@ -23,7 +23,7 @@ const NAMES: [(&str, Kind); 17] = [
     ("wepkey", Kind::PASSWORD),
 ];
 
-/// Ends of names, in lower case without separators. The first that fits decides.
+/// Name endings, in lower case without separators. The first match decides.
 const ENDINGS: [(&str, Kind); 24] = [
     ("accountkey", Kind::CLOUD_CREDENTIAL),
     ("aadclientsecret", Kind::CLOUD_CREDENTIAL),
@@ -51,13 +51,13 @@ const ENDINGS: [(&str, Kind); 24] = [
     ("wpapsk", Kind::PASSWORD),
 ];
 
-/// Fields whose names end like those of secrets.
+/// Public fields with the name endings of secrets.
 const PUBLIC: [&str; 2] = ["initialclustertoken", "nopasswd"];
 
-/// Parts of names behind the last separator: `DB_PASS`, but not `bypass`.
+/// Last words of names, after a separator: `DB_PASS`, but not `bypass`.
 const LAST_WORDS: [&str; 3] = ["pass", "pwd", "psk"];
 
-/// Values that stand for something else, and words that logs are full of.
+/// Placeholders and words that are frequent in logs.
 const WORDS: [&str; 24] = [
     "changeme",
     "containerd",
@@ -85,7 +85,7 @@ const WORDS: [&str; 24] = [
     "without-password",
 ];
 
-/// Top directories: `/etc/landfall/token` names a file, `/9j4AAQSk` may be Base64.
+/// Top-level directories: `/etc/landfall/token` names a file, `/9j4AAQSk` may be Base64.
 const DIRECTORIES: [&str; 17] = [
     "/bin/", "/boot/", "/data/", "/dev/", "/etc/", "/home/", "/mnt/", "/opt/", "/proc/", "/root/", "/run/",
     "/sbin/", "/srv/", "/sys/", "/tmp/", "/usr/", "/var/",
@@ -95,7 +95,7 @@ const DIRECTORIES: [&str; 17] = [
 const MIN_RANDOM: usize = 12;
 const MAX_RANDOM: usize = 128;
 
-/// The kind of the secrets in fields of this name.
+/// Returns the kind of the secrets in fields with this name.
 pub(super) fn kind(name: &str) -> Option<Kind> {
     let name = name.rsplit(['/', '.']).find(|part| !part.is_empty()).unwrap_or(name);
     let joined: String =
@@ -113,7 +113,7 @@ pub(super) fn kind(name: &str) -> Option<Kind> {
     LAST_WORDS.contains(&last_word(name).as_str()).then_some(Kind::PASSWORD)
 }
 
-/// The part of a name behind its last separator or change to a capital letter, in lower case.
+/// Returns the part of a name after its last separator or change to a capital letter, in lower case.
 fn last_word(name: &str) -> String {
     let name = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let mut start = 0;
@@ -129,7 +129,7 @@ fn last_word(name: &str) -> String {
     name[start..].to_ascii_lowercase()
 }
 
-/// Whether the path of a file says that its content is a secret.
+/// Returns whether a file's path shows that its content is a secret.
 pub(super) fn is_secret_file(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     let stem = name.split('.').find(|part| !part.is_empty()).unwrap_or(name);
@@ -139,8 +139,8 @@ pub(super) fn is_secret_file(path: &str) -> bool {
     named(stem) || name.rsplit('.').next().is_some_and(named)
 }
 
-/// Whether a word was made by a generator of passwords: letters of both cases and digits, or with signs of a password.
-/// Digests, identifiers, versions and names of hosts are not.
+/// Returns whether a word looks like a generated password: letters of both cases and digits, possibly with
+/// special characters. Digests, identifiers, versions and host names do not.
 pub(super) fn is_random(word: &str) -> bool {
     let has = |is: fn(&u8) -> bool| word.as_bytes().iter().any(is);
     let classes = [
@@ -158,8 +158,8 @@ pub(super) fn is_random(word: &str) -> bool {
         && !is_assignment()
 }
 
-/// A value without space around it, unless it cannot be a secret: too short, the name of a file, a reference to a
-/// variable, an address, a common word.
+/// Returns the trimmed value, or `None` if it cannot be a secret: too short, a file name, a variable
+/// reference, an address or a common word.
 pub(super) fn plausible(value: &str) -> Option<&str> {
     let value = value.trim();
     let is_variable = || {
@@ -191,8 +191,9 @@ pub(super) fn plausible(value: &str) -> Option<&str> {
     (!is_harmless).then_some(value)
 }
 
-/// Whether a value looks like the name of an object: words of lower-case letters, joined by hyphens. Fields whose names
-/// end in `secret` often hold such names.
+/// Returns whether a value looks like an object name: lower-case words joined by hyphens.
+///
+/// Fields whose names end in `secret` often contain such names.
 pub(super) fn is_object_name(value: &str) -> bool {
     value.contains('-') && value.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-' || byte == b'/')
 }

@@ -1,5 +1,7 @@
-//! The files that hold secrets: one table for both uses. Files marked [`Use::Withheld`] are never collected; the values
-//! of all files with a format are given to the redactor.
+//! The files that contain secrets: one table for both uses.
+//!
+//! Files marked [`Use::Withheld`] are never collected. The values of all files with a format are given to the
+//! redactor.
 
 use std::path::{Component, Components, Path};
 
@@ -7,14 +9,14 @@ use landfall_redact::Kind;
 
 use super::super::host;
 
-/// How the secrets of a file are found.
+/// Format of a file that contains secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::collect) enum Format {
     /// Not read: a directory, or a format without a parser.
     Opaque,
-    /// JSON, YAML, TOML, INI, environment, script or user data: the content decides.
+    /// JSON, YAML, TOML, INI, environment, script or user data, detected by content.
     Any,
-    /// The same in Base64.
+    /// Like `Any`, encoded in Base64.
     Encoded,
     /// `<name>value</name>`.
     Xml,
@@ -22,9 +24,9 @@ pub(in crate::collect) enum Format {
     Directives,
     /// Each line is a secret.
     Lines(Kind),
-    /// The last line is a secret: a token, or a user name and a password on lines of their own.
+    /// The last line is a secret: a token, or a password after a line with a user name.
     LastLine,
-    /// Private keys in PEM, or a key on one line.
+    /// PEM private keys, or a key on one line.
     Pem,
     /// `/etc/shadow` and `/etc/gshadow`.
     Shadow,
@@ -34,7 +36,7 @@ pub(in crate::collect) enum Format {
     PasswordTable,
     /// `machine HOST login USER password PASSWORD`.
     Netrc,
-    /// Fields separated by colons, the last one is the password.
+    /// Fields separated by colons; the last one is the password.
     Pgpass,
     /// `client server secret addresses`, as pppd reads them.
     ChapSecrets,
@@ -44,23 +46,23 @@ pub(in crate::collect) enum Format {
     Keyring,
 }
 
-/// How the collection treats a file.
+/// Treatment of a file by the collection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::collect) enum Use {
-    /// Never collected, and nothing below it when it is a directory.
+    /// Never collected; for a directory, including its subtree.
     Withheld,
-    /// Collected without its secrets.
+    /// Collected with its secrets redacted.
     Redacted,
 }
 
-/// How the identities of withheld files are gathered.
+/// Search scope for the identities of withheld files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::collect) enum Scope {
-    /// The files that the path names.
+    /// The files that match the path.
     Files,
-    /// A directory with everything in it.
+    /// A directory with its subtree.
     Tree,
-    /// A directory of container data or of users: too large to enumerate.
+    /// A directory of container or user data: too large to enumerate.
     Large,
 }
 
@@ -95,8 +97,8 @@ use Format::{
     PasswordTable, Pem, Pgpass, PreviousPasswords, Shadow, Xml,
 };
 
-/// Bootstrap credentials come first: they are the values that logs repeat, and the space for values is limited. Files that
-/// users other than root can write are not read: their values would be removed from the evidence.
+/// Bootstrap credentials come first: logs repeat their values, and the space for values is limited. Files
+/// writable by users other than root are not read: such users could remove any text from the evidence.
 pub(in crate::collect) const PLACES: &[Place] = &[
     // kubeadm and its providers.
     withheld("/run/kubeadm/*.yaml", Any),
@@ -137,7 +139,7 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     withheld("/etc/k0s/*token*", Lines(Kind::PASSWORD)),
     withheld("/var/snap/microk8s/*/credentials/*.csv", PasswordTable),
     withheld("/var/snap/microk8s/*/credentials/*.config", Any),
-    // Vault, and file systems of other machines.
+    // Vault, and remote file systems.
     withheld("/root/.vault-token", Lines(Kind::PASSWORD)),
     withheld("/etc/vault.d/*.hcl", Any),
     withheld("/etc/cifs-credentials", Any),
@@ -214,7 +216,7 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     withheld("/etc/aws/**/*", Any),
     withheld("/root/.aws/credentials", Any),
     withheld("/root/.config/openstack/*.yaml", Any),
-    // Encryption of etcd.
+    // etcd encryption.
     withheld("/etc/kubernetes/encryption*", Any),
     withheld("/etc/kubernetes/*encryption*.yaml", Any),
     withheld("/etc/kubernetes/enc/*", Any),
@@ -259,7 +261,7 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     redacted("/etc/dnf/dnf.conf", Any),
     redacted("/etc/yum.conf", Any),
     redacted("/etc/rhsm/rhsm.conf", Any),
-    // Environments, with the passwords of proxies.
+    // Environments, with proxy passwords.
     withheld("/etc/systemd/system/*.service.env", Any),
     redacted("/etc/environment", Any),
     redacted("/etc/environment.d/*.conf", Any),
@@ -289,7 +291,7 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     withheld("/etc/pki/consumer/key.pem", Pem),
     withheld("/etc/pki/entitlement/*-key.pem", Pem),
     withheld("/var/lib/landfall/agent/signing.key", Pem),
-    // Directories with little else than the above.
+    // Directories that contain little but the above.
     tree("/etc/aws"),
     tree("/etc/NetworkManager/system-connections"),
     tree("/run/NetworkManager/system-connections"),
@@ -329,23 +331,23 @@ pub(in crate::collect) const PLACES: &[Place] = &[
     large("/var/lib/kubelet/pods"),
 ];
 
-/// Whether files at this path are never collected.
+/// Returns whether files at this path are never collected.
 pub(in crate::collect) fn is_withheld(path: &Path) -> bool {
     PLACES.iter().any(|place| place.usage == Use::Withheld && covers(place.path, path))
 }
 
-/// The format of the file at this path, if the table has it.
+/// Returns the format of the file at this path, if the table lists it.
 pub(super) fn format(path: &Path) -> Option<Format> {
     let mut places = PLACES.iter().filter(|place| place.format != Opaque);
     places.find(|place| fits(place.path, path)).map(|place| place.format)
 }
 
-/// Whether the pattern names the path or a directory above it.
+/// Returns whether the pattern matches the path or a directory above it.
 fn covers(pattern: &str, path: &Path) -> bool {
     fit(parts(pattern), path.components(), |_| true)
 }
 
-/// Whether the pattern names the path.
+/// Returns whether the pattern matches the path.
 fn fits(pattern: &str, path: &Path) -> bool {
     fit(parts(pattern), path.components(), |rest| rest.clone().next().is_none())
 }
@@ -354,7 +356,7 @@ fn parts(pattern: &str) -> std::str::Split<'_, char> {
     pattern.trim_start_matches('/').split('/')
 }
 
-/// Matches the parts of a pattern; `is_end` decides about the rest of the path.
+/// Matches the parts of a pattern; `is_end` decides whether the rest of the path may follow.
 fn fit(
     mut parts: std::str::Split<'_, char>,
     mut names: Components<'_>,

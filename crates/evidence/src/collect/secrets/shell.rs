@@ -1,14 +1,14 @@
-//! Secrets in shell scripts and commands: assignments, flags, here-documents, and passwords that are piped.
+//! Secrets in shell scripts and commands: assignments, flags, here-documents and piped passwords.
 
 use landfall_redact::Kind;
 
 use super::values::Values;
 use super::{encoded, lines, names, urls};
 
-/// Words of one command line; more are data.
+/// Maximum number of words per command line; longer lines are data.
 const MAX_WORDS: usize = 4096;
 
-/// Programs whose `-p` is a password. Those of containers have ports there, unless they log in.
+/// Programs whose `-p` is a password. For container tools it is a port, except in a login command.
 const LOGINS: [&str; 9] =
     ["buildah", "docker", "helm", "nerdctl", "oc", "oras", "podman", "skopeo", "sshpass"];
 
@@ -23,7 +23,7 @@ struct HereDocument<'t> {
     body: String,
 }
 
-/// Searches a script, or any other text of lines.
+/// Searches a script or any other text line by line.
 pub(super) fn script(text: &str, values: &mut Values) {
     let text = lines::joined(text);
     let mut here: Option<HereDocument<'_>> = None;
@@ -50,7 +50,7 @@ pub(super) fn script(text: &str, values: &mut Values) {
     }
 }
 
-/// The here-document that a line begins.
+/// Returns the here-document that starts on a line.
 fn begin(line: &str) -> Option<HereDocument<'_>> {
     let (_, rest) = line.split_once("<<")?;
     if rest.starts_with('<') {
@@ -78,7 +78,7 @@ impl HereDocument<'_> {
     }
 }
 
-/// The file that a command writes: `> FILE`, `tee FILE`.
+/// Returns the file that a command writes: `> FILE`, `tee FILE`.
 fn target(words: &[String]) -> Option<&str> {
     let pairs = words.windows(2).filter(|pair| pair[0].starts_with('>') || pair[0] == "tee");
     let mut names = pairs.map(|pair| pair[1].as_str()).filter(|name| name.starts_with('/'));
@@ -137,7 +137,7 @@ pub(super) fn arguments<S: AsRef<str>>(words: &[S], values: &mut Values) {
     }
 }
 
-/// `NAME=value`, also where the value is one itself.
+/// `NAME=value`, including nested assignments in the value.
 fn assignment(word: &str, values: &mut Values) {
     let mut rest = word;
     for _ in 0..3 {
@@ -146,7 +146,7 @@ fn assignment(word: &str, values: &mut Values) {
         values.field(name, value);
         rest = value;
     }
-    // Options of mounts: `username=me,password=…`.
+    // Mount options: `username=me,password=…`.
     if word.contains(',') {
         for (name, value) in word.split(',').filter_map(|part| part.split_once('=')) {
             values.field(name, value);
@@ -161,13 +161,13 @@ fn assignment(word: &str, values: &mut Values) {
     }
 }
 
-/// `Authorization: SCHEME CREDENTIALS`, and headers whose names end in `token` or the like.
+/// `Authorization: SCHEME CREDENTIALS`, and headers whose names end in `token` and similar words.
 pub(super) fn header(text: &str, values: &mut Values) {
     let Some((name, value)) = text.split_once(':') else { return };
     header_field(name, value, values);
 }
 
-/// The same, with the name and the value apart.
+/// Like [`header`], with name and value separate.
 pub(super) fn header_field(name: &str, value: &str, values: &mut Values) {
     let value = value.trim();
     if !name.to_ascii_lowercase().ends_with("authorization") {
@@ -188,7 +188,7 @@ pub(super) fn basic(credentials: &str, values: &mut Values) -> bool {
     true
 }
 
-/// What `echo` writes to `chpasswd`, to `passwd --stdin`, to `--password-stdin`, or to a file of secrets.
+/// Finds secrets that `echo` writes to `chpasswd`, `passwd --stdin`, `--password-stdin` or a secret file.
 fn echoed(words: &[&str], values: &mut Values) {
     let end = words.iter().position(|word| ["|", ">", ">>"].contains(word)).unwrap_or(words.len());
     let (said, rest) = words.split_at(end);
@@ -204,7 +204,7 @@ fn echoed(words: &[&str], values: &mut Values) {
     }
 }
 
-/// The words of a line as a shell sees them; operators are words of their own.
+/// Splits a line into words as a shell does; operators are separate words.
 pub(super) fn words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut word = String::new();

@@ -40,7 +40,7 @@ proptest! {
     }
 }
 
-/// Pieces of all formats, such that parsers get beyond their first byte.
+/// Fragments of all formats, so that inputs pass the first checks of the parsers.
 const PIECES: [&str; 44] = [
     "#cloud-config\n",
     "#!/bin/sh\n",

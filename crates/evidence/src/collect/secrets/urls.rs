@@ -17,7 +17,7 @@ pub(super) fn search(text: &str, values: &mut Values) {
     }
 }
 
-/// The password of `user:password@host`, without a scheme.
+/// Finds the password in `user:password@host`, without a scheme.
 pub(super) fn login(text: &str, values: &mut Values) {
     if let Some((user, _)) = text.rsplit_once('@')
         && let Some((_, password)) = user.split_once(':')
@@ -32,13 +32,13 @@ fn add(password: &str, values: &mut Values) {
     values.secret(Kind::PASSWORD, &String::from_utf8_lossy(&decoded));
 }
 
-/// The password of a URL without its scheme.
+/// Returns the password of a URL without its scheme.
 fn password(url: &str) -> Option<&str> {
     let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
     let user = if let Some((user, _)) = authority.rsplit_once('@') {
         user
     } else {
-        // A password with a slash: a port would be a number.
+        // A password may contain a slash; a port consists of digits.
         let (_, port) = authority.split_once(':')?;
         if port.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;

@@ -1,30 +1,30 @@
-//! The secrets that were found in one file.
+//! The secrets found in one file.
 
 use landfall_model::Secret;
 use landfall_redact::{KNOWN_MIN, Kind};
 
 use super::names;
 
-/// Secrets of one file. More are a mistake or an attack.
+/// Maximum number of secrets per file. More are a mistake or an attack.
 const MAX_VALUES: usize = 10_000;
 
-/// The longest value: a private key of 16 kilobits in PEM, or a long token.
+/// Maximum value size: a PEM private key of 16 kilobits, or a long token.
 const MAX_VALUE: usize = 64 << 10;
 
-/// Decoded bytes of one file: nested payloads cannot multiply without limit.
+/// Maximum decoded bytes per file: bounds nested payloads.
 const MAX_DECODED: usize = 8 << 20;
 
-/// Payloads inside payloads.
+/// Maximum nesting of payloads.
 const MAX_DEPTH: usize = 6;
 
-/// A bootstrap token: a public ID, a dot, a secret.
+/// A bootstrap token: public ID, dot, secret.
 const ID_LENGTH: usize = 6;
 const SECRET_LENGTH: usize = 16;
 
 /// A secret and its kind.
 pub(in crate::collect) type Value = (Kind, Secret<Vec<u8>>);
 
-/// Receives the secrets of one file, and limits the work.
+/// Collects the secrets of one file and limits the work.
 pub(in crate::collect) struct Values {
     found: Vec<Value>,
     decoded: usize,
@@ -39,24 +39,25 @@ impl Values {
         Self { found: Vec::new(), decoded: 0, depth: 0, is_complete: true }
     }
 
-    /// The values, and whether no limit was reached.
+    /// Returns the values, and whether no limit was reached.
     pub(in crate::collect) fn into_parts(self) -> (Vec<Value>, bool) {
         (self.found, self.is_complete)
     }
 
-    /// The value of a field with this name, if fields of this name hold secrets. A field named `secret` may also hold the
-    /// name of an object.
+    /// Adds the value of a field if fields with this name contain secrets.
+    ///
+    /// A field named `secret` may also contain an object name.
     pub(super) fn field(&mut self, name: &str, value: &str) {
         let Some(kind) = names::kind(name) else { return };
         let is_name = name.to_ascii_lowercase().ends_with("secret") && names::is_object_name(value);
-        // `passwd: files systemd` of nsswitch.conf.
+        // `passwd: files systemd` in nsswitch.conf.
         let is_source = name == "passwd" && value.trim().contains(' ');
         if !is_name && !is_source {
             self.secret(kind, value);
         }
     }
 
-    /// A value that is a secret by its name or place, unless it cannot be one.
+    /// Adds a value that is a secret by its name or location, unless it is implausible.
     pub(super) fn secret(&mut self, kind: Kind, value: &str) {
         if value.contains("-----BEGIN") {
             return self.private_keys(value);
@@ -73,7 +74,7 @@ impl Values {
         self.add(kind, value.as_bytes());
     }
 
-    /// A value as it is.
+    /// Adds a value unchanged.
     pub(super) fn add(&mut self, kind: Kind, value: &[u8]) {
         if value.len() < KNOWN_MIN || self.found.iter().any(|(_, known)| known.expose() == value) {
             return;
@@ -85,7 +86,7 @@ impl Values {
         self.found.push((kind, Secret::new(value.to_vec())));
     }
 
-    /// The bodies of PEM blocks that are private keys.
+    /// Adds the bodies of PEM private keys.
     pub(super) fn private_keys(&mut self, text: &str) {
         let mut body: Option<String> = None;
         for line in text.lines().map(str::trim) {
@@ -102,7 +103,7 @@ impl Values {
         }
     }
 
-    /// Searches a payload of this size one level deeper, unless that is too much.
+    /// Searches a payload of this size one level deeper, unless a limit is reached.
     pub(super) fn nested(&mut self, size: usize, search: impl FnOnce(&mut Self)) {
         if self.depth >= MAX_DEPTH || self.decoded + size > MAX_DECODED {
             self.is_complete = false;

@@ -1,12 +1,12 @@
-//! Elements of XML: the settings that Azure hands to a machine.
+//! XML elements: the settings that Azure provides to a machine.
 
 use super::encoded;
 use super::values::Values;
 
-/// Elements with user data in Base64.
+/// Element with Base64 user data.
 const USER_DATA: &str = "CustomData";
 
-/// Searches the text of elements that have no elements inside.
+/// Searches the text of elements without child elements.
 pub(super) fn search(text: &str, values: &mut Values) {
     let mut elements = text.split('<').skip(1).peekable();
     while let Some(element) = elements.next() {

@@ -1,5 +1,6 @@
-//! The public facts of certificates in files: whose, by whom, from when to when, for which names. Keys in the same files
-//! are passed over and never leave this module.
+//! Public facts of certificates in files: subject, issuer, validity and names.
+//!
+//! Keys in the same files are skipped and never leave this module.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -15,10 +16,11 @@ use crate::collect::host::Host;
 use crate::collect::piece::Trouble;
 use crate::collect::sink::{Sink, shown};
 
-/// A bundle of all public authorities is about 250 KiB.
+/// A bundle of all public CA certificates is about 250 KiB.
 const MAX_FILE: u64 = 1 << 20;
 
-/// Certificates told of one file: enough for a chain, not for a bundle of all public authorities.
+/// Maximum number of certificates per file: enough for a chain, not for a bundle of all public CA
+/// certificates.
 const MAX_PER_FILE: usize = 20;
 
 pub(super) struct Certificates {
@@ -52,7 +54,7 @@ impl Source for Certificates {
     }
 }
 
-/// The facts of certificates as they stand in a PEM file, or in Base64 in the fields of a kubeconfig.
+/// Returns the facts of the certificates in a PEM file, or in Base64 in kubeconfig fields.
 fn in_file(text: &str) -> Vec<String> {
     let mut found: Vec<String> = in_pem(text).iter().map(|der| facts(der)).collect();
     for (name, pem) in fields(text, &["certificate-authority-data", "client-certificate-data"]) {
@@ -62,7 +64,7 @@ fn in_file(text: &str) -> Vec<String> {
     found
 }
 
-/// What fields of these names hold in Base64.
+/// Decodes the Base64 content of fields with these names.
 pub(super) fn fields<'t>(text: &'t str, names: &[&str]) -> Vec<(&'t str, String)> {
     let mut found = Vec::new();
     for line in text.lines() {
@@ -78,7 +80,7 @@ pub(super) fn fields<'t>(text: &'t str, names: &[&str]) -> Vec<(&'t str, String)
     found
 }
 
-/// The certificates in a text, and nothing else of it.
+/// Extracts only the certificates from a text.
 pub(super) fn in_pem(text: &str) -> Vec<Vec<u8>> {
     let mut found = Vec::new();
     let mut body: Option<String> = None;
@@ -104,7 +106,7 @@ pub(super) fn in_pem(text: &str) -> Vec<Vec<u8>> {
     found
 }
 
-/// The public facts of one certificate, indented.
+/// Formats the public facts of one certificate, indented.
 pub(super) fn facts(der: &[u8]) -> String {
     let Ok((_, certificate)) = X509Certificate::from_der(der) else {
         return "  a certificate that cannot be parsed\n".to_owned();

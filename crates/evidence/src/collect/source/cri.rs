@@ -1,5 +1,6 @@
-//! Pods, containers and images as the container runtime has them, asked over its socket. The only source that tells of
-//! containers that never started.
+//! Pods, containers and images of the container runtime, queried over its socket.
+//!
+//! The only source with containers that never started.
 
 use jiff::Timestamp;
 use landfall_cri::{Connection, Container, ContainerState, CriError};
@@ -12,17 +13,18 @@ use crate::collect::host::Host;
 use crate::collect::piece::{Piece, Trouble};
 use crate::collect::sink::Sink;
 
-/// Containers that are asked for one by one, those that ended first. More on one node are no longer read by anybody.
+/// Maximum number of containers inspected individually, earliest end first. More on one node do not help a
+/// reader.
 const MAX_INSPECTED: usize = 300;
 
 pub(super) struct Cri {
     pub(super) to: String,
     pub(super) sockets: Vec<String>,
-    /// Where what is known of single containers goes.
+    /// Directory for the details of each container.
     pub(super) inspect: String,
 }
 
-/// As `crictl inspect` prints it.
+/// In the format of `crictl inspect`.
 #[derive(Serialize)]
 struct Inspected {
     status: Container,
@@ -37,7 +39,7 @@ impl Source for Cri {
         for socket in &self.sockets {
             match self.one(host, socket, sink) {
                 Ok(()) => found = true,
-                // A machine has one runtime; where the others would be tells nothing.
+                // A machine has one runtime; missing sockets of others are normal.
                 Err(Trouble::Absent) => {}
                 Err(other) => trouble = other,
             }
@@ -53,7 +55,7 @@ impl Cri {
         };
         let name = socket.rsplit('/').next().unwrap_or_default();
         let folder = format!("{}{}/", self.to, name.strip_suffix(".sock").unwrap_or(name));
-        // Whoever does not tell its version will not tell anything else.
+        // A runtime that does not return its version does not respond to other requests either.
         let version = open(sink)?.version()?;
         put(sink, &format!("{folder}version.json"), socket, &version);
         let status = open(sink)?.status();
@@ -86,7 +88,7 @@ impl Cri {
     }
 }
 
-/// The end of a container is a fact of the runtime; its files may contain text that the container chose.
+/// Records a container's exit as a fact from the runtime; its files may contain text chosen by the container.
 fn observe(sink: &mut Sink, status: &Container) {
     const NAMESPACE: &str = "io.kubernetes.pod.namespace";
     let ended = Timestamp::from_nanosecond(status.finished_at.into());

@@ -1,4 +1,4 @@
-//! How full the file systems are, in bytes and in inodes: either runs out.
+//! File system usage in bytes and inodes: either can be exhausted.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -9,10 +9,10 @@ use crate::collect::host::Host;
 use crate::collect::piece::Trouble;
 use crate::collect::sink::{Sink, shown};
 
-/// Mounts that are asked. A node with many pods has thousands, most of them the same file system.
+/// Maximum number of mounts queried. A node with many pods has thousands, mostly of the same file system.
 const MAX_MOUNTS: usize = 200;
 
-/// File systems that hold no data, or whose server may not answer.
+/// File systems without data, or with a server that may not respond.
 const LEFT_OUT: [&str; 19] = [
     "autofs",
     "bpf",
@@ -59,13 +59,13 @@ impl Source for Disks {
                 continue;
             }
             sink.time_left()?;
-            // The kernel writes spaces in octal.
+            // The kernel escapes spaces in octal.
             let place = place.replace("\\040", " ");
             let Ok(space) = host.space(&place) else { continue };
             if !seen.insert((space.f_fsid, place.clone())) || space.f_blocks == 0 {
                 continue;
             }
-            // Root was listed already under its own name.
+            // The root file system is already listed under its own name.
             if device == "." && seen.iter().filter(|(_, seen)| seen == "/").count() > 1 {
                 continue;
             }
@@ -87,7 +87,7 @@ impl Source for Disks {
     }
 }
 
-/// Rounded up, like `df` does: 99.1 % is as good as full.
+/// Rounds up like `df`: 99.1% is effectively full.
 fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         "-".to_owned()

@@ -1,4 +1,4 @@
-//! Where this machine was told to find its API server and its registries, read from its configuration.
+//! API endpoints and registries in the machine's configuration.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::collect::host::Host;
 
-/// A machine has one or two endpoints; more in its files are leftovers.
+/// A machine has one or two endpoints; further ones in its files are outdated.
 const MAX_ENDPOINTS: usize = 8;
 
 const MAX_FILE: u64 = 1 << 20;
@@ -40,7 +40,7 @@ const REGISTRY_FILES: [&str; 12] = [
     "/var/lib/kubelet/kubeadm-flags.env",
 ];
 
-/// A host, by name or address, and a port.
+/// A host name or address, and a port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Endpoint {
     pub(super) host: String,
@@ -52,7 +52,7 @@ pub(super) fn api_files(host: &Host, deadline: Instant) -> impl Iterator<Item = 
     API_FILES.iter().flat_map(move |pattern| host.find(pattern, deadline).unwrap_or_default())
 }
 
-/// The API endpoints in kubeconfigs and kubeadm's configuration.
+/// Returns the API endpoints in kubeconfigs and kubeadm's configuration.
 pub(super) fn api(host: &Host, deadline: Instant) -> Vec<Endpoint> {
     let mut found = BTreeSet::new();
     for path in api_files(host, deadline) {
@@ -62,8 +62,8 @@ pub(super) fn api(host: &Host, deadline: Instant) -> Vec<Endpoint> {
     found.into_iter().take(MAX_ENDPOINTS).collect()
 }
 
-/// The registries this machine takes images from: mirrors, the registry of the pause image, kubeadm's repository and
-/// the images of static pods.
+/// Returns the registries from which this machine pulls images: mirrors, the pause image's registry,
+/// kubeadm's repository and the images of static pods.
 pub(super) fn registries(host: &Host, deadline: Instant) -> Vec<Endpoint> {
     let folders = host.list("/etc/containerd/certs.d").unwrap_or_default();
     let mut found: BTreeSet<Endpoint> =
@@ -75,7 +75,7 @@ pub(super) fn registries(host: &Host, deadline: Instant) -> Vec<Endpoint> {
     found.into_iter().take(MAX_ENDPOINTS).collect()
 }
 
-/// Registries in the fields that name them, in TOML, YAML and the kubelet's flags alike.
+/// Finds registries in the fields that name them, in TOML, YAML and kubelet flags.
 fn registries_in(text: &str) -> impl Iterator<Item = Endpoint> {
     text.lines().map(str::trim).filter(|line| !line.starts_with('#')).filter_map(|line| {
         // containerd's mirrors: `[host."https://mirror.example"]`.
@@ -93,12 +93,12 @@ fn registries_in(text: &str) -> impl Iterator<Item = Endpoint> {
     })
 }
 
-/// The host of `https://host:port/…` or of an image that names one; an image without a host names nobody.
+/// Returns the host of `https://host:port/…` or of an image reference; `None` if the image has no host.
 fn registry(text: &str) -> Option<Endpoint> {
     let text = text.trim().trim_matches(['"', '\'']);
     let url = text.strip_prefix("https://");
     let endpoint = Endpoint::parse(url.unwrap_or(text).split('/').next()?, 443)?;
-    // As image names are read: the first part is a host when it has a dot or a port, or is `localhost`.
+    // As in image references: the first part is a host if it has a dot or a port, or is `localhost`.
     let is_host =
         url.is_some() || endpoint.host.contains('.') || endpoint.port != 443 || endpoint.host == "localhost";
     is_host.then_some(endpoint)
@@ -108,7 +108,7 @@ fn in_text(text: &str) -> impl Iterator<Item = Endpoint> {
     text.lines().filter_map(|line| {
         let (name, value) = line.split_once(':')?;
         let default = match name.trim().trim_start_matches("- ").trim_matches('"') {
-            // A kubeconfig, or the configuration of k3s.
+            // A kubeconfig, or the k3s configuration.
             "server" if value.contains("https://") => 443,
             "apiServerEndpoint" | "controlPlaneEndpoint" => 6443,
             _ => return None,
@@ -120,7 +120,7 @@ fn in_text(text: &str) -> impl Iterator<Item = Endpoint> {
 // === impl Endpoint ===
 
 impl Endpoint {
-    /// Reads `https://host:port/path`, or a part of it.
+    /// Parses `https://host:port/path` or a part of it.
     pub(super) fn parse(text: &str, default_port: u16) -> Option<Self> {
         let text = text.trim().trim_end_matches(',').trim_matches(['"', '\'']);
         let text = text.strip_prefix("https://").unwrap_or(text);

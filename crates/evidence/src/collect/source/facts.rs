@@ -1,4 +1,4 @@
-//! Many small files as one: `path = value` lines, such as the kernel's settings.
+//! Many small files combined into one: `path = value` lines, such as kernel settings.
 
 use super::Source;
 use crate::collect::forbidden;

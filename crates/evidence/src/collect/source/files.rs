@@ -1,4 +1,6 @@
-//! Files by name and pattern. Packed logs are unpacked, since what is packed cannot be searched for secrets.
+//! Files by name and pattern.
+//!
+//! Compressed logs are decompressed, because compressed data cannot be searched for secrets.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -16,8 +18,8 @@ use crate::collect::piece::Trouble;
 use crate::collect::plan::Lines;
 use crate::collect::sink::{FileSink, Framing, Sink};
 
-/// The part of a file before its end that is searched but not kept, so that a secret that reaches into the end is recognized. Before it,
-/// the file is left out unseen.
+/// Bytes before a file's kept end that are searched but not kept, to recognize a secret that extends into the
+/// end. Earlier bytes are omitted unsearched.
 const SEARCHED_MAX: u64 = 64 << 20;
 
 pub(super) struct Files {
@@ -33,7 +35,7 @@ impl Source for Files {
         let mut found = false;
         let mut seen = HashSet::new();
         for pattern in &self.paths {
-            // What lies above the first star is not repeated in the bundle.
+            // The path above the first star is not repeated in the bundle.
             let base = pattern
                 .find('*')
                 .and_then(|star| pattern[..star].rfind('/'))
@@ -70,7 +72,7 @@ impl Files {
         to: &str,
         seen: &mut HashSet<PathBuf>,
     ) -> Result<(), Trouble> {
-        // The item's time is up: what is left is one record, not thousands.
+        // At the item's deadline the remaining files become one record, not thousands.
         sink.time_left()?;
         let source = path.to_string_lossy();
         let to = to.strip_suffix(".gz").unwrap_or(to);
@@ -81,7 +83,7 @@ impl Files {
                 return Ok(());
             }
         };
-        // Containers' logs are reached by two names.
+        // Container logs are reachable by two names.
         if !seen.insert(real) {
             return Ok(());
         }
@@ -108,7 +110,9 @@ impl Files {
     }
 }
 
-/// Whether this is a log, and all of it was written before `since`. State and configuration matter whatever their age.
+/// Returns whether this is a log last written before `since`.
+///
+/// State and configuration are relevant regardless of age.
 fn is_old_log(path: &Path, file: &File, since: Option<Timestamp>) -> bool {
     let Some(since) = since.filter(|_| path.starts_with("/var/log")) else { return false };
     let written = file.metadata().and_then(|metadata| metadata.modified()).ok();
@@ -129,7 +133,8 @@ fn fill(mut file: File, sink: &mut FileSink<'_>) -> Result<(), Trouble> {
     let size = file.metadata()?.len();
     sink.write(&head)?;
     if size <= limits.bytes + SEARCHED_MAX {
-        // Also files whose size is not known beforehand, as in `/proc`. A file being written may have grown meanwhile.
+        // Includes files of unknown size, such as those in `/proc`. A file being written may have grown
+        // meanwhile.
         return copy(&mut file, sink, u64::MAX);
     }
     let start = head.len() as u64;

@@ -1,4 +1,4 @@
-//! A plain GET to a service of this machine.
+//! A plain GET request to a service on this machine.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -9,10 +9,10 @@ use crate::collect::host::Host;
 use crate::collect::piece::Trouble;
 use crate::collect::sink::Sink;
 
-/// Health answers are a word; what is longer is cut.
+/// Health responses are one word; longer responses are truncated.
 const MAX_ANSWER: u64 = 64 << 10;
 
-/// A service of this machine that has not answered by then will not.
+/// A local service that takes longer will not respond.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Http {
@@ -39,7 +39,7 @@ impl Source for Http {
         let url = format!("http://{address}{}", self.path);
         let text = match answer {
             Ok(answer) => format!("GET {url}: answered after {elapsed} ms\n{answer}\n"),
-            // That nobody answers is what we came to find out.
+            // A missing response is a valid observation.
             Err(error) => format!("GET {url}: no answer after {elapsed} ms: {error}\n"),
         };
         sink.text(&self.to, &url, &text);
@@ -57,7 +57,8 @@ fn get(address: SocketAddr, path: &str, patience: Duration) -> std::io::Result<S
     let mut answer = Vec::new();
     let deadline = Instant::now() + patience;
     let mut buffer = [0; 4096];
-    // One byte at a time would keep us here for ever: the whole answer has a deadline too.
+    // The entire response has a deadline: a service that sends single bytes would otherwise block
+    // indefinitely.
     while (answer.len() as u64) < MAX_ANSWER && Instant::now() < deadline {
         match stream.read(&mut buffer)? {
             0 => break,

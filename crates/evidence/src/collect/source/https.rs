@@ -1,6 +1,7 @@
-//! How far one gets to an API endpoint or a registry: name, TCP, TLS with the chain it shows, HTTP with its clock.
+//! Probe of an API endpoint or a registry: name, TCP, TLS with the certificate chain, and HTTP with the
+//! server's clock.
 //!
-//! The chain is collected, not trusted: nothing secret is sent, and what the peer says is evidence only.
+//! The chain is collected, not trusted: no secret is sent, and the peer's data is evidence only.
 
 use std::fmt::Write as _;
 use std::io::{self, Read, Write};
@@ -22,16 +23,16 @@ use crate::collect::host::Host;
 use crate::collect::piece::Trouble;
 use crate::collect::sink::Sink;
 
-/// One step of a probe; longer means that the node does not get through either.
+/// Timeout per step; if a step takes longer, the node cannot connect either.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Addresses tried of one name.
+/// Maximum number of addresses tried per name.
 const MAX_ADDRESSES: usize = 4;
 
-/// Status line, headers and a first piece of the answer.
+/// Status line, headers and the start of the body.
 const MAX_ANSWER: usize = 8 << 10;
 
-/// Clocks that differ more than this break certificates and tokens sooner or later.
+/// Clock differences above this many seconds eventually invalidate certificates and tokens.
 const SKEW_WORTH_TELLING: i64 = 5;
 
 pub(super) struct Https {
@@ -42,11 +43,11 @@ pub(super) struct Https {
 
 pub(super) enum Whom {
     ApiEndpoints,
-    /// Those in the machine's configuration, and these.
+    /// The registries in the machine's configuration, and these.
     Registries(Vec<String>),
 }
 
-/// Remembers the chain and accepts it.
+/// Records the chain and accepts it.
 #[derive(Debug)]
 struct Collector {
     provider: Arc<CryptoProvider>,
@@ -77,7 +78,7 @@ impl Source for Https {
         }
         let trust = match self.whom {
             Whom::ApiEndpoints => Some(Trust::of(host, sink.deadline())),
-            // Whom a runtime trusts for a registry is its own business.
+            // The runtime's own configuration decides which CA it trusts for a registry.
             Whom::Registries(_) => None,
         };
         let mut reached = Vec::new();
@@ -110,7 +111,9 @@ impl Source for Https {
     }
 }
 
-/// An endpoint is reached if one of its addresses accepts a connection. A name without addresses is the name servers' failure.
+/// Returns the reachability fact: an endpoint is reachable if one of its addresses accepts a connection.
+///
+/// A name without addresses is a name server failure.
 fn observed(target: &Endpoint, results: Vec<Result<(), String>>) -> Option<Fact> {
     let is_reached = results.iter().any(Result::is_ok);
     let error = results.into_iter().find_map(Result::err);
@@ -195,7 +198,7 @@ fn read_some(stream: &mut impl Read, patience: Duration) -> io::Result<Vec<u8>> 
         match stream.read(&mut buffer) {
             Ok(0) => break,
             Ok(count) => answer.extend_from_slice(&buffer[..count]),
-            // Many servers end without the farewell; what they said counts.
+            // Many servers close without a TLS close notification; the data received so far is valid.
             Err(_) if !answer.is_empty() => break,
             Err(error) => return Err(error),
         }
@@ -203,7 +206,7 @@ fn read_some(stream: &mut impl Read, patience: Duration) -> io::Result<Vec<u8>> 
     Ok(answer)
 }
 
-/// Status, and how far the peer's clock is from ours.
+/// Formats the status and the offset of the peer's clock.
 fn told(target: &Endpoint, path: &str, answer: &[u8], clock: Option<Timestamp>, asked: Timestamp) -> String {
     let answer = String::from_utf8_lossy(answer);
     let mut text = format!("{target}: GET {path}: {}\n", answer.lines().next().unwrap_or("no answer"));
@@ -215,7 +218,7 @@ fn told(target: &Endpoint, path: &str, answer: &[u8], clock: Option<Timestamp>, 
     text
 }
 
-/// What time the peer says it is.
+/// Returns the peer's time.
 fn clock(answer: &[u8]) -> Option<Timestamp> {
     let answer = String::from_utf8_lossy(answer);
     let headers = answer.lines().skip(1).take_while(|line| !line.trim().is_empty());

@@ -26,11 +26,12 @@ use super::piece::Trouble;
 use super::plan::{Item, Spec};
 use super::sink::Sink;
 
-/// Why nobody is asked on behalf of a disk that is looked at from another machine.
+/// Reason for skipping live queries on a mounted disk.
 const NOT_FROM_OUTSIDE: &str = "it is asked on the machine itself only, not with another root";
 
-/// Something that can be collected. What it finds, and what it finds out it cannot read, goes into the sink; an error is
-/// the outcome of the item as a whole.
+/// A source of evidence.
+///
+/// Its evidence and read failures go into the sink; an error is the outcome of the entire item.
 pub(super) trait Source {
     fn collect(&self, host: &Host, sink: &mut Sink) -> Result<(), Trouble>;
 }

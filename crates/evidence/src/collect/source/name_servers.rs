@@ -1,4 +1,4 @@
-//! Asks every name server of `resolv.conf` itself, one by one: which said what, and how long it took.
+//! Queries of each name server in `resolv.conf`: their responses and latencies.
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
@@ -15,17 +15,17 @@ use crate::collect::host::Host;
 use crate::collect::piece::Trouble;
 use crate::collect::sink::Sink;
 
-/// What resolvers use, and a few more.
+/// Resolvers' limit and a few more.
 const MAX_SERVERS: usize = 5;
 const MAX_NAMES: usize = 8;
 
-/// glibc waits 5 s; a server that takes longer than this delays everything on the node.
+/// glibc waits 5 s; a server slower than this delays everything on the node.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 const MAX_MESSAGE: usize = 64 << 10;
 const PORT: u16 = 53;
 
-/// What one server said.
+/// The response of one server.
 struct Reply {
     server: SocketAddr,
     record: RecordType,
@@ -95,7 +95,7 @@ impl Reply {
     }
 }
 
-/// Finds addresses of a name: in `/etc/hosts`, then from the first server that has any.
+/// Resolves a name: first in `/etc/hosts`, then with the first server that has an address.
 pub(super) fn resolve(host: &Host, name: &str, patience: Duration) -> Vec<IpAddr> {
     if let Ok(address) = name.parse() {
         return vec![address];
@@ -117,7 +117,7 @@ pub(super) fn resolve(host: &Host, name: &str, patience: Duration) -> Vec<IpAddr
     Vec::new()
 }
 
-/// The addresses of a name in `/etc/hosts`.
+/// Returns the addresses of a name in `/etc/hosts`.
 fn addresses_in_hosts(host: &Host, name: &str) -> Vec<IpAddr> {
     let hosts = host.fact("/etc/hosts").unwrap_or_default();
     let known = hosts.lines().filter_map(|line| {
@@ -139,13 +139,15 @@ fn address(answer: &Answer) -> Option<IpAddr> {
 fn servers(host: &Host) -> Vec<IpAddr> {
     let text = host.fact("/etc/resolv.conf").unwrap_or_default();
     let named = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
-    // An address may name the link it is reached through.
+    // An address may have a zone suffix for its link.
     let parsed = named.filter_map(|server| server.trim().split('%').next()?.parse().ok());
     parsed.take(MAX_SERVERS).collect()
 }
 
-/// One line per reply, in the words of the Go resolver, which are those of the node's own programs. A server that fails
-/// while another one answers is told in other words: it is not why a name was not found.
+/// Formats one line per reply in the wording of the Go resolver, which the node's components use.
+///
+/// A failing server is worded differently if another one answered, because it did not cause the lookup to
+/// fail.
 fn tell(name: &str, replies: &[Reply]) -> String {
     let answered = replies.iter().any(Reply::has_address);
     let mut text = String::new();
@@ -174,7 +176,8 @@ fn is_timeout(error: &io::Error) -> bool {
 }
 
 fn ask(server: SocketAddr, name: &str, record: RecordType, patience: Duration) -> io::Result<Message> {
-    // Only replies from the server's own address are taken, and a forged one could only mislead the reader about DNS.
+    // Only replies from the server's own address are accepted. A forged one could only mislead the reader
+    // about DNS.
     let [low, high, ..] = RandomState::new().hash_one(name).to_le_bytes();
     let id = u16::from_le_bytes([low, high]);
     let query = Query { id, name: name.to_owned(), record };
@@ -199,7 +202,7 @@ fn over_udp(server: SocketAddr, question: &[u8], id: u16, patience: Duration) ->
         socket.set_read_timeout(Some(left))?;
         let count = socket.recv(&mut buffer)?;
         match Message::parse(&buffer[..count]) {
-            // Somebody else's answer.
+            // A response to another query.
             Ok(message) if message.id != id => {}
             Ok(message) => return Ok(message),
             Err(error) => return Err(io::Error::other(error)),
@@ -234,7 +237,7 @@ mod tests {
         tell("api.c1.example", &[Reply::of(server, "api.c1.example", RecordType::A, patience)])
     }
 
-    /// The question as an answer with one address.
+    /// Turns the query into a response with one address.
     fn answer(question: &[u8], flags: u8) -> Vec<u8> {
         let mut bytes = question.to_vec();
         bytes[2..8].copy_from_slice(&[0x81 | flags, 0x80, 0, 1, 0, u8::from(flags == 0)]);
@@ -251,7 +254,7 @@ mod tests {
         let serve = thread::spawn(move || {
             let mut buffer = [0; 512];
             let (count, from) = socket.recv_from(&mut buffer).unwrap();
-            // An answer to another question comes first and is passed over.
+            // A response to another query arrives first and is skipped.
             let mut other = answer(&buffer[..count], 0);
             other[0] ^= 0xff;
             socket.send_to(&other, from).unwrap();

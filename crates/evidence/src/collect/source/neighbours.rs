@@ -1,4 +1,4 @@
-//! Neighbours of both families, asked of the kernel: `/proc` shows only those of IPv4.
+//! IPv4 and IPv6 neighbors, read over netlink: `/proc` contains only IPv4.
 
 use std::fmt::Write as _;
 use std::io;
@@ -9,16 +9,16 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-/// The kernel answers at once.
+/// The kernel responds immediately.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// One answer; the kernel fills pages of at most 32 KiB.
+/// Size of one response; the kernel fills buffers of at most 32 KiB.
 const MAX_ANSWER: usize = 64 << 10;
 
-/// Neighbours told; a node of a large flat network has some thousand.
+/// Maximum number of neighbors reported; a node in a large flat network has some thousand.
 const MAX_NEIGHBOURS: usize = 4_096;
 
-/// Answers read; each has some hundred neighbours.
+/// Maximum number of responses read; each has about a hundred neighbors.
 const MAX_ANSWERS: usize = 256;
 
 const HEADER: usize = 16;
@@ -36,7 +36,7 @@ const NDA_LLADDR: u16 = 2;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 
-/// States from the kernel's bits, as `ip neigh` calls them.
+/// State names of the kernel's bits, as in `ip neigh`.
 const STATES: [(u16, &str); 8] = [
     (0x01, "INCOMPLETE"),
     (0x02, "REACHABLE"),
@@ -62,7 +62,9 @@ enum More {
     No,
 }
 
-/// The neighbours of the network this process is in, a line each; `name_of` tells the name of a link by its number.
+/// Formats the neighbors of this process's network namespace, one per line.
+///
+/// `name_of` maps a link number to its name.
 pub(super) fn told(name_of: impl Fn(u32) -> Option<String>) -> io::Result<String> {
     let mut text = String::new();
     for neighbour in ask()? {
@@ -83,7 +85,7 @@ fn ask() -> io::Result<Vec<Neighbour>> {
         AddressFamily::NETLINK,
         SocketType::RAW,
         SocketFlags::CLOEXEC,
-        // The default is the protocol of routes and neighbours.
+        // Protocol 0, the default, is the one for routes and neighbors.
         None,
     )?;
     set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
@@ -105,7 +107,7 @@ fn ask() -> io::Result<Vec<Neighbour>> {
     Ok(neighbours)
 }
 
-/// Reads the messages of one answer.
+/// Parses the messages of one response.
 fn parse(mut bytes: &[u8], neighbours: &mut Vec<Neighbour>) -> io::Result<More> {
     while let Some(header) = bytes.get(..HEADER) {
         let length = usize::try_from(u32_at(header, 0)).unwrap_or(usize::MAX);
@@ -144,7 +146,7 @@ fn neighbour(message: &[u8]) -> Option<Neighbour> {
     Some(Neighbour { address: address?, link, hardware, state })
 }
 
-/// Numbers in the kernel's own byte order; zero where there is none.
+/// Reads a number in native byte order; zero if it is missing.
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_ne_bytes)
 }

@@ -1,4 +1,4 @@
-//! Addresses, routes and sockets, from what the kernel shows under `/proc` and `/sys`.
+//! Addresses, routes and sockets from `/proc` and `/sys`.
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -11,11 +11,11 @@ use crate::collect::host::Host;
 use crate::collect::piece::Trouble;
 use crate::collect::sink::{Sink, shown};
 
-/// Links and sockets told. A busy node has thousands of connections; that it has so many is told by the count.
+/// Limits for links and sockets. A busy node has thousands of connections; the count shows that.
 const MAX_LINKS: usize = 500;
 const MAX_SOCKETS: usize = 2_000;
 
-/// The kernel's tables grow with the node; this much of each is read.
+/// The kernel's tables grow with the node; at most this much of each is read.
 const MAX_TABLE: u64 = 4 << 20;
 
 pub(super) struct Network {
@@ -32,7 +32,7 @@ impl Source for Network {
         sink.text(&format!("{}ip-addr.txt", self.to), "/sys/class/net", &links(host));
         sink.text(&format!("{}ip-route.txt", self.to), "/proc/net/route", &routes(host));
         sink.text(&format!("{}netstat.txt", self.to), "/proc/net/tcp", &sockets(host));
-        // Errors and drops of links, counters of the protocols, and neighbours.
+        // Interface errors and drops, protocol counters, and neighbors.
         for (name, to) in
             [("dev", "links"), ("snmp", "counters"), ("netstat", "more-counters"), ("arp", "neighbours")]
         {
@@ -40,7 +40,7 @@ impl Source for Network {
                 sink.text(&format!("{}{to}.txt", self.to), &format!("/proc/net/{name}"), &text);
             }
         }
-        // The kernel is asked about its own network, which is the machine's unless we are in a container.
+        // The kernel returns data of its own network namespace, which in a container is not the machine's.
         if host.is_this_machine() {
             let to = format!("{}ip-neigh.txt", self.to);
             match neighbours::told(|number| link_name(host, number)) {
@@ -61,7 +61,7 @@ fn link_name(host: &Host, number: u32) -> Option<String> {
     })
 }
 
-/// A table of the machine's own network: that of process 1, which is not ours in a container.
+/// Reads a table of the machine's network namespace: that of process 1, which in a container is not ours.
 fn table(host: &Host, name: &str) -> Option<String> {
     let read = |path: String| {
         let (_, file) = forbidden::open(host, Path::new(&path)).ok()?;
@@ -111,7 +111,7 @@ fn links(host: &Host) -> String {
     text
 }
 
-/// Addresses that are this machine's own: `/32 host LOCAL` below an address in the kernel's tree of routes.
+/// Finds this machine's own addresses: `/32 host LOCAL` below an address in the kernel's routing trie.
 fn local_addresses(trie: &str) -> Vec<Ipv4Addr> {
     let mut addresses = Vec::new();
     let mut last: Option<Ipv4Addr> = None;
@@ -160,7 +160,7 @@ fn routes(host: &Host) -> String {
     text
 }
 
-/// The kernel writes addresses as hexadecimal numbers in its own byte order.
+/// Parses an address in the kernel's format: hexadecimal in native byte order.
 fn ipv4(hex: &str) -> Option<Ipv4Addr> {
     u32::from_str_radix(hex, 16).ok().map(|number| Ipv4Addr::from(number.to_ne_bytes()))
 }

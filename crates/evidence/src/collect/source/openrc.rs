@@ -1,4 +1,4 @@
-//! Services by their state where OpenRC runs them: each state is a folder of links under `/run/openrc`.
+//! OpenRC services by state: each state is a directory of links in `/run/openrc`.
 
 use std::fmt::Write as _;
 
@@ -26,12 +26,12 @@ impl Source for Openrc {
             for service in host.list(format!("/run/openrc/{state}")).unwrap_or_default() {
                 sink.time_left()?;
                 let service = shown(&service.to_string_lossy());
-                // What a supervised or started daemon left behind tells which process it should be.
+                // OpenRC's daemon file names the process of a supervised or started service.
                 let daemon =
                     forbidden::fact(host, format!("/run/openrc/daemons/{service}/001")).unwrap_or_default();
                 let pidfile =
                     daemon.lines().find_map(|line| line.strip_prefix("pidfile=")).unwrap_or_default();
-                // The file is named by the daemon; what it holds is told only if it is a number.
+                // The daemon chooses the file name, so its content is included only if it is a number.
                 let pid = if pidfile.is_empty() { None } else { forbidden::fact(host, pidfile) };
                 let pid = pid.filter(|pid| pid.parse::<u32>().is_ok());
                 let crashed = state == "started"

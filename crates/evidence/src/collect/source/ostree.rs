@@ -1,5 +1,6 @@
-//! Which operating system images an ostree machine has and which one it booted, as `rpm-ostree status` would tell, but
-//! from files: its daemon may not run, and starting it would change the machine.
+//! Operating system images of an ostree machine and the booted one, like `rpm-ostree status`.
+//!
+//! Read from files: the daemon may not run, and starting it would change the machine.
 
 use std::fmt::Write as _;
 use std::path::{Component, Path};
@@ -10,10 +11,10 @@ use crate::collect::host::Host;
 use crate::collect::piece::Trouble;
 use crate::collect::sink::{Sink, shown};
 
-/// Deployments told. A machine keeps two or three.
+/// Maximum number of deployments. A machine keeps two or three.
 const MAX_DEPLOYMENTS: usize = 32;
 
-/// Fields of an origin that say where the image came from.
+/// Fields of an origin that name the image source.
 const ORIGINS: [&str; 4] = ["container-image-reference", "baserefspec", "refspec", "custom-url"];
 
 pub(super) struct Ostree {
@@ -67,7 +68,7 @@ impl Source for Ostree {
     }
 }
 
-/// The deployment that the kernel was told to boot: the folder its link leads to.
+/// Returns the booted deployment: the target of the link on the kernel command line.
 fn booted(host: &Host) -> Option<String> {
     let arguments = forbidden::fact(host, "/proc/cmdline")?;
     let link = arguments.split_whitespace().find_map(|word| word.strip_prefix("ostree="))?;

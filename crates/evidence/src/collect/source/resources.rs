@@ -1,5 +1,6 @@
-//! What the API server knows, where a kubeconfig of this machine opens it: lists of objects as JSON, of Secrets only the
-//! names. In the layout of an OpenShift log bundle.
+//! API objects, queried with a kubeconfig of this machine, in the layout of an OpenShift log bundle.
+//!
+//! Lists are JSON; Secrets are included by name only.
 
 use std::fmt::Write as _;
 use std::io::{self, Read};
@@ -15,18 +16,18 @@ use crate::collect::host::Host;
 use crate::collect::piece::Trouble;
 use crate::collect::sink::{Framing, Sink, shown};
 
-/// One list. The server's own slow answers take longer only when etcd is in trouble, and then the list says so.
+/// Timeout for one list. Responses take longer only when etcd has problems, and the record then shows that.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Objects of one list; what is beyond is told by its `continue`.
+/// Maximum number of objects per list; a `continue` token shows that more exist.
 const MAX_OBJECTS: u32 = 2_000;
 
-/// Lists that are read as a whole before they become names.
+/// Maximum size of lists that are parsed to extract names.
 const MAX_PARSED: u64 = 16 << 20;
 
 const CHUNK: usize = 64 << 10;
 
-/// Names of files and what is asked for. The names are those of an OpenShift log bundle.
+/// File names and request paths. The names are those of an OpenShift log bundle.
 const LISTS: [(&str, &str); 24] = [
     ("nodes", "/api/v1/nodes"),
     ("csr", "/apis/certificates.k8s.io/v1/certificatesigningrequests"),
@@ -54,12 +55,12 @@ const LISTS: [(&str, &str); 24] = [
     ("rolebindings", "/apis/rbac.authorization.k8s.io/v1/rolebindings"),
 ];
 
-/// Objects without their content: names are enough.
+/// Requests object metadata without content: names are sufficient.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
 
 pub(super) struct Resources {
     pub(super) to: String,
-    /// The first that is answered is used.
+    /// The first one whose server responds is used.
     pub(super) kubeconfigs: Vec<String>,
 }
 
@@ -78,7 +79,7 @@ impl Source for Resources {
         for (name, path) in LISTS {
             sink.time_left()?;
             let to = format!("{}{name}.json", self.to);
-            // Each field on a line of its own: a list in one line could not be searched for secrets.
+            // One field per line: a list on a single line could not be searched for secrets.
             let path = format!("{path}?pretty=true&limit={MAX_OBJECTS}");
             let deadline = sink.deadline().min(Instant::now() + PATIENCE);
             let answer = server.get(host, &path, "application/json", deadline);
@@ -96,7 +97,7 @@ impl Source for Resources {
                         }
                     });
                 }
-                // This cluster has no such objects.
+                // The cluster does not have this resource.
                 Ok((404, _)) => sink.note(&to, &path, &Trouble::Absent),
                 Ok((status, _)) => sink.note(&to, &path, &refused(status)),
                 Err(error) => sink.note(&to, &path, &error.into()),
@@ -107,7 +108,7 @@ impl Source for Resources {
 }
 
 impl Resources {
-    /// The first kubeconfig whose server answers.
+    /// Returns the server of the first kubeconfig that gets a response.
     fn server(&self, host: &Host, sink: &mut Sink) -> Result<ApiServer, Trouble> {
         let mut trouble = Trouble::Skipped("no kubeconfig on this machine");
         for path in self.kubeconfigs.iter().filter(|path| host.exists(path)) {
@@ -126,7 +127,8 @@ impl Resources {
         Err(trouble)
     }
 
-    /// Names of Secrets, and of nodes with their addresses: what others look for before they open a list.
+    /// Collects the names of Secrets, and the names and addresses of nodes: bundle readers check these before
+    /// opening a list.
     fn names(&self, host: &Host, server: &ApiServer, sink: &mut Sink) -> Result<(), Trouble> {
         for (file, path, accept, line) in [
             (
@@ -164,7 +166,7 @@ impl Resources {
     }
 }
 
-/// Whether the Node of this machine is ready; `None` if the cluster has none of its name.
+/// Returns whether this machine's Node is ready; `None` if the cluster has no such Node.
 fn own_node(host: &Host, server: &ApiServer, deadline: Instant) -> Option<Fact> {
     let name = host.fact("/proc/sys/kernel/hostname")?.trim().to_lowercase();
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
@@ -196,7 +198,7 @@ fn list(
     }
     let mut bytes = Vec::new();
     answer.body.take(MAX_PARSED).read_to_end(&mut bytes)?;
-    // What does not parse is not quoted.
+    // Unparsable content is not quoted.
     let list: Value = serde_json::from_slice(&bytes)
         .map_err(|_| Trouble::Failed("the answer is no list that can be read".to_owned()))?;
     let items = list.get("items").and_then(Value::as_array).cloned();
@@ -257,7 +259,7 @@ mod tests {
         map.as_object_mut().unwrap().remove("stringData");
         cluster.apply(&map).unwrap();
 
-        // The first names a server that is not there, the second nobody.
+        // The first kubeconfig names a missing server, the second an unknown user.
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name).display().to_string();
         let kubeconfig = std::fs::read_to_string(cluster.admin_kubeconfig()).unwrap();
@@ -287,7 +289,7 @@ mod tests {
             assert!(memchr::memmem::find(&all, secret.as_bytes()).is_none(), "{secret}");
         }
 
-        // Somebody who may see nothing is told so, list by list.
+        // A user without permissions gets a record of the refusal for each list.
         let stranger = cluster.kubeconfig_for("stranger", "nobody").unwrap().display().to_string();
         let (pieces, result) = collect(vec![stranger]);
         assert_eq!(result, Ok(()));
@@ -295,7 +297,7 @@ mod tests {
         let nodes = pieces.iter().find(|piece| piece.item.path == "resources/nodes.json").unwrap();
         assert_eq!(nodes.item.outcome, ItemOutcome::Failed { error });
 
-        // Credentials are not sent to a server that need not prove who it is.
+        // Credentials are not sent to a server that does not have to authenticate itself.
         let mut trusting: Value = serde_json::from_str(&kubeconfig).unwrap();
         trusting["clusters"][0]["cluster"]["insecure-skip-tls-verify"] = true.into();
         std::fs::write(path("trusting"), trusting.to_string()).unwrap();

@@ -1,5 +1,5 @@
-//! The shape of files that are never collected: which fields a kubeconfig has, of what kind a key is and whether its
-//! certificate belongs to it. No value leaves this module.
+//! Structure of files that are never collected: fields of a kubeconfig, key types, and whether a key matches
+//! its certificate. No value leaves this module.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -16,10 +16,10 @@ use crate::collect::sink::{Sink, shown};
 
 const MAX_FILE: u64 = 256 << 10;
 
-/// Lines told of one file. A kubeconfig has twenty.
+/// Maximum number of lines per file. A kubeconfig has 20.
 const MAX_LINES: usize = 200;
 
-/// Names of fields are words; what is longer is no name.
+/// Maximum length of a field name; longer texts are not names.
 const MAX_NAME: usize = 80;
 
 const MAX_DEPTH: usize = 12;
@@ -60,7 +60,7 @@ fn describe(host: &Host, path: &Path, text: &str) -> String {
     let trimmed = text.trim_start();
     let mut lines = Vec::new();
     if trimmed.contains("-----BEGIN") {
-        // The certificate lies in the same file or beside it.
+        // The certificate is in the same file or next to it.
         let beside = host.read(path.with_extension("crt"), MAX_FILE).unwrap_or_default();
         pem(text, &[text, &String::from_utf8_lossy(&beside)], &mut lines);
     } else if let Ok(value) = serde_json::from_str::<Value>(trimmed) {
@@ -84,7 +84,7 @@ fn describe(host: &Host, path: &Path, text: &str) -> String {
     lines.iter().map(|line| format!("{line}\n")).collect()
 }
 
-/// Kind and size of each block, and for keys whether one of the certificates is theirs.
+/// Describes type and size of each block; for keys, whether one of the certificates matches.
 fn pem(text: &str, certificates_in: &[&str], lines: &mut Vec<String>) {
     let mut block: Option<(&str, usize)> = None;
     let mut start = 0;
@@ -110,7 +110,8 @@ fn pem(text: &str, certificates_in: &[&str], lines: &mut Vec<String>) {
     }
 }
 
-/// Whether the first certificate of any of the texts is for this key; `None` when there is none or the key is not understood.
+/// Returns whether the first certificate in any of the texts matches this key; `None` if there is none or the
+/// key is unsupported.
 fn belongs(key: &str, texts: &[&str]) -> Option<bool> {
     let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).ok()?;
     let key = rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).ok()?;
@@ -135,7 +136,7 @@ fn json(value: &Value, depth: usize, lines: &mut Vec<String>) {
                 json(value, depth + 1, lines);
             }
         }
-        // One element tells the shape of a list.
+        // One element shows the structure of a list.
         Value::Array(values) if depth < MAX_DEPTH => {
             values.iter().take(1).for_each(|value| json(value, depth + 1, lines));
         }
@@ -154,9 +155,9 @@ fn kind(value: &Value) -> String {
     }
 }
 
-/// Lines of YAML without their values. What is not surely a name of a field is not told.
+/// Describes YAML lines without values. Text that is not certainly a field name is omitted.
 fn yaml(text: &str, lines: &mut Vec<String>) {
-    // Lines of a text block are deeper than the field that holds it.
+    // Lines of a text block are indented deeper than its field.
     let mut block: Option<usize> = None;
     for line in text.lines() {
         let indent = line.len() - line.trim_start().len();
@@ -186,7 +187,7 @@ fn yaml(text: &str, lines: &mut Vec<String>) {
     }
 }
 
-/// In brackets: behind a colon even a length looks like a secret to whoever searches for them.
+/// Formats a size in brackets: after a colon, even a length looks like a secret to scanners.
 fn size(value: &str) -> String {
     match value.trim().trim_matches('"').len() {
         0 => " (empty)".to_owned(),

@@ -1,5 +1,5 @@
-//! Whether the chain an API endpoint shows comes from an authority this machine was told of, and whether a wrong clock
-//! is why it does not count. Told in the words of Go, which are those of the node's own programs.
+//! Verification of an API endpoint's certificate chain against the CAs in the machine's configuration,
+//! including failures caused by a wrong clock. The wording is Go's, which the node's components use.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,10 +17,10 @@ use crate::collect::host::Host;
 
 const MAX_FILE: u64 = 1 << 20;
 
-/// Authorities of one machine: a cluster has one, or two while it changes them.
+/// Maximum number of CA certificates: a cluster has one, or two during rotation.
 const MAX_AUTHORITIES: usize = 32;
 
-/// The authorities in this machine's kubeconfigs.
+/// The CA certificates in this machine's kubeconfigs.
 #[derive(Debug, Default)]
 pub(super) struct Trust {
     authorities: Vec<CertificateDer<'static>>,
@@ -51,7 +51,8 @@ impl Trust {
         self.authorities.truncate(MAX_AUTHORITIES);
     }
 
-    /// What a program of this machine would say to the chain at `now`, and whether it would say so by the peer's clock.
+    /// Returns the error that a program on this machine would report for the chain at `now`, and whether it
+    /// would also fail by the peer's clock.
     pub(super) fn verdict(
         &self,
         target: &Endpoint,
@@ -105,7 +106,7 @@ impl Trust {
 fn in_words(target: &Endpoint, error: &CertificateError) -> String {
     match error {
         CertificateError::UnknownIssuer => "x509: certificate signed by unknown authority".to_owned(),
-        // The authority was made anew under the same name, as a second `kubeadm init` does.
+        // The CA was recreated with the same name, as by a second `kubeadm init`.
         CertificateError::BadSignature => {
             "x509: certificate signed by unknown authority (one of the same name with another key)".to_owned()
         }

@@ -1,4 +1,4 @@
-//! systemd's units and their state, asked of systemd itself.
+//! systemd units and their state, queried from systemd.
 
 use std::fmt::Write as _;
 
@@ -14,10 +14,11 @@ use crate::collect::piece::{Piece, Trouble};
 use crate::collect::sink::Sink;
 use crate::collect::systemd::{self, MANAGER, PATH, SYSTEMD, Unit};
 
-/// Units whose state is told in full. A machine has a handful that failed; hundreds mean that something else is wrong.
+/// Maximum number of units reported in full. A machine has a handful of failed units; hundreds have another
+/// common cause.
 const MAX_TOLD: usize = 64;
 
-/// What is told of a unit, in this order. Its environment may hold anything and is left out.
+/// Reported unit properties, in this order. The environment may contain anything and is omitted.
 const PROPERTIES: [&str; 32] = [
     "Result",
     "NRestarts",
@@ -53,7 +54,7 @@ const PROPERTIES: [&str; 32] = [
     "TimeoutStartUSec",
 ];
 
-/// Moments of a unit's life.
+/// Timestamps of a unit's state changes.
 const MOMENTS: [&str; 6] = [
     "StateChangeTimestamp",
     "ActiveEnterTimestamp",
@@ -65,7 +66,7 @@ const MOMENTS: [&str; 6] = [
 
 pub(super) struct Units {
     pub(super) to: String,
-    /// Told whatever their state; `*` at the end stands for any ending.
+    /// Units that are always reported; a trailing `*` matches any suffix.
     pub(super) names: Vec<String>,
 }
 
@@ -90,7 +91,7 @@ impl Source for Units {
                 }
                 Err(error) => sink.note(&format!("{base}.txt"), &unit.name, &error.into()),
             }
-            // A diagnosis reads the journal of all units.
+            // A diagnosis already reads the journal of all units.
             if unit.is_failing()
                 && !sink.is_for_diagnosis()
                 && let Err(trouble) = journal::of_unit(host, &unit.name, &format!("{base}.log"), sink)
@@ -115,7 +116,7 @@ impl Units {
     }
 }
 
-/// What boot is waiting for.
+/// Returns the jobs that boot is waiting for.
 fn jobs(connection: &mut Connection) -> Result<String, DbusError> {
     let listed = connection.call(SYSTEMD, PATH, MANAGER, "ListJobs", &[])?;
     let Some(Value::Array(jobs)) = listed.first() else {
@@ -141,7 +142,7 @@ fn properties(connection: &mut Connection, unit: &Unit) -> Result<Vec<(String, V
         let got = connection.call(SYSTEMD, &unit.path, systemd::PROPERTIES, "GetAll", &[&interface]);
         let values = match got {
             Ok(values) => values,
-            // Not every kind of unit has an interface of its own.
+            // Not every unit type has its own interface.
             Err(DbusError::Failed { .. }) if !all.is_empty() => break,
             Err(error) => return Err(error),
         };
@@ -157,7 +158,7 @@ fn properties(connection: &mut Connection, unit: &Unit) -> Result<Vec<(String, V
     Ok(all)
 }
 
-/// The list as `systemctl list-units --state=failed` prints it.
+/// Formats the list like `systemctl list-units --state=failed`.
 fn failed_list(units: &[Unit]) -> String {
     let failed: Vec<&Unit> = units.iter().filter(|unit| unit.active == "failed").collect();
     let width = failed.iter().map(|unit| unit.name.len()).max().unwrap_or(4).max(4);
@@ -173,7 +174,7 @@ fn failed_list(units: &[Unit]) -> String {
     text
 }
 
-/// Like `systemctl status`, and the properties behind it.
+/// Formats the unit like `systemctl status`, followed by its properties.
 fn status(unit: &Unit, properties: &[(String, Value)]) -> String {
     let get = |name: &str| properties.iter().find(|(property, _)| property == name).map(|(_, value)| value);
     let shown = |name: &str| get(name).map(ToString::to_string).unwrap_or_default();
@@ -212,7 +213,7 @@ fn status(unit: &Unit, properties: &[(String, Value)]) -> String {
     text
 }
 
-/// The state of a unit as a fact; `None` for a unit that was never started.
+/// Returns the state of a unit as a fact; `None` for a unit that was never started.
 fn observation(unit: &Unit, properties: &[(String, Value)]) -> Option<Observation> {
     let get = |name: &str| properties.iter().find(|(property, _)| property == name).map(|(_, value)| value);
     let number = |name: &str| match get(name) {
@@ -231,7 +232,7 @@ fn observation(unit: &Unit, properties: &[(String, Value)]) -> Option<Observatio
     Some(Observation { kind: Fact::Unit(state), time: get("StateChangeTimestamp").and_then(moment)? })
 }
 
-/// The largest number stands for "no limit" or "not known".
+/// Returns whether a value is unset: empty, or the maximum, which means "no limit" or "unknown".
 fn is_unset(value: &Value) -> bool {
     match value {
         Value::Unsigned(number) => *number == u64::MAX,

@@ -1,7 +1,7 @@
-//! Windows event logs (`.evtx`) as lines, so that the engine reads them as it reads a journal.
+//! Windows event logs (`.evtx`) as lines, so that the engine reads them like a journal.
 //!
-//! A log is a header and chunks of 64 KiB, each of which stands for itself: records in binary XML, with the names and
-//! templates they share. Of a record we take what tells a story: when, who, which event, how bad, and what it says.
+//! A log is a header and independent chunks of 64 KiB: records in binary XML, with the names and templates
+//! they share. Lines contain the time, provider, event ID, level and message of a record.
 
 mod xml;
 
@@ -14,15 +14,15 @@ pub use self::xml::Work;
 
 const HEADER: u64 = 4096;
 pub const CHUNK: usize = 64 << 10;
-/// Where the records of a chunk begin, behind the tables of names and templates.
+/// Offset of the records in a chunk, after the tables of names and templates.
 const RECORDS: usize = 512;
-/// A record's mark, length, number and time.
+/// A record's signature, length, number and time.
 const RECORD_HEAD: usize = 24;
 const RECORD_MARK: [u8; 4] = *b"**\0\0";
-/// From the start of 1601, where Windows begins to count, to the start of 1970, in microseconds.
+/// Microseconds from 1601, the epoch of Windows, to 1970.
 const EPOCH: i64 = 11_644_473_600_000_000;
 
-/// A log as text, one or more lines for each record.
+/// A log as text, with at least one line per record.
 #[derive(Debug)]
 pub struct EventLog<R> {
     reader: R,
@@ -71,10 +71,10 @@ impl<R: Read> Read for EventLog<R> {
     }
 }
 
-/// Appends the lines of one chunk and returns how many of its records could not be read.
+/// Appends the lines of one chunk and returns the number of unreadable records.
 pub fn chunk_text(chunk: &[u8], out: &mut Vec<u8>) -> u64 {
     if !chunk.starts_with(b"ElfChnk\0") {
-        // Chunks that were never used are zeros.
+        // Unused chunks consist of zeros.
         return u64::from(chunk.iter().any(|byte| *byte != 0));
     }
     let mut damaged = 0;
@@ -84,7 +84,7 @@ pub fn chunk_text(chunk: &[u8], out: &mut Vec<u8>) -> u64 {
         && head.starts_with(&RECORD_MARK)
     {
         let length = u32_at(head, 4).map_or(0, |length| length as usize);
-        // The length stands again at the end of the record.
+        // The length is repeated at the end of the record.
         let body_end =
             (at + length).checked_sub(4).filter(|end| *end >= at + RECORD_HEAD && *end + 4 <= chunk.len());
         let Some(body_end) = body_end else { return damaged + 1 };
@@ -113,7 +113,7 @@ fn write_lines(event: &Event, time: u64, out: &mut Vec<u8>) {
     let head = format!("{time} {computer} {provider}[{}]: {level}: ", event.id.trim());
     let message = event.data.join("; ");
     for line in message.split(['\n', '\r']).filter(|line| !line.trim().is_empty()).chain(
-        // An event without words still happened.
+        // An event without text still counts.
         message.trim().is_empty().then_some("(no text)"),
     ) {
         out.extend_from_slice(head.as_bytes());
@@ -122,7 +122,7 @@ fn write_lines(event: &Event, time: u64, out: &mut Vec<u8>) {
     }
 }
 
-/// One word, as the head of a line has it.
+/// Formats one word for the head of a line.
 fn word(text: &str, otherwise: &str) -> String {
     let text: String =
         text.trim().chars().map(|c| if c.is_whitespace() || c.is_control() { '-' } else { c }).collect();

@@ -1,25 +1,25 @@
-//! Binary XML: tokens, with text in two-byte characters, names that stand once in a chunk, and templates whose blanks a
-//! record fills in.
+//! Binary XML: tokens, UTF-16 text, names stored once per chunk, and templates whose placeholders a record
+//! fills in.
 
 use std::ops::Range;
 
 use super::{CHUNK, u32_at};
 
-/// Templates inside values of templates: Windows nests one level.
+/// Templates in values of templates: Windows nests one level.
 const MAX_NESTING: u32 = 6;
-/// Elements inside elements.
+/// Maximum element depth.
 const MAX_ELEMENTS: usize = 32;
-/// Blanks of one template.
+/// Maximum number of placeholders per template.
 const MAX_VALUES: usize = 4096;
-/// Tokens and letters for one chunk. A template is a part of the chunk that every record may use again, so work does not
-/// end with the bytes; real chunks need a tenth of this.
+/// Limit of tokens and characters per chunk. All records can share a template, so the bytes do not bound the
+/// work; real chunks need a tenth of this.
 const MAX_WORK: usize = 4 << 20;
 
 const TEXT: u8 = 0x01;
 const TEXTS: u8 = 0x81;
 const XML: u8 = 0x21;
 
-/// What a record tells.
+/// The fields of a record.
 #[derive(Debug, Default)]
 pub(super) struct Event {
     pub(super) provider: String,
@@ -29,7 +29,7 @@ pub(super) struct Event {
     pub(super) data: Vec<String>,
 }
 
-/// What has been done for a chunk so far.
+/// Work done for a chunk so far.
 #[derive(Debug, Default)]
 pub struct Work(usize);
 
@@ -56,7 +56,7 @@ struct Value {
 // === impl Event ===
 
 impl Event {
-    /// Reads the binary XML at this place of the chunk; `None` when it is damaged or asks for too much.
+    /// Parses the binary XML at this location of the chunk; `None` if it is damaged or exceeds a limit.
     pub(super) fn parse(chunk: &[u8], place: Range<usize>, work: &mut Work) -> Option<Self> {
         let mut parser =
             Parser { chunk, work, event: Self::default(), elements: Vec::new(), attribute: None };
@@ -77,7 +77,7 @@ impl Parser<'_> {
             self.spend(1)?;
             let token = self.chunk[at];
             at += 1;
-            // The next bit says that more of the same follows.
+            // The next bit means that more of the same kind follows.
             match token & !0x40 {
                 0x00 => break,
                 0x01 => at = self.open_element(at, token & 0x40 != 0)?,
@@ -139,14 +139,14 @@ impl Parser<'_> {
         Some(())
     }
 
-    /// A template and the values for its blanks; returns what is behind them.
+    /// Parses a template and its values; returns the offset after them.
     fn template(&mut self, at: usize, end: usize, nesting: u32) -> Option<usize> {
         let definition = u32_at(self.chunk, at + 5)? as usize;
         let mut next = at + 9;
         let body = definition.checked_add(24)?;
         let body_length = u32_at(self.chunk, definition.checked_add(20)?)? as usize;
         let body_end = body.checked_add(body_length).filter(|end| *end <= self.chunk.len())?;
-        // The first record that uses a template has it inside.
+        // The first record that uses a template contains it.
         if definition == next {
             next = body_end;
         }
@@ -173,7 +173,7 @@ impl Parser<'_> {
     }
 
     fn open_element(&mut self, at: usize, has_attributes: bool) -> Option<usize> {
-        // Inside values, two bytes that bind an element to a blank are left out; nothing says so.
+        // Inside values, the two bytes of the dependency ID are omitted without any indication.
         let (name, mut next) = [6, 4].into_iter().find_map(|before| {
             let length = u32_at(self.chunk, at + before - 4)? as usize;
             self.name(at + before).filter(|_| length <= CHUNK)
@@ -240,7 +240,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A name and what is behind it: it stands here when it is new to the chunk, and elsewhere otherwise.
+    /// Parses a name, which is inline at its first use in the chunk; returns it and the following offset.
     fn name(&self, at: usize) -> Option<(String, usize)> {
         let place = u32_at(self.chunk, at)? as usize;
         let here = at + 4;
@@ -250,7 +250,7 @@ impl Parser<'_> {
         is_ended.then_some((name, if place == here { end + 2 } else { here }))
     }
 
-    /// Text behind the number of its characters, and what is behind it.
+    /// Parses text with a character count; returns it and the following offset.
     fn counted(&self, at: usize) -> Option<(String, usize)> {
         let end = at + 2 + 2 * usize::from(u16_at(self.chunk, at)?);
         Some((utf16(self.chunk.get(at + 2..end)?), end))
@@ -262,10 +262,10 @@ impl Parser<'_> {
     }
 }
 
-/// A value as text; what has no text (bytes, identities of users) is left out.
+/// Formats a value as text; bytes and user identities are omitted.
 fn plain_value(kind: u8, bytes: &[u8]) -> String {
     let number = || bytes.iter().take(8).rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-    // The highest bit that is there is the sign.
+    // The highest bit present is the sign.
     let signed = || {
         let unused = 64 - 8 * bytes.len().clamp(1, 8);
         (number() << unused).cast_signed() >> unused

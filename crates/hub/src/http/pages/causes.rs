@@ -1,4 +1,4 @@
-//! Causes over time: what holds nodes back, and whether it grows.
+//! Causes over time: the failures of each cause and their trend.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,11 @@ use super::shown;
 use super::{Looking, Page, render};
 use crate::store::FleetQuery;
 
-/// Bars of one chart.
+/// Number of bars per chart.
 const STEPS: u32 = 48;
-/// The width of one bar with its gap, in the chart's own units, and the height of the tallest.
+/// Width of one bar with its gap, in chart units.
 const BAR: u32 = 10;
+/// Height of the tallest bar, in chart units.
 const HEIGHT: u64 = 30;
 const PERIODS: &[(u32, &str)] = &[(1, "hour"), (24, "day"), (168, "week"), (720, "month")];
 

@@ -1,4 +1,4 @@
-//! The fleet board: what is wrong first, then who.
+//! The fleet view: failures by cause, then nodes.
 
 use askama::Template;
 use axum::extract::{Query, State};
@@ -12,7 +12,7 @@ use super::shown::{self, ago};
 use super::{Looking, Page, render};
 use crate::store::{Fleet, Group, NodeLine};
 
-/// Nodes on one page.
+/// Number of nodes on one page.
 const ROWS: u32 = 100;
 
 #[derive(Template)]
@@ -118,7 +118,7 @@ pub(super) async fn page(
     })
 }
 
-/// The whole fleet in one sentence.
+/// Returns a summary of the fleet in one sentence.
 fn headline(fleet: &Fleet) -> String {
     let of = |wanted: &[NodeState]| -> u64 {
         fleet.states.iter().filter(|count| wanted.contains(&count.state)).map(|count| count.nodes).sum()
@@ -145,7 +145,7 @@ fn parts(fleet: &Fleet) -> Vec<Part> {
     let mut from = 0;
     let total = fleet.total.max(1);
     let parts = fleet.states.iter().map(|count| {
-        // A single node among thousands must still be seen.
+        // The minimum width keeps a single node among thousands visible.
         let length = (count.nodes * 1000 / total).max(4);
         let part = Part { state: count.state.name(), nodes: count.nodes, from, length };
         from += length;

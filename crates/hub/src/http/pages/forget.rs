@@ -1,4 +1,4 @@
-//! Forgetting a node: asked once more, because nothing of it is left afterwards.
+//! Deletion of a node, with a confirmation page because it cannot be undone.
 
 use askama::Template;
 use axum::extract::{Path, State};

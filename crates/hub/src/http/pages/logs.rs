@@ -1,4 +1,4 @@
-//! The log viewer: a bundle's files, their lines, search, and the place a verdict points to.
+//! The log viewer: the files of a bundle, their lines, search, and links to lines of evidence.
 
 use askama::Template;
 use axum::extract::{Path, Query, State};
@@ -11,11 +11,11 @@ use super::{Looking, Page, PageProblem, render};
 use crate::bundles::{LogFile, LogLine, LogQuery};
 use crate::proof::{Place, Wanted};
 
-/// Lines on a page.
+/// Number of lines on a page.
 const LINES: u32 = 400;
-/// Lines shown before one that is jumped to.
+/// Number of lines shown before the target line.
 const BEFORE: u64 = 30;
-/// What is searched for where a line is not found as it is quoted.
+/// Number of characters to search for if the quoted line is not found.
 const WORDS: usize = 80;
 
 #[derive(Deserialize)]
@@ -131,7 +131,8 @@ pub(super) async fn page(
     render(&page)
 }
 
-/// Leads to the line of a bundle that a report quotes; where that is not in it, to all lines that hold its words.
+/// Redirects to the line of a bundle that a report quotes. If the bundle does not contain it, redirects to a search
+/// for its text.
 pub(super) async fn find(
     State(served): State<Served>,
     Looking(caller): Looking,

@@ -1,4 +1,4 @@
-//! The pages: every one can be read without scripts; what nodes say is text and never markup.
+//! The pages. Every page is readable without scripts, and values of nodes are inserted as text, never as markup.
 
 mod causes;
 mod fleet;
@@ -23,14 +23,14 @@ use super::asking::Asking;
 use crate::access::Caller;
 use crate::problem::Problem;
 
-/// What is served beside pages. Small, and part of the binary.
+/// Assets of the pages, embedded in the binary because they are small.
 const ASSETS: &[(&str, &str, &str)] = &[
     ("/assets/style.css", "text/css; charset=utf-8", include_str!("../../../assets/style.css")),
     ("/assets/page.js", "text/javascript; charset=utf-8", include_str!("../../../assets/page.js")),
     ("/assets/icon.svg", "image/svg+xml", include_str!("../../../assets/icon.svg")),
 ];
 
-/// A problem, shown to a person.
+/// A problem rendered as a page.
 struct PageProblem(Problem);
 
 type Page = Result<Html<String>, PageProblem>;
@@ -62,13 +62,13 @@ pub(super) fn router() -> Router<Served> {
     router
 }
 
-/// Whether a person reads the answer.
+/// Returns whether the client accepts HTML.
 pub(super) fn are_wanted(headers: &HeaderMap) -> bool {
     let accepted = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     accepted.is_some_and(|accepted| accepted.contains("text/html"))
 }
 
-/// A problem as a page.
+/// Renders a problem as a page.
 pub(super) fn of(problem: Problem) -> Response {
     PageProblem(problem).into_response()
 }
@@ -80,7 +80,7 @@ fn render(page: &impl Template) -> Page {
     })
 }
 
-/// A caller of a page; one who is not known is sent to the login.
+/// The caller of a page; unauthenticated clients are redirected to the login.
 struct Looking(Caller);
 
 // === impl Looking ===

@@ -1,4 +1,4 @@
-//! One node: the verdict with its proof, how far it got, what else was seen, what it said before.
+//! The page of one node: its verdict with evidence, progress, other findings and history.
 
 use askama::Template;
 use axum::extract::{Path, Query, State};
@@ -18,13 +18,13 @@ use crate::problem::Problem;
 use crate::proof;
 use crate::store::{BundleRecord, FleetQuery, Turn};
 
-/// Lines of evidence shown at once.
+/// Number of evidence lines shown initially.
 const SHOWN_EVIDENCE: usize = 12;
-/// Lines of the same message shown on each side of one that proves something.
+/// Number of lines of the same message shown before and after a line of evidence.
 const SHOWN_AROUND: usize = 20;
-/// Turns of the history.
+/// Number of shown verdict changes.
 const SHOWN_TURNS: u32 = 30;
-/// The width of a phase that is open, in thousandths.
+/// Width of an open phase, in thousandths.
 const OPEN: i64 = 120;
 
 #[derive(Deserialize)]
@@ -38,14 +38,14 @@ struct NodePage {
     place: &'static str,
     name: String,
     past: bool,
-    /// Since when nothing was heard of a node that should say something.
+    /// Time of the last report of a node that should have reported again.
     silent: Option<String>,
     state: &'static str,
     title: String,
     heading: String,
     cause: Option<String>,
     others: u64,
-    /// How far its in-place bootstrap is: the colour and the word.
+    /// State of its in-place bootstrap: the color and the label.
     wave: Option<(&'static str, &'static str)>,
     facts: Vec<String>,
     meaning: Option<String>,
@@ -61,11 +61,11 @@ struct NodePage {
     history: Vec<TurnView>,
     bundles: Vec<BundleView>,
     sources: Vec<SourceView>,
-    /// Whether the reader may have it forgotten.
+    /// Whether the user may delete the node.
     operator: bool,
 }
 
-/// A line that proves something; what was recognised in it stands between `start` and `end`.
+/// A line of evidence; the matched part is between `start` and `end`.
 struct EvidenceView {
     source: String,
     line: u64,
@@ -87,7 +87,7 @@ struct FindingView {
     evidence: Vec<EvidenceView>,
 }
 
-/// A unit or a probe, as the newest bundle has it.
+/// A unit or a probe of the newest bundle.
 struct PartView {
     name: String,
     state: Option<String>,
@@ -96,7 +96,7 @@ struct PartView {
     link: String,
 }
 
-/// A phase on the chart, in thousandths of its width.
+/// A phase on the chart, in thousandths of the chart's width.
 struct PhaseView {
     name: &'static str,
     outcome: &'static str,
@@ -152,7 +152,7 @@ pub(super) async fn page(
         }
         None => 0,
     };
-    // A bundle that cannot be read takes nothing from what the report says.
+    // An unreadable bundle does not affect the rest of the page.
     let parts = match view.bundles.first() {
         Some(newest) => served.hub.machine(&caller, newest).await.unwrap_or_default(),
         None => None,
@@ -217,7 +217,7 @@ fn evidence(finding: &Finding, bundle: Option<&str>) -> Vec<EvidenceView> {
     finding.evidence.iter().take(SHOWN_EVIDENCE).map(|line| EvidenceView::new(line, bundle)).collect()
 }
 
-/// The other findings as people read them: what follows, what stands beside, what is over.
+/// The other findings in sections: consequences, independent findings and past ones.
 fn others_seen(
     report: &Report,
     named: Option<&Finding>,
@@ -247,7 +247,7 @@ fn others_seen(
     vec![("Follows from it", follows), (heading, beside), ("Ruled out", ruled_out)]
 }
 
-/// Phases to scale where their times are known; else each takes its place in the order of life.
+/// Returns the phases to scale if their times are known, otherwise evenly spaced in their order.
 fn timeline(entries: &[TimelineEntry], now: Timestamp) -> Vec<PhaseView> {
     let starts = entries.iter().filter_map(|entry| entry.started);
     let ends = entries.iter().filter_map(|entry| entry.ended.or(entry.started));
@@ -258,7 +258,7 @@ fn timeline(entries: &[TimelineEntry], now: Timestamp) -> Vec<PhaseView> {
         }
         _ => None,
     };
-    // A phase that is open has no length yet: it gets what is left of the width, so that it is seen.
+    // An open phase has no length yet and gets the remaining width, so that it is visible.
     let open = entries.iter().any(|entry| entry.started.is_some() && entry.ended.is_none());
     let width = if open { 1000 - OPEN } else { 1000 };
     let count = i64::try_from(entries.len()).unwrap_or(1).max(1);
@@ -303,7 +303,7 @@ fn span(entries: &[TimelineEntry]) -> Option<String> {
 fn machine(view: &NodeView, now: Timestamp) -> Vec<(&'static str, String)> {
     let node = &view.node;
     let identity = &node.identity;
-    // These go into the page as markup, for the times among them.
+    // These values are inserted as markup, because some contain times.
     let plain = |text: &Option<String>| text.as_ref().map(|text| shown::markup(text));
     let mut machine = Vec::new();
     for (term, value) in [
@@ -328,7 +328,7 @@ fn machine(view: &NodeView, now: Timestamp) -> Vec<(&'static str, String)> {
     machine
 }
 
-/// The way to a line of evidence in a bundle, if it can be there.
+/// Returns the link to a line of evidence in a bundle, if the bundle can contain it.
 fn jump(line: &Evidence, digest: &str) -> Option<String> {
     let words: String = line.text.chars().take(proof::MAX_WORDS).collect();
     let (source, words) = (shown::escaped(&line.source), shown::escaped(&words));

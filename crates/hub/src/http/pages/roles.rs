@@ -1,4 +1,4 @@
-//! Gateways and tunnels: whether the way into the cluster is open.
+//! Gateways and tunnels: whether the routes into the cluster are available.
 
 use askama::Template;
 use axum::extract::State;
@@ -22,7 +22,7 @@ struct RolesPage {
 struct RoleView {
     name: String,
     address: String,
-    /// The colour, named by a node's state.
+    /// The color, named after a node state.
     state: &'static str,
     readiness: &'static str,
     since: String,
@@ -49,7 +49,7 @@ pub(super) async fn page(State(served): State<Served>, Looking(caller): Looking)
     render(&RolesPage { place: "roles", headline, roles })
 }
 
-/// What needs a person first comes first.
+/// Order of the targets: those that need attention first.
 fn rank(readiness: Readiness) -> u8 {
     match readiness {
         Readiness::Unreachable => 0,

@@ -1,4 +1,4 @@
-//! What search found, with the lines that hold the words.
+//! Search results with the matching lines.
 
 use askama::Template;
 use axum::extract::{Query, State};

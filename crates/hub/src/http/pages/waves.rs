@@ -1,4 +1,4 @@
-//! In-place bootstraps: how far every machine of a wave is, and what one of them went through.
+//! In-place bootstraps: the progress of all machines, and the history of one.
 
 use std::collections::BTreeMap;
 
@@ -13,11 +13,12 @@ use super::shown::{self, ago};
 use super::{Looking, Page, render};
 use crate::store::{ProgressEvent, ProgressLine};
 
-/// Machines listed one by one; the sums count all of them.
+/// Maximum number of listed machines; the totals include all of them.
 const ROWS: usize = 200;
-/// Names shown with a reason.
+/// Number of node names shown per reason.
 const EXAMPLES: usize = 6;
-/// A machine on its way that tells nothing for this long is called silent: large machines take a quarter of an hour to boot.
+/// Seconds without an event after which an unfinished machine is shown as silent. Large machines take 15 minutes to
+/// boot.
 const SILENT_AFTER: i64 = 1200;
 
 #[derive(Template)]
@@ -52,7 +53,7 @@ struct StageView {
     length: usize,
 }
 
-/// Machines that ended badly for the same reason.
+/// Machines that failed for the same reason.
 struct ReasonView {
     colour: &'static str,
     stage: &'static str,
@@ -149,7 +150,7 @@ fn stages(lines: &[ProgressLine]) -> Vec<StageView> {
     }
     let mut from = 0;
     let views = stages.into_values().map(|(state, machines)| {
-        // A single machine among thousands must still be seen.
+        // The minimum width keeps a single machine among thousands visible.
         let length = (machines * 1000 / lines.len().max(1)).max(4);
         let view = StageView { name: words(state), colour: colour(state), machines, from, length };
         from += length;
@@ -172,7 +173,7 @@ fn reasons(lines: &[ProgressLine]) -> Vec<ReasonView> {
     views
 }
 
-/// What needs a person first comes first; then those with the longest way to go.
+/// Order of the stages: those that need attention first, then those with the most remaining steps.
 fn rank(state: &Stage) -> u8 {
     match state {
         Stage::Failed { .. } => 0,
@@ -189,7 +190,7 @@ fn rank(state: &Stage) -> u8 {
     }
 }
 
-/// Named by the node's state that has it.
+/// Returns the color, named after the node state that has it.
 pub(super) fn colour(state: &Stage) -> &'static str {
     match state {
         Stage::Failed { .. } => "failed",

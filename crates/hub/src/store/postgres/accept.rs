@@ -1,8 +1,9 @@
-//! What a group of reports reads and writes: three round trips, however many reports there are, one more when something is
-//! new, and one more when a node is.
+//! Reads and writes of a group of reports.
 //!
-//! Nothing is locked while it is read. Instead a node's row is changed only if it is still as it was read; when another hub
-//! was faster, nothing of the group is written, and it is judged anew.
+//! A group takes three round trips regardless of its size, one more for new rows, and one more for new nodes.
+//!
+//! Reads take no locks. Instead, a node's row is changed only if it is unchanged since it was read. If another hub
+//! was faster, nothing of the group is written, and the group is decided again.
 
 use deadpool_postgres::Object;
 use futures_util::future::try_join_all;
@@ -57,7 +58,7 @@ const ADD_BODIES: &str = "INSERT INTO bodies (id, node, received, time, kind, st
      $11::bytea[], $12::text[], $13::bytea[], $14::boolean[]) AS w(a, b, c, d, e, f, g, h, i, j, k, l, m, n)";
 const ADD_REPORTS: &str = "INSERT INTO reports (id, node, boot, sequence, time, received, body) SELECT * FROM unnest($1::bytea[], \
      $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::bigint[])";
-/// Of nodes that were forgotten.
+/// Deletes the reports of deleted nodes whose IDs are used again.
 const REMOVE_REPORTS: &str = "DELETE FROM reports WHERE id = ANY($1)";
 pub(super) const CHANGED: &str = "UPDATE changes SET count = count + 1 WHERE slot = $1";
 
@@ -86,7 +87,7 @@ struct Lines {
     proven_body: Vec<Option<i64>>,
 }
 
-/// Columns of `pulses`, and what was read of them.
+/// Columns of `pulses`, and the values as they were read.
 #[derive(Default)]
 struct Pulses {
     columns: [Vec<i64>; 8],
@@ -119,7 +120,7 @@ pub(super) async fn group(
         statements.push(client.prepare_cached(text).await?);
     }
     let transaction = client.transaction().await?;
-    // Sent at once, without waiting for one another's answers.
+    // Pipelined: no statement waits for the response to another.
     let sent = writes.iter().zip(&statements).map(async |((_, values), statement)| {
         let values: Vec<&(dyn ToSql + Sync)> =
             values.iter().map(|value| value.as_ref() as &(dyn ToSql + Sync)).collect();
@@ -136,7 +137,7 @@ pub(super) async fn group(
     Ok(results)
 }
 
-/// Writes what changes nothing.
+/// Tests whether writes succeed, without changing any data.
 pub(super) async fn trial(client: &Object, slot: i64) -> Result<(), Trouble> {
     let statement = client.prepare_cached("UPDATE changes SET count = count WHERE slot = $1").await?;
     client.execute(&statement, &[&slot]).await?;
@@ -196,7 +197,7 @@ async fn read(client: &Object, arrivals: &[&Arrival]) -> Result<StoredState, Tro
         };
         state.acknowledged.insert(id, report);
     }
-    // After the nodes: one that is forgotten in between was read as known, and then the group is judged anew.
+    // Read after the nodes: a node deleted in between was read as known, and the group is then decided again.
     let unknown: Vec<&str> = names.into_iter().filter(|name| !state.nodes.contains_key(*name)).collect();
     if !unknown.is_empty() {
         let statement = client.prepare_cached(FORGOTTEN).await?;
@@ -209,7 +210,7 @@ async fn read(client: &Object, arrivals: &[&Arrival]) -> Result<StoredState, Tro
     Ok(state)
 }
 
-/// All statements of a group, and how many rows [`BEAT`] must find as they were read.
+/// Returns all statements of a group, and the number of rows that [`BEAT`] must find unchanged.
 fn writes(state: &StoredState, changes: &Changes<'_>) -> Result<(Vec<Write>, u64), Trouble> {
     let mut writes: Vec<Write> = Vec::new();
     let (mut new, mut shown) = (Lines::default(), Lines::default());
@@ -220,7 +221,7 @@ fn writes(state: &StoredState, changes: &Changes<'_>) -> Result<(Vec<Write>, u64
         }
     }
     let (mut first, mut beats) = (Pulses::default(), Pulses::default());
-    // In one order everywhere, so that two hubs do not wait for each other in a ring.
+    // All hubs use the same order, to prevent deadlocks.
     let mut pulses: Vec<_> = changes
         .heartbeats
         .iter()

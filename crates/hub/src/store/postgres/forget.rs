@@ -1,8 +1,10 @@
-//! Retention: what is old is forgotten in small portions, so that reports need not wait for it. Only one hub at a time does
-//! it; the others find nothing to do.
+//! Retention in the PostgreSQL store.
 //!
-//! The log of reports knows a report by its number and its id, and nothing else, so that to write one stays cheap. What it has
-//! of a node that was forgotten stays in it until it is old; it holds nothing the node said.
+//! Old rows are deleted in small portions, so that reports are not delayed. One hub at a time performs it; the
+//! others find the lock taken.
+//!
+//! The log of reports refers to a report only by number and ID, to keep inserts cheap. Entries of a deleted node
+//! stay until they expire; they contain no content.
 
 use deadpool_postgres::{Object, Transaction};
 use jiff::Timestamp;
@@ -13,15 +15,15 @@ use super::accept::CHANGED;
 use super::{Trouble, loose, progress};
 use crate::name::NodeName;
 
-/// Rows forgotten in one transaction: some milliseconds of work.
+/// Number of rows deleted per transaction: a few milliseconds of work.
 const PORTION: i64 = 2000;
-/// The advisory lock of the hub that forgets: any number that nobody else uses in this database.
+/// Advisory lock of the hub that deletes rows; any number that is otherwise unused in this database.
 const FORGETTING: i64 = 0x6c61_6e64_6661_6c02;
 
-// What the board shows stays, however old.
+// The displayed report stays regardless of its age.
 const OLD_BODIES: &str = "DELETE FROM bodies WHERE id IN (SELECT b.id FROM bodies b WHERE b.received < $2 AND NOT EXISTS \
      (SELECT 1 FROM nodes n WHERE n.id = b.node AND (n.body = b.id OR n.turn = b.id)) ORDER BY b.received LIMIT $1)";
-// Reports are in the order of arrival, so the old ones are the first ones.
+// Reports are numbered in order of arrival, so the oldest ones are first.
 const OLD_REPORTS: &str = "SELECT max(number) FROM (SELECT number, received FROM reports ORDER BY number LIMIT $1) AS first \
      WHERE received < $2";
 const REMOVE_REPORTS: &str = "WITH gone AS (DELETE FROM reports WHERE number <= $1 RETURNING boot, sequence), \
@@ -30,7 +32,7 @@ const REMOVE_REPORTS: &str = "WITH gone AS (DELETE FROM reports WHERE number <= 
      SELECT count(*) FROM gone";
 const REMOVE_NODE: &str = "DELETE FROM nodes WHERE name = $1 RETURNING id, key";
 const REMOVE_BOOTS: &str = "DELETE FROM boots WHERE node = $1";
-// What it had come to is remembered for its key, if it has one.
+// The newest report of a deleted node is remembered for its key, if it has one.
 const REMOVE_PULSE: &str = "WITH gone AS (DELETE FROM pulses WHERE node = $1 RETURNING boot, sequence, \
      least(time, last_seen) AS moment) INSERT INTO forgotten SELECT $2::text, $3::bytea, b.name, b.number, gone.sequence, \
      gone.moment, $4::bigint FROM gone JOIN boots b ON b.id = gone.boot WHERE $3::bytea IS NOT NULL \
@@ -41,9 +43,9 @@ const OLD_FORGOTTEN: &str =
 const REMOVE_BODIES: &str =
     "DELETE FROM bodies WHERE id IN (SELECT id FROM bodies WHERE node = $1 ORDER BY node, kind, id LIMIT $2)";
 
-/// A node that is not shown any more.
+/// A deleted node.
 pub(super) struct Forgotten {
-    /// Its number; nothing when it had told of its progress only.
+    /// Its ID; `None` if it only reported progress of an in-place bootstrap.
     pub(super) node: Option<i64>,
 }
 
@@ -60,8 +62,8 @@ pub(super) async fn old(
         return Ok(Pruned::default());
     }
     let mut pruned = Pruned { reports: reports(&transaction, limit).await?, ..Pruned::default() };
-    // To find old bodies, all that are shown and old are passed over. It is done when the old reports are gone, not with
-    // every portion of them.
+    // The search for old bodies passes over all displayed old ones. It therefore runs after the old reports are
+    // deleted, not with every portion.
     if pruned.reports < PORTION.cast_unsigned() {
         let bodies = transaction.prepare_cached(OLD_BODIES).await?;
         pruned.turns = transaction.execute(&bodies, &[&PORTION, &limit]).await?;
@@ -86,7 +88,7 @@ async fn reports(transaction: &Transaction<'_>, limit: i64) -> Result<u64, Troub
     super::row::count(&transaction.query_one(&gone, &[&last]).await?, 0)
 }
 
-/// Forgets the node and all it is known by. What it said is forgotten then, by [`bodies`].
+/// Deletes the node with its boots, progress and bundle records. [`bodies`] deletes its reports afterwards.
 pub(super) async fn node(
     client: &mut Object,
     name: &NodeName,
@@ -111,7 +113,7 @@ pub(super) async fn node(
     Ok(Some(Forgotten { node: node.map(|(node, _)| node) }))
 }
 
-/// Forgets a portion of what the node said; says how much.
+/// Deletes a portion of the node's reports and returns their number.
 pub(super) async fn bodies(client: &Object, node: i64) -> Result<u64, Trouble> {
     let statement = client.prepare_cached(REMOVE_BODIES).await?;
     Ok(client.execute(&statement, &[&node, &PORTION]).await?)
@@ -138,7 +140,7 @@ mod tests {
             let statement = statement.replace("$1", "1").replace("$2", "2");
             let statement =
                 statement.replace("name = 1", "name = 'n1'").replace("$3", "'x'").replace("$4", "4");
-            // Tables are empty here; so it is asked whether it could be done in another way.
+            // The tables are empty here. Disabling sequential scans shows if an index could be used.
             postgres.sql(database, &format!("SET enable_seqscan = off; EXPLAIN {statement}")).unwrap()
         };
         for statement in [

@@ -1,4 +1,6 @@
-//! The tasks that write reports: each takes what waits into one transaction, while the others' are on their way to the disk.
+//! Tasks that write reports.
+//!
+//! Each writes its queue in one transaction while those of the other tasks reach the disk.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -12,14 +14,15 @@ use super::super::waiting::Waiting;
 use super::super::{Arrival, Outcome, Refusal, StoreError};
 use super::{Tries, Trouble, accept, connection, give_back, tell};
 
-/// Transactions under way at once: one is judged and sent while the other is being written.
+/// Number of concurrent transactions: one is decided and sent while the other is written.
 pub(super) const LANES: usize = 2;
-/// Batches of reports that may wait in a lane. Who comes beyond is told to try again, which costs less than letting
-/// everybody wait.
+/// Maximum number of queued batches per lane. Further requests get 503, which costs less than delaying every
+/// request.
 const QUEUE: usize = 4096;
-/// Reports in one transaction: enough to make the disk's delay small for each, few enough to be done in some milliseconds.
+/// Maximum number of reports per transaction. It spreads the disk latency over many reports and still completes
+/// within milliseconds.
 const MAX_GROUP: usize = 1024;
-/// Rows of `changes`; see the schema.
+/// Number of rows of `changes`; see the schema.
 const SLOTS: u32 = 64;
 
 type Verdicts = Vec<Result<Outcome, Refusal>>;
@@ -29,7 +32,7 @@ pub(super) struct Lanes {
     queues: Vec<mpsc::Sender<Job>>,
     waiting: Waiting,
     seed: RandomState,
-    /// The last transaction could not be written.
+    /// Whether the last transaction failed.
     fails: Arc<AtomicBool>,
 }
 
@@ -37,24 +40,25 @@ pub(super) struct Lanes {
 struct Job {
     arrivals: Vec<Arrival>,
     done: oneshot::Sender<Result<Verdicts, StoreError>>,
-    /// Until they are stored and gone.
+    /// Held until the reports are stored and dropped.
     _room: OwnedSemaphorePermit,
 }
 
 /// One of the tasks that write.
 struct Lane {
     pool: Pool,
-    /// Where it counts its changes.
+    /// The row in which it counts its changes.
     slot: i64,
     fails: Arc<AtomicBool>,
 }
 
-/// A number nobody can foresee, for pauses and places.
+/// Returns an unpredictable number, for pauses and slots.
 pub(super) fn random() -> u32 {
     (RandomState::new().build_hasher().finish() >> 32) as u32
 }
 
-/// The row in which a writer counts its changes. Two may have the same: they then wait for each other now and then.
+/// Returns the row in which a writer counts its changes. Two writers with the same row occasionally wait for each
+/// other.
 pub(super) fn slot() -> i64 {
     i64::from(random() % SLOTS)
 }
@@ -74,24 +78,24 @@ impl Lanes {
         Self { queues, waiting: Waiting::default(), seed: RandomState::new(), fails }
     }
 
-    /// Whether a lane has ended: what is put into it is never written.
+    /// Returns whether a lane has ended, so that its queue is never written.
     pub(super) fn is_one_gone(&self) -> bool {
         self.queues.iter().any(mpsc::Sender::is_closed)
     }
 
-    /// Whether reports could not be written when it was last tried.
+    /// Returns whether the last attempt to write reports failed.
     pub(super) fn fail(&self) -> bool {
         self.fails.load(Ordering::Acquire)
     }
 
-    /// Something else could be written since.
+    /// Records that another write succeeded since.
     pub(super) fn work_again(&self) {
         self.fails.store(false, Ordering::Release);
     }
 
     pub(super) async fn accept(&self, arrivals: Vec<Arrival>) -> Result<Verdicts, StoreError> {
         let Some(first) = arrivals.first() else { return Ok(Vec::new()) };
-        // One node's reports go one way, so that they seldom meet each other.
+        // Reports of one node use the same lane, so that transactions seldom conflict.
         let lane = self.seed.hash_one(first.node.as_str()) % LANES as u64;
         let lane = usize::try_from(lane).ok().and_then(|lane| self.queues.get(lane));
         let room = self.waiting.room_for(&arrivals)?;
@@ -119,7 +123,7 @@ impl Lane {
             }
             match self.store(&group).await {
                 Ok(verdicts) => answer(group, verdicts),
-                // What one batch brings must not keep the others out.
+                // A batch that fails must not block the others of its group.
                 Err(trouble) if group.len() > 1 && !trouble.may_pass() => {
                     for job in group {
                         let alone = [job];
@@ -166,7 +170,7 @@ impl Lane {
         match stored {
             Err(_) => self.fails.store(true, Ordering::Release),
             Ok(verdicts) if verdicts.iter().any(wrote) => self.fails.store(false, Ordering::Release),
-            // It was read that there is nothing to write, which says nothing.
+            // Nothing had to be written, so the result does not show whether writes succeed.
             Ok(_) => {}
         }
     }
@@ -176,7 +180,7 @@ fn answer(group: Vec<Job>, verdicts: Verdicts) {
     let mut verdicts = verdicts.into_iter();
     for job in group {
         let own = verdicts.by_ref().take(job.arrivals.len()).collect();
-        // A sender that went away will send again and be told that it is a duplicate.
+        // A disconnected sender sends its reports again, and they count as duplicates.
         let _ = job.done.send(Ok(own));
     }
 }

@@ -1,4 +1,4 @@
-//! Records of bundles, and objects that have none.
+//! Records of bundles, and orphaned objects.
 
 use deadpool_postgres::{Object, Transaction};
 use jiff::Timestamp;
@@ -13,7 +13,7 @@ use crate::name::NodeName;
 
 const EXPECT: &str = "INSERT INTO loose VALUES ($1, $2, $3) ON CONFLICT (digest) DO UPDATE SET state = $2, since = $3 \
      WHERE loose.state <> $4 OR loose.since < $5";
-/// Records go, and their objects are to be removed, unless somebody sends the same anew.
+/// Deletes records; their objects are removed afterwards unless the same bundle is sent again.
 const OLD: &str = "WITH gone AS (DELETE FROM bundles WHERE digest IN (SELECT digest FROM bundles WHERE received < $1 \
      ORDER BY received LIMIT $2) RETURNING digest) \
      INSERT INTO loose SELECT digest, $3::text, $4::bigint FROM gone ON CONFLICT (digest) DO NOTHING";
@@ -36,7 +36,8 @@ pub(super) async fn add(client: &mut Object, bundle: &BundleRecord, slot: i64) -
     let transaction = client.transaction().await?;
     let arrived = transaction.prepare_cached("DELETE FROM loose WHERE digest = $1 AND state = $2").await?;
     if transaction.execute(&arrived, &[&bundle.digest, &ARRIVING]).await? == 0 {
-        // Another who sent the same was faster, or we are and lost the answer, unless it was forgotten since.
+        // Another upload of the same bundle was faster, or this is a retry after a lost response, unless the bundle
+        // was deleted since.
         let known = transaction.prepare_cached("SELECT 1 FROM bundles WHERE digest = $1").await?;
         return Ok(transaction.query_opt(&known, &[&bundle.digest]).await?.is_some());
     }
@@ -55,7 +56,7 @@ pub(super) async fn add(client: &mut Object, bundle: &BundleRecord, slot: i64) -
     Ok(true)
 }
 
-/// Forgets bundles that are older, a portion of them.
+/// Deletes a portion of the older bundles.
 pub(super) async fn prune(transaction: &Transaction<'_>, before: i64, portion: i64) -> Result<u64, Trouble> {
     let statement = transaction.prepare_cached(OLD).await?;
     let now = micros(Timestamp::now());
@@ -66,7 +67,7 @@ pub(super) async fn forget(transaction: &Transaction<'_>, node: &NodeName) -> Re
     too_many(transaction, node.as_str(), 0).await
 }
 
-/// Forgets bundles of the node beyond the newest.
+/// Deletes the bundles of a node beyond the newest ones.
 async fn too_many(transaction: &Transaction<'_>, node: &str, newest: i64) -> Result<(), Trouble> {
     let statement = transaction.prepare_cached(TOO_MANY).await?;
     let now = micros(Timestamp::now());
@@ -74,7 +75,7 @@ async fn too_many(transaction: &Transaction<'_>, node: &str, newest: i64) -> Res
     Ok(())
 }
 
-/// Gives what somebody must remove now.
+/// Returns objects that the caller must remove now.
 pub(super) async fn take(client: &Object, now: Timestamp) -> Result<Vec<String>, Trouble> {
     let (since, given_up) = (micros(now), GivenUp::at(now));
     let statement = client.prepare_cached(TAKE).await?;

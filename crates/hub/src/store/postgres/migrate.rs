@@ -1,4 +1,4 @@
-//! The tables and their versions. Hubs that start together make them once.
+//! Migration of the tables. Hubs that start concurrently migrate them once.
 
 use deadpool_postgres::Pool;
 
@@ -6,14 +6,14 @@ use super::super::StoreError;
 use super::place::Place;
 use super::{Tries, Trouble, connection};
 
-/// The steps from an empty database to the present one; a step is never changed once it was released.
+/// The migrations from an empty database to the current version; a released migration is never changed.
 const STEPS: &[&str] = &[
     include_str!("schema.sql"),
     include_str!("later.sql"),
     include_str!("forgotten.sql"),
     include_str!("trust.sql"),
 ];
-/// The advisory lock of the hub that changes tables: any number that nobody else uses in this database.
+/// Advisory lock of the hub that migrates the tables; any number that is otherwise unused in this database.
 const CHANGING: i64 = 0x6c61_6e64_6661_6c01;
 
 pub(super) async fn run(pool: &Pool, place: &Place) -> Result<(), StoreError> {
@@ -33,7 +33,7 @@ pub(super) async fn run(pool: &Pool, place: &Place) -> Result<(), StoreError> {
     }
 }
 
-/// Gives the version the tables have.
+/// Migrates the tables and returns their version.
 async fn migrate(pool: &Pool) -> Result<i64, Trouble> {
     let mut client = connection(pool).await?;
     let transaction = client.transaction().await?;
@@ -45,7 +45,7 @@ async fn migrate(pool: &Pool) -> Result<i64, Trouble> {
     if missing.is_empty() {
         return Ok(found);
     }
-    // An index over all that is there takes longer than a statement may later.
+    // Creating an index on a large table takes longer than the timeout of other statements.
     transaction.batch_execute("SET LOCAL statement_timeout = '15min'").await?;
     for step in missing {
         transaction.batch_execute(step).await?;
@@ -78,7 +78,7 @@ mod tests {
         let rest = "CREATE TABLE format (version bigint NOT NULL); INSERT INTO format VALUES (1); \
              INSERT INTO bundles VALUES ('ab', 'n1', 1, 1, 1, false)";
         earlier.batch_execute(&format!("{}{rest}", STEPS[0])).await.unwrap();
-        // Twice: a step is made once.
+        // Twice: a migration runs once.
         for _ in 0..2 {
             let store = PostgresStore::open(&place).await.unwrap();
             assert_eq!(store.bundle("ab".to_owned()).await.unwrap().map(|bundle| bundle.bytes), Some(1));

@@ -1,8 +1,9 @@
-//! The store for more than one hub: PostgreSQL. Hubs on the same database hold nothing of their own, so any of them may take
-//! any report and show any page.
+//! The store for several hubs: PostgreSQL.
 //!
-//! As in the embedded store, whatever waits is taken into one transaction, which is acknowledged when the database says that
-//! it is on the disk. A database that is being restarted is waited for, within bounds.
+//! Hubs on the same database have no local state, so any of them can accept any report and serve any page.
+//!
+//! As in the embedded store, all queued batches go into one transaction. It is acknowledged once the database
+//! reports it as durable. The hub waits for a restarting database, up to a limit.
 
 mod accept;
 mod forget;
@@ -34,16 +35,16 @@ use crate::name::NodeName;
 
 pub use place::{Place, PlaceError};
 
-/// Connections of one hub: those that write, and some that read. A database allows a hundred unless told otherwise.
+/// Maximum number of connections per hub, for writes and reads. PostgreSQL allows 100 connections by default.
 const MAX_CONNECTIONS: usize = 8;
-/// How long a caller waits for a database that is not there, before it is told to come again.
+/// Time a caller waits for an unavailable database before it gets 503.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Pauses between tries grow from the first to the longest; each is taken at random from the upper half.
+/// Backoff between tries, doubled up to the maximum; each pause is random within the upper half.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// Writers name every row by its key. A plan that was made while the tables were nearly empty reads them from their beginning,
-/// and would go on doing so until the database looks at them again.
+/// Session setting of writers, which select every row by its key. A plan made while the tables were nearly empty
+/// uses a sequential scan, and PostgreSQL would keep it until the next analysis of the table.
 const BY_KEY: &str = "SET enable_seqscan = off";
 
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub struct PostgresStore {
     slot: i64,
 }
 
-/// Why something was not done.
+/// Reasons for a failed operation.
 #[derive(Debug, thiserror::Error)]
 enum Trouble {
     #[error("the database refused")]
@@ -68,7 +69,7 @@ enum Trouble {
     Overtaken,
 }
 
-/// Tries, until it has gone on for too long.
+/// Retries until a deadline.
 struct Tries {
     until: Instant,
     pause: Duration,
@@ -77,8 +78,7 @@ struct Tries {
 // === impl PostgresStore ===
 
 impl PostgresStore {
-    /// Connects, and makes or changes the tables when they are not those of this version. A database that does not answer
-    /// is waited for.
+    /// Connects, and creates or migrates the tables to this version. Waits for a database that does not respond.
     pub async fn open(place: &Place) -> Result<Self, StoreError> {
         let pool = pool(place, MAX_CONNECTIONS - LANES, None)?;
         migrate::run(&pool, place).await?;
@@ -87,7 +87,7 @@ impl PostgresStore {
     }
 }
 
-/// Connections that say this first.
+/// Returns a pool whose connections first run this statement.
 fn pool(place: &Place, size: usize, first: Option<&'static str>) -> Result<Pool, StoreError> {
     let (config, tls) = place.open()?;
     let manager =
@@ -105,7 +105,7 @@ fn pool(place: &Place, size: usize, first: Option<&'static str>) -> Result<Pool,
     builder.build().map_err(|error| StoreError::Open { place: place.shown(), source: Box::new(error) })
 }
 
-/// Does something with a connection, again when the database went away meanwhile. What is done must bear to be done twice.
+/// Runs an operation with a connection, and again if the connection was lost. The operation must be idempotent.
 macro_rules! with {
     ($store:ident, $doing:literal, |$client:ident| $work:expr) => {
         Box::pin(async move {
@@ -141,7 +141,7 @@ impl Store for PostgresStore {
                 return Err(StoreError::Closed);
             }
             if self.lanes.fail() {
-                // Else nobody would send anything, and nothing would tell that it works.
+                // Otherwise the hub stays unready, receives no reports, and cannot notice that writing works again.
                 let tried: Answer<'_, ()> =
                     with!(self, "write to the database", |client| accept::trial(client, self.slot));
                 tried.await?;
@@ -265,7 +265,7 @@ async fn connection(pool: &Pool) -> Result<Object, Trouble> {
     pool.get().await.map_err(Trouble::Pool)
 }
 
-/// A connection to a server that takes no writes any more is not used again: the next one is made to a server that does.
+/// Drops a connection to a server that became read-only: the next one is made to a writable server.
 fn give_back<T>(connection: Object, done: &Result<T, Trouble>) {
     if done.as_ref().is_err_and(Trouble::is_read_only) {
         drop(Object::take(connection));
@@ -275,13 +275,13 @@ fn give_back<T>(connection: Object, done: &Result<T, Trouble>) {
 // === impl Trouble ===
 
 impl Trouble {
-    /// Whether the same may be done later: the database is away, or somebody else was faster.
+    /// Returns whether a retry may succeed: the database is unavailable, or another hub was faster.
     fn may_pass(&self) -> bool {
         match self {
             Self::Overtaken | Self::Pool(PoolError::Timeout(_)) => true,
             Self::Pool(PoolError::Backend(error)) | Self::Database(error) => match error.code() {
                 Some(code) => passing(code),
-                // The connection broke, or was not made.
+                // The connection was lost or not established.
                 None => error.is_closed() || is_io(error),
             },
             Self::Pool(_) | Self::Unknown(_) | Self::Packing(_) => false,
@@ -323,7 +323,7 @@ impl Tries {
         Self { until: Instant::now() + PATIENCE, pause: FIRST_PAUSE }
     }
 
-    /// Waits for a moment, unless it has gone on for too long.
+    /// Waits before the next try; returns false after the deadline.
     async fn again(&mut self) -> bool {
         if Instant::now() + self.pause > self.until {
             return false;
@@ -336,7 +336,7 @@ impl Tries {
     }
 }
 
-/// For the operator; callers are told only that it did not work.
+/// Logs the error for the operator; the response to callers contains no details.
 fn tell(trouble: &Trouble) {
     tracing::error!(error = %chain(trouble), "Reports could not be stored.");
 }

@@ -1,4 +1,4 @@
-//! In-place bootstraps: events in, the newest attempt out.
+//! In-place bootstraps: storage of progress events, and queries for the newest attempt.
 
 use deadpool_postgres::{Object, Transaction};
 use jiff::Timestamp;
@@ -64,8 +64,8 @@ async fn add_within(
     Ok(Heard::Stored)
 }
 
-/// The number of an attempt, whose row is then locked for others; a new one takes the place of the oldest where there are
-/// too many.
+/// Returns the ID of an attempt, whose row is then locked for other hubs. A new attempt replaces the oldest one
+/// above the limit.
 async fn attempt(
     transaction: &Transaction<'_>,
     node: &NodeName,
@@ -79,7 +79,7 @@ async fn attempt(
     if let Some(known) = transaction.query_opt(&known, &[&node, &name]).await? {
         return Ok(known.try_get(0)?);
     }
-    // Where another hub was faster, this fails and is tried again.
+    // If another hub was faster, this fails and is retried.
     let added = transaction
         .prepare_cached(
             "INSERT INTO attempts (id, node, name, last) VALUES (nextval('numbers'), $1, $2, $3) RETURNING id",
@@ -95,7 +95,7 @@ async fn attempt(
     Ok(added)
 }
 
-/// The events of the newest attempt, in their order.
+/// Returns the events of the newest attempt in order.
 pub(super) async fn of_node(client: &Object, node: &NodeName) -> Result<Vec<ProgressEvent>, Trouble> {
     let statement = client
         .prepare_cached(
@@ -107,7 +107,7 @@ pub(super) async fn of_node(client: &Object, node: &NodeName) -> Result<Vec<Prog
     rows.iter().map(|row| event(row, 0)).collect()
 }
 
-/// One line per node, the one heard last first.
+/// Returns one line per node, most recently received first.
 pub(super) async fn lines(client: &Object, limit: u32) -> Result<Vec<ProgressLine>, Trouble> {
     let statement = client
         .prepare_cached(
@@ -121,12 +121,12 @@ pub(super) async fn lines(client: &Object, limit: u32) -> Result<Vec<ProgressLin
     rows.iter().map(|row| Ok(ProgressLine { node: row.try_get(0)?, event: event(row, 1)? })).collect()
 }
 
-/// Forgets what a node told; says whether there was anything.
+/// Deletes a node's progress; returns whether there was any.
 pub(super) async fn forget(transaction: &Transaction<'_>, node: &NodeName) -> Result<bool, Trouble> {
     Ok(transaction.execute("DELETE FROM attempts WHERE node = $1", &[&node.as_str()]).await? > 0)
 }
 
-/// Forgets attempts of which nothing was heard since.
+/// Deletes attempts without a recent event.
 pub(super) async fn prune(transaction: &Transaction<'_>, limit: i64, portion: i64) -> Result<(), Trouble> {
     let old = transaction
         .prepare_cached(

@@ -1,4 +1,4 @@
-//! Questions of boards and pages.
+//! Queries for the fleet view and the pages.
 
 use std::collections::HashSet;
 
@@ -55,7 +55,7 @@ pub(super) async fn fleet(client: &mut Object, query: &FleetQuery) -> Result<Fle
             ))
             .await?,
     );
-    // One moment for all parts: the numbers on a page must fit each other.
+    // One snapshot for all parts: the numbers on a page must be consistent.
     let moment = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(true);
     let moment = moment.start().await?;
     let (state, phase) = (query.state.map(State::name), query.phase.map(Phase::name));
@@ -244,7 +244,7 @@ pub(super) async fn trend(client: &Object, since: Timestamp, step: u32) -> Resul
 }
 
 pub(super) async fn search(client: &Object, words: &[String], limit: u32) -> Result<Vec<Hit>, Trouble> {
-    // A word with signs in it (`api.corp`) is several for the database, one after the other.
+    // PostgreSQL splits a word with punctuation (`api.corp`) into several consecutive words.
     let words: Vec<String> = words.iter().map(|word| row::words(word)).collect();
     if words.is_empty() {
         return Ok(Vec::new());

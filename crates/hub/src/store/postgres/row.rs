@@ -1,4 +1,4 @@
-//! Between columns and nouns.
+//! Conversion of columns.
 
 use jiff::Timestamp;
 use landfall_model::report::{State, Trust};
@@ -30,12 +30,12 @@ pub(super) fn cause(row: &Row, column: usize) -> Result<Option<Cause>, Trouble> 
     name.map(|name| Cause::new(name).map_err(|_| Trouble::Unknown(name.to_owned()))).transpose()
 }
 
-/// Only letters and digits, with blanks between: what the database then takes for words is what the embedded store does.
+/// Keeps only letters and digits, separated by blanks. PostgreSQL then finds the same words as the embedded store.
 pub(super) fn words(text: &str) -> String {
     text.chars().map(|c| if c.is_alphanumeric() { c } else { ' ' }).collect()
 }
 
-/// Reads six columns from `first` on; the last says whether the verdict is proven.
+/// Reads six columns from `first` on; the last contains whether the verdict is proven.
 pub(super) fn verdict(row: &Row, first: usize) -> Result<VerdictRow, Trouble> {
     let phase_name: Option<&str> = row.try_get(first + 3)?;
     Ok(VerdictRow {

@@ -21,8 +21,8 @@ const NODE: &str = "SELECT n.id, n.body, n.turn, n.digest, n.key, p.boot, b.numb
 const BOOT: &str = "SELECT id, floor, number FROM boots WHERE node = ?1 AND name = ?2";
 const ACKNOWLEDGED: &str = "SELECT r.node, r.sequence, r.time, b.digest, EXISTS (SELECT 1 FROM nodes n WHERE n.id = r.node) \
      FROM reports r LEFT JOIN bodies b ON b.id = r.body WHERE r.id = ?1";
-/// The highest ids of nodes, boots and bodies. Reports of deleted nodes still contain the ids of nodes and boots, so these are not used
-/// again.
+/// The highest IDs of nodes, boots and bodies. Reports of deleted nodes still contain the IDs of nodes and boots, so
+/// these are not used again.
 const HIGHEST: &str = "SELECT max(node, (SELECT ifnull(max(id), 0) FROM nodes)), max(boot, (SELECT ifnull(max(id), 0) FROM boots)), \
      (SELECT ifnull(max(id), 0) FROM bodies) FROM highest";
 
@@ -48,11 +48,11 @@ const REMOVE_REPORT: &str = "DELETE FROM reports WHERE id = ?1";
 pub(super) struct Accepted {
     /// One for each report.
     pub(super) results: Vec<Result<Outcome, Refusal>>,
-    /// The fleet view changes.
+    /// Whether the fleet view changes.
     pub(super) is_changed: bool,
     /// Texts for the search index.
     pub(super) words: Vec<Words>,
-    /// The allowance that new nodes used.
+    /// The enrollment quota that new nodes used.
     pub(super) taken: Taken,
 }
 
@@ -134,7 +134,7 @@ fn node(row: &Row<'_>) -> rusqlite::Result<NodeRow> {
     })
 }
 
-/// Gives new nodes, boots and bodies the next ids of their tables, in the order in which they were decided.
+/// Gives new nodes, boots and bodies the next IDs of their tables, in the order in which they were decided.
 fn assign_ids(
     connection: &Connection,
     state: &mut StoredState,

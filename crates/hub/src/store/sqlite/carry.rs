@@ -1,8 +1,8 @@
-//! Carries the write-ahead log over into the file, beside the writer.
+//! Checkpoints of the write-ahead log, beside the writer.
 //!
-//! On a slow disk this takes most of a second when much has come together, and everybody who reports would wait for it. So
-//! it is done on a thread of its own, in short passes; only the last few pages are the writer's, because the log can begin
-//! anew only when nobody adds to it.
+//! After a burst of writes on a slow disk, a checkpoint takes most of a second, and every report would wait for it.
+//! A separate thread therefore performs it in short passes. The writer only copies the last few pages, because the
+//! log can restart only while no page is added.
 
 use std::path::Path;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -13,34 +13,34 @@ use rusqlite::Connection;
 
 use super::super::StoreError;
 
-/// A pass is made when this much is new in the log (pages of 4 KiB): long enough that a page which is written again and
-/// again is carried over once, short enough that the disk is not kept from the reports that come meanwhile.
+/// Number of new log pages (4 KiB each) that starts a pass. It is large enough to copy frequently rewritten pages
+/// only once. It is small enough not to occupy the disk while reports arrive.
 const PASS_PAGES: i64 = 2048;
-/// From this length on the log should begin anew.
+/// Log length from which the log should restart.
 const LOG_PAGES: i64 = 8192;
-/// What the writer carries over itself for that: some milliseconds of work.
+/// Number of pages that the writer copies itself for a restart of the log: a few milliseconds of work.
 const REST_PAGES: i64 = 256;
-/// A log that grows faster than it is carried over stops the writer here.
+/// Log length at which the writer stops for a checkpoint, because the log grows faster than the passes copy it.
 const MAX_LOG_PAGES: i64 = 16 * LOG_PAGES;
 
 pub(super) struct Carrier {
     wanted: SyncSender<()>,
 }
 
-/// The log, in pages.
+/// Length of the log in pages.
 #[derive(Clone, Copy, Debug)]
 struct Length {
     all: i64,
     carried: i64,
 }
 
-/// What is to be done about a log.
+/// Action required for a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Due {
     Nothing,
     /// A pass beside the writer.
     Pass,
-    /// The writer's own part.
+    /// A checkpoint by the writer.
     Rest,
 }
 
@@ -51,7 +51,7 @@ impl Carrier {
         let opened = |source| StoreError::Open { place: path.display().to_string(), source };
         let connection = Connection::open(path).map_err(|source| opened(Box::new(source)))?;
         super::prepared(&connection).map_err(|source| opened(Box::new(source)))?;
-        // One wish may wait while a pass is made; more would say the same.
+        // A single queued request suffices while a pass runs.
         let (wanted, wishes) = sync_channel(1);
         thread::Builder::new()
             .name("store-carrier".to_owned())
@@ -64,20 +64,20 @@ impl Carrier {
         Ok(Self { wanted })
     }
 
-    /// Looks after the log; the writer asks for it after each transaction.
+    /// Checks the log; the writer calls this after each transaction.
     pub(super) fn look(&self, writer: &Connection) {
         match Length::of(writer).map_or(Due::Nothing, Length::due) {
             Due::Nothing => {}
             Due::Rest => pass(writer),
             Due::Pass => {
-                // A full queue means that it is told already.
+                // If the queue is full, a pass is already requested.
                 let _ = self.wanted.try_send(());
             }
         }
     }
 }
 
-/// Carries over what can be without waiting for anybody.
+/// Copies the pages that can be copied without waiting for readers or the writer.
 fn pass(connection: &Connection) {
     let done = connection
         .prepare_cached("PRAGMA wal_checkpoint(PASSIVE)")
@@ -98,7 +98,7 @@ impl Length {
     fn due(self) -> Due {
         let rest = self.all - self.carried;
         if rest == 0 {
-            // The next transaction begins the log anew by itself.
+            // The next transaction restarts the log by itself.
             Due::Nothing
         } else if self.all > MAX_LOG_PAGES || (self.all > LOG_PAGES && rest <= REST_PAGES) {
             Due::Rest

@@ -1,7 +1,9 @@
-//! Retention: what is old is forgotten in small portions, so that reports need not wait for it.
+//! Retention in the SQLite store.
 //!
-//! The log of reports knows a report by its number and its id, and nothing else, so that to write one stays cheap. What it has
-//! of a node that was forgotten stays in it until it is old; it holds nothing the node said.
+//! Old rows are deleted in small portions, so that reports are not delayed.
+//!
+//! The log of reports refers to a report only by number and ID, to keep inserts cheap. Entries of a deleted node
+//! stay until they expire; they contain no content.
 
 use jiff::Timestamp;
 use rusqlite::{Connection, OptionalExtension as _};
@@ -12,14 +14,14 @@ use super::super::forgotten::Last;
 use super::{loose, progress, words};
 use crate::name::NodeName;
 
-/// Rows forgotten in one transaction: some milliseconds of work.
+/// Number of rows deleted per transaction: a few milliseconds of work.
 const PORTION: i64 = 2000;
 
-// Reports are in the order of arrival, so the old ones are the first ones.
+// Reports are numbered in order of arrival, so the oldest ones are first.
 const OLD_REPORTS: &str = "SELECT max(number) FROM (SELECT number, received FROM reports ORDER BY number LIMIT ?1) WHERE received < ?2";
 const FLOORS: &str = "UPDATE boots SET floor = max(floor, gone.sequence) FROM \
      (SELECT boot, max(sequence) AS sequence FROM reports WHERE number <= ?1 GROUP BY boot) AS gone WHERE boots.id = gone.boot";
-// What the board shows stays, however old.
+// The displayed report stays regardless of its age.
 const OLD_BODIES: &str = "SELECT b.id FROM bodies b WHERE b.received < ?2 AND NOT EXISTS \
      (SELECT 1 FROM nodes n WHERE n.id = b.node AND (n.body = b.id OR n.turn = b.id)) ORDER BY b.received LIMIT ?1";
 const BODIES_OF: &str = "SELECT id FROM bodies WHERE node = ?1 LIMIT ?2";
@@ -31,9 +33,9 @@ const LAST: &str = "SELECT boot, boot_number, sequence, moment FROM forgotten WH
 const OLD_FORGOTTEN: &str =
     "DELETE FROM forgotten WHERE (name, key) IN (SELECT name, key FROM forgotten WHERE since < ?1 LIMIT ?2)";
 
-/// A node that is not shown any more.
+/// A deleted node.
 pub(super) struct Forgotten {
-    /// Its number; nothing when it had told of its progress only.
+    /// Its ID; `None` if it only reported progress of an in-place bootstrap.
     pub(super) node: Option<i64>,
 }
 
@@ -51,8 +53,8 @@ pub(super) fn old(
         pruned.reports =
             connection.prepare_cached("DELETE FROM reports WHERE number <= ?1")?.execute([last])? as u64;
     }
-    // To find old bodies, all that are shown and old are passed over. It is done when the old reports are gone, not with
-    // every portion of them.
+    // The search for old bodies passes over all displayed old ones. It therefore runs after the old reports are
+    // deleted, not with every portion.
     if pruned.reports < PORTION.cast_unsigned() {
         pruned.turns = remove_bodies(connection, OLD_BODIES, [PORTION, limit])?;
     }
@@ -62,7 +64,7 @@ pub(super) fn old(
     Ok(pruned)
 }
 
-/// Forgets the node and all it is known by. What it said is forgotten then, by [`bodies`].
+/// Deletes the node with its boots, progress and bundle records. [`bodies`] deletes its reports afterwards.
 pub(super) fn node(connection: &Connection, name: &NodeName) -> rusqlite::Result<Option<Forgotten>> {
     let told = progress::forget(connection, name)?;
     let node: Option<i64> = connection
@@ -85,7 +87,7 @@ pub(super) fn node(connection: &Connection, name: &NodeName) -> rusqlite::Result
     Ok(Some(Forgotten { node }))
 }
 
-/// What a node that was forgotten had come to, when it is known by this key.
+/// Returns the newest report of a node that was deleted with this pinned key.
 pub(super) fn last(connection: &Connection, name: &NodeName, key: &[u8]) -> rusqlite::Result<Option<Last>> {
     let last = |row: &rusqlite::Row<'_>| {
         let (boot, boot_number) = (row.get(0)?, row.get(1)?);
@@ -94,7 +96,7 @@ pub(super) fn last(connection: &Connection, name: &NodeName, key: &[u8]) -> rusq
     connection.prepare_cached(LAST)?.query_row(rusqlite::params![name.as_str(), key], last).optional()
 }
 
-/// Forgets a portion of what the node said; says how much.
+/// Deletes a portion of the node's reports and returns their number.
 pub(super) fn bodies(connection: &Connection, node: i64) -> rusqlite::Result<u64> {
     remove_bodies(connection, BODIES_OF, [node, PORTION])
 }
@@ -129,7 +131,7 @@ mod tests {
             "{}",
             plan(OLD_BODIES)
         );
-        // This one has a bound instead.
+        // This query scans the table, but its number of rows is limited.
         assert!(plan(OLD_REPORTS).contains("SCAN reports") && OLD_REPORTS.contains("LIMIT"));
     }
 }

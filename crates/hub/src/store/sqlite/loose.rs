@@ -1,4 +1,4 @@
-//! Records of bundles, and objects that have none.
+//! Records of bundles, and orphaned objects.
 
 use jiff::Timestamp;
 use rusqlite::{Connection, params};
@@ -24,7 +24,7 @@ pub(super) fn add(connection: &Connection, bundle: &BundleRecord) -> rusqlite::R
         .execute([bundle.digest.as_str(), ARRIVING])?
         > 0;
     if !is_there {
-        // Another who sent the same was faster, unless it was forgotten since.
+        // Another upload of the same bundle was faster, unless the bundle was deleted since.
         return connection
             .prepare_cached("SELECT 1 FROM bundles WHERE digest = ?1")?
             .exists([bundle.digest.as_str()]);
@@ -46,7 +46,7 @@ pub(super) fn add(connection: &Connection, bundle: &BundleRecord) -> rusqlite::R
     Ok(true)
 }
 
-/// Forgets bundles that are older, a portion of them.
+/// Deletes a portion of the older bundles.
 pub(super) fn prune(connection: &Connection, before: i64, portion: i64) -> rusqlite::Result<u64> {
     let digests = digests(connection, OLD, params![before, portion])?;
     remove_records(connection, &digests, Timestamp::now())?;
@@ -60,7 +60,7 @@ pub(super) fn forget(connection: &Connection, node: &NodeName) -> rusqlite::Resu
     remove_records(connection, &digests, Timestamp::now())
 }
 
-/// Gives what somebody must remove now.
+/// Returns objects that the caller must remove now.
 pub(super) fn take(connection: &Connection, now: Timestamp) -> rusqlite::Result<Vec<String>> {
     let given_up = GivenUp::at(now);
     let digests = digests(
@@ -104,7 +104,7 @@ fn digests(
     connection.prepare_cached(query)?.query_map(values, |row| row.get(0))?.collect()
 }
 
-/// Their objects are to be removed, unless somebody sends the same anew.
+/// Deletes records; their objects are removed afterwards unless the same bundle is sent again.
 fn remove_records(connection: &Connection, digests: &[String], now: Timestamp) -> rusqlite::Result<()> {
     for digest in digests {
         connection.prepare_cached("DELETE FROM bundles WHERE digest = ?1")?.execute([digest])?;

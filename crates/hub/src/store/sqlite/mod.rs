@@ -1,7 +1,7 @@
-//! The embedded store: one SQLite file, one thread that writes, a few connections that read.
+//! The embedded store: one SQLite file, one writer thread and a few reader connections.
 //!
-//! The writer takes whatever waits, up to a bound, into one transaction and acknowledges when that is on the disk: the
-//! more is coming in, the cheaper each report gets. Readers never wait for it (write-ahead log).
+//! The writer puts all queued batches, up to a limit, into one transaction and acknowledges them once it is on disk.
+//! The cost per report therefore falls as the load grows. Readers never wait for the writer (write-ahead log).
 
 mod accept;
 mod carry;
@@ -34,17 +34,18 @@ use super::{
 };
 use crate::name::NodeName;
 
-/// The version of the tables, kept in the file as `user_version`.
+/// Version of the tables, stored in the file as `user_version`.
 const FORMAT: i64 = 1;
-/// More readers than cores do not read faster.
+/// Number of reader connections; more of them than cores do not read faster.
 const READERS: usize = 4;
-/// Statements kept ready by each connection: all there are.
+/// Capacity of each connection's statement cache; fits all statements.
 const STATEMENTS: usize = 64;
-/// Pages kept in memory, in KiB (a negative number means these): what reports change again and again, the indexes of ten
-/// thousands of nodes. A reader has to read pages anew whenever something was written, so that more is of no use to it.
+/// Page cache of the writer in KiB (SQLite expects a negative number). It holds frequently changed pages, such as
+/// the indexes of tens of thousands of nodes. Readers must reload pages after every write, so a larger cache would
+/// not help them.
 const WRITER_CACHE: i64 = -16_384;
 const READER_CACHE: i64 = -2048;
-/// How long a statement waits for a lock somebody else holds, such as an operator's `sqlite3`.
+/// Time a statement waits for a lock of another process, such as an operator's `sqlite3`.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub struct SqliteStore {
     readers: Arc<Readers>,
 }
 
-/// Connections that only read.
+/// Read-only connections.
 #[derive(Debug)]
 struct Readers {
     path: PathBuf,
@@ -61,27 +62,29 @@ struct Readers {
     idle: Mutex<Vec<Connection>>,
 }
 
-/// What holds for every connection.
+/// Applies the settings common to all connections.
 fn prepared(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(LOCK_PATIENCE)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Else a statement is planned anew for every value it is given.
+    // Without this, SQLite plans a statement again for every bound value.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
-/// Adds what earlier versions did not have.
+/// Adds columns and tables that earlier versions did not have.
 fn later(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(include_str!("later.sql"))?;
     if !connection.column_exists(None, "boots", "number")? {
-        // How many boots the node counted; earlier agents do not count them.
+        // The node's boot counter; earlier agents do not count boots.
         connection.execute_batch("ALTER TABLE boots ADD COLUMN number INTEGER")?;
     }
     if !connection.column_exists(None, "bodies", "proven")? {
-        // Whether the origin of the evidence is proven. Earlier versions leave it empty: their verdicts are claims.
+        // Whether the origin of the evidence is proven. Earlier versions leave it empty, so their verdicts are
+        // claims.
         connection.execute_batch("ALTER TABLE bodies ADD COLUMN proven INTEGER")?;
     }
     if !connection.column_exists(None, "nodes", "proven_body")? {
-        // The body whose verdict is proven. An earlier version that writes another body leaves this one, and so proves nothing.
+        // The body whose verdict is proven. An earlier version that writes another body does not change this column,
+        // and its verdict is therefore not proven.
         connection.execute_batch("ALTER TABLE nodes ADD COLUMN proven_body INTEGER")?;
     }
     Ok(())
@@ -90,17 +93,17 @@ fn later(connection: &Connection) -> rusqlite::Result<()> {
 // === impl SqliteStore ===
 
 impl SqliteStore {
-    /// Opens the file, or makes it.
+    /// Opens the file, or creates it.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let place = || path.display().to_string();
         let failed = |source: rusqlite::Error| StoreError::Open { place: place(), source: Box::new(source) };
-        // What nodes say is nobody else's business. SQLite gives its other files the rights of this one.
+        // Reports are confidential. SQLite creates its other files with the permissions of this one.
         let made = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
         made.map_err(|source| StoreError::Open { place: place(), source: Box::new(source) })?;
         let connection = Connection::open(path).map_err(failed)?;
         prepared(&connection).map_err(failed)?;
         connection.pragma_update(None, "journal_mode", "wal").map_err(failed)?;
-        // An acknowledged report survives the power cut, not only the end of the process.
+        // An acknowledged report must survive a power failure, not only the end of the process.
         connection.pragma_update(None, "synchronous", "full").map_err(failed)?;
         connection.pragma_update(None, "cache_size", WRITER_CACHE).map_err(failed)?;
         let found: i64 =
@@ -117,7 +120,8 @@ impl SqliteStore {
             _ => return Err(StoreError::Newer { place: place(), found, known: FORMAT }),
         }
         later(&connection).map_err(failed)?;
-        // It writes what it read: one that only reads at first is turned away when another hub, which is ending, writes meanwhile.
+        // The transaction takes the write lock first. A transaction that begins by reading fails if another hub,
+        // which is shutting down, writes in the meantime.
         let catching_up =
             Transaction::new_unchecked(&connection, TransactionBehavior::Immediate).map_err(failed)?;
         words::catch_up(&catching_up).and_then(|()| catching_up.commit()).map_err(failed)?;
@@ -139,7 +143,8 @@ impl SqliteStore {
             let permit =
                 Arc::clone(&readers.permits).acquire_owned().await.map_err(|_| StoreError::Closed)?;
             let work = tokio::task::spawn_blocking(move || {
-                // It ends with the work: who goes away does not stop it, and must not make room for one more connection.
+                // Held until the work is done. A caller that disconnects does not stop the work, and must not free a
+                // slot for another connection.
                 let _permit = permit;
                 let connection = readers.take()?;
                 let result = read(&connection);
@@ -301,7 +306,7 @@ impl Readers {
 mod tests {
     use super::*;
 
-    /// How a statement is carried out.
+    /// Returns the query plan of a statement.
     pub(super) fn plan(statement: &str) -> String {
         let connection = Connection::open_in_memory().unwrap();
         prepared(&connection).unwrap();
@@ -323,7 +328,7 @@ mod tests {
         let add = "INSERT INTO boots (node, name) VALUES (1, 'a'); INSERT INTO bundles VALUES ('ab', 'n1', 1, 1, 1, 0)";
         earlier.execute_batch(add).unwrap();
         drop(earlier);
-        // Twice: what is there already is not added again.
+        // Twice: existing columns are not added again.
         for _ in 0..2 {
             let store = SqliteStore::open(&path).unwrap();
             assert_eq!(store.bundle("ab".to_owned()).await.unwrap().map(|bundle| bundle.bytes), Some(1));
@@ -352,7 +357,7 @@ mod tests {
         let path = folder.path().join("hub.db");
         let store = SqliteStore::open(&path).unwrap();
         store.ready().await.unwrap();
-        // Somebody holds the lock, and nothing is written for as long.
+        // Another connection holds the lock, so the write fails.
         let other = Connection::open(&path).unwrap();
         other.execute_batch("BEGIN IMMEDIATE").unwrap();
         store.make_loose(vec!["a".to_owned()], Timestamp::now()).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! In-place bootstraps: events in, the newest attempt out.
+//! In-place bootstraps: storage of progress events, and queries for the newest attempt.
 
 use jiff::Timestamp;
 use landfall_model::in_place::Progress;
@@ -50,7 +50,7 @@ pub(super) fn add(
     Ok(Heard::Stored)
 }
 
-/// The events of the newest attempt, in their order.
+/// Returns the events of the newest attempt in order.
 pub(super) fn of_node(connection: &Connection, node: &NodeName) -> rusqlite::Result<Vec<ProgressEvent>> {
     connection
         .prepare_cached(
@@ -61,7 +61,7 @@ pub(super) fn of_node(connection: &Connection, node: &NodeName) -> rusqlite::Res
         .collect()
 }
 
-/// One line per node, the one heard last first.
+/// Returns one line per node, most recently received first.
 pub(super) fn lines(connection: &Connection, limit: u32) -> rusqlite::Result<Vec<ProgressLine>> {
     connection
         .prepare_cached(
@@ -74,7 +74,7 @@ pub(super) fn lines(connection: &Connection, limit: u32) -> rusqlite::Result<Vec
         .collect()
 }
 
-/// Forgets what a node told; says whether there was anything.
+/// Deletes a node's progress; returns whether there was any.
 pub(super) fn forget(connection: &Connection, node: &NodeName) -> rusqlite::Result<bool> {
     connection
         .prepare("DELETE FROM progress WHERE attempt IN (SELECT id FROM attempts WHERE node = ?1)")?
@@ -82,7 +82,7 @@ pub(super) fn forget(connection: &Connection, node: &NodeName) -> rusqlite::Resu
     Ok(connection.prepare("DELETE FROM attempts WHERE node = ?1")?.execute([node.as_str()])? > 0)
 }
 
-/// Forgets attempts of which nothing was heard since.
+/// Deletes attempts without a recent event.
 pub(super) fn prune(connection: &Connection, limit: i64, portion: i64) -> rusqlite::Result<()> {
     let old: Vec<i64> = connection
         .prepare_cached("SELECT id FROM attempts WHERE last < ?1 ORDER BY last LIMIT ?2")?
@@ -91,7 +91,7 @@ pub(super) fn prune(connection: &Connection, limit: i64, portion: i64) -> rusqli
     old.into_iter().try_for_each(|attempt| remove(connection, attempt))
 }
 
-/// The number of an attempt; a new one takes the place of the oldest where there are too many.
+/// Returns the ID of an attempt. A new attempt replaces the oldest one above the limit.
 fn attempt(
     connection: &Connection,
     node: &NodeName,

@@ -1,4 +1,4 @@
-//! Questions of boards and pages.
+//! Queries for the fleet view and the pages.
 
 use jiff::Timestamp;
 use landfall_model::Phase;
@@ -22,7 +22,7 @@ const FILTER: &str = "(?1 IS NULL OR n.state = ?1) \
      AND (?4 = '' OR instr(lower(n.name || ' ' || n.title || ' ' || ifnull(n.cause, '')), ?4) > 0)";
 
 pub(super) fn fleet(connection: &Connection, query: &FleetQuery) -> rusqlite::Result<Fleet> {
-    // One moment for all parts: the numbers on a page must fit each other.
+    // One snapshot for all parts: the numbers on a page must be consistent.
     let moment = connection.unchecked_transaction()?;
     let states = states(&moment)?;
     let filter = params![
@@ -67,7 +67,7 @@ pub(super) fn pinned(connection: &Connection, name: &NodeName) -> rusqlite::Resu
 }
 
 fn states(connection: &Connection) -> rusqlite::Result<Vec<StateCount>> {
-    // Without the rank: so an index answers it, and the nodes' own rows need not be read.
+    // Without the rank an index answers the query, and the nodes' rows need not be read.
     let mut states: Vec<StateCount> = connection
         .prepare_cached("SELECT state, count(*) FROM nodes GROUP BY state")?
         .query_map([], |row| {
@@ -233,7 +233,7 @@ pub(super) fn trend(
 }
 
 pub(super) fn search(connection: &Connection, words: &[String], limit: u32) -> rusqlite::Result<Vec<Hit>> {
-    // Each word in quotation marks: nothing a user types is read as a query language.
+    // Each word is quoted, so that FTS5 does not interpret user input as query syntax.
     let query: Vec<String> = words.iter().map(|word| format!("\"{}\"", word.replace('"', "\"\""))).collect();
     if query.is_empty() {
         return Ok(Vec::new());

@@ -1,5 +1,7 @@
-//! Between columns and nouns. What is in the file was checked before it was written; a file that was changed by hand gives
-//! an error that names the column, not a panic.
+//! Conversion of columns.
+//!
+//! Stored data was validated before it was written; a manually changed file causes an error that names the column,
+//! not a panic.
 
 use jiff::Timestamp;
 use landfall_model::report::{State, Trust};
@@ -50,7 +52,7 @@ fn unknown(name: &str, column: usize) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(Unknown(name.to_owned())))
 }
 
-/// Reads six columns from `first` on; the last says whether the verdict is proven.
+/// Reads six columns from `first` on; the last contains whether the verdict is proven.
 pub(super) fn verdict(row: &Row<'_>, first: usize) -> rusqlite::Result<VerdictRow> {
     let state_name: String = row.get(first)?;
     let phase_name: Option<String> = row.get(first + 3)?;

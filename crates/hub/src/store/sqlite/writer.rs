@@ -1,4 +1,4 @@
-//! The one thread that writes.
+//! The single thread that writes to the database.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,20 +16,22 @@ use super::accept::{self, Accepted};
 use super::carry::Carrier;
 use super::words::Backlog;
 
-/// Batches of reports that may wait. At the rate one machine writes this is less than a second of work; who comes beyond
-/// is told to try again, which costs less than letting everybody wait.
+/// Maximum number of queued batches, less than a second of work at the write rate of one machine. Further requests
+/// get 503, which costs less than delaying every request.
 const QUEUE: usize = 4096;
-/// The pause from one transaction with reports to the next. On a fast disk there would be thousands of small ones a second,
-/// each of which writes its pages anew; so what comes meanwhile goes into one. A report that comes after a pause does not wait.
+/// Minimum interval between two transactions with reports. A fast disk would otherwise perform thousands of small
+/// transactions per second, each of which rewrites its pages. Reports that arrive within the interval share one
+/// transaction. A report after an idle interval does not wait.
 const PACE: Duration = Duration::from_millis(5);
-/// Reports in one transaction: enough to make the disk's delay small for each, few enough to be done in some milliseconds.
+/// Maximum number of reports per transaction. It spreads the disk latency over many reports and still completes
+/// within milliseconds.
 const MAX_GROUP: usize = 1024;
 
-/// How long a healthy writer may take to answer who only asks.
+/// Time within which a healthy writer responds to a readiness check.
 const READY_PATIENCE: Duration = Duration::from_secs(5);
 
 type Task = Box<dyn FnOnce(&mut Connection, &Signs) + Send>;
-/// Where the answer goes.
+/// Channel for the result.
 type Done = oneshot::Sender<Result<AcceptResults, StoreError>>;
 type AcceptResults = Vec<Result<Outcome, Refusal>>;
 
@@ -40,22 +42,22 @@ pub(super) struct Writer {
     pub(super) signs: Arc<Signs>,
 }
 
-/// What is seen of the writer from outside.
+/// State of the writer that other threads can read.
 #[derive(Debug)]
 pub(super) struct Signs {
-    /// Grows with every change a board would show.
+    /// Grows with every change of the fleet view.
     pub(super) version: AtomicU64,
-    /// The last transaction could not be written.
+    /// Whether the last transaction failed.
     fails: AtomicBool,
 }
 
 enum Job {
     Accept(Batch),
-    /// Words that wait are added to the index.
+    /// Adds the pending words to the index.
     Settle {
         done: oneshot::Sender<()>,
     },
-    /// Whether the file can be written.
+    /// Checks whether the file can be written.
     Look {
         done: oneshot::Sender<Result<(), StoreError>>,
     },
@@ -65,11 +67,11 @@ enum Job {
 struct Batch {
     arrivals: Vec<Arrival>,
     done: Done,
-    /// Until they are stored and gone.
+    /// Held until the reports are stored and dropped.
     _room: OwnedSemaphorePermit,
 }
 
-/// What the thread has.
+/// State of the writer thread.
 struct Desk {
     connection: Connection,
     backlog: Backlog,
@@ -83,7 +85,7 @@ impl Writer {
     pub(super) fn start(connection: Connection, path: &Path) -> Result<Self, StoreError> {
         let opened = |source| StoreError::Open { place: path.display().to_string(), source };
         let (queue, jobs) = mpsc::channel(QUEUE);
-        // Begins with the time, so that it grows across restarts as well.
+        // Starts with the current time, so that it also grows across restarts.
         let start = u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or(0);
         let signs = Arc::new(Signs { version: AtomicU64::new(start), fails: AtomicBool::new(false) });
         connection.pragma_update(None, "wal_autocheckpoint", 0).map_err(|source| opened(Box::new(source)))?;
@@ -107,7 +109,7 @@ impl Writer {
         results.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Whether the thread is there, is not held up, and could write what it wrote last.
+    /// Checks that the thread runs, responds in time, and that its last write succeeded.
     pub(super) async fn ready(&self) -> Result<(), StoreError> {
         let (done, looked) = oneshot::channel();
         self.put(Job::Look { done })?;
@@ -124,7 +126,7 @@ impl Writer {
         })
     }
 
-    /// Runs in a transaction of its own.
+    /// Runs a task in its own transaction.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         doing: &'static str,
@@ -144,14 +146,14 @@ impl Writer {
             if result.is_ok() {
                 signs.version.fetch_add(1, Ordering::AcqRel);
             }
-            // Nobody waits for the answer any more; what was done is done.
+            // The requester may be gone; the result of the task remains valid.
             let _ = done.send(result);
         });
         self.queue.send(Job::Other(task)).await.map_err(|_| StoreError::Closed)?;
         result.await.map_err(|_| StoreError::Closed)?
     }
 
-    /// Has every report that was acknowledged found by search.
+    /// Adds all acknowledged reports to the search index.
     pub(super) async fn settle(&self) -> Result<(), StoreError> {
         let (done, settled) = oneshot::channel();
         self.queue.send(Job::Settle { done }).await.map_err(|_| StoreError::Closed)?;
@@ -168,7 +170,7 @@ impl Desk {
         while let Some(job) = next.take().or_else(|| jobs.blocking_recv()) {
             match job {
                 Job::Other(task) => {
-                    // It may forget bodies whose words wait.
+                    // The task may delete bodies that are not indexed yet.
                     self.settle();
                     task(&mut self.connection, &self.signs);
                 }
@@ -181,7 +183,7 @@ impl Desk {
                 }
                 Job::Accept(batch) => {
                     if let Some(rest) = last.and_then(|last| PACE.checked_sub(last.elapsed())) {
-                        // Nobody wakes it; if somebody did, the group would be smaller.
+                        // No thread unparks this one; an early wake-up would only make the group smaller.
                         thread::park_timeout(rest);
                     }
                     last = Some(Instant::now());
@@ -227,7 +229,7 @@ impl Desk {
         self.signs.fails.store(written.is_err(), Ordering::Release);
         match written {
             Ok(accepted) => {
-                // Before the acknowledgement: a request after it sees the change.
+                // Incremented before the acknowledgement, so that a later request sees the change.
                 if accepted.is_changed {
                     self.signs.version.fetch_add(1, Ordering::AcqRel);
                 }
@@ -236,7 +238,7 @@ impl Desk {
                 let mut results = accepted.results.into_iter();
                 for batch in group {
                     let results = results.by_ref().take(batch.arrivals.len()).collect();
-                    // A disconnected sender sends its reports again, and they are duplicates.
+                    // A disconnected sender sends its reports again, and they count as duplicates.
                     let _ = batch.done.send(Ok(results));
                 }
             }
@@ -268,7 +270,8 @@ impl Desk {
         self.backlog.end(written.is_ok());
     }
 
-    /// Tries to write again what could not be written: else nobody would send anything, and nothing would tell that it works.
+    /// Retries a failed write. Otherwise the hub stays unready, receives no reports, and cannot notice that writing
+    /// works again.
     fn look(&mut self) -> Result<(), StoreError> {
         if !self.signs.fails.load(Ordering::Acquire) {
             return Ok(());

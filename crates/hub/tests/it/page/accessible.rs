@@ -1,11 +1,12 @@
-//! The pages for those who do not see them, do not see them well, or have no mouse: judged by what Chromium tells a screen
-//! reader and by the colours it computes.
+//! Accessibility of the pages for users with impaired vision or without a mouse.
+//!
+//! The tests use Chromium's accessibility tree and its computed colors.
 
 use landfall_testkit::{Accessible, Browser, Key, Theme, have};
 
 use super::{PAGES, url, with_bundle, wrecked};
 
-/// Roles of things one can act on; each needs a name.
+/// Roles of interactive elements; each needs a name.
 const CONTROLS: &[&str] = &[
     "link",
     "button",
@@ -17,7 +18,7 @@ const CONTROLS: &[&str] = &[
     "DisclosureTriangle",
     "summary",
 ];
-/// Tab stops tried on a page: more than any has before the table of nodes.
+/// Number of Tab stops tried on a page, more than any page has before the table of nodes.
 const STOPS: usize = 25;
 
 #[test]

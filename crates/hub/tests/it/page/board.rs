@@ -1,4 +1,4 @@
-//! The fleet board: understood at a glance, narrowed down, walked by keyboard, live, and readable without scripts.
+//! The fleet view: overview, filters, keyboard navigation, live updates, and reading without scripts.
 
 use landfall_testkit::{Browser, Key, have};
 
@@ -21,7 +21,7 @@ fn a_failed_fleet_is_told_in_the_first_screen() {
         browser.text("document.querySelector('h1').innerText").unwrap(),
         "97 of 200 nodes are in trouble: 4 causes"
     );
-    // The worst is in sight without scrolling: how many, what, and one way to all of them.
+    // The largest groups are visible without scrolling: number of nodes, title, and a link to all of them.
     let seen = browser
         .text(
             "[...document.querySelectorAll('.group')].filter(g => g.getBoundingClientRect().bottom < innerHeight)
@@ -32,7 +32,7 @@ fn a_failed_fleet_is_told_in_the_first_screen() {
                     6 The registry refuses the pull: no or wrong login; 5 cloud-init does not end";
     assert_eq!(seen, expected);
 
-    // One click on a cause gives its machines and what to do about it.
+    // A click on a cause shows its nodes and the remedy.
     browser.click(".group > a").unwrap();
     browser
         .until("location.search === '?cause=dns-resolution-failure' && document.readyState === 'complete'")
@@ -90,7 +90,7 @@ fn the_board_is_narrowed_down_and_walked_by_keyboard() {
     assert!(
         browser.text("document.querySelector('.results pre').innerText").unwrap().contains("no such host")
     );
-    // The first thing Tab gives is the way past the navigation.
+    // The first Tab stop is the link that skips the navigation.
     browser.press(Key::Tab).unwrap();
     assert_eq!(browser.text(FOCUS).unwrap(), "#main");
 }
@@ -134,7 +134,7 @@ fn what_somebody_types_is_not_taken_from_under_their_hands() {
     browser.evaluate("document.querySelector('.filter [name=q]').focus()").unwrap();
     browser.write("work").unwrap();
     hub.stored(&envelope("worker-1", 2, no_dns()));
-    // Pages are told by now, this one too.
+    // All open pages are notified by now, including this one.
     browser
         .evaluate(
             "new Promise(done => { const events = new EventSource('/api/v1/events'); \

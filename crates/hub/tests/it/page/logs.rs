@@ -1,4 +1,4 @@
-//! The log viewer: from the proof on the node's page to its line in the log, and search.
+//! The log viewer: the link from the node's page to the line in the log, and search.
 
 use landfall_testkit::{Browser, Key, have};
 
@@ -24,7 +24,7 @@ fn one_click_leads_from_the_proof_to_its_line_in_the_log() {
     browser.screenshot(&picture("log.png")).unwrap();
     nothing_ran(&mut browser);
 
-    // Search in the file, and from a hit to its place.
+    // Searches in the file, and follows a hit to its line.
     browser.evaluate("document.querySelector('main [name=q]').focus()").unwrap();
     browser.write("line 150 of").unwrap();
     browser.press(Key::Enter).unwrap();
@@ -35,7 +35,7 @@ fn one_click_leads_from_the_proof_to_its_line_in_the_log() {
     browser
         .until("document.querySelector('.lines li.marked')?.innerText.includes('line 150 of') === true")
         .unwrap();
-    // And to the files of the bundle.
+    // Opens the list of the bundle's files.
     browser.click(".crumbs a:last-of-type").unwrap();
     browser.until("document.querySelectorAll('.files tbody tr').length === 5").unwrap();
     browser.screenshot(&picture("log-files.png")).unwrap();

@@ -1,11 +1,11 @@
-//! Dark, on a phone, on paper.
+//! The pages in dark mode, on a phone and on paper.
 
 use landfall_testkit::{Browser, Theme, have};
 
 use super::{PAGES, picture, url, with_bundle, wrecked};
 use crate::bed::{TestHub, envelope, no_dns, running, succeeded};
 
-/// What stands out to the right of the window.
+/// Elements that extend beyond the right edge of the window.
 const WIDE: &str = "[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > innerWidth + 1 && !e.closest('.hidden, thead, svg')) \
                     .map(e => e.tagName + '.' + e.className + ' ' + e.getBoundingClientRect().right).slice(0, 5).join('; ')";
 const PHONE: (u32, u32) = (390, 844);
@@ -61,7 +61,7 @@ fn a_printed_page_has_what_matters_and_nothing_to_click() {
             .text("[...document.querySelectorAll('form, button, .top nav, .live, .foot')].filter(e => e.checkVisibility()).map(e => e.className).join(' ')")
             .unwrap();
         assert_eq!(shown, "", "{name} prints what is of no use on paper");
-        // What is folded on the screen is not folded on paper.
+        // Elements that are folded on the screen are unfolded on paper.
         let folded = browser
             .evaluate("[...document.querySelectorAll('details > :not(summary)')].filter(e => !e.checkVisibility()).length")
             .unwrap();
@@ -70,7 +70,7 @@ fn a_printed_page_has_what_matters_and_nothing_to_click() {
     }
 }
 
-/// Agents repeat their reports; where three are missing, boards say since when nothing was heard. Not of nodes that made it.
+/// After three missing reports, pages show since when a node has been silent, unless it succeeded.
 #[test]
 fn silence_is_told_in_words() {
     if !have(Browser::NEEDS) {

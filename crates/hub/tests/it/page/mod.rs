@@ -1,5 +1,6 @@
-//! The pages in a real Chromium: what an operator sees, reads, types and hears. Pictures of every page are kept under
-//! `target/tmp/pages`.
+//! The pages in a real Chromium: what an operator sees, reads, types and hears.
+//!
+//! Screenshots of every page are stored under `target/tmp/pages`.
 
 mod accessible;
 mod board;
@@ -16,7 +17,7 @@ use landfall_testkit::Browser;
 
 use crate::bed::{TestHub, bundle, envelope, failed, no_dns, on_postgres, running, succeeded};
 
-/// The pages an operator has, of a hub made by [`wrecked`].
+/// All pages of an operator, for a hub created by [`wrecked`].
 const PAGES: &[(&str, &str)] = &[
     ("fleet", "/"),
     ("fleet-filtered", "/?cause=dns-resolution-failure"),
@@ -31,11 +32,11 @@ const PAGES: &[(&str, &str)] = &[
     ("problem", "/nodes/nobody"),
 ];
 
-/// A line that would do something if it were taken for markup, wherever it came to stand.
+/// A line that would run a script if any page inserted it as markup.
 pub(crate) const HOSTILE: &str =
     "</pre><script>alert(1)</script><img src=x onerror=alert(2)>\" onfocus=alert(3) autofocus=\"";
 
-/// Two hundred machines after a bad night.
+/// Starts a hub with 200 machines, about half of which failed.
 pub(crate) fn wrecked() -> TestHub {
     let hub = TestHub::start();
     let mut machines: Vec<(String, Report)> = Vec::new();
@@ -74,7 +75,7 @@ pub(crate) fn wrecked() -> TestHub {
     hub
 }
 
-/// The proof with what stands around it, what follows from it and what is over.
+/// Adds surrounding lines, a consequence and a past finding to the evidence.
 fn in_context(mut report: Report) -> Report {
     let evidence = &mut report.findings[0].evidence[0];
     "no such host".clone_into(&mut evidence.focus);
@@ -109,7 +110,7 @@ fn undecided() -> Report {
     report
 }
 
-/// A bundle of this node whose kubelet log has its proof in line 42.
+/// Stores a bundle of this node whose kubelet log has the evidence in line 42.
 pub(crate) fn with_bundle(hub: &TestHub, node: &str) {
     let lines: Vec<String> = (1..=200)
         .map(|number| match number {
@@ -135,7 +136,7 @@ pub(crate) fn picture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder).join(name)
 }
 
-/// Whether anything that was shown came to life, or the policy had to stop something.
+/// Asserts that no inserted markup ran and that the content security policy blocked nothing.
 #[track_caller]
 pub(crate) fn nothing_ran(browser: &mut Browser) {
     let odd: Vec<_> = browser

@@ -1,4 +1,4 @@
-//! The page of one node: the verdict, its proof in context, what follows and what is over, how far it got.
+//! The page of one node: its verdict, the evidence in context, consequences, past findings and progress.
 
 use landfall_testkit::{Browser, have};
 
@@ -47,7 +47,7 @@ fn a_node_tells_its_verdict_with_the_proof_in_context() {
     assert_eq!(bars.unwrap(), "kernel cloud-init join");
     assert_eq!(browser.evaluate("document.querySelectorAll('.timeline rect.failed').length").unwrap(), 1);
 
-    // Where the evidence does not decide, the page says what was seen last and what to do next.
+    // If the evidence is insufficient, the page shows the last findings and the next steps.
     browser.open(&url(&hub, "/nodes/control-plane-0.eu-central-1.compute.internal")).unwrap();
     browser.screenshot(&picture("node-undecided.png")).unwrap();
     let page = text(&mut browser, "main");
@@ -86,7 +86,7 @@ fn scripts_in_what_a_node_says_stay_text() {
             .evaluate("document.querySelectorAll('main script, main img, [onfocus], [onerror]').length");
         assert_eq!(strangers.unwrap(), 0, "{path}");
     }
-    // The policy holds even against the page's own document: what is added inline does not run.
+    // The policy also applies to the page's own document: added inline scripts do not run.
     nothing_ran(&mut browser);
     browser
         .evaluate("document.body.append(Object.assign(document.createElement('script'), {textContent: 'window.ran = 1'}))")
@@ -94,7 +94,7 @@ fn scripts_in_what_a_node_says_stay_text() {
     assert_eq!(browser.text("typeof window.ran").unwrap(), "undefined");
 }
 
-/// With a click, a look at what goes, and another click; no script takes part.
+/// A click, a confirmation page, and another click; no script is involved.
 #[test]
 fn an_operator_has_a_node_forgotten() {
     if !have(Browser::NEEDS) {

@@ -1,4 +1,4 @@
-//! The board of in-place bootstraps.
+//! The page of in-place bootstraps.
 
 use landfall_model::in_place::{Progress, State};
 use landfall_testkit::{Browser, have};
@@ -6,7 +6,7 @@ use landfall_testkit::{Browser, have};
 use super::{picture, url, wrecked};
 use crate::bed::TestHub;
 
-/// Forty machines that begin anew: most are through, some are on their way, seven failed for two reasons.
+/// Adds 40 machines with an in-place bootstrap: most succeeded, some are in progress, seven failed for two reasons.
 pub(super) fn begin(hub: &TestHub) {
     let full = || State::Failed {
         reason: "`/boot` has 12 MiB left, 80 are needed".to_owned(),
@@ -69,7 +69,7 @@ fn a_wave_is_told_by_its_numbers_and_its_reasons() {
     );
     assert_eq!(stages, "claimed preflight failed");
 
-    // What happens next is there without loading again.
+    // A later event appears without reloading the page.
     browser.evaluate("window.untouched = true").unwrap();
     let again = Progress {
         attempt: "a2".to_owned(),

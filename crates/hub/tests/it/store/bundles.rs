@@ -1,4 +1,4 @@
-//! Records of bundles, and objects that have none.
+//! Records of bundles, and orphaned objects.
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_hub::store::{BundleRecord, Store};
@@ -11,7 +11,7 @@ pub(super) async fn bundle_is_recorded_once(store: &dyn Store) {
     let record = BundleRecord {
         digest: "ab".repeat(32),
         node: "bundled".to_owned(),
-        // What a store keeps is exact to the microsecond.
+        // Stores are exact to the microsecond.
         received: Timestamp::from_microsecond(now().as_microsecond()).unwrap(),
         bytes: 5,
         files: 2,
@@ -32,7 +32,7 @@ pub(super) async fn bundle_is_recorded_once(store: &dyn Store) {
     assert_eq!(store.loose(now()).await.unwrap(), std::slice::from_ref(&record.digest));
     store.removed(record.digest.clone()).await.unwrap();
     assert!(store.loose(Timestamp::MAX).await.unwrap().is_empty());
-    // Of a node that sends ever more, the newest are kept; of another, all.
+    // Only the newest bundles of a node are kept; the other node keeps all of its bundles.
     for number in 0..20 {
         let node = if number == 0 { "modest" } else { "bundled" };
         let received = record.received + SignedDuration::from_secs(number);
@@ -57,7 +57,7 @@ pub(super) async fn bundle_is_recorded_once(store: &dyn Store) {
     }
 }
 
-/// What somebody sends again is not removed under his hands, and what is being removed is not acknowledged.
+/// A bundle that is sent again is not removed meanwhile, and a bundle under removal is not acknowledged.
 pub(super) async fn orphaned_object_is_removed(store: &dyn Store) {
     let record = BundleRecord {
         digest: "cd".repeat(32),
@@ -70,12 +70,12 @@ pub(super) async fn orphaned_object_is_removed(store: &dyn Store) {
     let digest = || record.digest.clone();
     let later = now() + SignedDuration::from_hours(1);
     let prune = async || store.prune(Timestamp::UNIX_EPOCH, later).await.unwrap().bundles;
-    // What others left is out of the way.
+    // Removes the objects of other tests.
     prune().await;
     for digest in store.loose(now()).await.unwrap() {
         store.removed(digest).await.unwrap();
     }
-    // Sent, forgotten, and sent again before anybody removes it.
+    // Sent, pruned, and sent again before its removal.
     assert!(store.expect_bundle(digest(), now()).await.unwrap());
     assert!(store.add_bundle(record.clone()).await.unwrap());
     assert_eq!(prune().await, 1);
@@ -83,19 +83,19 @@ pub(super) async fn orphaned_object_is_removed(store: &dyn Store) {
     assert!(store.loose(now()).await.unwrap().is_empty());
     assert!(store.add_bundle(record.clone()).await.unwrap());
     assert!(store.loose(Timestamp::MAX).await.unwrap().is_empty());
-    // Forgotten while it is being sent once more.
+    // Pruned while it is sent again.
     assert!(store.expect_bundle(digest(), now()).await.unwrap());
     prune().await;
     assert!(store.loose(now()).await.unwrap().is_empty());
     assert!(store.add_bundle(record.clone()).await.unwrap());
-    // Sent while it is being removed: not now.
+    // Rejected while it is being removed.
     assert_eq!(prune().await, 1);
     assert_eq!(store.loose(now()).await.unwrap(), [digest()]);
     assert!(!store.expect_bundle(digest(), now()).await.unwrap());
     assert!(store.loose(now()).await.unwrap().is_empty(), "one who removes it is enough");
     store.removed(digest()).await.unwrap();
     assert!(store.expect_bundle(digest(), now()).await.unwrap());
-    // A hub that ended in the middle of it.
+    // A hub that stopped during the operation.
     assert!(store.loose(later).await.unwrap().is_empty());
     let tomorrow = now() + SignedDuration::from_hours(25);
     assert_eq!(store.loose(tomorrow).await.unwrap(), [digest()]);
@@ -107,7 +107,7 @@ pub(super) async fn orphaned_object_is_removed(store: &dyn Store) {
         "not removed"
     );
     store.removed(digest()).await.unwrap();
-    // Found by looking through the objects.
+    // Found by a sweep over the objects.
     assert!(store.expect_bundle("ef".repeat(32), now()).await.unwrap());
     assert!(store.add_bundle(BundleRecord { digest: "ef".repeat(32), ..record.clone() }).await.unwrap());
     let found = vec![digest(), "ef".repeat(32)];
@@ -117,7 +117,7 @@ pub(super) async fn orphaned_object_is_removed(store: &dyn Store) {
     store.removed(digest()).await.unwrap();
 }
 
-/// A machine in its second life may send bundles before it has ever reported.
+/// A machine may send bundles of an in-place bootstrap before its first report.
 pub(super) async fn node_without_reports_has_bundles(store: &dyn Store) {
     let (attempt, boot_id) = ("a1".to_owned(), "b1".to_owned());
     let told = Progress { attempt, sequence: 1, time: now(), boot_id, state: State::Claimed, step: None };

@@ -1,4 +1,4 @@
-//! What brings a node back that was forgotten, and what does not.
+//! Reports that re-create a deleted node, and reports that do not.
 
 use jiff::{SignedDuration, Timestamp};
 use landfall_hub::store::{Arrival, Outcome, Refusal, Store};
@@ -13,7 +13,7 @@ fn signed(key: &[u8], arrival: Arrival) -> Arrival {
     Arrival { key: Some(key.to_vec()), ..arrival }
 }
 
-/// Whoever kept an envelope and sends it again brings neither the node nor its key back.
+/// A replayed envelope restores neither the node nor its key.
 pub(super) async fn deleted_signed_node_rejects_replays(store: &dyn Store) {
     let old = |sequence| signed(b"old", arrival("n1", "b", sequence, no_dns()));
     let said: Vec<Arrival> = (1..=3).map(old).collect();
@@ -28,7 +28,7 @@ pub(super) async fn deleted_signed_node_rejects_replays(store: &dyn Store) {
     let ids = vec![said[0].id, said[2].id];
     assert_eq!(store.has(ids).await.unwrap().len(), 2, "that it was acknowledged is still known");
 
-    // The machine was installed anew: it has another key, and no clock yet.
+    // The machine was reinstalled: it has another key, and its clock is not set.
     let anew = signed(b"new", of_boot("n1", ("c", Some(1)), 1, 0, running()));
     assert_eq!(accept(store, &anew).await, STORED);
     assert_eq!(accept(store, &said[2]).await, Err(Refusal::WrongKey));
@@ -38,7 +38,7 @@ pub(super) async fn deleted_signed_node_rejects_replays(store: &dyn Store) {
     }
 }
 
-/// A machine that goes on is heard again with the next thing it says, whatever its clock says where it counts its boots.
+/// The next report of a running machine is accepted, regardless of its clock if it counts boots.
 pub(super) async fn deleted_signed_node_accepts_newer_reports(store: &dyn Store) {
     let said = |sequence| signed(b"own", arrival("alive", "a", sequence, running()));
     accept(store, &said(7)).await.unwrap();
@@ -55,14 +55,14 @@ pub(super) async fn deleted_signed_node_accepts_newer_reports(store: &dyn Store)
     assert_eq!(accept(store, &boot(2, 9, 2000)).await, REFUSED);
     assert_eq!(accept(store, &boot(4, 1, 0)).await, STORED);
 
-    // Without a key the credential alone tells, and its holder may say anything.
+    // Without a key only the credential authenticates the node, and its holder may report anything.
     let unsigned = arrival("unsigned", "a", 1, running());
     accept(store, &unsigned).await.unwrap();
     assert!(store.forget(name("unsigned")).await.unwrap());
     assert_eq!(accept(store, &unsigned).await, STORED);
 }
 
-/// It is remembered for as long as reports are.
+/// A deletion is remembered as long as reports are kept.
 pub(super) async fn deletion_is_remembered_until_pruned(store: &dyn Store) {
     let said = signed(b"own", arrival("gone", "a", 1, running()));
     accept(store, &said).await.unwrap();

@@ -1,4 +1,4 @@
-//! The trust of a verdict is stored with it, also while an older version of the hub writes to the same store.
+//! The trust of a verdict is stored with it, even while an older version of the hub writes to the same store.
 
 use landfall_hub::store::{Arrival, Outcome, Store};
 use landfall_model::report::Trust;
@@ -16,7 +16,7 @@ fn said(sequence: u64, trust: Trust) -> Arrival {
     arrival("trust", "a", sequence, report)
 }
 
-/// As the controller reads it.
+/// Returns the trust as the controller reads it.
 async fn shown(store: &dyn Store) -> Trust {
     let page = store.nodes("truss".to_owned(), 1).await.unwrap();
     assert_eq!(page.nodes[0].name, "trust");
@@ -28,7 +28,7 @@ async fn turns(store: &dyn Store) -> Vec<Trust> {
     history.iter().map(|turn| turn.trust).collect()
 }
 
-/// Another trust is another verdict.
+/// A verdict with another trust is a different verdict.
 pub(super) async fn trust_is_part_of_the_verdict(store: &dyn Store) {
     for (sequence, trust) in [(1, CLAIMED), (2, PROVEN), (3, PROVEN), (4, CLAIMED), (6, PROVEN)] {
         assert_eq!(accept(store, &said(sequence, trust)).await, Ok(Outcome::Stored));
@@ -37,19 +37,19 @@ pub(super) async fn trust_is_part_of_the_verdict(store: &dyn Store) {
     }
     assert_eq!(accept(store, &said(5, CLAIMED)).await, Ok(Outcome::Late));
     assert_eq!(shown(store).await, PROVEN, "a late report changes nothing");
-    // Newest first, with the late one.
+    // Newest first, including the late one.
     assert_eq!(turns(store).await, [CLAIMED, PROVEN, CLAIMED, PROVEN, CLAIMED]);
     store.accept(vec![said(7, CLAIMED), said(8, PROVEN), said(9, CLAIMED)]).await.unwrap();
     assert_eq!(shown(store).await, CLAIMED, "the last of a batch");
     assert!(store.forget(name("trust")).await.unwrap());
 }
 
-/// `run` executes SQL as an older version would, which does not know the columns.
+/// `run` executes SQL like an older version, which does not know the columns.
 async fn older_version(store: &dyn Store, run: impl Fn(&str)) {
     accept(store, &said(1, PROVEN)).await.unwrap();
     let before = store.node(name("trust")).await.unwrap().unwrap().line;
     assert_eq!(before.trust, PROVEN);
-    // It stores a report of a newer agent.
+    // The older version stores a report of a newer agent.
     run("UPDATE nodes SET proven_body = NULL");
     run("UPDATE bodies SET proven = NULL");
     assert_eq!((shown(store).await, turns(store).await), (CLAIMED, vec![CLAIMED]));
@@ -58,7 +58,7 @@ async fn older_version(store: &dyn Store, run: impl Fn(&str)) {
     let line = store.node(name("trust")).await.unwrap().unwrap().line;
     assert_eq!((line.trust, line.since), (PROVEN, before.since), "it is stored, and is no other verdict");
     assert_eq!(turns(store).await.len(), 1);
-    // It shows another body, and leaves what it does not know.
+    // The older version shows another body and does not change the unknown column.
     run("UPDATE nodes SET body = body + 1000000");
     assert_eq!(shown(store).await, CLAIMED, "the trust of one verdict is not that of another");
 }

@@ -1,4 +1,4 @@
-//! The processes of the story, and the folder they live in.
+//! The processes of the demo and their directory.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -13,20 +13,20 @@ use tempfile::TempDir;
 
 use crate::output::complain;
 
-/// For one thing to happen: a role to listen, a report to arrive. Loaded machines are slow.
+/// Timeout for one event: a role to listen, a report to arrive. Loaded machines are slow.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// Between two looks at something that is waited for.
+/// Poll interval.
 pub(super) const LOOK: Duration = Duration::from_millis(40);
-/// For all roles to end by themselves when they are told to.
+/// Timeout for all roles to exit after a termination signal.
 const FAREWELL: Duration = Duration::from_secs(5);
-/// A socket's path has to fit into 108 bytes; names in the folder are shorter than the rest.
+/// The path of a socket is limited to 108 bytes; names in the directory are shorter than the rest.
 const LONGEST_FOLDER: usize = 80;
-/// Lines of a role's log that are quoted when it fails.
+/// Number of log lines that are quoted when a role fails.
 const QUOTED: usize = 12;
-/// What roles keep of this process's environment: proxies and kubeconfigs of the user are no part of the story.
+/// Environment variables that roles inherit: proxies and kubeconfigs of the user must not affect the demo.
 const ENVIRONMENT: [&str; 4] = ["PATH", "TMPDIR", "LANDFALL_LOG", "NO_COLOR"];
 
-/// All processes; they end, and the folder goes, when this is dropped.
+/// All processes of the demo. Dropping it ends them and removes the directory.
 pub(super) struct Cast {
     program: PathBuf,
     players: Vec<Player>,
@@ -38,7 +38,7 @@ struct Player {
     child: Child,
 }
 
-/// A command that came to its end.
+/// A finished command.
 pub(super) struct Performed {
     pub(super) code: Option<i32>,
     pub(super) stdout: String,
@@ -71,7 +71,7 @@ impl Cast {
         written.with_context(|| format!("write `{}`", path.display()))
     }
 
-    /// Starts a role, in the sandbox and with nothing of ours but the words given.
+    /// Starts a role in the sandbox, with no other arguments.
     pub(super) fn start(&mut self, name: &str, arguments: &[String]) -> Result<()> {
         let file = |end: &str| File::create(self.path(&format!("{name}.{end}")));
         let mut command = Command::new(&self.program);
@@ -84,20 +84,20 @@ impl Cast {
         }
         command.stdin(Stdio::null());
         command.stdout(file("out").context("make a log")?).stderr(file("log").context("make a log")?);
-        // Ctrl-C is for the story, which ends its roles in order.
+        // Ctrl-C goes to the demo only, which ends its roles in order.
         command.process_group(0);
         let child = command.spawn().with_context(|| format!("start `{name}`"))?;
         self.players.push(Player { name: name.to_owned(), child });
         Ok(())
     }
 
-    /// Waits until the role has said a line with these words, and gives what follows them.
+    /// Waits for a line of the role's log that contains these words, and returns the rest of the line.
     pub(super) async fn says(&mut self, name: &str, words: &str) -> Result<String> {
         let limit = Instant::now() + PATIENCE;
         loop {
             let log = self.log(name);
             let found = log.lines().find_map(|line| Some(line.split_once(words)?.1.trim().to_owned()));
-            // A line without its end may be half a line.
+            // A line without a newline may be incomplete.
             if let Some(rest) = found.filter(|_| log.ends_with('\n')) {
                 return Ok(rest);
             }
@@ -110,7 +110,7 @@ impl Cast {
         }
     }
 
-    /// A role that has ended cannot do what it is waited for.
+    /// Fails if a role has exited, because waiting for it would be useless.
     pub(super) fn check(&mut self, name: &str) -> Result<()> {
         if self.has_ended(name) {
             self.quote(name);
@@ -124,7 +124,7 @@ impl Cast {
         player.is_none_or(|player| !matches!(player.child.try_wait(), Ok(None)))
     }
 
-    /// Ends roles; whether one of them had ended by itself.
+    /// Ends roles; returns whether one of them had already exited.
     pub(super) fn dismiss(&mut self, names: &[&str]) -> bool {
         let ended = names.iter().any(|name| self.has_ended(name));
         for mut player in self.players.extract_if(.., |player| names.contains(&player.name.as_str())) {
@@ -133,7 +133,7 @@ impl Cast {
         ended
     }
 
-    /// Runs a command to its end.
+    /// Runs a command until it exits.
     pub(super) async fn perform(&mut self, name: &str, arguments: &[String]) -> Result<Performed> {
         self.start(name, arguments)?;
         let limit = Instant::now() + PATIENCE;
@@ -152,10 +152,10 @@ impl Cast {
         }
     }
 
-    /// Tells everybody to go, waits for them, and removes the folder.
+    /// Ends all processes, waits for them, and removes the directory.
     pub(super) async fn leave(mut self) -> Result<()> {
         for player in &self.players {
-            // Who is gone already need not be told.
+            // Processes that have exited need no signal.
             let _ = kill_process(Pid::from_child(&player.child), Signal::TERM);
         }
         let limit = Instant::now() + FAREWELL;
@@ -203,7 +203,7 @@ impl Drop for Cast {
 
 impl Player {
     fn end(&mut self) {
-        // Failures here mean that the process is gone already, which is what is wanted.
+        // Errors mean that the process has exited already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

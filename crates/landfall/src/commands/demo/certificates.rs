@@ -1,4 +1,4 @@
-//! Everything of the story that has to do with keys: one bootstrap authority, and certificates each good for one thing.
+//! Keys of the demo: one bootstrap CA, and certificates for one purpose each.
 
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -8,12 +8,12 @@ use landfall_pki::{Authority, KeyedCertificate, Leaf, Purpose};
 
 use super::cast::Cast;
 
-/// Longer than anybody watches, and of no use to anybody after.
+/// Longer than any run of the demo; the certificates are useless afterwards.
 const DAYS: u32 = 1;
-/// Where kubeadm has its certificates, on the bootstrap machine.
+/// Directory of kubeadm's certificates on the bootstrap machine.
 const MACHINE: &str = "boot-0/etc/kubernetes/pki";
 
-/// Makes all of them; gives how many.
+/// Creates all of them; returns their number.
 pub(super) fn make(cast: &Cast) -> Result<usize> {
     let authority = Authority::new("landfall-demo", DAYS).context("make an authority")?;
     let front_proxy = Authority::new("landfall-demo-front-proxy", DAYS).context("make an authority")?;

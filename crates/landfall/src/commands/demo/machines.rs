@@ -1,4 +1,4 @@
-//! Machines that are folders, and what they say: logs recorded before, written line by line as real ones are.
+//! Simulated machines: directories with recorded logs, written line by line like real ones.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -10,7 +10,7 @@ use jiff::fmt::rfc2822;
 
 use super::cast::Cast;
 
-/// Between two lines: slow enough to be watched.
+/// Delay between two lines: slow enough to be watched.
 const BEAT: Duration = Duration::from_millis(30);
 
 pub(super) const BOOT_0: &str = include_str!("recorded/boot-0.log");
@@ -19,7 +19,7 @@ pub(super) const WORKER_WAITS: &str = include_str!("recorded/worker-waits.log");
 pub(super) const WORKER_JOINS: &str = include_str!("recorded/worker-joins.log");
 pub(super) const WORKER_CLOCK: &str = include_str!("recorded/worker-clock.log");
 
-/// A root folder with a name and an empty log.
+/// Creates a root directory with a name and an empty log.
 pub(super) fn make(cast: &Cast, name: &str, number: usize) -> Result<()> {
     cast.write(&format!("{name}/etc/hostname"), &format!("{name}\n"))?;
     cast.write(&format!("{name}/etc/machine-id"), &format!("{number:032x}\n"))?;
@@ -29,7 +29,7 @@ pub(super) fn make(cast: &Cast, name: &str, number: usize) -> Result<()> {
     cast.write(&format!("{name}/var/log/cloud-init-output.log"), "")
 }
 
-/// Has machines say what was recorded, all of them at once.
+/// Writes the recorded logs of several machines concurrently.
 pub(super) async fn say(cast: &Cast, told: &[(&str, &str)]) -> Result<()> {
     let now = Timestamp::now();
     let rfc = rfc2822::to_string(&now.to_zoned(jiff::tz::TimeZone::UTC)).context("say the time")?;
@@ -49,9 +49,9 @@ pub(super) async fn say(cast: &Cast, told: &[(&str, &str)]) -> Result<()> {
     Ok(())
 }
 
-/// Ports nobody listens on, at this moment.
+/// Returns ports that are free at this moment.
 pub(super) fn ports<const COUNT: usize>() -> Result<[u16; COUNT]> {
-    // All at once, so that they differ.
+    // Reserved concurrently, so that they differ.
     let mut held = Vec::new();
     let mut ports = [0; COUNT];
     for port in &mut ports {

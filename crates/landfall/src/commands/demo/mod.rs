@@ -1,8 +1,8 @@
-//! `landfall demo`: the birth of a cluster in a sandbox, told as it happens.
+//! `landfall demo`: the bootstrap of a cluster in a sandbox, narrated as it happens.
 //!
-//! The roles are this program's own, each a process started as an operator would start it. What cannot be without root
-//! or a cluster is played: machines are folders into which recorded logs are written, and the in-place wave is a replay
-//! of what such a wave reports. The story says so where it does.
+//! The roles are those of this binary, each a process started as an operator would start it. Parts that need root or
+//! a cluster are simulated. Machines are directories into which recorded logs are written, and the in-place rollout
+//! replays the events of a real one. The output says so at these points.
 
 mod cast;
 mod certificates;
@@ -68,7 +68,7 @@ impl Demo {
             let error = anyhow!("{} is no address of loopback", self.listen);
             return Err(Failure::usage(error, "the sandbox is for this machine only: use 127.0.0.1"));
         }
-        // Before anything is played: the hub's own words about it would be a quotation in the middle of the story.
+        // Checked before the demo starts, so that the error is not the hub's message in the middle of the output.
         TcpListener::bind(self.listen).with_context(|| format!("listen on {}", self.listen)).map_err(
             |error| {
                 Failure::new(
@@ -80,7 +80,7 @@ impl Demo {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("start the runtime")?;
         let played = runtime.block_on(self.play());
-        // What is still being done for the story is of no use without it.
+        // Background tasks are useless after the end of the demo.
         runtime.shutdown_background();
         played
     }
@@ -88,7 +88,7 @@ impl Demo {
     async fn play(&self) -> Result<Exit, Failure> {
         let mut terminate = signal(SignalKind::terminate()).context("listen for signals")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("listen for signals")?;
-        // Somebody closes the window.
+        // The terminal may be closed.
         let mut hang_up = signal(SignalKind::hangup()).context("listen for signals")?;
         let told = async {
             tokio::select! {
@@ -111,7 +111,7 @@ impl Demo {
             };
             tokio::select! {
                 outcome = story => outcome,
-                // Whoever watches has seen enough; a script has not heard the end.
+                // An interrupted user has seen enough, but an interrupted script is incomplete.
                 () = told => if self.once { Err(anyhow!("the story was interrupted")) } else { Ok(()) },
             }
         };
@@ -125,7 +125,7 @@ impl Demo {
     }
 }
 
-/// Becomes a role that does not outlive the story, whatever way that ends. Returns only when it cannot.
+/// Replaces this process with a role that does not outlive the demo, however that ends. Returns only on failure.
 fn become_role(parent: i32, role: &[OsString]) -> anyhow::Error {
     if let Err(error) = set_parent_process_death_signal(Some(Signal::KILL)) {
         return anyhow::Error::from(error).context("ask to end with the story");

@@ -1,4 +1,4 @@
-//! What stands for the pod network: a webhook, and the way to it through the tunnel.
+//! The simulated pod network: a webhook, and the connection to it through the tunnel.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -8,21 +8,21 @@ use anyhow::{Context as _, Result, ensure};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 
-/// For one try to get through.
+/// Timeout of one attempt.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A request or an answer of this story is far shorter.
+/// Limit for a request or an answer; those of this demo are far shorter.
 const LONGEST: usize = 4096;
 
-/// What the webhook says.
+/// The answer of the webhook.
 pub(super) const ANSWER: &str = "{\"allowed\":true}";
 
-/// A webhook on loopback, until the runtime ends.
+/// Starts a webhook on loopback, which runs until the runtime ends.
 pub(super) async fn webhook() -> Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0").await.context("listen as a webhook")?;
     let address = listener.local_addr().context("listen as a webhook")?;
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            // Whoever asks notices when the answer does not come.
+            // A client whose answer is missing notices that itself.
             let _ = tokio::time::timeout(PATIENCE, answer(stream)).await;
         }
     });
@@ -42,7 +42,7 @@ async fn answer(mut stream: TcpStream) -> std::io::Result<()> {
     stream.shutdown().await
 }
 
-/// Asks the webhook as a kube-apiserver with an egress configuration does: `CONNECT` on the tunnel's socket.
+/// Calls the webhook like a kube-apiserver with an egress configuration: `CONNECT` on the tunnel's socket.
 pub(super) async fn ask(socket: &Path, webhook: SocketAddr) -> Result<String> {
     let asked = tokio::time::timeout(PATIENCE, through(socket, webhook)).await;
     asked.context("nothing came back through the tunnel")?

@@ -1,4 +1,4 @@
-//! The story itself, act by act.
+//! The acts of the demo.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -17,19 +17,19 @@ use crate::output;
 const MACHINES: [&str; 4] = ["boot-0", "node-1", "node-2", "node-3"];
 const WAVE: [&str; 3] = ["rhel-1", "rhel-2", "rhel-3"];
 const TUNNEL: [&str; 2] = ["tunnel-server", "tunnel-agent"];
-/// How often the tunnel is started, each time on other ports.
+/// Limit for starts of the tunnel, each time on other ports.
 const TRIES: u32 = 3;
 
 pub(super) struct Story<'c> {
     cast: &'c mut Cast,
     begun: Instant,
-    /// What was told of each machine last.
+    /// The state last printed for each machine.
     told: BTreeMap<String, String>,
-    /// Keeps the port of the API server that does not come.
+    /// Reserves the port of the API server that never starts.
     upstream: Option<TcpSocket>,
 }
 
-/// How a machine stands on the hub's board.
+/// The state of a machine in the hub's fleet view.
 struct Standing {
     state: String,
     cause: String,
@@ -43,7 +43,7 @@ impl<'c> Story<'c> {
         Self { cast, begun: Instant::now(), told: BTreeMap::new(), upstream: None }
     }
 
-    /// Tells all of it; gives the address of the hub's page.
+    /// Runs all acts; returns the address of the hub's page.
     pub(super) async fn tell(mut self, listen: SocketAddr) -> Result<String> {
         output::print(&format!(
             "A cluster is born in {}: no root, no cluster, loopback only.\n\
@@ -79,7 +79,7 @@ impl<'c> Story<'c> {
     async fn gateway(&mut self) -> Result<String> {
         let collector = ["collector", "--socket", "collector.sock", "--root", "boot-0"];
         self.cast.start("collector", &collector.map(str::to_owned))?;
-        // Where the API server of `boot-0` would listen, if it had come so far: taken, and nobody listens.
+        // The address at which the API server of `boot-0` would listen: reserved, but without a listener.
         let upstream = TcpSocket::new_v4().context("take a port")?;
         upstream.bind(SocketAddr::from(([127, 0, 0, 1], 0))).context("take a port")?;
         let address = upstream.local_addr().context("take a port")?;
@@ -97,7 +97,7 @@ impl<'c> Story<'c> {
         Ok(endpoint)
     }
 
-    /// Machines boot, agents follow; the first control plane fails, and so nobody can join.
+    /// Machines boot and agents follow them; the first control plane fails, so no machine can join.
     async fn boot(&mut self, page: &str) -> Result<()> {
         for name in MACHINES {
             let (root, state) = (name.to_owned(), format!("{name}.state"));
@@ -117,7 +117,7 @@ impl<'c> Story<'c> {
         self.until(page, &wanted).await
     }
 
-    /// The operator asks the endpoint, and is told why.
+    /// The operator queries the endpoint and sees the cause.
     async fn gather(&mut self, endpoint: &str) -> Result<()> {
         self.say("gather", "nobody may log in on `boot-0`; its logs come through the API endpoint:")?;
         let words = ["gather", endpoint, "-o", "bundle.tar.gz", "--wait", "60"];
@@ -139,7 +139,7 @@ impl<'c> Story<'c> {
         output::print(&format!("{}\n", performed.stdout))
     }
 
-    /// What was found is mended; the cluster comes, and one machine still does not join.
+    /// The operator fixes the cause; the cluster starts, and one machine still fails to join.
     async fn mend(&mut self, page: &str) -> Result<()> {
         self.say("operator", "enables the plugin in `boot-0`'s containerd, as the report says")?;
         machines::say(self.cast, &[("boot-0", machines::BOOT_0_MENDED)]).await?;
@@ -152,7 +152,7 @@ impl<'c> Story<'c> {
         self.until(page, &wanted).await
     }
 
-    /// A request into the pod network, as a kube-apiserver with an egress configuration sends it.
+    /// Sends a request into the pod network, like a kube-apiserver with an egress configuration.
     async fn tunnel(&mut self) -> Result<()> {
         let webhook = pod_network::webhook().await?;
         let mut tries = 1;
@@ -160,7 +160,7 @@ impl<'c> Story<'c> {
             self.start_tunnel()?;
             match self.through_tunnel(webhook).await {
                 Ok(()) => break,
-                // A port that was free a moment ago may be somebody else's by now.
+                // Another process may have taken a port that was free before.
                 Err(_) if tries < TRIES && self.cast.dismiss(&TUNNEL) => tries += 1,
                 Err(error) => {
                     for name in TUNNEL {
@@ -214,7 +214,7 @@ impl<'c> Story<'c> {
         self.cast.start(TUNNEL[1], &agent)
     }
 
-    /// Asks until there is an answer, and gives up when an end of the tunnel does.
+    /// Retries until there is an answer, and fails when an end of the tunnel exits.
     async fn through_tunnel(&mut self, webhook: SocketAddr) -> Result<()> {
         let socket = self.cast.path("tunnel.sock");
         let limit = Instant::now() + PATIENCE;
@@ -246,13 +246,13 @@ impl<'c> Story<'c> {
         }
         let wanted = WAVE.map(|machine| (machine, "succeeded", ""));
         for machine in WAVE {
-            // The states were just told, all of them.
+            // All states were printed above.
             self.told.insert(machine.to_owned(), "succeeded".to_owned());
         }
         self.until(page, &wanted).await
     }
 
-    /// What is left: the fleet as the hub shows it.
+    /// Prints the final state: the fleet as the hub shows it.
     async fn board(&mut self, page: &str) -> Result<()> {
         output::print(&format!("\n$ landfall status --hub {page}\n"))?;
         let words = ["status", "--hub", page].map(str::to_owned);
@@ -263,7 +263,7 @@ impl<'c> Story<'c> {
         output::print(&format!("\nTold in {seconds:.1} s. `node-3` waits for its clock to be set.\n"))
     }
 
-    /// Waits until machines stand so, and tells of every change on the way. Nothing for a state means any.
+    /// Waits until machines have these states, and prints every change. An empty state matches any.
     async fn until(&mut self, page: &str, wanted: &[(&str, &str, &str)]) -> Result<()> {
         let client = Client::new(page, None, None).context("reach the hub")?;
         let limit = Instant::now() + PATIENCE;
@@ -297,7 +297,7 @@ impl<'c> Story<'c> {
         }
     }
 
-    /// One line of the story: when, who, what.
+    /// Prints one line: time, component, message.
     fn say(&self, who: &str, what: &str) -> Result<()> {
         let seconds = self.begun.elapsed().as_secs_f64();
         let clean = output::harmless(what);

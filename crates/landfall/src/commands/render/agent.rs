@@ -9,7 +9,7 @@ use super::{Folder, Program, Shape, authority, explain};
 use crate::commands::agent_daemon::BUCKET_HINT;
 use crate::exit::{Exit, Failure};
 
-/// Where a DaemonSet is unless it is told.
+/// Default namespace of a DaemonSet.
 const NAMESPACE: &str = "landfall-agent";
 
 /// The node agent, by one of the four ways it comes to a machine

@@ -106,7 +106,7 @@ enum Work {
     Capi,
 }
 
-/// `NAMESPACE/NAME`, both as Kubernetes spells names.
+/// Parses `NAMESPACE/NAME`, both valid names in Kubernetes.
 fn placed(text: &str) -> Result<(String, String), String> {
     let is_name = |name: &str, limit: usize, more: &[u8]| {
         let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || more.contains(&byte);
@@ -115,7 +115,7 @@ fn placed(text: &str) -> Result<(String, String), String> {
         name.len() <= limit && bytes.iter().copied().all(plain) && ends(bytes.first()) && ends(bytes.last())
     };
     match text.split_once('/') {
-        // Accounts and roles are named after it, with a word before it.
+        // Names of accounts and roles consist of a prefix and this name.
         Some((namespace, name)) if is_name(namespace, 63, b"-") && is_name(name, 200, b"-.") => {
             Ok((namespace.to_owned(), name.to_owned()))
         }
@@ -124,7 +124,8 @@ fn placed(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Whether the controller takes what its pod says. It would end with the same complaint, again and again.
+/// Checks that the controller accepts the rendered arguments. Its pod would otherwise fail with the same error after
+/// each restart.
 fn known(objects: &[(&str, Value)]) -> Result<(), Failure> {
     let deployments = objects.iter().filter(|(_, object)| object["kind"] == "Deployment");
     for (_, object) in deployments {
@@ -167,7 +168,7 @@ impl Controller {
         if self.cluster == Cluster::Openshift { Platform::Openshift } else { Platform::Kubernetes }
     }
 
-    /// As the objects name them: a chart is made with marks, which its values replace.
+    /// Returns the values of the objects: those of a chart are placeholders.
     fn namespace_and_image(&self) -> (String, String) {
         match self.format {
             Format::Helm => (chart::NAMESPACE.to_owned(), chart::IMAGE.to_owned()),

@@ -6,7 +6,7 @@ use landfall_render::{Stores, authority, tunnel};
 use super::{Certificates, Folder, Program, RunAs, Shape, explain, token};
 use crate::exit::{Exit, Failure};
 
-/// Where a hub in a pod is unless it is told.
+/// Default namespace of a hub in a pod.
 const NAMESPACE: &str = "landfall-hub";
 
 /// The hub, with its certificate and the key of its tokens: a unit for a machine, a StatefulSet, or a Deployment on stores it shares

@@ -6,7 +6,7 @@ use super::{Certificates, Folder, Format, Program, RunAs, Shape, explain};
 use crate::exit::{Exit, Failure};
 use crate::output;
 
-/// In the place of an address: the host finds it.
+/// Value in place of an address: the host determines it.
 const AUTO: &str = "auto";
 
 /// The tunnel: server and egress configuration for the bootstrap host, agents for the cluster

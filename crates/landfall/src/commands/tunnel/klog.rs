@@ -1,10 +1,10 @@
-//! The flags of upstream's logger. There is one log here, on standard error or in the journal.
+//! The flags of upstream's logger. There is only one log here, on standard error or in the journal.
 
 use clap::Args;
 
 use super::pflag::boolean;
 
-/// Upstream logs every packet from here on; nothing here does.
+/// Upstream logs every packet from this level on; this binary does not.
 const DEBUG_FROM: u32 = 4;
 const TRACE_FROM: u32 = 6;
 
@@ -76,7 +76,7 @@ pub(super) struct Klog {
 // === impl Klog ===
 
 impl Klog {
-    /// In `-v`s of ours.
+    /// Returns the verbosity in `-v`s.
     pub(super) fn verbosity(&self) -> u8 {
         match self.level {
             Some(TRACE_FROM..) => 3,
@@ -85,7 +85,7 @@ impl Klog {
         }
     }
 
-    /// Says which flags were given that do nothing. Those that ask for what happens anyway are not worth a line.
+    /// Reports flags without effect, except those that request the default behavior.
     pub(super) fn complain(&self) {
         ignored(&[
             ("logtostderr", self.logtostderr == Some(false)),
@@ -106,7 +106,7 @@ impl Klog {
     }
 }
 
-/// Says of each flag that was given that it has no effect; its help says why.
+/// Reports that a given flag has no effect; its help contains the reason.
 pub(super) fn ignored(flags: &[(&str, bool)]) {
     for (flag, _) in flags.iter().filter(|(_, given)| *given) {
         tracing::warn!(flag, "this flag has no effect here; `--help` says why");

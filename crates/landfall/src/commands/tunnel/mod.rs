@@ -1,4 +1,4 @@
-//! `landfall tunnel`: upstream's flags, turned into what the engine is told.
+//! `landfall tunnel`: converts upstream's flags to the configuration of the engine.
 
 mod agent;
 mod klog;
@@ -37,7 +37,7 @@ enum Role {
     Status(status::Status),
 }
 
-/// The signals that ask a process to end.
+/// The termination signals.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -46,7 +46,7 @@ struct Signals {
 // === impl Tunnel ===
 
 impl Tunnel {
-    /// How much is logged at least, in `-v`s: what runs for months says what changes.
+    /// Returns the minimum verbosity, in `-v`s: a service that runs for months logs changes.
     pub(crate) fn verbosity(&self) -> u8 {
         match &self.role {
             Role::Server(server) => server.verbosity(),
@@ -80,7 +80,7 @@ impl Signals {
     }
 }
 
-/// Runs `role` until it has ended by itself. The first signal asks it to end, the second does not wait.
+/// Runs `role` until it has ended. The first signal stops it gracefully, the second ends it immediately.
 pub(super) async fn until_told<R: Future<Output = ()>>(
     role: impl FnOnce(CancellationToken) -> R,
 ) -> anyhow::Result<()> {
@@ -103,7 +103,7 @@ pub(super) async fn until_told<R: Future<Output = ()>>(
     Ok(())
 }
 
-/// An address to listen on, as Go takes it: nothing means all.
+/// Parses a listen address in Go's notation: empty means all addresses.
 fn listening(flag: &str, text: &str) -> Result<IpAddr, Failure> {
     if text.is_empty() {
         return Ok(IpAddr::V6(Ipv6Addr::UNSPECIFIED));
@@ -118,7 +118,7 @@ fn listening(flag: &str, text: &str) -> Result<IpAddr, Failure> {
     })
 }
 
-/// The cluster of a kubeconfig; without one, the one this process lives in.
+/// Returns the cluster of a kubeconfig; without one, the cluster that this process runs in.
 async fn cluster(kubeconfig: Option<&Path>) -> Result<Cluster, Failure> {
     let cluster = match kubeconfig {
         Some(path) => Cluster::from_kubeconfig(path).await,
@@ -129,12 +129,12 @@ async fn cluster(kubeconfig: Option<&Path>) -> Result<Cluster, Failure> {
     })
 }
 
-/// A file's name; an empty one is as good as none, and manifests are full of them.
+/// Returns a file name; an empty one counts as missing, because manifests often contain empty values.
 fn file(name: &str) -> Option<PathBuf> {
     (!name.is_empty()).then(|| PathBuf::from(name))
 }
 
-/// A certificate and its key come together.
+/// Returns a certificate and its key, which must be given together.
 fn pair(flags: &str, certificate: &str, key: &str) -> Result<Option<(PathBuf, PathBuf)>, Failure> {
     match (file(certificate), file(key)) {
         (Some(certificate), Some(key)) => Ok(Some((certificate, key))),

@@ -1,11 +1,11 @@
-//! Arguments as programs in Go take them: `--flag=value`, `--flag value`, `--bool`, `--bool=false`, `1h30m`, and `_` for
-//! `-` in names.
+//! Arguments in the notation of Go programs: `--flag=value`, `--flag value`, `--bool`, `--bool=false`, `1h30m`, and
+//! `_` for `-` in names.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::time::Duration;
 
-/// The names under which the binary is the tunnel alone, so that it can take the place of upstream's in an image.
+/// The names under which the binary is the tunnel only, so that it can replace upstream's in an image.
 const NAMES: [(&str, &str); 4] = [
     ("proxy-server", "server"),
     ("konnectivity-server", "server"),
@@ -13,7 +13,7 @@ const NAMES: [(&str, &str); 4] = [
     ("konnectivity-agent", "agent"),
 ];
 
-/// The command line as clap is to see it. Only what is for the tunnel's server or agent is touched.
+/// Converts the command line for clap. Only arguments of the tunnel's server and agent are changed.
 pub(crate) fn as_upstream_writes(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = arguments.into_iter().collect();
     let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
@@ -59,7 +59,7 @@ fn is_number(text: &OsString) -> bool {
     !text.is_empty() && text.as_encoded_bytes().iter().all(u8::is_ascii_digit)
 }
 
-/// What Go's `strconv.ParseBool` takes.
+/// Parses the values of Go's `strconv.ParseBool`.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "TRUE" | "true" | "True" => Ok(true),
@@ -68,7 +68,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// What Go's `time.ParseDuration` takes, without its negative ones.
+/// Parses the values of Go's `time.ParseDuration`, except negative ones.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || "hint: a number and a unit, such as `500ms`, `10s`, `1m30s`, `1h`".to_owned();
     if text == "0" {
@@ -120,7 +120,7 @@ mod tests {
             ("proxy-agent -v=4", "landfall tunnel agent --v=4"),
             ("proxy-agent -v 4 --sync-forever", "landfall tunnel agent --v=4 --sync-forever"),
             ("proxy-agent -v4 --v 2 --v=3", "landfall tunnel agent --v=4 --v=2 --v=3"),
-            // Ours, and nobody's business.
+            // Commands other than these are unchanged.
             ("landfall -v tunnel agent -v -vv", "landfall -v tunnel agent -v -vv"),
             ("landfall diagnose --a_b -v 4", "landfall diagnose --a_b -v 4"),
             ("landfall tunnel status --a_b", "landfall tunnel status --a_b"),

@@ -11,9 +11,9 @@ use landfall_tunnel::server::ServerStatus;
 use crate::exit::{Exit, Failure};
 use crate::output;
 
-/// How long to wait for whoever is asked.
+/// Timeout of one request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A server with 5 000 agents tells less than 2 MiB.
+/// A server with 5 000 agents sends less than 2 MiB.
 const MAX_ANSWER: u64 = 64 * 1024 * 1024;
 
 /// Show a running server's agents, or a running agent's servers: tunnels, bytes, stalls

@@ -1,4 +1,4 @@
-//! From facts to a decision. Pure: no disk, no network, no clock.
+//! Derives a decision from facts. Pure: no disk, no network, no clock.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use super::skew::{self, Skew, SkewError};
 use super::sysext::{self, ExtensionFacts};
 use super::version::{KubeVersion, OsVersion};
 
-/// The runtime torcx brings.
+/// The runtime that torcx provides.
 pub const DOCKER: &str = "docker";
-/// Addon images per version of the operating system.
+/// Directory of addon images per version of the operating system.
 pub const STORE: &str = "/var/lib/torcx/store";
 
 const CLEANUP: &str = "torcx-docker-cleanup.service";
-/// Units of this boot only.
+/// Directory of units that exist in this boot only.
 const UNITS: &str = "/run/systemd/system";
 const CLEANUP_UNIT: &str = "\
 [Unit]
@@ -40,23 +40,23 @@ ExecStart=/usr/bin/rm -rf /var/lib/docker
 RequiredBy=umount.target
 ";
 
-/// Everything that was found out.
+/// All collected facts.
 #[derive(Clone, Debug)]
 pub struct Facts {
     pub cluster_version: Resolved<KubeVersion>,
     pub api_servers: Vec<ServerAnswer>,
     pub current_os: Resolved<OsRelease>,
     pub next_os: Resolved<Option<OsVersion>>,
-    /// The installer's `kubelet.env`, if there is one.
+    /// The installer's `kubelet.env`, if it exists.
     pub installer_env: Option<String>,
     pub runtime: RuntimeFacts,
 }
 
-/// What is known for the back end.
+/// Facts for the back end.
 #[derive(Clone, Debug)]
 pub enum RuntimeFacts {
     None,
-    /// A system that carries the only runtime it can have.
+    /// The system contains the only possible runtime.
     TooOld,
     Torcx(Box<TorcxFacts>),
     Sysext(Box<ExtensionFacts>),
@@ -65,14 +65,14 @@ pub enum RuntimeFacts {
 #[derive(Clone, Debug)]
 pub struct TorcxFacts {
     pub mappings: Resolved<Mappings>,
-    /// For the system that will run, then for the one that runs now if that is another.
+    /// For the next system, then for the current one if it differs.
     pub manifests: Vec<ManifestFact>,
-    /// Images that lie somewhere on this machine with the content their manifest wants.
+    /// Images anywhere on this machine whose content matches their manifest.
     pub stored: BTreeSet<Stored>,
     pub selector: Option<String>,
-    /// The profile that will be changed, as it is.
+    /// Current content of the profile that will be changed.
     pub profile: Option<String>,
-    /// The profile this boot took, if torcx ran.
+    /// The profile that this boot loaded, if torcx ran.
     pub running: Option<String>,
 }
 
@@ -106,7 +106,7 @@ pub enum PlanError {
     NoManifest { system: OsVersion },
 }
 
-/// What the back end adds to a decision.
+/// The back end's part of a decision.
 #[derive(Default)]
 pub(crate) struct RuntimePart {
     pub(crate) wanted: Option<Resolved<Vec<Wanted>>>,
@@ -115,18 +115,18 @@ pub(crate) struct RuntimePart {
     pub(crate) artefacts: Vec<Artefact>,
     pub(crate) files: Vec<PlannedFile>,
     pub(crate) reboot: Vec<String>,
-    /// Files that only a reboot needs.
+    /// Files that only a shutdown needs.
     pub(crate) on_the_way_down: Vec<PlannedFile>,
     pub(crate) notes: Vec<String>,
 }
 
-/// The profile that will be changed: the one that was chosen before us, else ours.
+/// Returns the profile that will be changed: the one selected before, else our own.
 pub fn profile_name(request: &Request, selector: Option<&str>) -> Result<String, ProfileError> {
     let chosen = selector.map(profile::selected).transpose()?.flatten();
     Ok(chosen.unwrap_or_else(|| request.profile.clone()))
 }
 
-/// Where an addon image for a version of the operating system lies.
+/// Returns the path of an addon image for a version of the operating system.
 pub fn store_path(system: &OsVersion, name: &str, version: &str) -> PathBuf {
     Path::new(STORE).join(system.as_str()).join(image_name(name, version))
 }
@@ -272,7 +272,7 @@ fn torcx_part(request: &Request, facts: &Facts, torcx: &TorcxFacts) -> Result<Ru
     Ok(part)
 }
 
-/// Docker cannot go back to an older version's data: it is cleared on the way down.
+/// Docker cannot use data of a newer version after a downgrade, so a unit deletes it during the shutdown.
 fn cleanup() -> Vec<PlannedFile> {
     let unit = Path::new(UNITS).join(CLEANUP);
     vec![
@@ -292,7 +292,7 @@ fn cleanup() -> Vec<PlannedFile> {
 // === impl Facts ===
 
 impl Facts {
-    /// What is known before anything follows from it.
+    /// Returns the inputs, before any conclusion.
     pub fn inputs(&self) -> Inputs {
         let indexes = match &self.runtime {
             RuntimeFacts::None | RuntimeFacts::TooOld => Vec::new(),

@@ -1,4 +1,4 @@
-//! Opening an extension image without mounting it: squashfs, as the field makes them.
+//! Opens an extension image without mounting it: squashfs, as common build tools write it.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -26,7 +26,7 @@ pub enum ImageError {
     Foreign { path: PathBuf, foreign: String },
 }
 
-/// What the image says it is made for.
+/// Returns the `extension-release` of the image.
 pub fn release(path: &Path, name: &str) -> Result<ExtensionRelease, ImageError> {
     let read = |source| ImageError::Read { path: path.to_owned(), source };
     let broken = |error: SquashfsError| match error {

@@ -1,9 +1,9 @@
-//! System extensions of systemd: the living successor of torcx, behind the same planner.
+//! System extensions of systemd: the maintained successor of torcx, behind the same planner.
 //!
-//! An image lies in `/opt/extensions/NAME/`, outside every folder systemd searches, and becomes part of the system by a
-//! link in `/etc/extensions`. Before the link flips, the image is opened and its `extension-release` held against the
-//! operating system that runs and the one that will: systemd itself skips an extension that does not fit without a word,
-//! and gives up all of them for one it cannot open.
+//! An image is stored in `/opt/extensions/NAME/`, outside every directory that systemd searches. A link in
+//! `/etc/extensions` makes it part of the system. Before the link changes, the image is opened and its
+//! `extension-release` is compared with the current and the next operating system. systemd itself skips an
+//! incompatible extension without a message, and merges no extension at all if it cannot open one of them.
 
 pub mod image;
 pub mod release;
@@ -21,43 +21,43 @@ use super::os_release::Architecture;
 use super::planner::{Facts, RuntimePart};
 use super::version::{KubeVersion, is_tame};
 
-/// The extension that holds kubelet, kubeadm and kubectl.
+/// The extension that contains kubelet, kubeadm and kubectl.
 pub const KUBERNETES: &str = "kubernetes";
 pub const STORE: &str = "/opt/extensions";
 pub const LINKS: &str = "/etc/extensions";
-/// Everywhere systemd looks for extensions.
+/// All directories that systemd searches for extensions.
 pub const SEARCHED: [&str; 5] =
     [LINKS, "/run/extensions", "/var/lib/extensions", "/usr/local/lib/extensions", "/usr/lib/extensions"];
 
-/// What is known about extensions.
+/// Facts about the extensions of the node.
 #[derive(Clone, Debug)]
 pub struct ExtensionFacts {
     pub architecture: Architecture,
     pub mappings: Resolved<Mappings>,
     pub indexes: Vec<ExtensionIndex>,
-    /// Images that are there with the content their index wants.
+    /// Stored images whose content matches their index.
     pub stored: BTreeSet<PathBuf>,
-    /// Where the links point now.
+    /// Current targets of the links.
     pub links: BTreeMap<String, PathBuf>,
     pub merging: Merging,
 }
 
-/// When linked extensions become part of the system.
+/// The time at which linked extensions become part of the system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Merging {
-    /// The system runs here: as soon as they are linked.
+    /// The system is running: as soon as they are linked.
     Now,
-    /// Another system's root: when that system boots. These are part of it already.
+    /// The root of another system: at its next boot. These are merged already.
     AtBoot { merged: Vec<String> },
 }
 
-/// What there is of one extension.
+/// The available versions of one extension.
 #[derive(Clone, Debug)]
 pub struct ExtensionIndex {
     pub name: String,
     pub sums: Sums,
     pub index: Index,
-    /// The folders that hold the images, each with `/` at its end.
+    /// The directories that contain the images, each with a trailing `/`.
     pub folders: Vec<String>,
 }
 
@@ -69,7 +69,7 @@ pub enum SysextError {
     NoIndex { name: String },
 }
 
-/// The extensions this cluster wants: the kubelet's own, then what the mappings say.
+/// Returns the extensions for this cluster: that of the kubelet, then those of the mappings.
 pub fn wanted(kubelet: &KubeVersion, mappings: &Mappings) -> Vec<Wanted> {
     let kubernetes = Wanted { name: KUBERNETES.to_owned(), versions: vec![kubelet.release()] };
     let mapped = mappings.wanted(kubelet).into_iter();
@@ -163,7 +163,7 @@ pub(crate) fn plan(
     Ok(part)
 }
 
-/// The newest patch of the same minor version: the skew policy leaves patches free.
+/// Returns the newest patch of the same minor version: the skew policy does not restrict patches.
 fn best_patch(kubelet: &KubeVersion, available: &[&str]) -> Option<String> {
     let versions = available.iter().filter_map(|text| text.parse::<KubeVersion>().ok());
     let same = versions.filter(|version| (version.major, version.minor) == (kubelet.major, kubelet.minor));

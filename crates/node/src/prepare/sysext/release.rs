@@ -1,4 +1,5 @@
-//! Whether an extension fits an operating system: `extension-release` against `os-release`, by systemd's own rules.
+//! Compatibility of an extension with an operating system: `extension-release` against `os-release`, by the rules of
+//! systemd.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +7,7 @@ use crate::prepare::os_release::{Architecture, assignments};
 
 const ANY: &str = "_any";
 
-/// What an extension says it is made for.
+/// The operating system that an extension is built for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtensionRelease {
     pub id: Option<String>,
@@ -15,7 +16,7 @@ pub struct ExtensionRelease {
     pub architecture: Option<String>,
 }
 
-/// The operating system it is held against.
+/// The operating system to check against.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct System {
     pub id: String,
@@ -54,7 +55,7 @@ impl ExtensionRelease {
         }
     }
 
-    /// Whether systemd would merge it there.
+    /// Returns whether systemd would merge it there.
     pub fn fits(&self, system: &System) -> Result<(), Misfit> {
         let name = || format!("{} {}", system.id, system.version);
         let id = self.id.as_deref().ok_or(Misfit::NoId)?;
@@ -69,7 +70,7 @@ impl ExtensionRelease {
         if id != system.id {
             return Err(Misfit::Id { theirs: id.to_owned(), ours: system.id.clone(), system: name() });
         }
-        // A level that both sides state decides alone; versions are only asked when there is none.
+        // A level that both files state decides alone; versions count only without one.
         if let (Some(theirs), Some(ours)) = (&self.sysext_level, &system.sysext_level) {
             return if theirs == ours {
                 Ok(())
@@ -91,7 +92,7 @@ mod tests {
 
     use super::*;
 
-    /// What was seen of systemd 252 on `ID=flatcar VERSION_ID=4152.2.0 SYSEXT_LEVEL=1.0`.
+    /// Observed behavior of systemd 252 on `ID=flatcar VERSION_ID=4152.2.0 SYSEXT_LEVEL=1.0`.
     const MATRIX: [(&str, bool); 11] = [
         ("ID=_any\n", true),
         ("ID=flatcar\nSYSEXT_LEVEL=1.0\n", true),
@@ -121,7 +122,7 @@ mod tests {
         }
     }
 
-    /// The same table, put before systemd itself: what it merges is what fits. Its exit code says nothing about it.
+    /// Checks the same table against systemd itself: what it merges is compatible. Its exit code does not show that.
     #[test]
     fn systemd_itself_merges_what_fits_and_nothing_else() {
         if !have(&[Need::Root, Need::Program("systemd-sysext"), Need::Program("unshare")]) {
@@ -141,7 +142,7 @@ mod tests {
             put("opt/there", "");
             put("var/lib/extensions/x/usr/lib/extension-release.d/extension-release.x", text);
             put("var/lib/extensions/x/usr/bin/brought", "");
-            // Private to the host, shared inside: otherwise the merge works and nobody sees it.
+            // Private to the host, shared inside: otherwise the merge succeeds without a visible effect.
             let script = "mount --make-rprivate / && mount --make-rshared / && mount --bind /run /run && \
                 systemd-sysext --root=\"$PWD/tree\" merge >&2; code=$?; test -e tree/usr/bin/brought && echo merged; exit $code";
             let output = std::process::Command::new("unshare")

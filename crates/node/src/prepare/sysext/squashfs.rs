@@ -1,4 +1,5 @@
-//! Just enough of squashfs 4.0 to open an image without mounting it: the superblock, folders, and one small file.
+//! Minimal reader of squashfs 4.0 that opens an image without mounting it: the superblock, directories, and one small
+//! file.
 //!
 //! ```text
 //! superblock │ data blocks and fragments │ inodes │ folders │ fragments' places │ …
@@ -7,36 +8,36 @@
 //!        inode of a folder ── place of its list ──────┘ ── names, each with the place of its inode
 //! ```
 //!
-//! Everything but data lies in metadata blocks of 8 KiB, each compressed by itself. Whatever an image claims, no more than
-//! the named bounds is read or held.
+//! Everything but data is in metadata blocks of 8 KiB, each compressed separately. The constants below limit all
+//! reads and allocations, whatever sizes an image claims.
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-/// What stands at the very beginning.
+/// The first four bytes of an image.
 pub const MAGIC: [u8; 4] = *b"hsqs";
 
 const SUPERBLOCK_BYTES: usize = 96;
-/// A metadata block, decompressed.
+/// Size of a decompressed metadata block.
 const METADATA_BYTES: usize = 8192;
 /// The largest block the format allows.
 const MAX_BLOCK_BYTES: u32 = 1024 * 1024;
-/// The list of a folder: names of a hundred thousand files.
+/// Size limit of a directory list: enough for the names of a hundred thousand files.
 const MAX_FOLDER_BYTES: u32 = 8 * 1024 * 1024;
-/// Entries behind one header of a folder's list.
+/// Limit for entries after one header of a directory list.
 const MAX_RUN: u32 = 256;
 /// The longest name the format allows.
 const MAX_NAME_BYTES: usize = 256;
-/// What unpacking a block may take, whatever window it claims: blocks are small.
+/// Memory limit for decompressing a block, whatever window it claims: blocks are small.
 const MAX_XZ_KIB: u32 = 64 * 1024;
 const MAX_ZSTD_WINDOW_LOG: u32 = 23;
-/// In a size on disk: this block is not compressed.
+/// Flag in a size on disk: the block is not compressed.
 const METADATA_PLAIN: u16 = 1 << 15;
 const DATA_PLAIN: u32 = 1 << 24;
-/// No fragment, no table.
+/// Marks a missing fragment or table.
 const NONE_32: u32 = u32::MAX;
 const NONE_64: u64 = u64::MAX;
 
-/// Why an image does not open.
+/// The reason why an image cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum SquashfsError {
     #[error("cannot read the image")]
@@ -55,7 +56,7 @@ pub enum SquashfsError {
     TooLarge { part: &'static str },
 }
 
-/// An image that is open.
+/// An open image.
 #[derive(Debug)]
 pub struct Squashfs<R> {
     image: R,
@@ -76,7 +77,7 @@ enum Compression {
     Zstd,
 }
 
-/// What an inode is, as far as anybody asks.
+/// The parts of an inode that this reader needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Inode {
     Folder { list: u32, at: u16, bytes: u32 },
@@ -84,18 +85,18 @@ enum Inode {
     Other,
 }
 
-/// One name in a folder.
+/// One name in a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     name: Vec<u8>,
     inode: u64,
 }
 
-/// Reads on through metadata blocks.
+/// Reads consecutive metadata blocks.
 struct Metadata<'a, R> {
     image: &'a mut R,
     compression: Compression,
-    /// Where the next block begins.
+    /// Offset of the next block.
     next: u64,
     block: Vec<u8>,
     at: usize,
@@ -104,7 +105,7 @@ struct Metadata<'a, R> {
 // === impl Squashfs ===
 
 impl<R: Read + Seek> Squashfs<R> {
-    /// Reads the superblock and all that a kernel looks at before it mounts.
+    /// Reads the superblock and everything that a kernel reads before it mounts.
     pub fn open(mut image: R) -> Result<Self, SquashfsError> {
         let found = image.seek(SeekFrom::End(0)).map_err(SquashfsError::Read)?;
         let block = bytes_at(&mut image, 0, SUPERBLOCK_BYTES, "superblock")?;
@@ -140,7 +141,7 @@ impl<R: Read + Seek> Squashfs<R> {
         let root = fields.u64(32);
         let mut open =
             Self { image, compression, block_bytes, root, inodes, folders, fragments, fragment_count };
-        // The table of owners: a kernel that cannot read it does not mount.
+        // A kernel that cannot read the table of owners does not mount the image.
         let first = Fields(&bytes_at(&mut open.image, ids, 8, "table of owners")?).u64(0);
         let mut owners = open.metadata(first);
         owners.take(4)?;
@@ -150,7 +151,7 @@ impl<R: Read + Seek> Squashfs<R> {
         }
     }
 
-    /// The names at the top.
+    /// Returns the names in the root directory.
     pub fn top(&mut self) -> Result<Vec<String>, SquashfsError> {
         let root = self.inode(self.root)?;
         let names =
@@ -158,7 +159,7 @@ impl<R: Read + Seek> Squashfs<R> {
         Ok(names.collect())
     }
 
-    /// A plain file by its path, if there is one.
+    /// Returns the content of a plain file, if the path names one.
     pub fn file(&mut self, path: &str, limit: u32) -> Result<Option<Vec<u8>>, SquashfsError> {
         let mut inode = self.inode(self.root)?;
         for name in path.split('/').filter(|name| !name.is_empty()) {
@@ -223,10 +224,10 @@ impl<R: Read + Seek> Squashfs<R> {
         }
     }
 
-    /// What a folder holds; nothing holds nothing.
+    /// Returns the entries of a directory; any other inode has none.
     fn list(&mut self, inode: &Inode) -> Result<Vec<Entry>, SquashfsError> {
         let Inode::Folder { list, at, bytes } = inode else { return Ok(Vec::new()) };
-        // The format counts three more than there are, for `.` and `..`.
+        // The format counts three bytes too many, for `.` and `..`.
         let mut left = bytes.saturating_sub(3);
         if left > MAX_FOLDER_BYTES {
             return Err(SquashfsError::TooLarge { part: "folder" });
@@ -274,7 +275,7 @@ impl<R: Read + Seek> Squashfs<R> {
         for size in blocks {
             let stored = size & !DATA_PLAIN;
             if stored == 0 {
-                // A hole.
+                // A sparse block.
                 content.resize((content.len() + self.block_bytes as usize).min(wanted), 0);
                 continue;
             }
@@ -291,7 +292,7 @@ impl<R: Read + Seek> Squashfs<R> {
         if content.len() == wanted { Ok(content) } else { Err(SquashfsError::Broken { part: "file" }) }
     }
 
-    /// Where a fragment is, and its size as the format writes it.
+    /// Returns the offset of a fragment, and its size in the encoding of the format.
     fn fragment(&mut self, number: u32) -> Result<(u64, u32), SquashfsError> {
         if number >= self.fragment_count {
             return Err(SquashfsError::Broken { part: "table of fragments" });
@@ -339,11 +340,11 @@ impl<R: Read + Seek> Metadata<'_, R> {
         self.take(count).map(drop)
     }
 
-    /// The sizes of a file's blocks.
+    /// Returns the sizes of the blocks of a file.
     fn blocks(&mut self, bytes: u64, block_bytes: u32, fragment: u32) -> Result<Vec<u32>, SquashfsError> {
         let block_bytes = u64::from(block_bytes);
         let count = if fragment == NONE_32 { bytes.div_ceil(block_bytes) } else { bytes / block_bytes };
-        // Only small files are ever read; of a large one nobody wants the blocks.
+        // Only small files are ever read, so the blocks of a large one are skipped.
         if count > 64 {
             return Ok(Vec::new());
         }
@@ -386,7 +387,7 @@ impl Compression {
         }
     }
 
-    /// The block, if it is no larger than blocks are.
+    /// Decompresses a block, up to the size limit.
     fn expand(self, bytes: &[u8], limit: usize) -> Result<Vec<u8>, SquashfsError> {
         let failed = SquashfsError::Decompress;
         let read = |reader: &mut dyn Read| {
@@ -407,7 +408,7 @@ impl Compression {
     }
 }
 
-/// Numbers in little-endian order; what is not there is zero.
+/// Reads little-endian numbers; missing bytes are zero.
 struct Fields<'a>(&'a [u8]);
 
 // === impl Fields ===

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use crate::prepare::digest::Digest;
 
-/// The bakery's list of everything it ever made has 300 kilobytes.
+/// The list of all extensions of the bakery has 300 KB.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 const MAX_LINES: usize = 100_000;
 
-/// A list of files and what they must be.
+/// File names with their expected hashes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sums(BTreeMap<String, Digest>);
 
@@ -32,7 +32,7 @@ impl Sums {
         let mut sums = BTreeMap::new();
         for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
             let wrong = SumsError::Line { line: number + 1 };
-            // Two spaces, or a space and a star for "binary".
+            // The separator is two spaces, or a space and an asterisk for "binary".
             let (hex, name) = line.split_once(' ').ok_or_else(|| wrong.clone())?;
             let name = name.strip_prefix([' ', '*']).unwrap_or(name);
             let plain = !name.is_empty() && !name.contains('/') && !name.starts_with('.');
@@ -49,7 +49,7 @@ impl Sums {
         self.0.get(file)
     }
 
-    /// The versions of an extension there are for a processor.
+    /// Returns the available versions of an extension for an architecture.
     pub fn versions(&self, name: &str, architecture: &str) -> Vec<&str> {
         let version = |file: &'_ String| -> Option<(usize, usize)> {
             let rest = file.strip_prefix(name)?.strip_prefix('-')?;

@@ -10,7 +10,7 @@ fn status(operation: Operation, checked: i64, version: &str) -> Seen {
     })
 }
 
-/// Sees each in turn, a second apart, and gives the first thing that is not `Watch` or `Ask`.
+/// Processes the observations, one second apart, and returns the first result other than `Watch` or `Ask`.
 fn watch(seen: &[Seen]) -> Result<(u32, Next), UpdateError> {
     let mut attempt = Attempt::new();
     let mut asked = 0;
@@ -49,12 +49,12 @@ fn no_update_is_no_failure() {
         status(Operation::Idle, 2, ZERO),
     ];
     assert_eq!(watch(&seen).unwrap(), (1, Next::End(Pending::Nothing)));
-    // Too quick to be seen: the time of the last check tells.
+    // The update was too quick to be observed, but the time of the last check changed.
     let seen = [status(Operation::Idle, 1, ZERO), status(Operation::Idle, 2, ZERO)];
     assert_eq!(watch(&seen).unwrap(), (1, Next::End(Pending::Nothing)));
 }
 
-/// The first defect of the original: it took the idle state after an error for "no update".
+/// The first defect of the original: it treated the idle state after an error as "no update".
 #[test]
 fn defect_01_a_failed_update_does_not_look_like_none() {
     let seen = [
@@ -64,7 +64,7 @@ fn defect_01_a_failed_update_does_not_look_like_none() {
         status(Operation::Idle, 1, ZERO),
     ];
     assert!(matches!(watch(&seen), Err(UpdateError::Failed { while_doing: Operation::Checking })));
-    // The error itself went by unseen.
+    // The error state itself was not observed.
     let seen = [
         status(Operation::Idle, 1, ZERO),
         status(Operation::Downloading, 2, "2001.0.0"),
@@ -73,7 +73,7 @@ fn defect_01_a_failed_update_does_not_look_like_none() {
     assert!(matches!(watch(&seen), Err(UpdateError::Failed { while_doing: Operation::Downloading })));
 }
 
-/// The first defect's other half: the original waited for ever for an update_engine that had restarted.
+/// The other half of the first defect: the original waited without limit for an update_engine that had restarted.
 #[test]
 fn defect_01_a_restart_is_seen_and_the_update_asked_for_again() {
     let seen = [
@@ -86,7 +86,7 @@ fn defect_01_a_restart_is_seen_and_the_update_asked_for_again() {
         status(Operation::NeedReboot, 3, "2001.0.0"),
     ];
     assert!(matches!(watch(&seen).unwrap(), (2, Next::End(Pending::Version(_)))));
-    // It comes back with the update pending and has forgotten which.
+    // After its restart the update is pending, but its version is unknown.
     let seen = [
         status(Operation::Idle, 1, ZERO),
         status(Operation::Finalizing, 2, "2001.0.0"),
@@ -130,7 +130,7 @@ fn every_wait_has_an_end() {
     assert!(matches!(Attempt::new().see(&idle, TOTAL_LIMIT + at(1)), Err(UpdateError::Late)));
 }
 
-/// The second defect of the original: `0.0.0` was taken for an operating system too old to need anything.
+/// The second defect of the original: it treated `0.0.0` as an operating system too old to need anything.
 #[test]
 fn defect_02_a_pending_update_without_a_version_is_not_an_old_system() {
     for version in [ZERO, "0.0.0.0", "", "rubbish"] {

@@ -1,12 +1,12 @@
-//! Who vouches for a list of images.
+//! Signature verification of lists of images.
 
 pub mod openpgp;
 
 use super::request::Trust;
 
-/// Says who signed a document, or why nobody who counts did.
+/// Returns the signers of a document, or the reason why no trusted key signed it.
 pub trait ManifestVerifier: Send + Sync {
-    /// The fingerprints of the primary keys that signed exactly these bytes and may.
+    /// Returns the fingerprints of the trusted primary keys that signed exactly these bytes.
     fn verify(&self, content: &[u8], signature: &[u8]) -> Result<Vec<String>, VerifyError>;
 }
 
@@ -22,12 +22,12 @@ pub enum VerifyError {
     TooFew { valid: usize, needed: usize, reasons: String },
 }
 
-/// What must hold beside the mathematics.
+/// Conditions beyond the mathematics of a signature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Primary keys that may sign, as lower-case hexadecimal digits; empty: every one in the keyring.
+    /// Primary keys that may sign, as lower-case hexadecimal digits; empty allows every key in the keyring.
     pub fingerprints: Vec<String>,
-    /// How many different primary keys must have signed.
+    /// Number of different primary keys that must have signed.
     pub threshold: usize,
     /// Seconds since 1970.
     pub now: u64,
@@ -43,7 +43,7 @@ impl Policy {
             .map(|text| {
                 let hex: String = text.chars().filter(|c| !c.is_whitespace() && *c != ':').collect();
                 let hex = hex.strip_prefix("0x").unwrap_or(&hex).to_ascii_lowercase();
-                // A short id names more than one key; only whole fingerprints count.
+                // A short ID matches more than one key, so only complete fingerprints count.
                 let whole = matches!(hex.len(), 40 | 64) && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
                 if whole { Ok(hex) } else { Err(VerifyError::Fingerprint { text: text.clone() }) }
             })
