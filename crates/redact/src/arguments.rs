@@ -1,9 +1,9 @@
-//! The argument vectors of a line, as a shell shows them, so that one set of rules for flags covers all notations.
+//! Rewrites the argument vectors of a line in shell notation, so that one set of flag rules covers all
+//! notations.
 
 use memchr::{memchr, memmem};
 
 use crate::mapped::Mapped;
-use crate::views::byte_of;
 
 /// Rewrites the argument vectors of a line: `['curl', '-u']` of Python, `["curl","-u"]` of JSON, `["curl" "-u"]` of Go, `[curl, -u]`
 /// of YAML and Java, `a0="curl" a1=2D75` of audit records. Quotes stay around arguments that contain white space.
@@ -28,10 +28,12 @@ fn quoted(original: &[u8]) -> Option<Mapped> {
             continue;
         }
         let closing = [&vec![b'\\'; depth][..], &[original[mark]]].concat();
-        let Some(inside) = memmem::find(&original[at..], &closing) else { break };
-        let close = at + inside;
+        let Some(len) = memmem::find(&original[at..], &closing) else { break };
+        let close = at + len;
         // A quoted text that contains a vector is not an argument.
-        if memmem::find(&original[at..close], b"['").is_some() {
+        let inside = &original[at..close];
+        let is_opened = inside.iter().rev().find(|byte| **byte != b'\\') == Some(&b'[');
+        if is_opened || memmem::find(inside, b"['").is_some() {
             continue;
         }
         let is_word = !original[at..close].iter().any(u8::is_ascii_whitespace);
@@ -56,19 +58,19 @@ fn quoted(original: &[u8]) -> Option<Mapped> {
     (elements > 1).then_some(mapped)
 }
 
-/// Whether the quote after `before` opens an argument. `gap` is the part of it behind the last quote.
+/// Returns whether the quote after `before` opens an argument. `gap` is the text since the last quote.
 fn begins_argument(gap: &[u8], before: &[u8]) -> bool {
     match before.trim_ascii_end() {
         [.., b'[' | b'(' | b','] => true,
         // `[]string{"curl"}` of Go, not an object of JSON.
         [before @ .., b'{'] => before.ends_with(b"]string"),
-        // Go and Rust write a blank between arguments.
+        // Go and Rust write a space between arguments.
         [.., b'"' | b'\''] => !gap.is_empty() && gap.iter().all(u8::is_ascii_whitespace),
         _ => false,
     }
 }
 
-/// Rewrites vectors of words with commas between them.
+/// Rewrites vectors of words separated by commas.
 fn of_flow(original: &[u8]) -> Option<Mapped> {
     let mut mapped = Mapped::with_capacity(original.len());
     let (mut copied, mut elements) = (0, 0);
@@ -88,8 +90,9 @@ fn of_flow(original: &[u8]) -> Option<Mapped> {
     (elements > 0).then_some(mapped)
 }
 
-/// Rewrites the numbered arguments of an audit record, of which `first` is the place of the first one. The kernel writes an argument with
-/// blanks or quotes in hexadecimal, and divides long arguments.
+/// Rewrites the numbered arguments of an audit record; `first` is the offset of the first one.
+///
+/// The kernel writes arguments with spaces or quotes in hexadecimal, and splits long arguments.
 fn of_audit(original: &[u8], first: usize) -> Option<Mapped> {
     let mut mapped = Mapped::with_capacity(original.len());
     mapped.keep(original, 0, first);
@@ -126,7 +129,8 @@ fn of_audit(original: &[u8], first: usize) -> Option<Mapped> {
     (elements > 1).then_some(mapped)
 }
 
-/// The length of ` a12=` or ` a12[3]=` at the start of a text, and whether the argument continues the previous one.
+/// Returns the length of ` a12=` or ` a12[3]=` at the start of a text, and whether the argument continues the
+/// previous one.
 fn name_of_argument(text: &[u8]) -> Option<(usize, bool)> {
     let digits = |text: &[u8]| text.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let named = text.strip_prefix(b" a")?;
@@ -136,7 +140,7 @@ fn name_of_argument(text: &[u8]) -> Option<(usize, bool)> {
         return Some((number + 3, false));
     }
     if let Some(len) = behind.strip_prefix(b"_len=") {
-        // The length of a divided argument precedes its parts.
+        // The length of a split argument precedes its parts.
         let skipped = number + 7 + digits(len);
         let (rest, is_part) = name_of_argument(text.get(skipped..)?)?;
         return Some((skipped + rest, is_part));
@@ -147,9 +151,7 @@ fn name_of_argument(text: &[u8]) -> Option<(usize, bool)> {
 }
 
 fn hexadecimal(text: &[u8]) -> Option<Vec<u8>> {
-    let (pairs, rest) = text.as_chunks::<2>();
-    let is_usable = !pairs.is_empty() && rest.is_empty();
-    is_usable.then(|| pairs.iter().map(|[high, low]| byte_of(*high, *low)).collect())?
+    hex::decode(text).ok().filter(|decoded| !decoded.is_empty())
 }
 
 #[cfg(test)]

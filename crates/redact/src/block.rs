@@ -1,8 +1,9 @@
-//! Secrets that span lines: PEM, Ignition's dump of its configuration, cloud-config, here-documents, block scalars, and kubeadm's
-//! certificate key below its announcement.
+//! Secrets that span lines: PEM, Ignition's configuration dump, cloud-config, here-documents, block scalars,
+//! and kubeadm's certificate key below its announcement.
 //!
-//! A [`Context`] remembers what is open between lines, so the lines may come in blocks, or one by one as the entries of
-//! a journal. Everything inside an open construct is dropped; its marker stands where it ends.
+//! A [`Context`] stores the open constructs between lines. Lines can therefore arrive in blocks, or one by
+//! one as journal entries. Everything inside an open construct is dropped, and the marker replaces the
+//! last part.
 
 use memchr::memmem;
 
@@ -14,37 +15,35 @@ use crate::pseudonym::{Pseudonyms, Tagger};
 use crate::region::{Line, Region, Until};
 use crate::runs;
 
-/// A PEM body may take this much; a certificate of more is not one.
+/// Maximum size of a PEM body; no certificate is larger.
 const PEM_BODY_MAX: usize = 64 << 10;
 
-/// Lines of other processes that may stand between two lines of one PEM block.
+/// Maximum number of other processes' lines between two lines of one PEM block.
 const PEM_STRAY_MAX: u32 = 4;
 
-/// A line of a PEM body is at least this long, except the last.
-const PEM_LINE_MIN: usize = 40;
+/// Minimum length of a PEM body line, except the last. OpenVPN writes 32 digits per line.
+const PEM_LINE_MIN: usize = 32;
 
-/// Lines below an announcement in which the certificate key is expected: the next one, unless other output precedes it.
+/// Lines after an announcement in which the certificate key is expected: the next one, unless other output
+/// precedes it.
 const KEY_LINES_MAX: u32 = 3;
 
-/// Hexadecimal digits of a certificate key.
-const KEY_DIGITS: usize = 64;
-
-/// What is done with certificates.
+/// Treatment of certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Certificates {
-    /// They become their public facts.
+    /// Replaced with their public facts.
     Facts,
-    /// They stay: they are public, and their facts have another length.
+    /// Kept: they are public, and their facts have a different length.
     Keep,
 }
 
-/// What is open between two lines of a text.
+/// The constructs that are open between two lines of a text.
 pub(crate) struct Context {
     pub(crate) certificates: Certificates,
     open: Option<Open>,
     /// Open constructs in the texts of each frame.
     pub(crate) framed: Vec<(Frame, Context)>,
-    /// Open constructs in the text as UTF-16.
+    /// Open constructs in the text decoded as UTF-16.
     pub(crate) wide: Option<Box<Context>>,
 }
 
@@ -54,8 +53,10 @@ enum Open {
     Key(Key),
 }
 
-/// kubeadm announced its certificate key, which is printed on a line of its own.
+/// An announced secret of hexadecimal digits, printed on its own line.
 struct Key {
+    kind: Kind,
+    digits: usize,
     tagger: Tagger,
     lines_left: u32,
 }
@@ -65,7 +66,7 @@ struct Pem {
     /// Collected only for certificates.
     body: Option<Vec<u8>>,
     stray: u32,
-    /// What precedes the body in its last line.
+    /// Text before the body on its last line.
     lead: Vec<u8>,
 }
 
@@ -80,17 +81,18 @@ impl Context {
         self.open.is_some()
     }
 
-    /// Whether anything is open, also in frames.
+    /// Returns whether any construct is open, including in frames.
     pub(crate) fn is_open_anywhere(&self) -> bool {
         self.is_open() || !self.framed.is_empty() || self.wide.is_some()
     }
 
-    /// Whether everything up to the end of what is open is dropped, so that nothing else need be searched there.
+    /// Returns whether all text up to the end of the open construct is dropped, so that it need not be
+    /// searched further.
     pub(crate) fn drops_all(&self) -> bool {
         matches!(self.open, Some(Open::Region(_)))
     }
 
-    /// Goes through the lines of `text` from `at` (the start of a line) for as long as something is open, and returns
+    /// Processes the lines of `text` from `at` (the start of a line) while a construct is open, and returns
     /// where it stopped.
     pub(crate) fn advance(&mut self, text: &[u8], mut at: usize, hits: &mut Vec<Hit>) -> usize {
         while at < text.len() {
@@ -130,7 +132,7 @@ impl Context {
         at
     }
 
-    /// Begins to drop at `start`, up to the end of the line at least.
+    /// Starts dropping at `start`, at least up to the end of the line.
     pub(crate) fn open_region(
         &mut self,
         text: &[u8],
@@ -155,7 +157,7 @@ impl Context {
         self.advance(text, next, hits)
     }
 
-    /// Begins to drop with the line at `at`.
+    /// Starts dropping with the line at `at`.
     pub(crate) fn open_below(
         &mut self,
         text: &[u8],
@@ -169,7 +171,7 @@ impl Context {
         self.advance(text, at, hits)
     }
 
-    /// Begins a PEM block whose `-----BEGIN ` stands at `start`; returns where the search goes on.
+    /// Opens a PEM block with `-----BEGIN ` at `start`; returns where the search continues.
     pub(crate) fn open_pem(
         &mut self,
         text: &[u8],
@@ -180,7 +182,8 @@ impl Context {
         let line = &text[start..line_end];
         let label_end = memmem::find(&line[11..], b"-----").map_or(line.len(), |len| 11 + len);
         let label = &line[11..label_end];
-        let is_private = memmem::find(label, b"PRIV").is_some();
+        let is_private =
+            memmem::find(label, b"PRIV").is_some() || memmem::find(label, b"Static key").is_some();
         let is_certificate = label == b"CERTIFICATE" || label == b"TRUSTED CERTIFICATE";
         let becomes_facts = is_certificate && self.certificates == Certificates::Facts;
         if !is_private && !becomes_facts {
@@ -193,7 +196,7 @@ impl Context {
             stray: 0,
             lead: Vec::new(),
         };
-        // Escaped for JSON, a whole block stands on one line.
+        // Escaped for JSON, a complete block is on one line.
         if let Some((end, after)) = pem_end(&line[body_start..]) {
             pem.take(&line[body_start..body_start + end]);
             let end = start + body_start + after;
@@ -206,19 +209,21 @@ impl Context {
         self.advance(text, (line_end + 1).min(text.len()), hits)
     }
 
-    /// Expects the certificate key below the line that ends at `line_end`; returns where the search continues.
+    /// Expects this number of hexadecimal digits below the line that ends at `line_end`; returns where the search continues.
     pub(crate) fn open_key(
         &mut self,
         text: &[u8],
         line_end: usize,
+        (kind, digits): (Kind, usize),
         pseudonyms: &Pseudonyms,
         hits: &mut Vec<Hit>,
     ) -> usize {
-        self.open = Some(Open::Key(Key { tagger: pseudonyms.tagger(), lines_left: KEY_LINES_MAX }));
+        self.open =
+            Some(Open::Key(Key { kind, digits, tagger: pseudonyms.tagger(), lines_left: KEY_LINES_MAX }));
         self.advance(text, (line_end + 1).min(text.len()), hits)
     }
 
-    /// The marker of what never ended.
+    /// Returns the marker of a construct without an end.
     pub(crate) fn finish(&mut self) -> Option<What> {
         let framed = self.framed.drain(..).rev().find_map(|(_, mut inner)| inner.finish());
         let wide = self.wide.take().and_then(|mut inner| inner.finish());
@@ -231,7 +236,7 @@ impl Context {
     }
 }
 
-/// Where a PEM body ends in a line, and where the line goes on after its end marker.
+/// Returns where a PEM body ends in a line, and where the line continues after the end marker.
 fn pem_end(line: &[u8]) -> Option<(usize, usize)> {
     let end = memmem::find(line, b"-----END")?;
     let label = end + "-----END".len();
@@ -239,7 +244,7 @@ fn pem_end(line: &[u8]) -> Option<(usize, usize)> {
     Some((end, after))
 }
 
-/// Base64, in one line or in several whose ends are escaped.
+/// Returns whether a word is Base64, on one line or on several with escaped line ends.
 fn is_body(word: &[u8]) -> bool {
     let mut rest = word;
     while let Some((byte, more)) = rest.split_first() {
@@ -252,7 +257,7 @@ fn is_body(word: &[u8]) -> bool {
     true
 }
 
-/// The longest run of Base64 in a line, if it can be a line of a body.
+/// Returns the longest Base64 run in a line, if it can be a body line.
 fn body_inside(line: &[u8]) -> Option<(usize, usize)> {
     let runs = runs::runs(line).into_iter().filter(|run| run.len() >= PEM_LINE_MIN);
     runs.max_by_key(|run| run.len()).map(|run| {
@@ -264,7 +269,7 @@ fn body_inside(line: &[u8]) -> Option<(usize, usize)> {
 // === impl Pem ===
 
 impl Pem {
-    /// Drops what belongs to the block; says whether the block ends here.
+    /// Drops the block's part of a line; returns whether the block ends here.
     fn line(&mut self, line: &[u8], at: usize, hits: &mut Vec<Hit>) -> bool {
         if let Some((end, after)) = pem_end(line) {
             let start = line[..end].iter().rposition(u8::is_ascii_whitespace).map_or(0, |space| space + 1);
@@ -288,7 +293,7 @@ impl Pem {
             self.lead = content[..start].to_vec();
             return false;
         }
-        // The last line is short, and what precedes it is only known from the lines above.
+        // The last line is short; its prefix is known only from the previous lines.
         if !is_body
             && !is_header
             && let Some((start, end)) = self.body_behind_lead(content)
@@ -300,7 +305,7 @@ impl Pem {
         }
         if is_body || is_header {
             self.take(word);
-            // A line of its own goes with its line end; behind a prefix, only the word goes.
+            // A separate line is dropped with its line end; after a prefix, only the word is dropped.
             let alone = content[..word_start].iter().all(u8::is_ascii_whitespace);
             let (start, end) = match (is_header, alone) {
                 (true, _) => (0, content.len()),
@@ -325,7 +330,7 @@ impl Pem {
         is_cut_off
     }
 
-    /// The end of a body in a line with the same beginning as the line above.
+    /// Returns the end of a body in a line with the same prefix as the previous line.
     fn body_behind_lead(&self, line: &[u8]) -> Option<(usize, usize)> {
         if self.lead.is_empty() {
             return None;
@@ -372,14 +377,16 @@ impl Pem {
 impl Key {
     /// Marks the key if the line ends with it. Returns whether it is no longer expected.
     fn line(&mut self, line: &[u8], at: usize, hits: &mut Vec<Hit>) -> bool {
-        let content = line.trim_ascii_end();
+        // An array string or an XML section may enclose the line.
+        let is_closing = |byte: &u8| byte.is_ascii_whitespace() || b"\"'\\]>".contains(byte);
+        let content = &line[..line.iter().rposition(|byte| !is_closing(byte)).map_or(0, |last| last + 1)];
         let digits = content.iter().rev().take_while(|byte| byte.is_ascii_hexdigit()).count();
         let start = content.len() - digits;
         let is_word = content[..start].last().is_none_or(|byte| !byte.is_ascii_alphanumeric());
-        if digits == KEY_DIGITS && is_word {
+        if digits == self.digits && is_word {
             let mut tagger = self.tagger.clone();
             tagger.push(&content[start..]);
-            let what = What::Mark(Kind::CERTIFICATE_KEY, tagger.finish());
+            let what = What::Mark(self.kind, tagger.finish());
             hits.push(Hit { start: at + start, end: at + content.len(), what });
             return true;
         }

@@ -1,5 +1,6 @@
-//! The public facts of a certificate: who, by whom, from when until when, for which names. They are what diagnosis
-//! needs, and unlike the certificate itself they can be read.
+//! Public facts of a certificate: subject, issuer, validity and names.
+//!
+//! Diagnosis needs them, and unlike the certificate they are readable.
 
 use std::fmt::Write as _;
 
@@ -7,14 +8,14 @@ use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, GeneralName, X509Certificate};
 use x509_parser::time::ASN1Time;
 
-/// Names are cut here: they come from the certificate, and evidence must not grow without bound.
+/// Names are truncated here: they come from the certificate, and evidence must not grow without limit.
 const NAME_MAX: usize = 256;
 
 /// Alternative names beyond this are only counted.
 const ALTERNATIVES_MAX: usize = 32;
 
-/// `***<CERT subject=(…) issuer=(…) not-before=… not-after=… san=(…) sha256=…>***`, or nothing when it is not a
-/// certificate.
+/// Returns `***<CERT subject=(…) issuer=(…) not-before=… not-after=… san=(…) sha256=…>***`, or `None` if it
+/// is not a certificate.
 pub(crate) fn facts(der: &[u8]) -> Option<Box<[u8]>> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     let mut facts = format!(
@@ -36,9 +37,7 @@ pub(crate) fn facts(der: &[u8]) -> Option<Box<[u8]>> {
         facts.push(')');
     }
     facts.push_str(" sha256=");
-    for byte in Sha256::digest(der) {
-        let _ = write!(facts, "{byte:02x}");
-    }
+    facts.push_str(&hex::encode(Sha256::digest(der)));
     facts.push_str(">***");
     Some(facts.into_bytes().into())
 }
@@ -57,7 +56,7 @@ fn alternative(name: &GeneralName<'_>) -> String {
     }
 }
 
-/// A name that can stand inside JSON, YAML and a log line without breaking it.
+/// Makes a name safe inside JSON, YAML and log lines.
 fn plain(name: &str) -> String {
     let safe = |c: char| if c.is_control() || matches!(c, '"' | '\\' | '<' | '>') { '\'' } else { c };
     name.chars().take(NAME_MAX).map(safe).collect()

@@ -5,31 +5,31 @@ use std::io::Read as _;
 use crate::runs::{Run, is_encoded};
 use crate::views::{byte_of, is_wide};
 
-/// Shorter runs of encoded text cannot hold a secret that its own pattern would recognise.
+/// Shorter runs of encoded text cannot contain a secret that a pattern would recognize.
 pub(crate) const ENCODED_MIN: usize = 16;
 
-/// The same for hexadecimal digits.
+/// The minimum for hexadecimal digits.
 const HEXADECIMAL_MIN: usize = 24;
 
 /// Number of hexadecimal digits at the start of a run that must decode to ASCII before the rest is decoded.
 const PROBE_DIGITS: usize = 16;
 
-/// Lines of Base64 shorter than this are not taken for a piece of a longer text broken into lines.
+/// Shorter Base64 lines are not treated as part of a wrapped text.
 const WRAPPED_MIN: usize = 40;
 
-/// And longer ones are not broken into lines: tools break at 60 to 76 characters.
+/// Longer ones are not wrapped: tools break lines at 60 to 76 characters.
 const WRAPPED_MAX: usize = 200;
 
-/// What one compressed payload may unpack to; more is withheld, not searched.
+/// Maximum decompressed size of one payload; larger ones are withheld, not searched.
 const UNPACKED_MAX: u64 = 4 << 20;
 
-/// How often what was unpacked may be gzip again.
+/// Maximum nesting of gzip.
 const UNPACKED_DEPTH_MAX: u32 = 4;
 
-/// How gzip begins.
+/// Signature of gzip.
 const GZIP: &[u8] = b"\x1f\x8b\x08";
 
-/// Groups of Base64 at the start of a run that must decode to ASCII before the rest is looked at.
+/// Base64 groups at the start of a run that must decode to ASCII before the rest is decoded.
 const PROBE_GROUPS: usize = 5;
 
 const NONE: u8 = 0xff;
@@ -53,11 +53,11 @@ const SEXTETS: [u8; 256] = {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
     Text(Vec<u8>),
-    /// Something is in there, but it cannot be read whole.
+    /// The run has a payload that cannot be read completely.
     Unreadable,
 }
 
-/// Base64 that was broken into lines: from the line of `run` on, the lines that continue it, joined.
+/// Joins wrapped Base64: the line of `run` and the lines that continue it.
 pub(crate) fn wrapped(text: &[u8], run: Run) -> Option<(Vec<u8>, usize)> {
     if !(WRAPPED_MIN..=WRAPPED_MAX).contains(&run.len()) || line_end(&text[run.end..]).is_none() {
         return None;
@@ -85,27 +85,47 @@ pub(crate) fn wrapped(text: &[u8], run: Run) -> Option<(Vec<u8>, usize)> {
     (end > run.end).then_some((joined, end))
 }
 
-/// Whether a run at the end of a line may be the first line of Base64 whose next lines begin with something else. Only text and
-/// gzip are worth a look.
+/// Returns whether a run at a line end may start Base64 whose next lines have other prefixes.
+///
+/// Only text and gzip are considered.
 pub(crate) fn may_be_framed(text: &[u8], run: Run) -> bool {
     (WRAPPED_MIN..=WRAPPED_MAX).contains(&run.len())
         && matches!(text.get(run.end), Some(b'\n' | b'\r' | b'"' | b'\'' | b'\\'))
         && (text[run.start..].starts_with(b"H4sI") || base64_is_text(&text[run.start..run.end]))
 }
 
-/// Whether a line is nothing but Base64, as lines of wrapped Base64 are, except the first and the last.
+/// Returns whether a line consists of Base64, like the inner lines of wrapped Base64.
 pub(crate) fn is_wrapped_line(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     (WRAPPED_MIN..=WRAPPED_MAX).contains(&line.len()) && line.iter().all(|byte| is_encoded(*byte))
 }
 
-/// The length of the Base64 at the end of a line, if its next line may continue it.
+/// Returns the start of the last Base64 line up to `limit` that decodes separately to text.
+///
+/// Returns `None` unless the text consists only of Base64 lines.
+pub(crate) fn end_of_text(text: &[u8], limit: usize) -> Option<usize> {
+    let (mut start, mut len, mut end) = (0, 0, None);
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        if !is_wrapped_line(line) {
+            return None;
+        }
+        let content = line.trim_ascii();
+        if start > 0 && start <= limit && len % 4 == 0 && base64_is_text(content) {
+            end = Some(start);
+        }
+        len += content.len();
+        start += line.len();
+    }
+    end
+}
+
+/// Returns the length of the Base64 at the end of a line, if the next line may continue it.
 pub(crate) fn wrapped_end(line: &[u8]) -> usize {
     let len = line.iter().rev().take_while(|byte| is_encoded(**byte)).count();
     if (WRAPPED_MIN..=WRAPPED_MAX).contains(&len) { len } else { 0 }
 }
 
-/// Whether a line may be the last one of wrapped Base64.
+/// Returns whether a line may be the last one of wrapped Base64.
 pub(crate) fn is_last_line(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     let padding = line.iter().rev().take_while(|byte| **byte == b'=').count();
@@ -115,7 +135,7 @@ pub(crate) fn is_last_line(line: &[u8]) -> bool {
         && line[..line.len() - padding].iter().all(|byte| is_encoded(*byte))
 }
 
-/// The length of a line end at the start of a text, as it is or escaped.
+/// Returns the length of a plain or escaped line end at the start of a text.
 fn line_end(text: &[u8]) -> Option<usize> {
     let escaped = |at: usize, letter: u8| {
         let depth = text[at..].iter().take_while(|byte| **byte == b'\\').count();
@@ -129,13 +149,13 @@ fn line_end(text: &[u8]) -> Option<usize> {
     }
 }
 
-/// Whether a line ends with Base64 that may go on in the next.
+/// Returns whether a line ends with Base64 that may continue in the next line.
 pub(crate) fn may_be_wrapped(line: &[u8]) -> bool {
     let line = line.trim_ascii_end();
     line.len() >= WRAPPED_MIN && line[line.len() - WRAPPED_MIN..].iter().all(|byte| is_encoded(*byte))
 }
 
-/// The texts a run may stand for.
+/// Decodes the texts that a run may represent.
 pub(crate) fn run(run: &[u8]) -> Option<Decoded> {
     if run.starts_with(b"H4sI") {
         return Some(unpack(base64(run)));
@@ -146,19 +166,33 @@ pub(crate) fn run(run: &[u8]) -> Option<Decoded> {
     if run.len() >= HEXADECIMAL_MIN && hexadecimal_is_text(run) && run.iter().all(u8::is_ascii_hexdigit) {
         return Some(Decoded::Text(as_arguments(hexadecimal(run))));
     }
-    // The run may begin with characters that only look like part of it.
+    // The run may start with unrelated characters of the same alphabet.
     (0..4).find(|&skip| base64_is_text(&run[skip..])).map(|skip| Decoded::Text(base64(&run[skip..])))
 }
 
 pub(crate) fn base64_is_text(run: &[u8]) -> bool {
     run.len() >= 4 * (PROBE_GROUPS - 1)
         && (run.chunks_exact(4).take(PROBE_GROUPS).all(|group| is_text(&sextets(group)))
-            || base64_is_wide(run))
+            || base64_is_wide(run)
+            || base64_is_environment(run))
 }
 
-/// Whether a run decodes to ASCII in UTF-16.
+/// Returns whether a run decodes to words separated by NUL bytes, like the environment of a process in
+/// `/proc`.
+fn base64_is_environment(run: &[u8]) -> bool {
+    let mut groups = run.chunks_exact(4).take(PROBE_GROUPS).map(sextets);
+    let Some(first) = groups.next().filter(|first| is_text(first)) else { return false };
+    let mut last = first[2];
+    groups.flatten().all(|byte| {
+        let previous = std::mem::replace(&mut last, byte);
+        is_text(&[byte]) || byte == 0 && previous != 0
+    })
+}
+
+/// Returns whether a run decodes to ASCII in UTF-16.
 fn base64_is_wide(run: &[u8]) -> bool {
-    // Nearly all runs fail here: they begin neither with a character and a zero byte nor with a byte order mark.
+    // Almost all runs fail here: they start neither with a character and a zero byte nor with a byte order
+    // mark.
     let Some(first) = run.first_chunk::<4>().map(|group| sextets(group)) else { return false };
     if !matches!(first, [0, _, _] | [_, 0, _] | [0xff, 0xfe, _] | [0xfe, 0xff, _]) {
         return false;
@@ -201,8 +235,8 @@ fn hexadecimal(run: &[u8]) -> Vec<u8> {
     run.chunks_exact(2).filter_map(|pair| byte_of(pair[0], pair[1])).collect()
 }
 
-/// Writes a space for each NUL: it separates the arguments of a command line, as audit records encode it (`proctitle=`). In UTF-16 it
-/// belongs to the characters.
+/// Replaces each NUL with a space: it separates the arguments of a command line in audit records
+/// (`proctitle=`). In UTF-16 it belongs to the characters.
 fn as_arguments(mut decoded: Vec<u8>) -> Vec<u8> {
     let is_wide = memchr::memchr(0, &decoded).is_some_and(|nul| is_wide(&decoded, nul));
     if !is_wide {
@@ -215,7 +249,7 @@ fn is_text(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| matches!(byte, b'\t' | b'\n' | b'\r' | 0x20..0x7f))
 }
 
-/// Unpacks gzip, also gzip inside gzip.
+/// Decompresses gzip, including nested gzip.
 fn unpack(mut packed: Vec<u8>) -> Decoded {
     for _ in 0..UNPACKED_DEPTH_MAX {
         let mut text = Vec::new();

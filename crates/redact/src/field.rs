@@ -1,43 +1,43 @@
-//! A field: a name that gives its value away, in any notation that evidence is written in.
+//! A field: a name that identifies its value as a secret, in any notation of evidence.
 
 use crate::rules::{self, Field, NameMatch, Place};
 
-/// Where a field's value stands.
+/// Location of a field's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Value {
     Inline {
         start: usize,
         end: usize,
     },
-    /// A YAML block scalar: everything below that is indented deeper than the field.
+    /// A YAML block scalar: the following lines indented deeper than the field.
     Block {
         start: usize,
         indent: usize,
     },
 }
 
-/// Endings of upper-case names that say where a secret is, or how big or old, but not what it is.
+/// Endings of upper-case names that describe a secret (its location, size or age) without containing it.
 const ABOUT_SECRETS: [&[u8]; 12] = [
     b"_FILE", b"_PATH", b"_DIR", b"_URL", b"_TTL", b"_ID", b"_NAME", b"_SIZE", b"_LEN", b"_COUNT", b"_TYPE",
     b"_HASH",
 ];
 
-/// Names that end like a field's, in lower case and without hyphens and underscores, but whose values are public.
+/// Names with a field's ending, in lower case without hyphens and underscores, whose values are public.
 const PUBLIC_NAMES: [&[u8]; 1] = [b"initialclustertoken"];
 
 /// The indent before a field in a list or an object.
 const INDENT: &[u8] = b"  ";
 
-/// How `passwd` begins its messages.
+/// Start of messages of `passwd`.
 const MESSAGE: &[u8] = b"password ";
 
-/// The longest name of a call around a value.
+/// Maximum length of a call's name around a value.
 const WRAPPER_MAX: usize = 24;
 
-/// What some editors write at the start of a file, in UTF-8 and in UTF-16.
+/// Byte order marks of UTF-8 and UTF-16 at the start of a file.
 const BYTE_ORDER_MARKS: [&[u8]; 3] = ["\u{feff}".as_bytes(), b"\xff\xfe", b"\xfe\xff"];
 
-/// Words that stand where a secret would if there was one.
+/// Placeholders for a missing secret.
 const NOT_A_VALUE: [&[u8]; 17] = [
     b"null",
     b"nil",
@@ -58,24 +58,26 @@ const NOT_A_VALUE: [&[u8]; 17] = [
     b"YES)",
 ];
 
-/// Programs whose names end like a field's: what stands behind their colon is what they say.
+/// Programs whose names have a field's ending: the text after the colon is a message.
 const PROGRAMS: [&[u8]; 4] = [b"chpasswd", b"gpasswd", b"htpasswd", b"smbpasswd"];
 
-/// First folders of absolute paths: a path tells where a secret is, and is evidence.
+/// Top-level directories of absolute paths: a path names the location of a secret and is evidence.
 const FOLDERS: [&[u8]; 13] = [
     b"/etc/", b"/var/", b"/run/", b"/home/", b"/root", b"/opt/", b"/usr/", b"/tmp/", b"/proc/", b"/mnt/",
     b"/srv/", b"/dev/", b"/host",
 ];
 
-/// Finds the value of `field`, whose name was seen at `name`; `line` is where its line begins and ends.
+/// Finds the value of `field` with its name at `name`; `line` is the range of its line.
 pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), field: &Field) -> Option<Value> {
     let name = whole_name(text, line, name, field.matches)?;
     let before = &text[line.0..name.start];
     let before = BYTE_ORDER_MARKS.iter().find_map(|mark| before.strip_prefix(*mark)).unwrap_or(before);
-    if is_public(before, &text[name.start..name.end]) {
+    if is_public(before, &text[name.start..name.end])
+        || is_name_of_cluster(before, &text[name.start..name.end], &text[name.end..line.1])
+    {
         return None;
     }
-    // The kind inside a marker is no field.
+    // The kind inside a marker is not a field.
     if before.ends_with(b"***<") {
         return None;
     }
@@ -137,8 +139,8 @@ pub(crate) fn value(text: &[u8], line: (usize, usize), name: (usize, usize), fie
     accept(text, start, end, field)
 }
 
-/// The value of a flag on the next line: in a list of YAML or JSON, or after a backslash that continues a command. `at` is behind
-/// the name.
+/// Finds the value of a flag on the next line: in a YAML or JSON list, or after a line-continuation
+/// backslash. `at` is the offset after the name.
 fn below(text: &[u8], line: (usize, usize), name: &Name, at: usize, field: &Field) -> Option<Value> {
     let lead = &text[line.0..name.start];
     let lead =
@@ -206,7 +208,7 @@ fn whole_name(
             let start = start - before.iter().rev().take_while(|byte| is_upper(byte)).count();
             let end = end + text[end..line.1].iter().take_while(|byte| is_upper(byte)).count();
             let name = &text[start..end];
-            // `NAME=value` only: in prose and YAML, capitals mean nothing.
+            // `NAME=value` only: in prose and YAML, capitals have no meaning.
             let is_assignment = text.get(end) == Some(&b'=') && end < line.1;
             let is_about =
                 name.ends_with(b"PWD") && name.len() <= 6 || ABOUT_SECRETS.iter().any(|s| name.ends_with(s));
@@ -218,7 +220,7 @@ fn whole_name(
 #[derive(Debug)]
 struct Quote {
     mark: u8,
-    /// Backslashes before it: how deep the text is escaped.
+    /// Number of backslashes before it: the depth of escaping.
     depth: usize,
     end: usize,
 }
@@ -229,7 +231,8 @@ fn quote(text: &[u8], at: usize, line_end: usize) -> Option<Quote> {
     matches!(mark, b'"' | b'\'').then_some(Quote { mark, depth, end: at + depth + 1 })
 }
 
-/// Whether the value of a name is public although the name ends like a secret's: a cluster token, or the checksum of a Secret.
+/// Returns whether the value is public although the name ends like a secret's: a cluster token, or the
+/// checksum of a Secret.
 fn is_public(before: &[u8], name: &[u8]) -> bool {
     let letters =
         || name.iter().rev().filter(|byte| !matches!(byte, b'-' | b'_')).map(u8::to_ascii_lowercase);
@@ -237,7 +240,33 @@ fn is_public(before: &[u8], name: &[u8]) -> bool {
     before.ends_with(b"checksum/") || PUBLIC_NAMES.iter().any(is_end)
 }
 
-/// Where the quoted text ends; at the end of the line when nothing closes it.
+/// Returns whether the value of a cluster token is the cluster's name, as in etcd.
+fn is_name_of_cluster(before: &[u8], name: &[u8], behind: &[u8]) -> bool {
+    const CLUSTER: &[u8] = b"cluster";
+    let last = before.len().saturating_sub(CLUSTER.len() + 1);
+    let is_of_cluster = [&before[last..], name]
+        .iter()
+        .any(|text| text.windows(CLUSTER.len()).any(|word| word.eq_ignore_ascii_case(CLUSTER)));
+    let is_separator = |byte: &u8| matches!(byte, b' ' | b'\t' | b':' | b'=' | b'"' | b'\'' | b'\\');
+    let start = behind.iter().take_while(|byte| is_separator(byte)).count();
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_.".contains(byte);
+    let value = &behind[start..];
+    let value = &value[..value.iter().take_while(|byte| is_part(byte)).count()];
+    is_of_cluster
+        && value.iter().any(|byte| b"-_.".contains(byte))
+        && value.split(|byte| b"-_.".contains(byte)).all(is_word_of_a_name)
+}
+
+/// Letters followed by a number, a number, or an abbreviation such as `k8s`.
+fn is_word_of_a_name(part: &[u8]) -> bool {
+    const NUMBER_MAX: usize = 4;
+    const SHORT: usize = 3;
+    let letters = part.iter().take_while(|byte| byte.is_ascii_lowercase()).count();
+    let number = &part[letters..];
+    part.len() <= SHORT || number.len() <= NUMBER_MAX && number.iter().all(u8::is_ascii_digit)
+}
+
+/// Returns the end of the quoted text; the end of the line if there is no closing quote.
 fn closing_quote(text: &[u8], open: &Quote, line_end: usize) -> usize {
     let mut backslashes = 0;
     for (i, &byte) in text[open.end..line_end].iter().enumerate() {
@@ -256,7 +285,7 @@ fn closing_quote(text: &[u8], open: &Quote, line_end: usize) -> usize {
     line_end
 }
 
-/// The text between XML tags, below any number of opening ones.
+/// Finds the text between XML tags, inside any number of opening tags.
 fn in_tags(text: &[u8], mut at: usize, line_end: usize, field: &Field) -> Option<Value> {
     while text[at..line_end].starts_with(b"<") && !text[at..line_end].starts_with(b"</") {
         at += memchr::memchr(b'>', &text[at..line_end])? + 1;
@@ -274,7 +303,7 @@ fn in_tags(text: &[u8], mut at: usize, line_end: usize, field: &Field) -> Option
 fn accept(text: &[u8], start: usize, end: usize, field: &Field) -> Option<Value> {
     let value = &text[start..end];
     let value = match &field.value {
-        Some(regex) => regex.captures(value)?.name("value")?.as_bytes(),
+        Some(regex) => regex.get().captures(value)?.name("value")?.as_bytes(),
         None => value,
     };
     let fits = value.len() >= field.min && (!field.mixed || rules::is_mixed(value));
@@ -287,7 +316,7 @@ fn is_harmless(value: &[u8]) -> bool {
         [b'$', name @ ..] => name.iter().all(|byte| byte.is_ascii_uppercase() || *byte == b'_'),
         _ => false,
     };
-    // Redacted already, by us or by whoever wrote the log.
+    // Already redacted, by us or by the program that wrote the log.
     let is_masked = value.ends_with(b">***") && memchr::memmem::find(value, b"***<").is_some()
         || value.iter().all(|byte| matches!(byte, b'*' | b'x' | b'X' | b'.'));
     let is_structure = matches!(value, [b'{' | b'[', ..])
@@ -304,7 +333,7 @@ fn blank(text: &[u8], at: usize, line_end: usize) -> usize {
     text[at..line_end].iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count()
 }
 
-/// The length of the tag and the anchor before a value of YAML: `!!str ` and `&name `.
+/// Returns the length of the tag and the anchor before a YAML value: `!!str ` and `&name `.
 fn properties(rest: &[u8]) -> usize {
     let mut len = 0;
     while let [b'!' | b'&', more @ ..] = &rest[len..] {
@@ -319,7 +348,8 @@ fn properties(rest: &[u8]) -> usize {
     len
 }
 
-/// The length of a call around a quoted value, as in `Some("…")`, and of the dollar sign before a string of a shell.
+/// Returns the length of a call around a quoted value, as in `Some("…")`, and of the dollar sign before a
+/// shell string.
 fn wrapper(rest: &[u8]) -> usize {
     let name = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count();
     let is_quote = |at: usize| {
@@ -333,24 +363,24 @@ fn wrapper(rest: &[u8]) -> usize {
     }
 }
 
-/// Whether a value stops before a comma, because another field or nothing follows.
+/// Returns whether a value stops before a comma, because another field or nothing follows.
 fn ends_at_comma(rest: &[u8]) -> bool {
     let len = rest.iter().take_while(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(byte)).count();
     len == 0 || matches!(rest.get(len), Some(b':' | b'='))
 }
 
-/// Only indent and list dashes stand before a YAML field.
+/// Returns whether only indentation and list dashes precede a YAML field.
 fn is_yaml_lead(before: &[u8]) -> bool {
     before.iter().all(|byte| matches!(byte, b' ' | b'\t' | b'-')) && !before.ends_with(b"-")
 }
 
-/// What precedes a field in a text that something else encloses: quotes, tags, the value of another field.
+/// Returns the text before a field without enclosing syntax: quotes, tags, or the name of an outer field.
 fn behind_enclosing(before: &[u8]) -> &[u8] {
     let is_enclosing = |byte: &u8| matches!(byte, b'"' | b'\'' | b'`' | b'>' | b'=' | b'[');
     &before[before.iter().rposition(is_enclosing).map_or(0, |at| at + 1)..]
 }
 
-/// Whether what follows a name may be the indicator of a block scalar.
+/// Returns whether the text after a name may be a block scalar indicator.
 pub(crate) fn may_open_block(rest: &[u8]) -> bool {
     let rest = rest.trim_ascii().strip_prefix(b":").unwrap_or_default().trim_ascii_start();
     let len = rest.iter().position(|byte| matches!(byte, b'"' | b'\'' | b'\\')).unwrap_or(rest.len());

@@ -1,5 +1,7 @@
-//! What log drivers, loggers and readers put around each line of a text: times and names before it, line numbers, the members of a
-//! JSON object, the quotes of a list. A text of several lines is understood only without it.
+//! Frames that log drivers, loggers and readers add to each line of a text: times, names, line numbers, JSON
+//! members, and quotes of a list. A multi-line text can be parsed only without its frame.
+
+use std::sync::LazyLock;
 
 use memchr::{memchr, memmem};
 use regex::bytes::Regex;
@@ -8,11 +10,11 @@ use crate::mapped::Mapped;
 use crate::resolved::View;
 use crate::views;
 
-/// A prefix that readers and loggers add. Up to [`PREFIXES_MAX`] follow each other. The expression matches a single one, because repeated
-/// bounds take megabytes.
+/// A prefix added by readers and loggers, with at most [`PREFIXES_MAX`] in sequence. The expression matches a
+/// single one, because repeated bounds take megabytes.
 const PREFIX: &str = concat!(
     r"^(?:",
-    // The time of syslog and of ISO 8601, perhaps with a machine and a program.
+    // Syslog and ISO 8601 times, optionally with host and program.
     r"(?:[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8}(?:\.[0-9]+)?",
     r"|(?:[A-Z][a-z]{2} )?[0-9]{4}[-/][0-9]{2}[-/][0-9]{2}[T ][0-9:]{8}(?:[.,][0-9]+)?",
     r"(?:Z|[+-][0-9]{2}:?[0-9]{2}| [A-Z]{3,4})?) +",
@@ -22,10 +24,10 @@ const PREFIX: &str = concat!(
     // The kernel, kubectl, kubeadm.
     r"|[0-9]{1,3},[0-9]{1,20},[0-9]{1,20},[^;\s]{1,32};",
     r#"|\[[^\]\["']{1,128}\] "#,
-    // What syslog adds to a time and a machine, and a program with its number.
+    // Syslog headers around a time and a host, and a program with its process ID.
     r"|<[0-9]{1,3}>(?:1 )?|[^\s:]{1,128} [^\s:]{1,128} [0-9-]{1,10} - - ",
     r#"|(?:[^\s:"'{}=]{1,128} )?[^\s:\[\]"'{}=]{1,128}\[[0-9]+\]: "#,
-    // Line numbers, perhaps with the name of the file.
+    // Line numbers, optionally with the file name.
     r#"|[^\s:"'{}=]{1,256}:[0-9]{1,7}:|[ \t]*[0-9]{1,7}(?:[:|]|[ ]?\t|[ ]{2}|[ ]\|[ ])[ ]?"#,
     // Compose, Ansible, a shell's trace, quotations, comments.
     r#"|[^\s|"'{}]{1,128} *\| "#,
@@ -37,7 +39,7 @@ const PREFIX: &str = concat!(
     r")",
 );
 
-/// Prefixes of a line.
+/// Maximum number of prefixes per line.
 const PREFIXES_MAX: usize = 6;
 
 /// The names of the text field in the lines of log drivers and structured loggers.
@@ -55,42 +57,55 @@ const MEMBERS: [&[u8]; 11] = [
     b" msg=\"",
 ];
 
-/// Docker's driver writes the line ends of the text too, and divides long lines.
+/// Searchers for the names of members: creating one takes longer than searching a line.
+static FINDERS: LazyLock<[memmem::Finder<'static>; MEMBERS.len()]> =
+    LazyLock::new(|| MEMBERS.map(memmem::Finder::new));
+
+/// Docker's driver includes the text's line ends and splits long lines.
 const DOCKER: &[u8] = b"\"log\":\"";
 
 /// The streams of a container, as Docker's driver and other container runtimes write them.
 const STREAMS: [(&[u8], &[u8]); 2] =
     [(b"\"stream\":\"stdout\"", b" stdout "), (b"\"stream\":\"stderr\"", b" stderr ")];
 
-/// The stream of a container is this near to the start of its line.
+/// Maximum offset of a container's stream in its line.
 const STREAM_WITHIN: usize = 64;
 
-/// A time has at least this many digits.
+/// Minimum number of digits in a time.
 const DIGITS_OF_TIME: usize = 6;
 
-/// Shorter beginnings that two lines share are part of their text.
+/// Shorter common prefixes of two lines are part of their text.
 const SHARED_MIN: usize = 4;
 
 /// The common frame around the lines of one text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Frame {
-    /// The same beginning, except for digits and for the width of gaps.
+    /// A common prefix, except for digits and for the width of gaps.
     Prefix(Vec<u8>),
     /// The text is a member of a JSON object or the value of a field.
     Member(&'static [u8]),
-    /// The text is what a container wrote to one of its streams, an index into [`STREAMS`]. Both write to one log, and each divides its
-    /// lines.
+    /// The text is one stream of a container, an index into [`STREAMS`]. Both streams are in one log, and
+    /// each splits its lines.
     Docker(usize),
     Container(usize),
-    /// The text is a quoted element of a list: the characters before its quote, and the quote.
+    /// The text is a quoted list element: the characters before its quote, and the quote.
     Element(Vec<u8>),
-    /// No frame, but a notation in which all lines are written.
+    /// Not a frame, but a notation of all lines.
     Written(View),
 }
 
-/// The beginnings of lines.
+/// Matcher for line prefixes.
 #[derive(Clone)]
 pub(crate) struct Prefixes(Regex);
+
+/// Returns whether a line ends with a one-word YAML list item or array string, optionally after a frame.
+pub(crate) fn ends_with_item(line: &[u8]) -> bool {
+    let line = line.trim_ascii_end();
+    let last = line.iter().rposition(|byte| matches!(byte, b' ' | b'\t')).map_or(0, |blank| blank + 1);
+    let (before, word) = line.split_at(last);
+    let string = word.strip_suffix(b",").unwrap_or(word);
+    before.ends_with(b"- ") || string.len() > 2 && string.starts_with(b"\"") && string.ends_with(b"\"")
+}
 
 // === impl Prefixes ===
 
@@ -99,8 +114,8 @@ impl Prefixes {
         regex::bytes::RegexBuilder::new(PREFIX).unicode(false).build().map(Self)
     }
 
-    /// The frame of the text that contains the byte at `at` of a line, and whether the next line, if any, has the same frame. Without a time,
-    /// a prefix of only one line is not a frame.
+    /// Returns the frame of the text that contains the byte at `at` of a line, and whether the next line, if
+    /// any, has the same frame. Without a time, a prefix of only one line is not a frame.
     pub(crate) fn frame(&self, line: &[u8], at: usize, next: Option<&[u8]>) -> Option<(Frame, bool)> {
         let is_shared = |frame: &Frame| next.is_none_or(|next| frame.content(next).is_some());
         let known = self.known_frame(line, at).map(|frame| (is_shared(&frame), frame));
@@ -110,7 +125,7 @@ impl Prefixes {
         }
     }
 
-    /// The length of a known line prefix.
+    /// Returns the length of a known line prefix.
     pub(crate) fn len(&self, line: &[u8]) -> usize {
         let mut len = 0;
         for _ in 0..PREFIXES_MAX {
@@ -123,15 +138,13 @@ impl Prefixes {
     }
 
     fn known_frame(&self, line: &[u8], at: usize) -> Option<Frame> {
-        let member = MEMBERS.iter().find(|opening| {
-            let found = memmem::find(line, opening);
-            found.is_some_and(|start| {
-                start + opening.len() <= at && at < end_of_string(line, start + opening.len())
-            })
+        let member = FINDERS.iter().zip(MEMBERS).find(|(finder, opening)| {
+            let found = finder.find(&line[..at]);
+            found.is_some_and(|start| at < end_of_string(line, start + opening.len()))
         });
-        if let Some(opening) = member {
+        if let Some((_, opening)) = member {
             let mut streams = (0..STREAMS.len()).map(Frame::Docker);
-            let stream = streams.find(|frame| *opening == DOCKER && frame.content(line).is_some());
+            let stream = streams.find(|frame| opening == DOCKER && frame.content(line).is_some());
             return Some(stream.unwrap_or(Frame::Member(opening)));
         }
         let lead = line.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'-' | b'[')).count();
@@ -147,8 +160,8 @@ impl Prefixes {
 // === impl Frame ===
 
 impl Frame {
-    /// Whether this is a frame even if the next line has a different one: lines that begin with a time may be interleaved with lines of
-    /// other programs.
+    /// Returns whether this is a frame even if the next line has a different one: lines with a time may be
+    /// interleaved with lines of other programs.
     fn is_certain(&self) -> bool {
         let digits = |prefix: &[u8]| prefix.iter().filter(|byte| byte.is_ascii_digit()).count();
         match self {
@@ -158,7 +171,7 @@ impl Frame {
         }
     }
 
-    /// The range of the text in a line; `None` when the line has another frame.
+    /// Returns the range of the text in a line; `None` if the line has another frame.
     fn content(&self, line: &[u8]) -> Option<(usize, usize)> {
         match self {
             Self::Prefix(prefix) => Some((behind(prefix, line)?, line.len())),
@@ -189,7 +202,7 @@ impl Frame {
         }
     }
 
-    /// The texts of all lines of this frame from `start` on, which is the start of a line.
+    /// Returns the texts of all lines with this frame from `start`, the start of a line.
     pub(crate) fn view(&self, text: &[u8], start: usize) -> Mapped {
         if let Self::Written(view) = self {
             return view.resolve(text, start).unwrap_or_default();
@@ -226,7 +239,7 @@ impl Frame {
     }
 }
 
-/// The common prefix of a line and the next one, if it is more than an indent.
+/// Returns the common prefix of a line and the next one, if it is more than indentation.
 fn shared_prefix(line: &[u8], at: usize, next: &[u8]) -> Option<Frame> {
     let ends = |end: &usize| matches!(line[end - 1], b' ' | b'\t' | b':' | b'|');
     let mut end = line[..at].iter().rposition(|byte| !byte.is_ascii_whitespace())? + 1;
@@ -237,14 +250,14 @@ fn shared_prefix(line: &[u8], at: usize, next: &[u8]) -> Option<Frame> {
     (prefix.trim_ascii().len() >= SHARED_MIN || is_counted).then(|| Frame::Prefix(prefix.to_vec()))
 }
 
-/// The number that a line begins with.
+/// Returns the number at the start of a line.
 fn number(line: &[u8]) -> Option<u32> {
     let line = line.trim_ascii_start();
     let digits = line.iter().take_while(|byte| byte.is_ascii_digit()).count();
     std::str::from_utf8(&line[..digits]).ok()?.parse().ok()
 }
 
-/// Whether a text is one quoted string, optionally followed by a comma.
+/// Returns whether a text is one quoted string, optionally followed by a comma.
 fn is_element(text: &[u8]) -> bool {
     let end = match text.first() {
         Some(b'"') => end_of_string(text, 1),
@@ -254,7 +267,7 @@ fn is_element(text: &[u8]) -> bool {
     end < text.len() && matches!(text[end + 1..].trim_ascii(), b"" | b",")
 }
 
-/// Whether a line is the record of a log driver that a later record continues.
+/// Returns whether a line is a log driver record that a later record continues.
 pub(crate) fn is_partial(line: &[u8]) -> bool {
     match memmem::find(line, DOCKER) {
         Some(start) => {
@@ -265,12 +278,12 @@ pub(crate) fn is_partial(line: &[u8]) -> bool {
     }
 }
 
-/// The content of a line of a container runtime.
+/// Returns the content of a container runtime's line.
 fn of_container(line: &[u8]) -> Option<(usize, usize)> {
     (0..STREAMS.len()).find_map(|stream| Frame::Container(stream).content(line))
 }
 
-/// The frame of a line that a log driver divided.
+/// Returns the frame of a line split by a log driver.
 pub(crate) fn of_divided(line: &[u8]) -> Option<Frame> {
     if !is_partial(line) {
         return None;
@@ -280,7 +293,7 @@ pub(crate) fn of_divided(line: &[u8]) -> Option<Frame> {
     frames.find(|frame| frame.content(line).is_some())
 }
 
-/// Where the string that begins at `start` is closed.
+/// Returns the end of the string that starts at `start`.
 fn end_of_string(line: &[u8], start: usize) -> usize {
     let mut at = start;
     while let Some(len) = memchr::memchr2(b'"', b'\\', line.get(at..).unwrap_or_default()) {
@@ -292,7 +305,9 @@ fn end_of_string(line: &[u8], start: usize) -> usize {
     line.len()
 }
 
-/// The offset after a prefix, whose digits and gaps may differ. The last space may be missing if nothing follows.
+/// Returns the offset after a prefix, whose digits and gaps may differ.
+///
+/// The last space may be missing if nothing follows.
 pub(crate) fn behind(prefix: &[u8], line: &[u8]) -> Option<usize> {
     let run = |text: &[u8], is: fn(&u8) -> bool| text.iter().take_while(|byte| is(byte)).count();
     let is_gap = |byte: &u8| *byte == b' ';
@@ -316,7 +331,7 @@ pub(crate) fn behind(prefix: &[u8], line: &[u8]) -> Option<usize> {
         let (width, found) = (run(left, is), run(right, is));
         i += width;
         if i == prefix.len() && left[0] == b' ' {
-            // A wider gap is an indent of the text.
+            // A wider gap is indentation of the text.
             return (found >= width || right.is_empty()).then(|| j + found.min(width));
         }
         if found < required {

@@ -1,17 +1,18 @@
-//! Takes secrets out of evidence before it touches a disk or a wire: bytes in, bytes out, no I/O.
+//! Removes secrets from evidence before it reaches a disk or a network: bytes in, bytes out, no I/O.
 //!
-//! Four passes, all over the same block of text, and whatever any of them wants gone is gone:
+//! Four passes search the same block of text, and a range redacted by any pass stays redacted:
 //!
-//! 1. **Known values.** The node's own secrets, told to the [`Builder`], in every encoding.
-//! 2. **Structure.** Values of fields whose names give them away, in YAML, JSON, INI, systemd units, XML and flags;
-//!    Secret objects, Ignition's dump of its configuration, cloud-config, here-documents, PEM.
-//! 3. **Patterns.** Shapes that give a secret away wherever it stands (`redact.toml`), also inside Base64, hexadecimal,
-//!    percent encoding, backslash escapes and gzip.
+//! 1. **Known values.** The node's own secrets, given to the [`Builder`], in every encoding.
+//! 2. **Structure.** Values of fields whose names identify them as secret, in YAML, JSON, INI, systemd units,
+//!    XML and flags; Secret objects, Ignition's configuration dump, cloud-config, here-documents, PEM.
+//! 3. **Patterns.** Shapes that identify a secret in any context (`redact.toml`), including in Base64,
+//!    hexadecimal, percent encoding, backslash escapes and gzip.
 //! 4. **Entropy.** Words that look random are counted for a reviewer, never redacted.
 //!
-//! A secret becomes `***<KIND:tag>***`. Equal secrets get equal tags within one [`Redactor`], and nothing can be told
-//! across two: the key of the tags is random and dies with it. Certificates become their public facts. What cannot be
-//! searched (too long, too deep, damaged) is not let through: it becomes `***WITHHELD:what***`.
+//! A secret becomes `***<KIND:tag>***`. Equal secrets get equal tags within one [`Redactor`], and tags of two
+//! redactors cannot be compared: their key is random and never stored. Certificates are replaced with their
+//! public facts. Data that cannot be searched (too long, too deep, damaged) is removed: it becomes
+//! `***WITHHELD:what***`.
 //!
 //! ```
 //! use landfall_model::Secret;
@@ -37,6 +38,7 @@ mod decode;
 mod encode;
 mod entries;
 mod entropy;
+mod expression;
 mod field;
 mod frame;
 mod frames;
@@ -49,6 +51,7 @@ mod known;
 mod literals;
 mod mapped;
 mod named_value;
+mod nested;
 mod pem_end;
 mod pseudonym;
 mod redactor;

@@ -1,52 +1,57 @@
-//! A search for the literals of all rules at once, in any letter case.
+//! Case-insensitive search for the literals of all rules in one pass.
 //!
-//! The same idea as for [known values](crate::known): three bytes at every second position are looked up in an index
-//! of those that can occur. For each literal the index has the rarest place of it, so nearly all of a log is passed
-//! over; an automaton would have to take one dependent step for every byte. Literals of less than four bytes do not fit
-//! this: single bytes are searched one by one, and those of two and three bytes together, by an expression of nothing but
-//! them, for which `regex` has a search that looks at many bytes at once.
+//! The algorithm resembles that for [known values](crate::known): three bytes at each second position are
+//! looked up in an index of possible values. The index has the rarest position of each literal, so that
+//! almost all of a log is skipped. An automaton would need one dependent step per byte. Literals shorter than
+//! four bytes do not fit this scheme. Single bytes are searched separately. Literals of two and three bytes
+//! are searched together by an expression for which `regex` has a vectorized search.
 
 use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashSet};
 
 use regex::bytes::{Regex, RegexBuilder};
 
-/// Bytes looked up at once, and the distance of the places looked at: a literal needs `GRAM + STRIDE - 1` bytes.
+/// Bytes per lookup, and the distance between positions: a literal needs `GRAM + STRIDE - 1` bytes.
 const GRAM: usize = 3;
 const STRIDE: usize = 2;
 const INDEXED_MIN: usize = GRAM + STRIDE - 1;
 
-/// Places are looked at four at a time.
+/// Four positions are checked per step.
 const STEP: usize = 4 * STRIDE;
 
-/// Slots of the filter before the index, a byte each: 32 KiB, the first-level cache. Bits would take an eighth of the room
-/// and twice the instructions.
+/// Slots of the filter before the index, one byte each: 32 KiB, the first-level cache. Bits would take an
+/// eighth of the space and twice the instructions.
 const SLOT_BITS: u32 = 15;
 const SLOTS: usize = 1 << SLOT_BITS;
 
 pub(crate) struct Literals {
     words: Vec<Vec<u8>>,
-    /// Not zero where the index has something. Of fixed size, so that the compiler sees that every slot is inside it.
+    /// Nonzero where the index has entries. Fixed size, so that the compiler can remove bounds checks.
     filter: Box<[u8; SLOTS]>,
     /// Sorted by slot.
     index: Vec<Entry>,
-    /// Where in the index the entries of a slot begin.
+    /// Offset of each slot's entries in the index.
     buckets: Vec<u16>,
-    /// Words too short for the index, in the letter cases they are given in.
+    /// Words too short for the index, in their given letter case.
     bytes: Vec<(u8, usize)>,
-    short: Vec<usize>,
-    /// Any of the short words.
-    any_short: Regex,
+    short: Vec<Short>,
+}
+
+/// Words of equal length: a combined search for two and three bytes would be as imprecise as one for two.
+struct Short {
+    words: Vec<usize>,
+    any: Regex,
 }
 
 #[derive(Clone, Copy)]
 struct Entry {
     slot: usize,
     word: usize,
-    /// Where in the word the three bytes stand.
+    /// Offset of the three bytes in the word.
     at: usize,
 }
 
-/// A word, and where it begins.
+/// A word and its offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Found {
     pub(crate) start: usize,
@@ -57,22 +62,26 @@ pub(crate) struct Found {
 // === impl Literals ===
 
 impl Literals {
-    /// Words are in lower case, unless they are shorter than four bytes: those are searched for as they are.
+    /// Creates the search.
+    ///
+    /// Words are in lower case, except those shorter than four bytes, which are matched case-sensitively.
     pub(crate) fn new(words: Vec<Vec<u8>>) -> Result<Self, regex::Error> {
         let filter = vec![0; SLOTS].into_boxed_slice();
         let mut filter: Box<[u8; SLOTS]> =
             filter.try_into().unwrap_or_else(|_| unreachable!("the filter is made with this size"));
-        let (mut index, mut bytes, mut short) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut index, mut bytes) = (Vec::new(), Vec::new());
+        let mut short: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let common: HashSet<usize> = COMMON_TEXT.windows(GRAM).map(|common| slot(gram(common))).collect();
         for (number, word) in words.iter().enumerate() {
             if let [byte] = word[..] {
                 bytes.push((byte, number));
                 continue;
             }
             if word.len() < INDEXED_MIN {
-                short.push(number);
+                short.entry(word.len()).or_default().push(number);
                 continue;
             }
-            let place = rarest_place(word);
+            let place = rarest_place(word, &common);
             for at in place..place + STRIDE {
                 let slot = slot(gram(&word[at..at + GRAM]));
                 filter[slot] = 1;
@@ -85,12 +94,16 @@ impl Literals {
             buckets[entry.slot] = u16::try_from(number).expect("the rules have some hundred words");
         }
         let escaped = |word: &usize| words[*word].iter().map(|byte| format!("\\x{byte:02x}")).collect();
-        let alternatives: Vec<String> = short.iter().map(escaped).collect();
-        let any_short = RegexBuilder::new(&alternatives.join("|")).unicode(false).build()?;
-        Ok(Self { words, filter, index, buckets, bytes, short, any_short })
+        let short = short.into_values().map(|group| {
+            let alternatives: Vec<String> = group.iter().map(escaped).collect();
+            let any = RegexBuilder::new(&alternatives.join("|")).unicode(false).build()?;
+            Ok(Short { words: group, any })
+        });
+        let short = short.collect::<Result<_, regex::Error>>()?;
+        Ok(Self { words, filter, index, buckets, bytes, short })
     }
 
-    /// All occurrences of all words, also overlapping ones, in the order of their places.
+    /// Returns all occurrences of all words, including overlapping ones, by offset.
     pub(crate) fn find(&self, text: &[u8]) -> Vec<Found> {
         let mut found = Vec::new();
         for &(byte, word) in &self.bytes {
@@ -98,7 +111,7 @@ impl Literals {
         }
         self.find_short(text, &mut found);
         let mut from = 0;
-        // Ten bytes hold the four grams and the byte behind the last one.
+        // Ten bytes contain the four grams and the byte after the last one.
         while let Some(ten) = text[from..].first_chunk::<10>() {
             let [a, b, c, d] = slots(ten);
             if self.filter[a] | self.filter[b] | self.filter[c] | self.filter[d] != 0 {
@@ -117,20 +130,21 @@ impl Literals {
     }
 
     fn find_short(&self, text: &[u8], found: &mut Vec<Found>) {
-        let mut from = 0;
-        while !self.short.is_empty()
-            && let Some(place) = self.any_short.find_at(text, from)
-        {
-            let start = place.start();
-            // One may be the beginning of another, or begin inside another.
-            for &word in self.short.iter().filter(|&&word| text[start..].starts_with(&self.words[word])) {
-                found.push(Found { start, end: start + self.words[word].len(), word });
+        for short in &self.short {
+            let mut from = 0;
+            while let Some(place) = short.any.find_at(text, from) {
+                let (start, end) = (place.start(), place.end());
+                let word = short.words.iter().find(|&&word| self.words[word] == text[start..end]);
+                found.extend(word.map(|&word| Found { start, end, word }));
+                // Another one may start inside this one.
+                from = start + 1;
             }
-            from = start + 1;
         }
     }
 
-    /// Looks up what one of four places may hold. Apart from the loop that comes here, because that must stay small.
+    /// Looks up the candidates at four positions.
+    ///
+    /// Separate from the calling loop, because that must stay small.
     #[inline(never)]
     fn look_up_all(&self, text: &[u8], from: usize, ten: &[u8; 10], found: &mut Vec<Found>) {
         for (i, slot) in slots(ten).into_iter().enumerate() {
@@ -154,10 +168,10 @@ impl Literals {
     }
 }
 
-/// The slots of the four places in ten bytes.
+/// Returns the slots of the four positions in ten bytes.
 #[inline]
 fn slots(ten: &[u8; 10]) -> [usize; 4] {
-    // Four loads, each of a byte more than is looked at: the compiler would take larger ones apart.
+    // Four loads with one unused byte each: the compiler would split larger loads.
     let four = |at: usize| u32::from_le_bytes([ten[at], ten[at + 1], ten[at + 2], ten[at + 3]]);
     [slot(four(0)), slot(four(STRIDE)), slot(four(STRIDE * 2)), slot(four(STRIDE * 3))]
 }
@@ -167,31 +181,41 @@ fn gram(bytes: &[u8]) -> u32 {
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0])
 }
 
-/// The place in the filter of three bytes without their letter case; a fourth is not looked at. Others may share it; the
-/// comparison that follows tells them apart.
+/// Returns the filter slot of three bytes, ignoring letter case and a fourth byte.
+///
+/// Other grams may share the slot; the following comparison distinguishes them.
 #[inline]
 fn slot(gram: u32) -> usize {
-    // Of twenty thousand numbers the one with which the fewest grams of logs get into a slot where they have no business.
+    // Of 20,000 candidates, the multiplier with the fewest false positives on our log corpus.
     const SPREAD: u32 = 0x27a0_63e7;
     ((gram & 0x00df_dfdf).wrapping_mul(SPREAD) >> (32 - SLOT_BITS)) as usize
 }
 
-/// Where the word has what logs have the least of.
-fn rarest_place(word: &[u8]) -> usize {
-    // What logs are made of, from the most to the least common: letters, the digits of times, and what JSON and klog put
-    // between words.
+/// Typical text in node logs. Words with the same slots in the index would be compared at each of these
+/// positions.
+const COMMON_TEXT: &[u8] =
+    b" config user/service.com code kind\":\" kind\": \"priority password login in created _comm _se origin add \
+    Jan 02 13:24:05 n1 kubelet[1742]: I0102 13:24:05.678901    1742 kubelet.go:2457] \"SyncLoop (PLEG): event for pod\" \
+    pod=\"kube-system/coredns-76f75df574-x7k2p\" event={\"ID\":\"0a1b2c3d-\",\"Type\":\"ContainerStarted\",\"Data\":\"4e5f6a\"} \
+    time=\"2026-01-02T03:04:05.678901234Z\" level=info msg=\"StartContainer for \\\"0a1b\\\" returns successfully\" error=\"\" \
+    {\"level\":\"info\",\"ts\":\"2026-01-02T03:04:05.678Z\",\"caller\":\"etcdserver/server.go:2514\",\"msg\":\"saved snapshot\",\"took\":\"1ms\"} \
+    kernel: [   12.345678] IPv6: ADDRCONF(NETDEV_CHANGE): eth0: link becomes ready 0000:00:1f.2 status usb node \
+    systemd[1]: Started Kubernetes Kubelet. Starting containerd container runtime... Mounted Reached target unit.service \
+    containerd[812]: cloud-init[812]: kubeadm container image volume mount namespace apiserver controller-manager scheduler \
+    failed error warning Warning ready update create delete unable to connect: connection refused timeout https://10.0.0.1:6443 \
+    sha256: Get http open close read write device driver memory process signal exit code name=\"x\" podman stderr stdout F ";
+
+/// Returns the offset of the word's gram that is rarest in logs. `common` are the slots of the common text.
+fn rarest_place(word: &[u8], common: &HashSet<usize>) -> usize {
+    // Bytes of logs, from the most to the least common: letters, digits of times, and separators of JSON and
+    // klog.
     const COMMON: &[u8] = b" etaoin0sr\"l1c2:d-m./p3u4h5g=67f89by'vk\\w\nxqjz";
-    /// What is not in it is about as common as this place of it.
+    /// Rank of all other bytes.
     const OTHER: usize = 30;
-    /// Words that are common although their letters are not: no gram of them, if there is another.
-    const COMMON_WORDS: &[u8] =
-        b" config user/service.com code kind\":\" kind\": \"priority password login in \
-        created _comm _se origin add ";
-    let is_common = |gram: &[u8]| COMMON_WORDS.windows(GRAM).any(|common| common == gram);
     let rarity = |byte: &u8| COMMON.iter().position(|common| common == byte).unwrap_or(OTHER);
     let rarity = |place: &usize| {
         let grams = &word[*place..*place + INDEXED_MIN];
-        let common = grams.windows(GRAM).filter(|gram| is_common(gram)).count();
+        let common = grams.windows(GRAM).filter(|bytes| common.contains(&slot(gram(bytes)))).count();
         (Reverse(common), grams.iter().map(rarity).sum::<usize>())
     };
     (0..=word.len() - INDEXED_MIN).max_by_key(rarity).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! A text made out of another one, and where each part of it came from.
+//! A text derived from another one, with the origin of each part.
 
 /// A text with its notation resolved, and the offset of each byte in the original.
 #[derive(Debug, Default)]
@@ -14,10 +14,11 @@ pub(crate) struct Mapped {
 #[derive(Clone, Copy, Debug)]
 struct Jump {
     text: usize,
-    /// Where the original stopped, and where it continues.
+    /// Offsets at which the original stopped and continues.
     from: usize,
     to: usize,
-    /// The original continues in another frame: the bytes between are not part of a hit that spans this boundary.
+    /// The original continues in another frame: the bytes between are not part of a hit that spans this
+    /// boundary.
     is_break: bool,
 }
 
@@ -28,7 +29,7 @@ impl Mapped {
         Self { text: Vec::with_capacity(capacity), ..Self::default() }
     }
 
-    /// Takes a range of the original as it is.
+    /// Copies a range of the original.
     pub(crate) fn keep(&mut self, original: &[u8], start: usize, end: usize) {
         if start < end {
             self.jump_to(start);
@@ -37,7 +38,7 @@ impl Mapped {
         }
     }
 
-    /// Adds a byte that the original writes with `len` bytes at `at`.
+    /// Adds a byte encoded as `len` bytes at `at` of the original.
     pub(crate) fn put(&mut self, byte: u8, at: usize, len: usize) {
         self.jump_to(at);
         self.text.push(byte);
@@ -56,7 +57,7 @@ impl Mapped {
         }
     }
 
-    /// The same text, for an original that is preceded by `start` more bytes.
+    /// Returns the same text for an original that is preceded by `start` more bytes.
     pub(crate) fn shifted(mut self, start: usize) -> Self {
         for jump in &mut self.jumps {
             (jump.from, jump.to) = (jump.from + start, jump.to + start);
@@ -68,7 +69,13 @@ impl Mapped {
         self
     }
 
-    /// Where in the original a byte of the text begins.
+    /// Returns whether the text contains a line of the original in modified form.
+    pub(crate) fn changes(&self, start: usize, end: usize) -> bool {
+        let first = self.jumps.partition_point(|jump| jump.to <= start);
+        self.jumps.get(first).is_some_and(|jump| jump.to <= end)
+    }
+
+    /// Returns the offset in the original of a byte of the text.
     pub(crate) fn origin(&self, at: usize) -> usize {
         let before = self.jumps.partition_point(|jump| jump.text <= at);
         let (text, original) =
@@ -76,13 +83,13 @@ impl Mapped {
         original + (at - text)
     }
 
-    /// The range in the original of a range of the text, without the parts omitted at either end.
+    /// Returns the range in the original of a range of the text, without the parts omitted at either end.
     pub(crate) fn range(&self, start: usize, end: usize) -> (usize, usize) {
         let origin = self.origin(start);
         (origin, if start < end { self.end_of(end) } else { origin })
     }
 
-    /// The same, as one range for each frame.
+    /// Like [`Self::range`], with one range per frame.
     pub(crate) fn parts(&self, start: usize, end: usize) -> impl Iterator<Item = (usize, usize)> {
         let first = self.jumps.partition_point(|jump| jump.text <= start);
         let last = first + self.jumps[first..].partition_point(|jump| jump.text < end);
@@ -91,7 +98,7 @@ impl Mapped {
         breaks.chain([end]).map(move |to| self.range(std::mem::replace(&mut from, to), to))
     }
 
-    /// Where in the original the text before `end` stops.
+    /// Returns the offset in the original at which the text before `end` stops.
     fn end_of(&self, end: usize) -> usize {
         if end == self.text.len() {
             return self.end;
@@ -118,6 +125,7 @@ mod tests {
         mapped.begin_frame(8);
         mapped.keep(original, 8, 9);
         assert_eq!(mapped.text, b"a bc");
+        assert!(mapped.changes(0, 5) && !mapped.changes(4, 7));
         assert_eq!(mapped.range(0, 1), (0, 1));
         assert_eq!(mapped.range(1, 2), (1, 4));
         assert_eq!(mapped.range(2, 3), (4, 5));

@@ -1,26 +1,27 @@
-//! A value whose name stands beside it as a value too: `{"name": "DB_PASSWORD", "value": "…"}`, in one line or in two, as
-//! pods have their environment.
+//! A value with its name in an adjacent field: `{"name": "DB_PASSWORD", "value": "…"}`, on one line or on
+//! two, as in the environment of pods.
 
 use memchr::memrchr;
 
-/// A name and its value are no further apart than this, quotes, commas and indent included.
+/// Maximum distance of a name and its value, including quotes, commas and indentation.
 const APART_MAX: usize = 256;
 
-/// Names that hold the name.
+/// Fields that contain the name.
 const KEYS: [&[u8]; 2] = [b"name", b"key"];
 
-/// Parts of names that give a value away, in lower case.
+/// Parts of names that identify a secret, in lower case.
 const TELLING: [&[u8]; 9] =
     [b"password", b"passwd", b"passphrase", b"token", b"secret", b"_pwd", b"credential", b"apikey", b"_key"];
 
-/// Endings of names that say where a secret is, or what it is called.
+/// Endings of names that denote the location or the name of a secret.
 const ABOUT_SECRETS: [&[u8]; 10] =
     [b"_file", b"_path", b"_dir", b"_url", b"_ttl", b"_id", b"_name", b"_type", b"_hash", b"_enabled"];
 
-/// A shorter value is a switch or a number.
+/// Shorter values are switches or numbers.
 const VALUE_MIN: usize = 4;
 
-/// Where the value stands that belongs to the field `value` seen at `word`, if the name before it gives it away.
+/// Returns the location of the value in the field `value` at `word`, if the name before it identifies it as a
+/// secret.
 pub(crate) fn find(text: &[u8], line: (usize, usize), word: (usize, usize)) -> Option<(usize, usize)> {
     let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.');
     if line.0 < word.0 && is_word(&text[word.0 - 1]) {
@@ -30,13 +31,13 @@ pub(crate) fn find(text: &[u8], line: (usize, usize), word: (usize, usize)) -> O
     if end - start < VALUE_MIN {
         return None;
     }
-    // The line up to here, and the one before it.
+    // The line up to here, and the previous one.
     let from = if line.0 == 0 { 0 } else { memrchr(b'\n', &text[..line.0 - 1]).map_or(0, |feed| feed + 1) };
     let before = &text[from.max(word.0.saturating_sub(APART_MAX))..word.0];
     is_telling(name(before)?).then_some((start, end))
 }
 
-/// The last name in a text: what stands behind the last `name` or `key`.
+/// Returns the last name in a text: the value after the last `name` or `key`.
 fn name(text: &[u8]) -> Option<&[u8]> {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     let field = |key: &[u8], at: usize| {
@@ -48,8 +49,8 @@ fn name(text: &[u8]) -> Option<&[u8]> {
     Some(&text[start..end])
 }
 
-/// What a field holds whose name ends at `at`: behind a quote, a colon or an equals sign, up to the closing quote or the
-/// next blank.
+/// Returns the content of a field whose name ends at `at`: after a quote, a colon or an equals sign, up to
+/// the closing quote or the next space.
 fn quoted(text: &[u8], mut at: usize, end: usize) -> Option<(usize, usize)> {
     let skip =
         |at: usize, set: &[u8]| at + text[at..end].iter().take_while(|byte| set.contains(byte)).count();
@@ -80,8 +81,10 @@ fn quoted(text: &[u8], mut at: usize, end: usize) -> Option<(usize, usize)> {
 }
 
 fn is_telling(name: &[u8]) -> bool {
-    let name = name.to_ascii_lowercase();
-    TELLING.iter().any(|part| memchr::memmem::find(&name, part).is_some())
+    // The line end may be escaped.
+    let name = name.split(|byte| *byte == b'\\').next().unwrap_or_default().to_ascii_lowercase();
+    let is_pass = name.ends_with(b"pass") && !name.ends_with(b"bypass");
+    (is_pass || TELLING.iter().any(|part| memchr::memmem::find(&name, part).is_some()))
         && !ABOUT_SECRETS.iter().any(|end| name.ends_with(end))
 }
 

@@ -1,16 +1,22 @@
-//! What is dropped whole: dumps of JSON, documents of YAML, here-documents, block scalars.
+//! Regions that are dropped completely: JSON dumps, YAML documents, here-documents, block scalars.
 
 use crate::Kind;
 use crate::pseudonym::{Pseudonyms, Tag, Tagger};
 
-/// Lines that do not look like JSON before a dump of JSON is taken to have been cut off.
+/// Number of lines without JSON syntax after which a JSON dump is assumed to be truncated.
 const JSON_STRAY_MAX: u32 = 8;
 
-/// Lines of a here-document whose end never comes.
+/// Maximum lines of a here-document without an end.
 const HERE_DOCUMENT_LINES_MAX: u32 = 4096;
 
-/// Lines of an array whose end never comes.
+/// Maximum lines of an array without an end.
 const ARRAY_LINES_MAX: u32 = 64;
+
+/// Minimum length of a line that may belong to a private key.
+const KEY_LINE_MIN: usize = 32;
+
+/// Maximum lines of a private key.
+const KEY_LINES_MAX: u32 = 256;
 
 pub(crate) struct Region {
     pub(crate) kind: Kind,
@@ -19,7 +25,7 @@ pub(crate) struct Region {
     stray: u32,
 }
 
-/// What ends a region that is dropped whole.
+/// The end condition of a dropped region.
 #[derive(Clone, Debug)]
 pub(crate) enum Until {
     /// The brace that closes the first one.
@@ -32,8 +38,10 @@ pub(crate) enum Until {
     Dedent(usize),
     /// A line that is not `user:password`.
     NotUser,
-    /// The line that closes an array of JSON.
+    /// The line that closes a JSON array.
     ArrayEnd,
+    /// A line that is neither Base64 nor hexadecimal digits.
+    NotKey,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +70,7 @@ impl Region {
         self.tagger.clone().finish()
     }
 
-    /// Takes in the next line, and says whether it belongs to the region.
+    /// Processes the next line, and returns whether it belongs to the region.
     pub(crate) fn line(&mut self, line: &[u8]) -> Line {
         let content = line.trim_ascii_end();
         let is_blank = content.is_empty();
@@ -103,6 +111,11 @@ impl Region {
                 let ends = content.trim_ascii_start().starts_with(b"]") || self.stray > ARRAY_LINES_MAX;
                 if ends { Line::Outside } else { Line::Inside }
             }
+            Until::NotKey => {
+                self.stray += 1;
+                let goes_on = is_of_key(content.trim_ascii_start()) && self.stray <= KEY_LINES_MAX;
+                if goes_on { Line::Inside } else { Line::Outside }
+            }
             Until::NotUser => {
                 if is_user(content.trim_ascii_start()) {
                     Line::Inside
@@ -120,14 +133,23 @@ impl Region {
     }
 }
 
-/// A line that can belong to a cloud-config document: indented, a list item, a comment or a lower-case key.
+/// Returns whether a line can belong to a cloud-config document: indented, a list item, a comment or a
+/// lower-case key.
 pub(crate) fn is_yaml(line: &[u8]) -> bool {
     let key = line.iter().take_while(|byte| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'-')).count();
     matches!(line, [b' ' | b'\t' | b'#', ..] | [b'-', b' ', ..] | b"-" | b"---")
         || key > 0 && matches!(&line[key..], [b':'] | [b':', b' ', ..])
 }
 
-/// `user:password`
+/// Returns whether a line belongs to a private key without PEM, or is one of its headers.
+fn is_of_key(line: &[u8]) -> bool {
+    let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=:".contains(byte);
+    let has_digits = line.iter().filter(|byte| byte.is_ascii_digit()).count() > 0;
+    let is_header = [&b"Comment: "[..], b"Subject: "].iter().any(|header| line.starts_with(header));
+    is_header || !line.is_empty() && line.iter().all(is_part) && (has_digits || line.len() >= KEY_LINE_MIN)
+}
+
+/// Returns whether a line has the form `user:password`.
 fn is_user(line: &[u8]) -> bool {
     let name = line.iter().position(|byte| *byte == b':').unwrap_or(0);
     let is_name = |byte: &u8| byte.is_ascii_alphanumeric() || b"_.-".contains(byte);
@@ -140,14 +162,14 @@ fn is_user(line: &[u8]) -> bool {
 // === impl Braces ===
 
 impl Braces {
-    /// The offset just behind the brace that closes the first one, when it is in this piece.
+    /// Returns the offset after the brace that closes the first one, if it is in this piece.
     pub(crate) fn close(&mut self, piece: &[u8]) -> Option<usize> {
         for (i, &byte) in piece.iter().enumerate() {
             if self.in_string {
                 match byte {
                     _ if self.escaped => self.escaped = false,
                     b'\\' => self.escaped = true,
-                    // A string does not span lines: a quote went missing.
+                    // Strings do not span lines: a quote is missing.
                     b'"' | b'\n' => self.in_string = false,
                     _ => {}
                 }

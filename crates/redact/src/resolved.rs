@@ -26,9 +26,9 @@ pub(crate) enum View {
     Arguments,
     /// Backslash escapes.
     Escapes,
-    /// Control characters as syslog writes them, in octal.
+    /// Control characters in syslog's octal notation.
     Octal,
-    /// The strings of an array in one line, as lines.
+    /// The strings of a single-line array, as lines.
     Elements,
     /// Terminal escapes in the printable form of syslog or `cat -v`.
     Terminal,
@@ -46,7 +46,7 @@ pub(crate) enum View {
 pub(crate) struct Views {
     wanted: Vec<(View, usize)>,
     joined: Vec<usize>,
-    /// The last line that was examined for escapes, and whether it has any.
+    /// The last line that was examined for escapes, and whether it contains any.
     escaped: Option<(usize, bool)>,
 }
 
@@ -75,7 +75,7 @@ impl Views {
         self.joined.push(line);
     }
 
-    /// Whether a line contains escaped line ends or quotes.
+    /// Returns whether a line contains escaped line ends or quotes.
     pub(crate) fn has_escapes(&mut self, text: &[u8], line: (usize, usize)) -> bool {
         if let Some((start, has)) = self.escaped
             && start == line.0
@@ -92,7 +92,9 @@ impl Views {
 // === impl Framed ===
 
 impl Framed {
-    /// Records that a construct begins at `at` in a line. Returns whether both this line and the next have a frame.
+    /// Records a construct that starts at `at` in a line.
+    ///
+    /// Returns whether both this line and the next have a frame.
     pub(crate) fn add(&mut self, text: &[u8], line: (usize, usize), at: usize, prefixes: &Prefixes) -> bool {
         let next = text.get(line.1 + 1..).filter(|rest| !rest.is_empty()).map(first_line);
         let Some((frame, is_shared)) = prefixes.frame(&text[line.0..line.1], at - line.0, next) else {
@@ -102,7 +104,7 @@ impl Framed {
         is_shared
     }
 
-    /// Records that the text in a frame is searched from this line on.
+    /// Records that the text in a frame is searched from this line.
     pub(crate) fn begin(&mut self, frame: Frame, line: usize) {
         if let Some((_, start)) = self.starts.iter_mut().find(|(known, _)| *known == frame) {
             *start = line.min(*start);
@@ -120,7 +122,7 @@ impl Framed {
 // === impl View ===
 
 impl View {
-    /// Resolves the notation from `start` on. Offsets refer to the complete text.
+    /// Resolves the notation from `start`. Offsets refer to the complete text.
     pub(crate) fn resolve(self, text: &[u8], start: usize) -> Option<Mapped> {
         let mapped = match self {
             Self::Arguments => arguments::arguments(&text[start..]),
@@ -137,7 +139,7 @@ impl View {
         mapped.map(|mapped| mapped.shifted(start))
     }
 
-    /// Whether the lines of a text in this notation remain lines.
+    /// Returns whether the lines of a text in this notation remain lines.
     pub(crate) fn keeps_lines(self) -> bool {
         matches!(self, Self::Terminal | Self::Entities | Self::DoubledQuotes | Self::QuotedPrintable)
     }
@@ -174,7 +176,7 @@ impl Engine {
         let first = memchr_iter(0, text).take(NULS_MAX).find(|nul| views::is_wide(text, *nul));
         let is_open = context.wide.is_some();
         if first.is_none() && !is_open {
-            // NUL bytes are between the words of a command line and of an environment, as `/proc` shows them.
+            // In `/proc`, NUL bytes separate the words of a command line and of an environment.
             let words: Vec<u8> = text.iter().map(|byte| if *byte == 0 { b' ' } else { *byte }).collect();
             hits.extend(quietly(scan, |scan| {
                 self.find_plain(&words, &mut Context::new(context.certificates), scan)
@@ -225,11 +227,18 @@ impl Engine {
             new.map(|(frame, start)| (frame.clone(), Context::new(certificates), *start)).collect();
         let open = open.into_iter().map(|(frame, inner)| (frame, inner, 0));
         for (frame, mut inner, start) in open.chain(new) {
+            if scan.depth > 0 && scan.nested.is_exhausted() {
+                return;
+            }
             let mapped = frame.view(text, start);
             scan.frames += 1;
-            let found = quietly(scan, |scan| self.find(&mapped.text, &mut inner, scan));
+            let found = quietly(scan, |scan| self.find_in_frame(&mapped.text, &mut inner, scan));
             scan.frames -= 1;
-            place_in_frames(text, &mapped, &found, hits);
+            match found {
+                Some(found) => place_in_frames(text, &mapped, &found, hits),
+                None if scan.depth == 0 => withhold_changed(text, &mapped, hits),
+                None => {}
+            }
             if inner.is_open_anywhere() && context.framed.len() < OPEN_FRAMES_MAX {
                 context.framed.push((frame, inner));
             }
@@ -246,6 +255,9 @@ impl Engine {
         hits: &mut Vec<Hit>,
     ) {
         for (view, start) in &views.wanted {
+            if scan.depth > 0 && scan.nested.is_exhausted() {
+                return;
+            }
             let line = line_around(text, *start);
             if let Some(mapped) = view.resolve(&text[..line.1], line.0) {
                 self.find_mapped(&mapped, certificates, scan, hits);
@@ -258,7 +270,7 @@ impl Engine {
             }
             if let Some((mapped, (_, end))) = views::joined(text, line_around(text, *start)) {
                 joined_until = end;
-                if let Some(found) = self.find_within(&mapped.text, certificates, scan) {
+                if let Some(found) = self.find_within(*start, &mapped.text, certificates, scan) {
                     place_in_frames(text, &mapped, &found, hits);
                 } else {
                     let what = What::Withheld("encoded");
@@ -293,7 +305,7 @@ impl Engine {
 
     /// Searches a line with its escapes resolved and maps the hits back to the original line.
     fn find_mapped(&self, mapped: &Mapped, certificates: Certificates, scan: &mut Scan, hits: &mut Vec<Hit>) {
-        let Some(found) = self.find_within(&mapped.text, certificates, scan) else {
+        let Some(found) = self.find_within(mapped.origin(0), &mapped.text, certificates, scan) else {
             let (start, end) = mapped.range(0, mapped.text.len());
             hits.push(Hit { start, end, what: What::Withheld("encoded") });
             return;
@@ -313,11 +325,12 @@ fn quietly<T>(scan: &mut Scan, search: impl FnOnce(&mut Scan) -> T) -> T {
     found
 }
 
-/// Maps hits in the text of frames back to the original lines. A hit that spans several lines gets its marker in the first one, and the
-/// line ends remain.
+/// Maps hits in the text of frames back to the original lines.
+///
+/// A hit that spans several lines gets its marker in the first one, and the line ends remain.
 fn place_in_frames(text: &[u8], mapped: &Mapped, found: &[Hit], hits: &mut Vec<Hit>) {
     for hit in found {
-        // A marker between lines has no place between frames.
+        // A marker between lines is not possible between frames.
         let mut what = match hit.what.clone() {
             What::Insert(kind, tag) => What::Mark(kind, tag),
             other => other,
@@ -338,7 +351,19 @@ fn place_in_frames(text: &[u8], mapped: &Mapped, found: &[Hit], hits: &mut Vec<H
     }
 }
 
-/// A text without its final line end, which may be escaped.
+/// Withholds the lines changed by a view that was not searched.
+fn withhold_changed(text: &[u8], mapped: &Mapped, hits: &mut Vec<Hit>) {
+    let mut start = 0;
+    while start < text.len() {
+        let end = memchr(b'\n', &text[start..]).map_or(text.len(), |len| start + len);
+        if start < end && mapped.changes(start, end) {
+            hits.push(Hit { start, end, what: What::Withheld("encoded") });
+        }
+        start = end + 1;
+    }
+}
+
+/// Returns a text without its final line end, which may be escaped.
 fn without_line_end(text: &[u8]) -> Option<&[u8]> {
     [&b"\n"[..], b"\r", b"\\n", b"\\r"].iter().find_map(|end| text.strip_suffix(*end))
 }
@@ -347,8 +372,8 @@ fn first_line(text: &[u8]) -> &[u8] {
     memchr(b'\n', text).map_or(text, |feed| &text[..feed])
 }
 
-/// The range that may belong to a secret with percent-encoded bytes: the words from the first such byte (at `first`) to the last one,
-/// and the adjacent words.
+/// Returns the range that may belong to a secret with percent-encoded bytes: the words from the first such
+/// byte (at `first`) to the last one, and the adjacent words.
 fn around_escapes(text: &[u8], line: (usize, usize), first: usize) -> (usize, usize) {
     const REACH: usize = 64;
     let last = memrchr(b'%', &text[first..line.1]).map_or(first, |len| first + len);

@@ -1,10 +1,11 @@
-//! The data file of patterns and field names, read once and made ready to match.
+//! The data file of patterns and field names, loaded once and compiled for matching.
 
 use std::sync::{Arc, OnceLock};
 
-use regex::bytes::{Regex, RegexBuilder};
+use regex::bytes::Regex;
 use serde::Deserialize;
 
+use crate::expression::{self, Expression};
 use crate::frame::Prefixes;
 use crate::literals::Literals;
 use crate::resolved::View;
@@ -15,23 +16,22 @@ const BUILT_IN: &str = include_str!("../redact.toml");
 /// Delimiters after the value of a field with a defined form.
 const BEHIND_VALUE: &str = r#"$|[\s"'`\\<>&,;()\[\]{}|]"#;
 
-/// A compiled pattern may take this much memory; patterns of ours need a tenth.
-const REGEX_SIZE_MAX: usize = 4 << 20;
-
 pub(crate) struct Rules {
     pub(crate) patterns: Vec<Pattern>,
     pub(crate) fields: Vec<Field>,
-    /// Finds every literal of every rule in one pass; the number of a word is an index into `triggers`.
+    /// Finds each literal of each rule in one pass; a word's number is an index into `triggers`.
     pub(crate) literals: Literals,
     pub(crate) triggers: Vec<Vec<Trigger>>,
     /// The start of a here-document.
     pub(crate) here_document: Regex,
+    /// A path of a file of secrets, in the line that starts a here-document.
+    pub(crate) secret_place: Regex,
     pub(crate) prefixes: Prefixes,
 }
 
 pub(crate) struct Pattern {
     pub(crate) kind: Kind,
-    pub(crate) regex: Regex,
+    pub(crate) regex: Expression,
     pub(crate) min: usize,
     pub(crate) mixed: bool,
 }
@@ -40,45 +40,51 @@ pub(crate) struct Field {
     pub(crate) kind: Kind,
     pub(crate) matches: NameMatch,
     pub(crate) place: Place,
-    pub(crate) value: Option<Regex>,
+    pub(crate) value: Option<Expression>,
     pub(crate) min: usize,
     pub(crate) mixed: bool,
 }
 
-/// What to look for where a literal was found.
+/// The search to run where a literal was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Trigger {
     Pattern(usize),
     Field(usize),
-    /// A notation that must be resolved before the line is understood.
+    /// A notation that must be resolved before the line can be parsed.
     View(View),
-    /// An equals sign at the end of a line: of quoted-printable, or of Base64.
+    /// An equals sign at a line end: quoted-printable or Base64.
     SoftLineEnd,
-    /// A backslash that continues a command in the next line.
+    /// A backslash that continues a command on the next line.
     ContinuedLine,
-    /// Two quotes behind a name: one that is written twice, if a value follows.
+    /// Two quotes after a name: doubled if a value follows.
     DoubledQuotes,
-    /// The text of a line of a log driver, which a later line may continue.
+    /// The text of a log driver's line, which a later line may continue.
     DividedLine,
     /// `-----BEGIN `
     Pem,
-    /// The label of a private key: of its last line, if its first line is missing.
+    /// The label of a private key, in its last line if the first one is missing.
     PemEnd,
-    /// kubeadm announces its certificate key.
+    /// Announcement of kubeadm's certificate key.
     CertificateKey,
-    /// The dump that Ignition makes of its whole configuration when it fails.
+    /// Announcement of Jenkins' initial password.
+    FirstPassword,
+    /// Start of a private key without PEM on the following lines.
+    KeyBelow,
+    /// A program's name in a list of arguments. If a line ends with it, each argument may be on its own line.
+    Program,
+    /// Ignition's dump of its configuration after a failure.
     IgnitionDump,
-    /// cloud-init announces the passwords that it made.
+    /// cloud-init's announcement of generated passwords.
     RandomPasswords,
-    /// The name of an array of Vault's keys.
+    /// The name of an array of Vault keys.
     KeyArray,
     /// The first line of a cloud-config document.
     CloudConfig,
     /// `<<`, which may start a here-document.
     HereDocument,
-    /// The kind of a Secret object.
+    /// The `kind` of a Secret object.
     SecretObject,
-    /// A field named `value`, which belongs to the name before it.
+    /// A field named `value` that belongs to the preceding name.
     NamedValue,
 }
 
@@ -100,6 +106,8 @@ pub(crate) enum Place {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    /// Programs whose arguments contain secrets without a flag.
+    programs: Vec<String>,
     pattern: Vec<PatternEntry>,
     field: Vec<FieldEntry>,
 }
@@ -140,7 +148,7 @@ struct FieldEntry {
     keeps: Vec<String>,
 }
 
-const MACHINES: [(&str, Trigger); 69] = [
+const MACHINES: [(&str, Trigger); 79] = [
     (", '-", Trigger::View(View::Arguments)),
     (",'-", Trigger::View(View::Arguments)),
     (", \"-", Trigger::View(View::Arguments)),
@@ -190,6 +198,16 @@ const MACHINES: [(&str, Trigger); 69] = [
     ("message\" : [", Trigger::View(View::Numbers)),
     ("message\\\":[", Trigger::View(View::Numbers)),
     ("certificate key", Trigger::CertificateKey),
+    ("password to proceed to installation:", Trigger::FirstPassword),
+    ("private-lines:", Trigger::KeyBelow),
+    ("begin ssh2 encrypted private key", Trigger::KeyBelow),
+    ("privateexponent:", Trigger::KeyBelow),
+    ("prime1:", Trigger::KeyBelow),
+    ("prime2:", Trigger::KeyBelow),
+    ("exponent1:", Trigger::KeyBelow),
+    ("exponent2:", Trigger::KeyBelow),
+    ("coefficient:", Trigger::KeyBelow),
+    ("priv:", Trigger::KeyBelow),
     ("-----BEGIN ", Trigger::Pem),
     ("PRIVATE KEY-----", Trigger::PemEnd),
     ("PRIVATE KEY BLOCK-----", Trigger::PemEnd),
@@ -215,7 +233,7 @@ const MACHINES: [(&str, Trigger); 69] = [
 // === impl Trigger ===
 
 impl Trigger {
-    /// Whether it may begin something larger than a value.
+    /// Returns whether it may start a construct larger than a value.
     pub(crate) fn opens(self) -> bool {
         matches!(
             self,
@@ -226,6 +244,8 @@ impl Trigger {
                 | Self::CloudConfig
                 | Self::SecretObject
                 | Self::CertificateKey
+                | Self::FirstPassword
+                | Self::KeyBelow
         )
     }
 }
@@ -233,7 +253,7 @@ impl Trigger {
 // === impl Rules ===
 
 impl Rules {
-    /// The rules of this crate, compiled once for all redactors of the process: that takes milliseconds and megabytes.
+    /// Returns this crate's rules, compiled once per process: that takes milliseconds and megabytes.
     pub(crate) fn built_in() -> Result<Arc<Self>, BuildError> {
         static RULES: OnceLock<Arc<Rules>> = OnceLock::new();
         if let Some(rules) = RULES.get() {
@@ -246,6 +266,9 @@ impl Rules {
     fn new(file: &File) -> Result<Self, BuildError> {
         let mut literals: Vec<(String, Trigger)> =
             MACHINES.iter().map(|(literal, trigger)| ((*literal).to_owned(), *trigger)).collect();
+        for program in &file.programs {
+            literals.extend(forms_in_a_list(program).map(|form| (form, Trigger::Program)));
+        }
         let mut patterns = Vec::new();
         for entry in &file.pattern {
             literals.extend(
@@ -253,7 +276,7 @@ impl Rules {
             );
             patterns.push(Pattern {
                 kind: kind(&entry.name, &entry.kind)?,
-                regex: regex(&entry.name, &entry.regex)?,
+                regex: Expression::new(entry.regex.clone()),
                 min: entry.min,
                 mixed: entry.mixed,
             });
@@ -261,21 +284,18 @@ impl Rules {
         let mut fields = Vec::new();
         for entry in &file.field {
             literals.extend(entry.names.iter().map(|name| (name.clone(), Trigger::Field(fields.len()))));
-            let value = entry
-                .value
-                .as_ref()
-                .map(|value| regex(&entry.name, &format!("^(?P<value>{value})(?:{BEHIND_VALUE})")))
-                .transpose()?;
+            let value = entry.value.as_ref();
+            let value = value.map(|value| format!("^(?P<value>{value})(?:{BEHIND_VALUE})"));
             fields.push(Field {
                 kind: kind(&entry.name, &entry.kind)?,
                 matches: entry.r#match,
                 place: entry.place,
-                value,
+                value: value.map(Expression::new),
                 min: entry.min,
                 mixed: entry.mixed,
             });
         }
-        // One entry per distinct literal, so that a place in the text is reported once for all rules that share it.
+        // One entry per distinct literal, so that each match is reported once for all rules that share it.
         for (literal, _) in literals.iter_mut().filter(|(literal, _)| literal.len() > 3) {
             literal.make_ascii_lowercase();
         }
@@ -303,13 +323,25 @@ impl Rules {
                 "here-document",
                 r#"(?:^|[^<])<<-?\s*\\?["']?(?P<word>[A-Za-z_][A-Za-z0-9_]*)"#,
             )?,
+            secret_place: regex(
+                "place of secrets",
+                r"/etc/kubernetes|/pki/|\.key|kubeconfig|/\.kube/|/\.docker/|\.netrc|token|secret|passw|cred|/\.ssh/|/\.aws/|cloud\.conf|azure\.json",
+            )?,
             prefixes: Prefixes::new()
                 .map_err(|source| BuildError::Regex { rule: "prefix of a line".to_owned(), source })?,
         })
     }
 }
 
-/// Whether a word has capital and small letters and digits.
+/// Returns the forms of a program as a list element: quoted, escaped, between commas, on its own line, with
+/// its path.
+fn forms_in_a_list(program: &str) -> impl Iterator<Item = String> {
+    let before = ["\"", "'", "\\\"", "[", "- ", "- ", "- ", "- ", "/"];
+    let after = ["\"", "'", "\\\"", ", ", "\n", "\r", "\\n", "\"", "\","];
+    before.into_iter().zip(after).map(move |(before, after)| format!("{before}{program}{after}"))
+}
+
+/// Returns whether a word has upper-case letters, lower-case letters and digits.
 pub(crate) fn is_mixed(word: &[u8]) -> bool {
     let has = |test: fn(&u8) -> bool| word.iter().any(test);
     has(u8::is_ascii_uppercase) && has(u8::is_ascii_lowercase) && has(u8::is_ascii_digit)
@@ -324,11 +356,7 @@ fn kind(rule: &str, label: &str) -> Result<Kind, BuildError> {
 }
 
 fn regex(rule: &str, pattern: &str) -> Result<Regex, BuildError> {
-    RegexBuilder::new(pattern)
-        .unicode(false)
-        .size_limit(REGEX_SIZE_MAX)
-        .build()
-        .map_err(|source| BuildError::Regex { rule: rule.to_owned(), source })
+    expression::compile(pattern).map_err(|source| BuildError::Regex { rule: rule.to_owned(), source })
 }
 
 fn one() -> usize {
@@ -343,7 +371,7 @@ mod tests {
     use super::*;
     use crate::{Options, Redactor};
 
-    /// A rule's name, texts with their secrets, texts without.
+    /// A rule's name, texts with their secrets, and texts without secrets.
     type Examples = (String, Vec<(String, String)>, Vec<String>);
 
     fn examples() -> Vec<Examples> {
@@ -372,7 +400,7 @@ mod tests {
         }
     }
 
-    /// Texts that match an expression and together take each of its alternatives.
+    /// Generates texts that match an expression and together use each alternative.
     fn samples(hir: &Hir) -> Vec<String> {
         match hir.kind() {
             HirKind::Empty | HirKind::Look(_) => vec![String::new()],
@@ -402,6 +430,15 @@ mod tests {
                 (0..most).map(text).collect()
             }
         }
+    }
+
+    #[test]
+    fn every_expression_compiles() {
+        let rules = Rules::built_in().unwrap();
+        rules.patterns.iter().for_each(|pattern| assert!(!pattern.regex.get().as_str().is_empty()));
+        rules.fields.iter().filter_map(|field| field.value.as_ref()).for_each(|value| {
+            assert!(!value.get().as_str().is_empty());
+        });
     }
 
     #[test]

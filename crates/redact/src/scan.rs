@@ -1,21 +1,19 @@
-//! One text, all passes: what is found here is taken out, wherever the text came from.
+//! All passes over one text: hits are redacted regardless of the text's source.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use landfall_model::terminal;
-use memchr::{memchr, memmem, memrchr};
+use memchr::{memchr, memrchr};
 
 use crate::Kind;
-use crate::block::{Certificates, Context};
-use crate::decode::{self, Decoded};
-use crate::entropy;
+use crate::block::Context;
 use crate::field::{self, Value};
 use crate::frame::{self, Frame};
 use crate::hit::{self, Hit, What};
 use crate::identity::Identities;
 use crate::known::Known;
 use crate::named_value;
+use crate::nested::Nested;
 use crate::pem_end;
 use crate::pseudonym::Pseudonyms;
 use crate::region::{Braces, Until};
@@ -25,13 +23,7 @@ use crate::runs::{self, Run};
 use crate::secret_object;
 use crate::views;
 
-/// Encodings inside encodings that are followed: a gzip in Base64 in a percent-encoded URL, and one more.
-pub(crate) const DEPTH_MAX: u32 = 4;
-
-/// Decoded bytes that are searched per scanned block; what does not fit is withheld.
-const DECODED_MAX: usize = 16 << 20;
-
-/// Everything that does not change while a bundle is made.
+/// State that is constant during a bundle.
 pub(crate) struct Engine {
     pub(crate) rules: Arc<Rules>,
     pub(crate) known: Known,
@@ -39,40 +31,40 @@ pub(crate) struct Engine {
     pub(crate) identities: Identities,
 }
 
-/// Which passes run besides those that always do.
+/// Which optional passes run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     Secrets,
     SecretsAndIdentities,
 }
 
-/// How the lines of a text belong together.
+/// Relation between the lines of a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lines {
     OneText,
-    /// Each line is a text of its own: nothing opens that would go on in the next.
+    /// Each line is a separate text: constructs do not continue on the next line.
     Apart,
 }
 
-/// Whether words of high entropy are looked for. Only those who have lines to count can tell where they stand.
+/// Whether high-entropy words are searched for. Only callers that count lines can report their positions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Entropy {
     Unwanted,
     Wanted,
 }
 
-/// The state of one scan, handed down into decoded texts.
+/// State of one scan, passed to nested searches.
 pub(crate) struct Scan {
     pub(crate) extent: Extent,
     pub(crate) lines: Lines,
     pub(crate) depth: u32,
     /// Number of nested frames that were removed.
     pub(crate) frames: u32,
-    pub(crate) budget: usize,
+    pub(crate) nested: Nested,
     pub(crate) entropy: Entropy,
-    /// Where words of high entropy stand that nothing redacts, if that is asked for.
+    /// Offsets of unredacted high-entropy words, if requested.
     pub(crate) suspicious: Vec<usize>,
-    /// Where something stands, in lines that are apart, that is only understood in a text of its own.
+    /// Offsets in independent lines of constructs that must be searched as a separate text.
     pub(crate) opens: Vec<usize>,
 }
 
@@ -85,19 +77,19 @@ impl Scan {
             lines: Lines::OneText,
             depth: 0,
             frames: 0,
-            budget: DECODED_MAX,
+            nested: Nested::default(),
             entropy: Entropy::Unwanted,
             suspicious: Vec::new(),
             opens: Vec::new(),
         }
     }
 
-    /// A scan that also looks for words of high entropy.
+    /// Creates a scan that also searches for high-entropy words.
     pub(crate) fn with_entropy(extent: Extent) -> Self {
         Self { entropy: Entropy::Wanted, ..Self::new(extent) }
     }
 
-    /// A scan over lines that have nothing to do with each other.
+    /// Creates a scan of independent lines.
     pub(crate) fn over_lines(extent: Extent) -> Self {
         Self { lines: Lines::Apart, ..Self::new(extent) }
     }
@@ -106,9 +98,13 @@ impl Scan {
 // === impl Engine ===
 
 impl Engine {
-    /// Finds everything in `text`, which begins at the start of a line, and returns it merged. `context` is what was
-    /// open before it, and afterwards what is open behind it.
+    /// Returns the merged hits in `text`, which starts at the start of a line.
+    ///
+    /// `context` is the state before the text, and is updated to the state after it.
     pub(crate) fn find(&self, text: &[u8], context: &mut Context, scan: &mut Scan) -> Vec<Hit> {
+        if scan.depth > 0 && scan.nested.is_exhausted() {
+            return Vec::new();
+        }
         let mut hits = if memchr(terminal::ESCAPE, text).is_some() {
             self.find_behind_escapes(text, context, scan)
         } else {
@@ -147,7 +143,7 @@ impl Engine {
         framed: &mut Framed,
         hits: &mut Vec<Hit>,
     ) {
-        // What is open from before goes first; where everything is dropped, nothing else need be looked at.
+        // Constructs that are already open are processed first; dropped text is not searched.
         let dropped = if context.drops_all() { context.advance(text, 0, hits) } else { 0 };
         let mut dropped_until = dropped;
         let mut opened_until = if context.is_open() { context.advance(text, dropped, hits) } else { dropped };
@@ -178,8 +174,21 @@ impl Engine {
                     want(view, line.0, is_apart, framed, &mut views);
                     continue;
                 }
+                if *trigger == Trigger::Program {
+                    if has_elements(&text[found.end - 1..line.1.max(found.end)]) {
+                        views.want(View::Elements, line.0);
+                    }
+                    if views.has_escapes(text, line) {
+                        views.want(View::Escapes, line.0);
+                    }
+                    want(View::Arguments, line.0, is_apart, framed, &mut views);
+                    if !is_apart {
+                        framed.add(text, line, found.start, &self.rules.prefixes);
+                    }
+                    continue;
+                }
                 if *trigger == Trigger::ContinuedLine {
-                    // The line was taken in with the other views.
+                    // The line is searched with the other views.
                     if !is_apart {
                         framed.add(text, line, found.start, &self.rules.prefixes);
                     }
@@ -203,7 +212,7 @@ impl Engine {
                     }
                     continue;
                 }
-                // In an escaped text, words begin behind line ends that are escaped, and escaped quotes enclose them.
+                // In escaped text, words start after escaped line ends, and escaped quotes enclose them.
                 if views.has_escapes(text, line) {
                     views.want(View::Escapes, line.0);
                 }
@@ -216,7 +225,7 @@ impl Engine {
                 }
                 if *trigger == Trigger::DividedLine {
                     if !is_apart && let Some(frame) = frame::of_divided(&text[line.0..line.1]) {
-                        // A construct may begin above the first divided line.
+                        // A construct may start before the first split line.
                         framed.begin(frame, 0);
                     }
                     continue;
@@ -298,7 +307,23 @@ impl Engine {
                         if opened_until <= found.start
                             && matches!(text[found.end..line.1].trim_ascii(), b"" | b":") =>
                     {
-                        opened_until = context.open_key(text, line.1, &self.pseudonyms, hits);
+                        let key = (Kind::CERTIFICATE_KEY, CERTIFICATE_KEY_DIGITS);
+                        opened_until = context.open_key(text, line.1, key, &self.pseudonyms, hits);
+                    }
+                    Trigger::FirstPassword if opened_until <= found.start => {
+                        let password = (Kind::PASSWORD, FIRST_PASSWORD_DIGITS);
+                        opened_until = context.open_key(text, line.1, password, &self.pseudonyms, hits);
+                    }
+                    Trigger::KeyBelow
+                        if opened_until <= found.start
+                            && text[found.end..line.1]
+                                .iter()
+                                .all(|byte| byte.is_ascii_digit() || b" \t\r-".contains(byte)) =>
+                    {
+                        let below = (line.1 + 1).min(text.len());
+                        let (kind, until) = (Kind::PRIVATE_KEY, Until::NotKey);
+                        dropped_until = context.open_below(text, below, kind, until, &self.pseudonyms, hits);
+                        opened_until = dropped_until;
                     }
                     Trigger::IgnitionDump if opened_until <= found.start => {
                         let until = Until::Braces(Braces::default());
@@ -362,7 +387,7 @@ impl Engine {
 
     fn find_pattern(&self, text: &[u8], (start, end): (usize, usize), pattern: usize, hits: &mut Vec<Hit>) {
         let pattern = &self.rules.patterns[pattern];
-        for captures in pattern.regex.captures_iter(&text[start..end]) {
+        for captures in pattern.regex.get().captures_iter(&text[start..end]) {
             let secret = captures.name("s").or_else(|| captures.name("t"));
             let counts =
                 |secret: &[u8]| secret.len() >= pattern.min && (!pattern.mixed || rules::is_mixed(secret));
@@ -372,8 +397,10 @@ impl Engine {
         }
     }
 
-    /// Marks a secret. Of a bootstrap token only the secret half goes: its id is public, and needed to see whether
-    /// the token has expired.
+    /// Marks a secret.
+    ///
+    /// Of a bootstrap token only the secret half is redacted: its ID is public, and shows whether the token
+    /// has expired.
     fn mark(&self, text: &[u8], start: usize, end: usize, kind: Kind, hits: &mut Vec<Hit>) {
         let secret = &text[start..end];
         if secret.len() == TOKEN_ID + 1 + TOKEN_SECRET && is_bootstrap_token(secret, TOKEN_ID) {
@@ -386,7 +413,7 @@ impl Engine {
     }
 
     fn find_bootstrap_tokens(&self, text: &[u8], runs: &[Run], hits: &mut Vec<Hit>) {
-        // The secret half is a run or the start of one, since a dot is before it.
+        // The secret half is a run or the start of one, because a dot precedes it.
         for dot in runs.iter().filter_map(|run| run.start.checked_sub(1)) {
             if text[dot] == b'.' && is_bootstrap_token(text, dot) {
                 self.mark(text, dot - TOKEN_ID, dot + 1 + TOKEN_SECRET, Kind::BOOTSTRAP_TOKEN, hits);
@@ -394,142 +421,29 @@ impl Engine {
         }
     }
 
-    /// Looks into runs of Base64 and hexadecimal. A payload with a secret in it goes whole: cutting it open would leave
-    /// neither text nor encoding.
-    fn find_encoded(
-        &self,
-        text: &[u8],
-        runs: &[Run],
-        certificates: Certificates,
-        scan: &mut Scan,
-        framed: &mut Framed,
-        hits: &mut Vec<Hit>,
-    ) {
-        let mut done = 0;
-        for &run in runs.iter().filter(|run| run.len() >= decode::ENCODED_MIN) {
-            if run.start < done {
-                continue;
-            }
-            let (payload, end) = if let Some((joined, end)) = decode::wrapped(text, run) {
-                (Cow::Owned(joined), end)
-            } else {
-                let is_apart = scan.lines == Lines::Apart && scan.depth == 0;
-                if !is_apart && decode::may_be_framed(text, run) {
-                    framed.add(text, line_around(text, run.start), run.start, &self.rules.prefixes);
-                }
-                (Cow::Borrowed(&text[run.start..run.end]), run.end)
-            };
-            done = end;
-            let what = match decode::run(&payload) {
-                None => None,
-                Some(Decoded::Unreadable) => Some(What::Withheld("gzip")),
-                Some(Decoded::Text(decoded)) => match self.find_within(&decoded, certificates, scan) {
-                    None => Some(What::Withheld("encoded")),
-                    Some(found) => self.payload(&decoded, &found),
-                },
-            };
-            match what {
-                Some(what) => {
-                    let padding = text[end..].iter().take(2).take_while(|byte| **byte == b'=').count();
-                    hits.push(Hit { start: run.start, end: end + padding, what });
-                }
-                None if scan.depth == 0
-                    && scan.frames == 0
-                    && scan.entropy == Entropy::Wanted
-                    && entropy::is_suspicious(text, run) =>
-                {
-                    scan.suspicious.push(run.start);
-                }
-                None => {}
-            }
-        }
-    }
-
-    /// What takes the place of a payload in which `found` was found.
-    fn payload(&self, decoded: &[u8], found: &[Hit]) -> Option<What> {
-        // A dropped line belongs to a construct that has its marker, or its facts, elsewhere.
-        let secrets: Vec<&Hit> =
-            found.iter().filter(|hit| !matches!(hit.what, What::Facts(_) | What::Drop)).collect();
-        match secrets[..] {
-            [] => {
-                // Certificates and nothing else become their facts; inside something larger they are left alone.
-                let mut rest = 0;
-                let only = found.iter().all(|hit| {
-                    let between = &decoded[std::mem::replace(&mut rest, hit.end)..hit.start];
-                    between.iter().all(u8::is_ascii_whitespace)
-                });
-                let facts: Vec<&[u8]> = found
-                    .iter()
-                    .filter_map(|hit| if let What::Facts(facts) = &hit.what { Some(&**facts) } else { None })
-                    .collect();
-                let is_all = only && decoded[rest..].iter().all(u8::is_ascii_whitespace);
-                (is_all && !facts.is_empty()).then(|| What::Facts(facts.join(&b" "[..]).into()))
-            }
-            [Hit { what: what @ What::Mark(..), .. }] => Some(what.clone()),
-            [first, ..] => {
-                let kind = if let What::Mark(kind, _) = first.what { kind } else { Kind::BASE64 };
-                Some(What::Mark(kind, self.pseudonyms.tag(decoded)))
-            }
-        }
-    }
-
-    /// Searches a decoded text; `None` when the limits do not allow it.
-    pub(crate) fn find_within(
-        &self,
-        text: &[u8],
-        certificates: Certificates,
-        scan: &mut Scan,
-    ) -> Option<Vec<Hit>> {
-        if scan.depth >= DEPTH_MAX || text.len() > scan.budget {
-            return None;
-        }
-        scan.budget -= text.len();
-        scan.depth += 1;
-        let mut context = Context::new(certificates);
-        let mut hits = self.find(text, &mut context, scan);
-        scan.depth -= 1;
-        if let Some(what) = context.finish() {
-            hits.push(Hit { start: text.len(), end: text.len(), what });
-        }
-        Some(hits)
-    }
-
-    /// The end word of a here-document that is written to a place where secrets are kept.
+    /// Returns the end word of a here-document that is written to a location of secrets.
     fn secret_here_document<'t>(&self, line: &'t [u8]) -> Option<&'t [u8]> {
         let captures = self.rules.here_document.captures(line)?;
-        let is_secret = [
-            &b"/etc/kubernetes"[..],
-            b"/pki/",
-            b".key",
-            b"kubeconfig",
-            b"/.kube/",
-            b"/.docker/",
-            b".netrc",
-            b"token",
-            b"secret",
-            b"passw",
-            b"cred",
-            b"/.ssh/",
-            b"/.aws/",
-            b"cloud.conf",
-            b"azure.json",
-        ]
-        .iter()
-        .any(|place| memmem::find(line, place).is_some());
+        let is_secret = self.rules.secret_place.is_match(line);
         captures.name("word").filter(|_| is_secret).map(|word| word.as_bytes())
     }
 }
+
+/// Number of hexadecimal digits in kubeadm's certificate key and in Jenkins' initial password.
+const CERTIFICATE_KEY_DIGITS: usize = 64;
+const FIRST_PASSWORD_DIGITS: usize = 32;
 
 /// The parts of a bootstrap token, `id.secret`.
 const TOKEN_ID: usize = 6;
 const TOKEN_SECRET: usize = 16;
 
-/// Whether the dot at `dot` stands between the halves of a bootstrap token. Only what could itself belong to a token makes
-/// a longer word of it: programs put all else beside what they print.
+/// Returns whether the dot at `dot` is between the halves of a bootstrap token.
+///
+/// Only adjacent token characters make it a longer word: programs print any other character next to a token.
 fn is_bootstrap_token(text: &[u8], dot: usize) -> bool {
     let is_token = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let (before, after) = (&text[..dot], &text[dot + 1..]);
-    // The id first: most dots follow a number, and what is before a number is soon no part of an id.
+    // The ID is checked first: most dots follow a number, and the text before a number rarely matches an ID.
     let Some(id_start) = before.len().checked_sub(TOKEN_ID) else { return false };
     if !before[id_start..].iter().rev().all(is_token) {
         return false;
@@ -541,7 +455,7 @@ fn is_bootstrap_token(text: &[u8], dot: usize) -> bool {
     // Names of Event objects: the object's name and its time in hexadecimal nanoseconds.
     let is_event = matches!(secret, [b'1', b'6'..=b'9', ..])
         && secret.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    // The letter of `\n` and the like is no part of a word.
+    // The letter of `\n` and similar escapes is not part of a word.
     let goes_on = match &before[..id_start] {
         [.., b'\\', b'n' | b'r' | b't'] | [] => false,
         [.., last] => is_token(last),
@@ -549,7 +463,7 @@ fn is_bootstrap_token(text: &[u8], dot: usize) -> bool {
     !goes_on && !is_event
 }
 
-/// Where the line around `at` begins and ends, without its line feed.
+/// Returns the range of the line around `at`, without its line feed.
 pub(crate) fn line_around(text: &[u8], at: usize) -> (usize, usize) {
     let start = memrchr(b'\n', &text[..at]).map_or(0, |feed| feed + 1);
     let end = memchr(b'\n', &text[at..]).map_or(text.len(), |len| at + len);
@@ -560,7 +474,7 @@ fn content_end(text: &[u8], (start, end): (usize, usize)) -> usize {
     start + text[start..end].trim_ascii_end().len()
 }
 
-/// Has a line searched in a notation, and all lines of the text if they remain lines in it.
+/// Schedules a line to be searched in a notation; if lines stay lines in it, the complete text.
 fn want(view: View, line: usize, is_apart: bool, framed: &mut Framed, views: &mut Views) {
     if view.keeps_lines() && !is_apart {
         framed.begin(Frame::Written(view), 0);
@@ -569,7 +483,9 @@ fn want(view: View, line: usize, is_apart: bool, framed: &mut Framed, views: &mu
     }
 }
 
-/// Whether a text closes a string of an array and opens the next one. The name of a member of an object is not such a string.
+/// Returns whether a text closes an array string and opens the next one.
+///
+/// The name of an object member is not such a string.
 fn has_elements(text: &[u8]) -> bool {
     memchr::memchr_iter(b',', text).any(|at| {
         let Some(quote @ (b'"' | b'\'')) = text[..at].last() else { return false };
@@ -583,7 +499,7 @@ fn has_elements(text: &[u8]) -> bool {
     })
 }
 
-/// Whether a line ends with an item of a list behind something else, as one of a command that a logger wrote line by line.
+/// Returns whether a line ends with a list item after a prefix, such as a command logged line by line.
 fn ends_with_argument(text: &[u8], line: (usize, usize)) -> bool {
     let content = text[line.0..line.1].trim_ascii_end();
     let last = memrchr(b' ', content).map_or(0, |blank| blank + 1);
@@ -594,7 +510,7 @@ fn ends_with_argument(text: &[u8], line: (usize, usize)) -> bool {
     last > 0 && (content[..last].ends_with(b" - ") || is_string())
 }
 
-/// Whether a line may be a part of a command that is written on several lines.
+/// Returns whether a line may be part of a command on several lines.
 fn may_be_joined(text: &[u8], line: (usize, usize)) -> bool {
     let ends = |end: usize| end > 0 && text[end - 1] == b'\\';
     let start = text[line.0..line.1].iter().find(|byte| !matches!(byte, b' ' | b'\t'));

@@ -12,8 +12,9 @@ use crate::hit::{self, Counts, Hit, Length, Style, What};
 use crate::journal::JournalStream;
 use crate::scan::{Engine, Extent, Scan};
 
-/// Bytes held back at most: a line, or Base64 broken into lines, that is longer cannot be searched whole and is
-/// withheld. Twice what journald and container runtimes cut lines at, and small enough for the second-level cache.
+/// Maximum number of buffered bytes. A longer line or wrapped Base64 cannot be searched completely and is
+/// withheld. Twice the line limit of journald and container runtimes, and small enough for the second-level
+/// cache.
 pub const HOLD_MAX: usize = 128 << 10;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,28 +24,28 @@ pub struct Options {
     pub names: Names,
 }
 
-/// How the bytes are framed.
+/// Framing of the bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// Lines of text, or anything that can be read as such.
+    /// Lines of text, or similar data.
     #[default]
     Lines,
-    /// Container logs as the container runtimes write them: `time stream tag text`, with long lines in parts.
+    /// Container logs in the runtimes' format: `time stream tag text`, with long lines in parts.
     Cri,
     /// `journalctl -o export`. Replacements always have the [same length](Length::Same).
     JournalExport,
 }
 
-/// What is done with addresses and host names.
+/// Treatment of addresses and host names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Names {
     #[default]
     Keep,
-    /// Consistent pseudonyms for IP and hardware addresses and the host names that were given.
+    /// Consistent pseudonyms for IP and hardware addresses and the given host names.
     Pseudonyms,
 }
 
-/// A stream of bytes on its way out. The output does not depend on how the input is cut into pieces.
+/// A byte stream being redacted. The output does not depend on how the input is split.
 pub struct Stream {
     inner: Inner,
 }
@@ -67,26 +68,33 @@ pub(crate) struct LineStream {
     counts: Counts,
 }
 
-/// The state behind a gap.
+/// State after a gap.
 struct Behind {
     gap: Gap,
     line: Vec<u8>,
-    /// The line lacks its beginning, which is before the gap.
+    /// Whether the start of the line is missing, before the gap.
     is_cut: bool,
-    /// The last line was withheld, and has its marker.
+    /// Whether the last line was withheld and has its marker.
     is_marked: bool,
 }
 
-/// What is being left out because it is too long.
+/// Data that is omitted because it is too long.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Skipping {
     Line,
-    /// Base64 broken into lines.
+    /// Wrapped Base64.
     Wrapped,
 }
 
-/// Bytes of an object that are held back to see what follows its data.
+/// Bytes of an object that are buffered until the text after its data is known.
 const OBJECT_MAX: usize = 16 << 10;
+
+/// Bytes of wrapped Base64 that are searched again with the following lines.
+const OVERLAP: usize = 32 << 10;
+
+/// Maximum lines and bytes of a list that are buffered: commands are shorter.
+const LIST_LINES_MAX: usize = 32;
+const LIST_MAX: usize = 8 << 10;
 
 enum More {
     May,
@@ -105,7 +113,7 @@ impl Stream {
         Self { inner }
     }
 
-    /// Takes bytes in and appends to `out` what is decided.
+    /// Adds bytes and appends the decided output to `out`.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
         let before = out.len();
         let counts = match &mut self.inner {
@@ -126,8 +134,10 @@ impl Stream {
         counts.bytes_out += (out.len() - before) as u64;
     }
 
-    /// Records that unsearched text is omitted here. The following text may belong to a secret that began in the gap, so it is withheld up to
-    /// a line that cannot.
+    /// Records that unsearched text is omitted here.
+    ///
+    /// The following text may belong to a secret that started in the gap, so it is withheld up to a line that
+    /// cannot.
     pub fn pass_over(&mut self, out: &mut Vec<u8>) {
         let before = out.len();
         let counts = match &mut self.inner {
@@ -147,7 +157,7 @@ impl Stream {
         counts.bytes_out += (out.len() - before) as u64;
     }
 
-    /// Appends what is still held.
+    /// Appends the remaining output and returns the counts.
     pub fn finish(self, out: &mut Vec<u8>) -> Counts {
         let before = out.len();
         let mut counts = match self.inner {
@@ -215,7 +225,7 @@ impl LineStream {
         self.gap = Some(behind);
     }
 
-    /// Releases a line after a gap, or replaces it by a marker.
+    /// Releases a line after a gap, or replaces it with a marker.
     fn admit(&mut self, behind: &mut Behind, out: &mut Vec<u8>) {
         let line = std::mem::take(&mut behind.line);
         let is_cut = std::mem::replace(&mut behind.is_cut, !line.ends_with(b"\n"));
@@ -243,7 +253,8 @@ impl LineStream {
     }
 
     fn take(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) {
-        // Work happens only when exactly `HOLD_MAX` bytes are held, so that it does not depend on how they came.
+        // Processes only when exactly `HOLD_MAX` bytes are buffered, so that the result does not depend on
+        // the input's splits.
         while !bytes.is_empty() {
             let (now, later) = bytes.split_at(bytes.len().min(HOLD_MAX - self.held.len()));
             self.held.extend_from_slice(now);
@@ -259,7 +270,7 @@ impl LineStream {
         self.counts
     }
 
-    /// Decides all that is held.
+    /// Decides all buffered bytes.
     fn end(&mut self, out: &mut Vec<u8>) {
         if let Some(mut behind) = self.gap.take()
             && !behind.line.is_empty()
@@ -310,8 +321,14 @@ impl LineStream {
                 self.counts.note_suspicious(line);
             }
             self.lines += memchr_iter(b'\n', text).count() as u64;
+        } else if let Some(end) = self.end_of_harmless(held) {
+            // Continuing Base64 lines: the following text is searched together with their end.
+            out.extend_from_slice(&held[..end]);
+            self.lines += memchr_iter(b'\n', &held[..end]).count() as u64;
+            self.held.drain(..start + end);
+            return;
         } else if start == 0 && held.len() == HOLD_MAX {
-            // One thing fills all that may be held.
+            // A single construct fills the buffer.
             let skipping = if memchr(b'\n', held).is_some() { Skipping::Wrapped } else { Skipping::Line };
             self.skipping = Some(skipping);
             let what = What::Withheld(if skipping == Skipping::Line { "line" } else { "encoded" });
@@ -321,8 +338,8 @@ impl LineStream {
             }
             start = self.skip(skipping, out);
             if start == 0 {
-                // What fills all that is held may still end at once, seen from its beginning. Leave out a line, so that
-                // there is progress whatever is read.
+                // A construct that fills the buffer may still end now, seen from its start. One line is
+                // omitted to guarantee progress for any input.
                 start = memchr(b'\n', &self.held).map_or(self.held.len(), |feed| feed + 1);
                 self.leave_out(start, out);
             }
@@ -332,7 +349,22 @@ impl LineStream {
         self.held.drain(..start + end);
     }
 
-    /// Leaves out what is held up to the end of what is skipped, and returns where that is.
+    /// Returns how many bytes of wrapped Base64 that fills the buffer can be released.
+    ///
+    /// They contain no secret, and a secret that continues later starts in the remaining part.
+    fn end_of_harmless(&self, held: &[u8]) -> Option<usize> {
+        if held.len() < HOLD_MAX || self.context.is_open_anywhere() {
+            return None;
+        }
+        let lines = memrchr(b'\n', held).map_or(0, |feed| feed + 1);
+        let text = &held[..lines];
+        let end = decode::end_of_text(text, lines.checked_sub(OVERLAP)?)?;
+        let mut context = Context::new(self.options.certificates());
+        let hits = self.engine.find(text, &mut context, &mut Scan::new(self.options.extent()));
+        (hits.is_empty() && !context.is_open_anywhere()).then_some(end)
+    }
+
+    /// Omits buffered bytes up to the end of the skipped data, and returns its offset.
     fn skip(&mut self, skipping: Skipping, out: &mut Vec<u8>) -> usize {
         let end = match skipping {
             Skipping::Line => memchr(b'\n', &self.held),
@@ -346,7 +378,7 @@ impl LineStream {
         skipped
     }
 
-    /// Accounts for bytes that are held and will not be let through.
+    /// Counts buffered bytes that are omitted.
     fn leave_out(&mut self, count: usize, out: &mut Vec<u8>) {
         if self.options.length == Length::Same {
             out.extend(self.held[..count].iter().map(|byte| if *byte == b'\n' { b'\n' } else { b'*' }));
@@ -355,16 +387,16 @@ impl LineStream {
     }
 }
 
-/// The offset of the final lines of `text` that must be searched together with the following text: the start of an object, and the last
-/// line, because the line below it is not known yet.
+/// Returns the offset of the last lines of `text` that must be searched together with the following text: the
+/// start of an object, and the last line, because the line below it is not known yet.
 fn start_of_open(text: &[u8]) -> usize {
     let last = memrchr(b'\n', text).and_then(|end| memrchr(b'\n', &text[..end])).map_or(0, |feed| feed + 1);
     let start = start_of_continued(&text[..last]);
     start_of_object(&text[..start]).unwrap_or(start)
 }
 
-/// Where the lines begin with which `text` ends and that must be searched together with what follows: Base64, commands and texts that
-/// continue in the next line.
+/// Returns the offset of the last lines of `text` that may continue and must be searched with the following
+/// text: Base64, commands and other texts.
 fn start_of_continued(text: &[u8]) -> usize {
     let mut start = text.len();
     // The last line of Base64 may be short, and the last line of a key follows it.
@@ -382,16 +414,31 @@ fn start_of_continued(text: &[u8]) -> usize {
         }
         start = line_start;
     }
+    start_of_list(&text[..start])
+}
+
+/// Returns the offset of the list at the end of `text`: its items may be the words of a command.
+fn start_of_list(text: &[u8]) -> usize {
+    let mut start = text.len();
+    for _ in 0..LIST_LINES_MAX {
+        let Some(feed) = start.checked_sub(1) else { break };
+        let line_start = memrchr(b'\n', &text[..feed]).map_or(0, |feed| feed + 1);
+        if text.len() - line_start > LIST_MAX || !frame::ends_with_item(&text[line_start..feed]) {
+            break;
+        }
+        start = line_start;
+    }
     start
 }
 
-/// Whether the next line may continue this one.
+/// Returns whether the next line may continue this one.
 fn goes_on(line: &[u8]) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     matches!(line.last(), Some(b'\\' | b'=')) || decode::may_be_wrapped(line) || frame::is_partial(line)
 }
 
-/// Where an object begins whose data precede its kind: its values are known as secrets only when the kind is seen.
+/// Returns the offset of an object whose data precedes its kind: its values are recognizable as secrets only
+/// after the kind.
 fn start_of_object(text: &[u8]) -> Option<usize> {
     let near = text.len().saturating_sub(OBJECT_MAX);
     let starts = [
@@ -407,7 +454,7 @@ fn start_of_object(text: &[u8]) -> Option<usize> {
     memrchr(b'\n', &text[..near + first]).map(|feed| feed + 1)
 }
 
-/// Where lines of Base64 end, if they do: at the line feed before a line that is something else.
+/// Returns the end of wrapped Base64: the line feed before a different line.
 fn end_of_wrapped(text: &[u8]) -> Option<usize> {
     let mut start = 0;
     while let Some(len) = memchr(b'\n', &text[start..]) {

@@ -1,6 +1,7 @@
-//! Text as its readers see it: the notations that programs write text in, resolved.
+//! Text as its readers see it, with notations resolved.
 //!
-//! Each function takes a piece of a log and returns the text that it stands for, or `None` when the notation is not used.
+//! Each function takes a part of a log and returns the text that it represents, or `None` if the notation is
+//! not used.
 
 use std::ops::RangeInclusive;
 
@@ -9,16 +10,16 @@ use memchr::{memchr, memchr_iter, memmem};
 
 use crate::mapped::Mapped;
 
-/// A line between texts that nothing can continue over.
+/// A separator line that no construct can cross.
 pub(crate) const BETWEEN: &[u8] = b"\n\x01\n";
 
-/// Lines that one command may be continued over.
+/// Maximum number of lines that one command may span.
 const JOINED_MAX: usize = 256;
 
-/// Bytes that an array of numbers must stand for, at least, to be read as text.
+/// Minimum number of bytes in an array of numbers that is read as text.
 const NUMBERS_MIN: usize = 16;
 
-/// How long lines of quoted-printable are that continue in the next one, with the equals sign.
+/// Length of quoted-printable lines that continue on the next line, including the equals sign.
 const SOFT_WIDTHS: RangeInclusive<usize> = 70..=76;
 
 /// Entities of HTML and XML.
@@ -33,14 +34,14 @@ const ENTITIES: [(&[u8], u8); 8] = [
     (b"&NewLine;", b'\n'),
 ];
 
-/// A text as it looks on a terminal, and what is inside the escapes of it, a line each.
+/// A text as displayed by a terminal, and the contents of its escapes, one per line.
 #[derive(Debug)]
 pub(crate) struct OnTerminal {
     pub(crate) shown: Mapped,
     pub(crate) hidden: Mapped,
 }
 
-/// Leaves out what only a terminal understands.
+/// Removes terminal control sequences.
 pub(crate) fn on_terminal(original: &[u8]) -> Option<OnTerminal> {
     let mut shown = Mapped::with_capacity(original.len());
     let mut hidden = Mapped::default();
@@ -71,7 +72,7 @@ pub(crate) fn percent(original: &[u8]) -> Option<Mapped> {
     })
 }
 
-/// Resolves `%41`, and `+` for a space, as in the body of a form.
+/// Resolves `%41`, and `+` for a space, as in form bodies.
 pub(crate) fn form(original: &[u8]) -> Option<Mapped> {
     memchr(b'+', original)?;
     resolve_any(
@@ -105,7 +106,7 @@ pub(crate) fn add_unescaped(mapped: &mut Mapped, original: &[u8], start: usize, 
     mapped.keep(original, at, end);
 }
 
-/// The byte that the escape at the start of a text stands for, and how long the escape is.
+/// Returns the byte that the escape at the start of a text represents, and the length of the escape.
 fn escape(text: &[u8]) -> Option<(u8, usize)> {
     match text {
         [b'\\', b'u', b'0', b'0', high, low, ..] => Some((byte_of(*high, *low)?, 6)),
@@ -163,8 +164,9 @@ pub(crate) fn quoted_printable(original: &[u8]) -> Option<Mapped> {
     (at > 0).then_some(mapped)
 }
 
-/// Whether the equals sign at the end of a line is one that quoted-printable adds: it fills lines up to a width. That of a private key
-/// pads its Base64.
+/// Returns whether the equals sign at a line end is quoted-printable, which fills lines up to a width.
+///
+/// In a private key it pads Base64.
 pub(crate) fn ends_softly(text: &[u8], line: (usize, usize)) -> bool {
     let next = text.get(line.1 + 1..).unwrap_or_default();
     let next = &next[..memchr(b'\n', next).unwrap_or(next.len())];
@@ -183,7 +185,7 @@ pub(crate) fn doubled_quotes(original: &[u8]) -> Option<Mapped> {
     )
 }
 
-/// Resolves `#012`, as syslog writes control characters.
+/// Resolves `#012`, syslog's notation for control characters.
 pub(crate) fn octal(original: &[u8]) -> Option<Mapped> {
     resolve(original, b'#', |rest| match rest {
         [b'#', b'0', b'1', b'1', ..] => Some((b'\t', 4)),
@@ -192,27 +194,31 @@ pub(crate) fn octal(original: &[u8]) -> Option<Mapped> {
     })
 }
 
-/// Writes a line end for what separates the strings of an array: `", "`, also escaped.
+/// Replaces the separators of array strings, `", "` (also escaped), with line ends.
 pub(crate) fn elements(original: &[u8]) -> Option<Mapped> {
-    resolve_any(
-        original,
-        |byte| matches!(byte, b'"' | b'\'' | b'\\'),
-        |rest| {
-            let depth = rest.iter().take_while(|byte| **byte == b'\\').count();
-            let (closing, behind) = rest.split_at_checked(depth + 1)?;
-            let more = behind.strip_prefix(b",")?;
-            let more = more.strip_prefix(b" ").unwrap_or(more);
-            let is_quote = matches!(closing.last(), Some(b'"' | b'\''));
-            let opening = more.strip_prefix(closing).filter(|_| is_quote)?;
-            Some((b'\n', rest.len() - opening.len()))
-        },
-    )
+    // The backslash before a quote is processed with it.
+    let is_mark = |at: usize| match original[at] {
+        b'\\' => true,
+        b'"' | b'\'' => at == 0 || original[at - 1] != b'\\',
+        _ => false,
+    };
+    resolve_at(original, (0..original.len()).filter(|at| is_mark(*at)), |rest| {
+        let depth = rest.iter().take_while(|byte| **byte == b'\\').count();
+        let (closing, behind) = rest.split_at_checked(depth + 1)?;
+        let more = behind.strip_prefix(b",")?;
+        let more = more.strip_prefix(b" ").unwrap_or(more);
+        let is_quote = matches!(closing.last(), Some(b'"' | b'\''));
+        let opening = more.strip_prefix(closing).filter(|_| is_quote)?;
+        Some((b'\n', rest.len() - opening.len()))
+    })
 }
 
-/// Reads UTF-16, in the order of bytes of the character at `nul`, the first NUL byte of such text. What precedes it, and what is plain
-/// ASCII behind it, stays as it is.
+/// Decodes UTF-16 in the byte order of the character at `nul`, the first NUL byte of such text.
+///
+/// Preceding text and ASCII after it are unchanged.
 pub(crate) fn wide(original: &[u8], nul: usize) -> Mapped {
-    // A NUL byte before a character is its most significant byte, unless the character before the NUL byte is whole with it.
+    // A NUL byte before a character is its most significant byte, unless it completes the preceding
+    // character.
     let is_little = nul > 0 && original[nul - 1].is_ascii() && original[nul - 1] != b'\n';
     let start = if is_little { nul - 1 } else { nul };
     let mut mapped = Mapped::with_capacity(original.len() / 2);
@@ -246,7 +252,7 @@ pub(crate) fn wide(original: &[u8], nul: usize) -> Mapped {
     mapped
 }
 
-/// Whether the text around a NUL byte is ASCII in UTF-16.
+/// Returns whether the text around a NUL byte is ASCII in UTF-16.
 pub(crate) fn is_wide(text: &[u8], nul: usize) -> bool {
     let near = &text[nul..text.len().min(nul + 16)];
     near.len() >= 8
@@ -254,7 +260,8 @@ pub(crate) fn is_wide(text: &[u8], nul: usize) -> bool {
         && near.iter().skip(1).step_by(2).all(|byte| matches!(byte, b'\t' | b'\n' | b'\r' | 0x20..0x7f))
 }
 
-/// Reads an array of numbers as the bytes of a text, as the journal's JSON writes messages that are not UTF-8.
+/// Decodes an array of numbers as the bytes of a text: the journal's JSON format for messages that are not
+/// UTF-8.
 pub(crate) fn numbers(original: &[u8]) -> Option<Mapped> {
     let mut mapped = Mapped::default();
     let mut at = 0;
@@ -277,8 +284,8 @@ pub(crate) fn numbers(original: &[u8]) -> Option<Mapped> {
     (mapped.text.len() >= NUMBERS_MIN).then_some(mapped)
 }
 
-/// A command that is written on several lines, in one: with a backslash at the end of each line but the last, or as a list
-/// with an argument on each line. `line` is one of the lines; the result also says where the group begins and ends.
+/// Joins a command written on several lines: with a trailing backslash on each line but the last, or as a
+/// list with one argument per line. `line` is one of the lines; the result includes the range of the group.
 pub(crate) fn joined(text: &[u8], line: (usize, usize)) -> Option<(Mapped, (usize, usize))> {
     let kind = Piece::of(&text[line.0..line.1])
         .filter(|piece| *piece != Piece::Last)
@@ -321,14 +328,14 @@ pub(crate) fn joined(text: &[u8], line: (usize, usize)) -> Option<(Mapped, (usiz
     (memchr(b'\n', &text[start..end]).is_some()).then_some((mapped, (start, end)))
 }
 
-/// A line that holds a piece of a command.
+/// A line with a part of a command.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Piece {
     /// The command continues after the backslash at the end of the line.
     Continued,
-    /// An item of a list of YAML.
+    /// An item of a YAML list.
     Item,
-    /// An element of an array of JSON.
+    /// An element of a JSON array.
     Element,
     Last,
 }
@@ -348,7 +355,7 @@ impl Piece {
         }
     }
 
-    /// The part of a line that belongs to the command.
+    /// Returns the part of a line that belongs to the command.
     fn content(self, line: &[u8]) -> (usize, usize) {
         let lead = line.len() - line.trim_ascii_start().len();
         let end = line.trim_ascii_end().len();
@@ -396,7 +403,7 @@ fn resolve_at(
     let mut mapped = Mapped::with_capacity(original.len());
     let mut at = 0;
     for place in places {
-        // Part of the escape before it.
+        // Part of the preceding escape.
         if place < at {
             continue;
         }

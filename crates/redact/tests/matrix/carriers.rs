@@ -1,4 +1,4 @@
-//! What text looks like after programs, loggers, log drivers and readers passed it on.
+//! Text after programs, loggers, log drivers and readers have processed it.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -14,19 +14,19 @@ pub(crate) struct Carrier {
     pub(crate) write: fn(&str) -> Vec<u8>,
     pub(crate) reading: Reading,
     pub(crate) input: Input,
-    /// Carries only commands.
+    /// Whether the carrier is only for commands.
     pub(crate) of_commands: bool,
 }
 
-/// How the redactor gets the text.
+/// Delivery of the text to the redactor.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Input {
     Stream(Format),
-    /// In pieces of this many bytes.
+    /// In parts of this many bytes.
     Pieces(usize),
-    /// Each line as an entry of its own.
+    /// Each line as a separate entry.
     Entries,
-    /// Cut at the end of the block that is searched together.
+    /// Split at the end of a block that is searched together.
     Late,
 }
 
@@ -49,6 +49,7 @@ const fn command(name: &'static str, reading: Reading, write: fn(&str) -> Vec<u8
 use Reading::{Containerd, Docker, Encoded, Entities, Escaped, Numbers, Percent, QuotedPrintable};
 
 pub(crate) const CARRIERS: &[Carrier] = &[
+    // Lines, and how they arrive.
     carrier("lines", |text| text.into()),
     carrier("lines between others", |text| format!("start of unit\nok\n{text}\ndone in 3s\n").into()),
     carrier("carriage returns", |text| (text.replace('\n', "\r\n") + "\r\n").into()),
@@ -435,6 +436,11 @@ pub(crate) const CARRIERS: &[Carrier] = &[
 // === impl Carrier ===
 
 impl Carrier {
+    /// Returns whether the text is placed at the end of a block, once for each of its lines.
+    pub(crate) fn is_late(&self) -> bool {
+        matches!(self.input, Input::Late)
+    }
+
     pub(crate) fn redact(&self, redactor: &Redactor, input: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         match self.input {
@@ -457,7 +463,7 @@ impl Carrier {
                 stream.finish(&mut out);
             }
             Input::Late => {
-                // The end of the block falls on each line of the text once.
+                // The block ends once on each line of the text.
                 let starts = (0..input.len()).filter(|at| *at == 0 || input[at - 1] == b'\n');
                 for start in starts {
                     let mut stream = redactor.stream(Options::default());
@@ -475,7 +481,7 @@ impl Carrier {
     }
 }
 
-/// Whether a text is a command that can be split into arguments.
+/// Returns whether a text is a command that can be split into arguments.
 pub(crate) fn is_command(text: &str) -> bool {
     let first = text.split_whitespace().next().unwrap_or_default();
     let is_program = first
@@ -492,7 +498,7 @@ fn numbered(text: &str, before: impl Fn(usize) -> String) -> String {
     text.lines().enumerate().map(|(n, line)| format!("{}{line}\n", before(n + 8))).collect()
 }
 
-/// A text as a string of JSON.
+/// Encodes a text as a JSON string.
 fn json(text: &str) -> String {
     format!("\"{}\"", quoted(text))
 }

@@ -1,7 +1,10 @@
-//! Every kind of secret in every carrier: what `kinds.toml` lists is written as each program of `carriers.rs` would write it, and
-//! nothing of it may be left. What `harmless.toml` lists must stay.
+//! Redaction of all kinds of secrets in all carriers.
 //!
-//! `LANDFALL_MATRIX=kind×carrier` runs the cells whose names contain these words and shows their input and output.
+//! The secrets in `kinds.toml` are written in each program's notation of `carriers.rs` and must be removed
+//! completely. The values in `harmless.toml` must be kept.
+//!
+//! `LANDFALL_MATRIX=kind×carrier` runs the cells whose names contain these words, and prints their input and
+//! output.
 
 #![expect(clippy::print_stderr, reason = "a test that was asked to show its texts")]
 
@@ -29,13 +32,16 @@ const KIND_SAMPLES: usize = 3;
 /// Samples of each harmless value.
 const HARMLESS_SAMPLES: usize = 4;
 
-/// Harmless values that may be replaced, of a thousand.
+/// Maximum replaced harmless values, per thousand.
 const REPLACED_MAX: usize = 5;
 
-/// Bytes in a row that give a part of a secret away.
+/// Maximum withheld harmless lines in a carrier, per thousand.
+const WITHHELD_MAX: usize = 5;
+
+/// Consecutive bytes of a secret that count as a leak.
 const LEAK: usize = 8;
 
-/// Leaks that are shown of each carrier.
+/// Maximum leaks printed per carrier.
 const SHOWN_MAX: usize = 6;
 
 #[derive(Deserialize)]
@@ -80,21 +86,21 @@ fn harmless() -> Vec<Harmless> {
         .harmless
 }
 
-/// The same values in every run.
+/// Generates the same values in each run.
 fn samples(expression: &str, count: usize) -> Vec<String> {
     let mut runner = TestRunner::deterministic();
     let strategy = string_regex(expression).unwrap_or_else(|error| panic!("{expression}: {error}"));
     (0..count).map(|_| strategy.new_tree(&mut runner).expect("a value").current()).collect()
 }
 
-/// The kinds and carriers that were asked for.
+/// Returns the requested kinds and carriers.
 fn filter() -> Option<(String, String)> {
     let wanted = std::env::var("LANDFALL_MATRIX").ok()?;
     let (kind, carrier) = wanted.split_once('×').unwrap_or((&wanted, ""));
     Some((kind.to_owned(), carrier.to_owned()))
 }
 
-/// A part of the secret that is left, if any.
+/// Returns the part of the secret that is left, if any.
 fn leak(output: &[u8], carrier: &Carrier, secret: &str) -> Option<String> {
     let secret = secret.trim();
     let pieces: BTreeSet<&[u8]> =
@@ -128,10 +134,10 @@ fn no_kind_leaks_in_any_carrier() {
     assert!(filter.is_some() || cells >= KINDS_MIN * CARRIERS_MIN, "{cells} cells");
 }
 
-/// A kind, a carrier, and what is left of the secret.
+/// A kind, a carrier, and the rest of the secret.
 type Leak<'k> = (&'k str, &'static str, String);
 
-/// What was found in a part of the matrix.
+/// Result for a part of the matrix.
 struct Found<'k> {
     cells: usize,
     leaks: Vec<Leak<'k>>,
@@ -184,7 +190,8 @@ fn cell(
     leak(&output, carrier, secret)
 }
 
-/// The kinds that leak in plain lines, the carriers in which others leak, and some of those leaks for each carrier.
+/// Formats the kinds that leak in plain lines, the carriers in which others leak, and examples for each
+/// carrier.
 fn shown(leaks: &[Leak<'_>]) -> String {
     let plain: BTreeSet<&str> =
         leaks.iter().filter(|leak| leak.1 == CARRIERS[0].name).map(|leak| leak.0).collect();
@@ -226,4 +233,31 @@ fn harmless_values_stay() {
         replaced.len(),
         replaced.join("\n")
     );
+}
+
+#[test]
+fn harmless_lines_are_not_withheld() {
+    let redactor = Redactor::builder().build().unwrap();
+    let texts = harmless().into_iter().flat_map(|harmless| {
+        let text = harmless.text.trim_matches('\n').to_owned();
+        let values = samples(&harmless.value, HARMLESS_SAMPLES).into_iter();
+        values.map(move |value| text.replace("{value}", &value))
+    });
+    let text = texts.collect::<Vec<_>>().join("\n");
+    let lines = text.lines().count();
+    let mut withheld = Vec::new();
+    // A text on one line, or in one payload, is withheld completely if a part of it is.
+    let carriers = CARRIERS.iter().filter(|carrier| !carrier.of_commands && !carrier.is_late());
+    for carrier in carriers.filter(|carrier| carrier.reading != readings::Reading::Encoded) {
+        let input = (carrier.write)(&text);
+        if input.iter().filter(|byte| **byte == b'\n').count() < lines {
+            continue;
+        }
+        let output = carrier.redact(&redactor, &input);
+        let count = String::from_utf8_lossy(&output).matches("***WITHHELD").count();
+        if count * 1000 > lines * WITHHELD_MAX {
+            withheld.push(format!("{count} of {lines} in {}", carrier.name));
+        }
+    }
+    assert!(withheld.is_empty(), "{}", withheld.join("\n"));
 }
