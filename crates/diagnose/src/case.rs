@@ -1,4 +1,4 @@
-//! Everything read for one diagnosis, put together.
+//! All evidence of one diagnosis.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,13 @@ use crate::reason;
 use crate::rules::Trigger;
 use crate::scan::{Engine, PatternId, Scan, TIME_LINES};
 
-/// The kind of sources that hold facts, which only a reader on the machine observes.
+/// The source kind of facts, which only a reader on the machine observes.
 pub(crate) const FACTS: &str = "facts";
 
-/// A diagnosis in the making: sources are added, then [`Case::finish`] gives the report. Who goes on reading afterwards
-/// finishes a copy: of each kind of line only the first and the last are held, so a copy is small.
+/// A diagnosis in progress: sources are added, then [`Case::finish`] returns the report.
+///
+/// A reader that continues afterwards finishes a copy. A copy is small, because only the first and the last
+/// lines of each kind are kept.
 #[derive(Clone, Debug)]
 pub struct Case<'e> {
     engine: &'e Engine,
@@ -27,33 +29,33 @@ pub struct Case<'e> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SourceId(usize);
 
-/// What the clocks of the machine say, where it is followed while it runs.
+/// The clocks of a machine that is watched while it runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Clock {
     pub now: Option<Timestamp>,
-    /// How long the machine has been up. What seems to be older began before its clock was set.
+    /// The machine's uptime. Events that seem older started before its clock was set.
     pub up: Option<SignedDuration>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct SourceEntry {
     pub(crate) name: String,
-    /// The machine it comes from, where a bundle of several tells; empty otherwise.
+    /// The machine of the source, in a bundle of several machines; otherwise empty.
     pub(crate) node: String,
     pub(crate) kind: String,
     pub(crate) bytes: u64,
     pub(crate) lines: u64,
     pub(crate) first: Option<Time>,
     pub(crate) last: Option<Time>,
-    /// The number of the line that told the last time.
+    /// Number of the line with the last time.
     last_line: u64,
-    /// The year in which the log ends, where it says so itself.
+    /// The year in which the log ends, if the log contains it.
     year: Option<i16>,
-    /// The section that the next chunk begins in.
+    /// The section in which the next chunk starts.
     section: Option<String>,
     pub(crate) error: Option<String>,
     pub(crate) hits: BTreeMap<PatternId, Hits>,
-    /// Lines that are shown but do not count, because of where they come from.
+    /// Lines that are shown but do not count because of their origin.
     pub(crate) foreign: BTreeMap<PatternId, Hits>,
 }
 
@@ -64,7 +66,7 @@ impl<'e> Case<'e> {
         Self { engine, sources: Vec::new() }
     }
 
-    /// Announces a source. `kind` is shown as it is; see [`StreamKind::name`](crate::StreamKind::name).
+    /// Adds a source. `kind` is displayed unchanged; see [`StreamKind::name`](crate::StreamKind::name).
     pub fn add_source(&mut self, name: &str, kind: &str) -> SourceId {
         self.sources.push(SourceEntry {
             name: name.to_owned(),
@@ -84,7 +86,7 @@ impl<'e> Case<'e> {
         SourceId(self.sources.len() - 1)
     }
 
-    /// Adds what was found in the next chunk of a source. Chunks of one source are added in the order of their lines.
+    /// Adds the scan of the next chunk of a source. Chunks of one source are added in line order.
     pub fn add(&mut self, source: SourceId, scan: Scan) {
         let Some(entry) = self.sources.get_mut(source.0) else { return };
         let mut scan = scan;
@@ -107,7 +109,7 @@ impl<'e> Case<'e> {
         }
     }
 
-    /// Adds something the reader observed itself. Observations of one kind are added in the order of time.
+    /// Adds a fact observed by the reader. Observations of one kind are added in time order.
     pub fn observe(&mut self, observation: &Observation) {
         if let Fact::Container { namespace, .. } = &observation.kind
             && !self.engine.rules.origins.namespaces().contains(namespace)
@@ -130,20 +132,31 @@ impl<'e> Case<'e> {
         }
     }
 
-    /// Records that a source could not be read, or not to its end.
+    /// Records that a source could not be read completely.
     pub fn fail(&mut self, source: SourceId, error: String) {
         if let Some(entry) = self.sources.get_mut(source.0) {
             entry.error = Some(error);
         }
     }
 
-    /// Records an input of which nothing could be read.
+    /// Records a problem of the newest source with this name, whether or not its lines were read.
+    pub fn remark(&mut self, name: &str, what: &str) {
+        match self.sources.iter_mut().rev().find(|entry| entry.name == name) {
+            Some(entry) => {
+                let known = entry.error.take().map(|error| format!("{error}; ")).unwrap_or_default();
+                entry.error = Some(known + what);
+            }
+            None => self.fail_source(name, what.to_owned()),
+        }
+    }
+
+    /// Records an unreadable input.
     pub fn fail_source(&mut self, name: &str, error: String) {
         let source = self.add_source(name, "unreadable");
         self.fail(source, error);
     }
 
-    /// The newest time that any source tells in full.
+    /// Returns the newest complete time in any source.
     pub fn last(&self) -> Option<Timestamp> {
         let times = self.sources.iter().flat_map(|entry| {
             let hits = entry.hits.values().filter_map(|hits| hits.newest()?.time);
@@ -152,18 +165,18 @@ impl<'e> Case<'e> {
         times.filter_map(Time::timestamp).max()
     }
 
-    /// Reasons about everything added, as it was when the last line was written.
+    /// Diagnoses the case as of its last line.
     pub fn finish(self) -> Report {
         self.finish_at(Clock::default())
     }
 
-    /// Reasons about everything added as it is now: a stage of which nothing more is heard still grows older.
+    /// Diagnoses the case as of now: a stage without further lines still ages.
     pub fn finish_at(mut self, clock: Clock) -> Report {
         self.place_in_years();
         reason::report(self.engine, &self.sources, clock)
     }
 
-    /// Times without a year get the year of a full time of the same source, or else of any source.
+    /// Completes times without a year, with the year of a complete time in the same source or else in any source.
     fn place_in_years(&mut self) {
         let year_of = |entry: &SourceEntry| {
             let hits = entry.hits.values().flat_map(Hits::iter).filter_map(|hit| hit.time);
@@ -183,13 +196,14 @@ impl<'e> Case<'e> {
     }
 }
 
-/// `log-bundle/control-plane/10.0.0.5/journals/kubelet.log` comes from `10.0.0.5`.
+/// Returns the node of a source: `log-bundle/control-plane/10.0.0.5/journals/kubelet.log` is from `10.0.0.5`.
 fn node_of(name: &str) -> &str {
     const FOLDERS: [&str; 8] =
         ["control-plane", "control-planes", "master", "masters", "node", "nodes", "worker", "workers"];
     let mut segments = name.split('/').peekable();
     while let Some(segment) = segments.next() {
-        // An archive's own folders follow its name after a colon; a node's name may be an address with colons.
+        // An archive's directories follow its name after a colon; a node's name may be an address with
+        // colons.
         let folder = segment.rsplit_once(':').map_or(segment, |(_, folder)| folder);
         if FOLDERS.contains(&folder)
             && let Some(node) = segments.next()
@@ -204,7 +218,7 @@ fn node_of(name: &str) -> &str {
 // === impl SourceEntry ===
 
 impl SourceEntry {
-    /// Gives the first lines of a chunk what the chunk before knew: the time and the section they stand under.
+    /// Passes the state of the previous chunk to the first lines of a chunk: time and section.
     fn carry_over(&self, engine: &Engine, scan: &mut Scan) {
         let first_heading = scan.sections.first_line().unwrap_or(u64::MAX);
         let section = self.section.as_deref();

@@ -1,5 +1,6 @@
-//! Text inside a line that its writer only quotes: user names, URLs, headers, what a container printed. The author of that text must
-//! not choose the verdict, so it is blanked before a line is compared with the rules.
+//! Text that a line's writer only quotes: user names, URLs, headers, container output.
+//!
+//! Its author must not choose the verdict, so it is blanked before a line is compared with the rules.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,13 +10,14 @@ use aho_corasick::{AhoCorasick, AhoCorasickKind};
 use memchr::memmem::{self, Finder};
 
 use crate::listings;
+use crate::pattern::COMM;
 
 /// Fields whose value a client, a container or a user chose.
 const QUOTING_KEYS: [&[u8]; 37] = [
     b"audit-ID=",
     b"auditID=",
     b"\"auditID\":",
-    // What a pod requires of the runtime.
+    // Requirements of a pod on the runtime.
     b"cannot load seccomp profile ",
     b"no runtime for ",
     b"custom device ",
@@ -55,12 +57,13 @@ const QUOTING_KEYS: [&[u8]; 37] = [
     b"ServerName ",
 ];
 
-/// After these, the program, folder or mount point of a container is quoted.
+/// Words before the quoted program, directory or mount point of a container.
 const CONTAINER_WORDS: [&[u8]; 2] = [b"exec: ", b"chdir to cwd ("];
 const MOUNT_WORDS: [&[u8]; 1] = [b"to rootfs at "];
 
-/// Words followed only by text that a remote party, a user or a container chose. The programs do not quote it reliably.
-const NAMING_WORDS: [&[u8]; 73] = [
+/// Words followed only by text that a remote party, a user or a container chose. The programs do not quote it
+/// reliably.
+const NAMING_WORDS: [&[u8]; 83] = [
     // Requests that the API server traces, with the headers of the client.
     b" accept:",
     b"audit-id:",
@@ -81,7 +84,7 @@ const NAMING_WORDS: [&[u8]; 73] = [
     b"non-existent config key: ",
     b"server line is: ",
     b"search line is: ",
-    // Answers of registries, and what images and pods ask of the runtime.
+    // Responses of registries, and requirements of images and pods on the runtime.
     b"manifest unknown: ",
     b"name unknown: ",
     b"toomanyrequests: ",
@@ -90,7 +93,7 @@ const NAMING_WORDS: [&[u8]; 73] = [
     b"apparmor profile not found ",
     b"unresolvable CDI devices ",
     b"Network Attachment Selection Annotation",
-    // Names of wireless networks and of connections.
+    // Names of wireless networks and connections.
     b"access point '",
     b"WiFi access point: ",
     b"added 'ssid' value '",
@@ -100,10 +103,20 @@ const NAMING_WORDS: [&[u8]; 73] = [
     b" offered hostname ",
     b"ith fqdn ",
     // Directories in which users mount file systems, and control groups that they name.
+    b".automount - ",
+    b".device - ",
     b".mount - ",
+    b".path - ",
+    b".scope - ",
+    b".service - ",
+    b".slice - ",
+    b".socket - ",
+    b".swap - ",
+    b".target - ",
+    b".timer - ",
     b"/user.slice/",
     b"Direct-Access ",
-    // TLS clients of a server choose these.
+    // Values chosen by TLS clients.
     b"candidate authority certificate ",
     b"unsupported application protocols (",
     // Registries, images and volumes of pods.
@@ -111,7 +124,7 @@ const NAMING_WORDS: [&[u8]; 73] = [
     b"denied: ",
     b"unable to find group ",
     b"unknown storage medium ",
-    // Users in a namespace of their own mount file systems.
+    // Users mount file systems in their own user namespaces.
     b"unrecognized mount option ",
     b"Unknown subsys name ",
     b"filesystem on '",
@@ -138,7 +151,7 @@ const NAMING_WORDS: [&[u8]; 73] = [
     b"execCommand=[",
     b"unable to find user ",
     b"Mounting arguments: ",
-    // Names that the kernel repeats: of files, mount options, and USB devices.
+    // Names quoted by the kernel: files, mount options, and USB devices.
     b"Unknown parameter '",
     b"failed to resolve '",
     b": Product: ",
@@ -147,22 +160,19 @@ const NAMING_WORDS: [&[u8]; 73] = [
     b"USB HID v",
 ];
 
-/// The kernel's own denials, which are not records of what users did.
+/// The kernel's own denials, which are not records of user actions.
 const DENIALS: [&[u8]; 4] = [b"type=AVC ", b"type=1400 ", b"audit: type=1400 ", b"audit: AVC "];
 
-/// Bytes of a line in which the mark of a table is, after a time and a program.
+/// Bytes of a line that contain a table's marker after a time and a program.
 const TABLE_WINDOW: usize = 128;
 
-/// Bytes of the name that the kernel keeps for a process.
-const COMM: usize = 15;
-
-/// Parts of device units that are the names of file systems, partitions and devices.
+/// Parts of device units that are names of file systems, partitions and devices.
 const DEVICE_NAMES: [&[u8]; 3] = [b"by\\x2dlabel-", b"by\\x2dpartlabel-", b"by\\x2did-"];
 
-/// Before the name of a process and its number, in lines of the kernel and the service manager.
+/// Words before a process name and ID, in lines of the kernel and the service manager.
 const PROCESS_WORDS: [&[u8]; 3] = [b"rocess ", b"client PID ", b"comm="];
 
-/// How names of programs begin that a title may name. Any other name may be a text that a rule looks for.
+/// Prefixes of program names that a title may contain. Any other name may be text that a rule matches.
 const USUAL_PROGRAMS: [&str; 26] = [
     "calico",
     "cilium",
@@ -192,15 +202,15 @@ const USUAL_PROGRAMS: [&str; 26] = [
     "haproxy",
 ];
 
-/// Fields of the kernel's denials that contain names of files.
+/// Fields with file names in the kernel's denials.
 const DENIAL_KEYS: [&[u8]; 6] = [b" name=", b" path=", b" srcname=", b" target=", b" info=", b" exe="];
 
-/// Folders of programs and settings that a bootstrap needs.
+/// Directories of programs and settings that a bootstrap needs.
 pub(crate) const SYSTEM_FOLDERS: [&str; 8] =
     ["/bin/", "/etc/", "/opt/", "/proc/", "/run/", "/sbin/", "/usr/", "/var/lib/"];
 
-/// The status texts that HTTP defines. Any other was chosen by the server.
-const REASONS: [&str; 14] = [
+/// The HTTP status texts. Any other is chosen by the server.
+pub(crate) const REASONS: [&str; 14] = [
     "301 Moved Permanently",
     "302 Found",
     "307 Temporary Redirect",
@@ -217,10 +227,13 @@ const REASONS: [&str; 14] = [
     "504 Gateway Timeout",
 ];
 
-/// Before the status of a request that failed.
+/// Precedes the status of a failed request.
 const REQUEST: &[u8] = b" request to http";
 
-/// All words after which text may be quoted: nearly all lines contain none of them.
+/// Start of the marker of a redacted secret.
+const REDACTED: &[u8] = b"***<";
+
+/// All words that may precede quoted text: almost all lines contain none of them.
 static MARKS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     let lists: [&[&[u8]]; 6] =
         [&NAMING_WORDS, &QUOTING_KEYS, &CONTAINER_WORDS, &MOUNT_WORDS, &PROCESS_WORDS, &DEVICE_NAMES];
@@ -228,7 +241,7 @@ static MARKS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
     AhoCorasick::builder().kind(Some(AhoCorasickKind::ContiguousNFA)).build(words).ok()
 });
 
-/// Words made ready for searching: that takes longer than to search a line.
+/// Searchers for words: creating them takes longer than searching a line.
 struct Words(Vec<Finder<'static>>);
 
 static NAMING: LazyLock<Words> = LazyLock::new(|| Words::of(&NAMING_WORDS));
@@ -246,15 +259,15 @@ impl Words {
         Self(words.iter().map(|word| Finder::new(*word)).collect())
     }
 
-    /// Where each occurrence of a word ends.
+    /// Returns the end of each occurrence of a word.
     fn ends<'w>(&'w self, line: &'w [u8]) -> impl Iterator<Item = usize> + 'w {
         let ends = |finder: &'w Finder<'static>| finder.find_iter(line).map(|at| at + finder.needle().len());
         self.0.iter().flat_map(ends)
     }
 }
 
-/// Whether the whole line is a record of text that others chose: a listing of processes or files, a variable of an environment, an
-/// audit record, an entry of an access log.
+/// Returns whether the complete line is a record of foreign text: a listing of processes or files, an
+/// environment variable, an audit record, or an access log entry.
 pub(crate) fn is_record(message: &[u8]) -> bool {
     let text = message.trim_ascii_start();
     is_audit(text)
@@ -267,13 +280,14 @@ pub(crate) fn is_record(message: &[u8]) -> bool {
         || text.starts_with(b"[pod/")
 }
 
-/// Whether a line is a row of cloud-init's tables of addresses and keys, which may contain the beginning of another line.
+/// Returns whether a line is a row of cloud-init's tables of addresses and keys, which may contain the start
+/// of another line.
 pub(crate) fn is_table_of_cloud_init(line: &[u8]) -> bool {
     static MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"ci-info: "));
     MARK.find(&line[..line.len().min(TABLE_WINDOW)]).is_some()
 }
 
-/// The line with quoted text blanked; what is left stands where it stood.
+/// Returns the line with quoted text blanked; the other text keeps its position.
 pub(crate) fn blanked(line: &[u8]) -> Cow<'_, [u8]> {
     if MARKS.as_ref().is_some_and(|marks| !marks.is_match(line)) {
         return Cow::Borrowed(line);
@@ -295,7 +309,7 @@ pub(crate) fn blanked(line: &[u8]) -> Cow<'_, [u8]> {
             fill(start, quoted_end(line, start), b' ');
         }
     }
-    // The runtime itself looks for programs, too; of these rules expect the names.
+    // The runtime itself also looks up programs; rules expect the names of these.
     let is_containers = memmem::find(line, b"container process").is_some();
     let executed = EXECUTED.ends(line).map(|start| (start, is_containers, false));
     for (start, is_containers, is_path) in
@@ -324,7 +338,7 @@ pub(crate) fn blanked(line: &[u8]) -> Cow<'_, [u8]> {
     blanked
 }
 
-/// Whether a quoted value is the name of a program or a path of the system, as rules expect it, and not a text.
+/// Returns whether a quoted value is a program name or a system path, as rules expect, and not other text.
 fn is_path_or_name(value: &[u8], is_path: bool) -> bool {
     let is_quote = |byte: &&u8| matches!(byte, b'\\' | b'"' | b'\'');
     let value = &value[value.iter().take_while(is_quote).count()..];
@@ -334,18 +348,26 @@ fn is_path_or_name(value: &[u8], is_path: bool) -> bool {
     value.iter().all(is_word) && (is_system || !is_path && !value.contains(&b'/'))
 }
 
-/// Where the program that could not be started is named again: `stat NAME: no such file or directory`.
+/// Returns the range where the program that failed to start is repeated:
+/// `stat NAME: no such file or directory`.
 fn repeated(line: &[u8], after: usize) -> Range<usize> {
     const STAT: &[u8] = b": stat ";
     let rest = &line[after..];
     // A few closing quotes and escapes may precede it.
-    let Some(at) = memmem::find(&rest[..rest.len().min(16)], STAT) else { return 0..0 };
-    let start = at + STAT.len();
+    let near = &rest[..rest.len().min(16)];
+    let start = match memmem::find(near, STAT) {
+        Some(at) => at + STAT.len(),
+        // Redaction may have taken the word for the value of a name such as "password".
+        None => match memmem::find(near, REDACTED) {
+            Some(at) => at,
+            None => return 0..0,
+        },
+    };
     let end = memmem::rfind(rest, b": no such file").filter(|end| *end > start).unwrap_or(rest.len());
     after + start..after + end
 }
 
-/// The name in `123 (NAME)`, `123 ('NAME')` or `"NAME"`, unless it is that of a usual program.
+/// Returns the name in `123 (NAME)`, `123 ('NAME')` or `"NAME"`, unless it is a usual program.
 fn process_name(line: &[u8], start: usize) -> Option<Range<usize>> {
     let rest = &line[start..];
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
@@ -355,7 +377,7 @@ fn process_name(line: &[u8], start: usize) -> Option<Range<usize>> {
         [b'"', ..] if digits == 0 => (1, b'"'),
         _ => return None,
     };
-    // A name has 15 bytes, any of which may be the closing one.
+    // A name has 15 bytes, any of which may be the closing character.
     let name = rest.get(open..)?;
     let length = name.iter().take(COMM + 1).rposition(|byte| *byte == close)?;
     let name = &name[..length];
@@ -365,7 +387,8 @@ fn process_name(line: &[u8], start: usize) -> Option<Range<usize>> {
     (!is_usual).then_some(start + open..start + open + length)
 }
 
-/// Where the text of a registry begins: `unexpected status from GET request to https://…: 403 Forbidden`, after `Forbidden`.
+/// Returns the start of a registry's text: `unexpected status from GET request to https://…: 403 Forbidden`,
+/// after `Forbidden`.
 fn reason_end(line: &[u8]) -> Option<usize> {
     let url = memmem::find(line, REQUEST)? + REQUEST.len();
     let status = url + memmem::find(&line[url..], b": ")? + 2;
@@ -377,8 +400,11 @@ fn reason_end(line: &[u8]) -> Option<usize> {
     Some(status + known.map_or(code.len(), |known| known.len()))
 }
 
-/// Where the value that begins here ends: at its closing quote, with as many backslashes before it as the opening one has, or at the
-/// end of the line if it is not quoted.
+/// Returns the end of the value that starts here.
+///
+/// That is its closing quote, with as many backslashes as the opening one, or the line end if it is unquoted.
+/// Redaction may have replaced the closing quote together with a secret, so after its marker in a value the
+/// rest of the line is quoted.
 fn quoted_end(line: &[u8], start: usize) -> usize {
     let rest = &line[start..];
     let escapes = rest.iter().take_while(|byte| **byte == b'\\').count();
@@ -387,15 +413,19 @@ fn quoted_end(line: &[u8], start: usize) -> usize {
     for (at, byte) in rest.iter().enumerate().skip(escapes + 1) {
         match byte {
             b'\\' => backslashes += 1,
-            _ if *byte == quote && backslashes <= escapes => return start + at,
+            _ if *byte == quote && backslashes <= escapes => {
+                let is_redacted = memmem::find(&rest[..at], REDACTED).is_some();
+                return if is_redacted { line.len() } else { start + at };
+            }
             _ => backslashes = 0,
         }
     }
     line.len()
 }
 
-/// `type=EXECVE msg=audit(1700000000.123:45): …`, with or without a head. The kernel's own denials are none: it encodes the names
-/// in them that others chose.
+/// Returns whether a line is `type=EXECVE msg=audit(1700000000.123:45): …`, with or without a head.
+///
+/// The kernel's own denials are excluded: it encodes foreign names in them.
 fn is_audit(text: &[u8]) -> bool {
     if DENIALS.iter().any(|denial| text.starts_with(denial)) {
         return false;
@@ -407,16 +437,25 @@ fn is_audit(text: &[u8]) -> bool {
         || text.starts_with(b"USER_CMD ")
 }
 
-/// Whether a message is a denial, which names what it is about only after its type and number.
-pub(crate) fn begins_denial(message: &[u8]) -> bool {
-    DENIALS.iter().chain(&[&b"AVC "[..]]).any(|denial| message.starts_with(denial))
+/// Returns the offset of a denial's kind, if the message is one:
+/// `audit: type=1400 audit(1767323340.123:45): apparmor="DENIED" …`. The text after it contains names that
+/// users chose.
+pub(crate) fn denial_kind(message: &[u8]) -> Option<usize> {
+    const STAMP: &[u8] = b"): ";
+    /// Maximum length of a record's time and number.
+    const WINDOW: usize = 80;
+    let others = [&b"AVC "[..]];
+    let begin = DENIALS.iter().chain(&others).find(|denial| message.starts_with(denial))?;
+    let window = &message[..message.len().min(WINDOW)];
+    Some(memmem::find(window, STAMP).map_or(begin.len(), |at| at + STAMP.len()))
 }
 
 fn is_denial(line: &[u8]) -> bool {
     DENIALS.iter().chain(&[&b": AVC "[..]]).any(|denial| memmem::find(line, denial).is_some())
 }
 
-/// Lines of the kernel that contain the names of a process and of its files, or of a device that anyone can plug in.
+/// Returns whether a kernel line contains the names of a process and its files, or of a device that anyone
+/// can plug in.
 fn is_crash(text: &[u8]) -> bool {
     text.starts_with(b"traps: ")
         || text.starts_with(b"process '")
@@ -425,16 +464,18 @@ fn is_crash(text: &[u8]) -> bool {
         || text.starts_with(b"device ") && memmem::find(text, b" promiscuous mode").is_some()
 }
 
-/// What a server reports about the TLS handshake of a client, which anyone on the network can cause.
+/// Returns whether a server reports a client's TLS handshake, which any machine on the network can cause.
 fn is_of_client(text: &[u8]) -> bool {
     const REPORTS: [&[u8]; 2] = [b"http: TLS handshake error from ", b"http2: server"];
-    // The server's own trouble.
+    // A problem of the server itself.
     const OWN: &[u8] = b"no serving certificate available";
     let is_report = REPORTS.iter().any(|report| memmem::find(text, report).is_some());
     is_report && memmem::find(text, OWN).is_none()
 }
 
-/// Whether a server reports a client that it rejected. The client may be another member of the cluster, or any machine that can connect.
+/// Returns whether a server reports a rejected client.
+///
+/// The client may be another member of the cluster, or any machine that can connect.
 pub(crate) fn names_client(text: &[u8]) -> bool {
     let has = |words: &[u8]| memmem::find(text, words).is_some();
     has(b"rejected connection")
@@ -442,7 +483,7 @@ pub(crate) fn names_client(text: &[u8]) -> bool {
         || has(b"Unable to authenticate the request") && has(b"x509: ")
 }
 
-/// What the API server or the kubelet reports about one request, in the words of the client.
+/// Returns whether the API server or the kubelet reports a request in the client's words.
 fn is_request(text: &[u8]) -> bool {
     const REPORTS: [&[u8]; 9] = [
         b"\"audit.k8s.io/",
@@ -537,6 +578,11 @@ mod tests {
             &["no such file or directory"],
             &["SECRET"],
         );
+        check(
+            r#"exec: \"x password\": ***<PASSWORD:0123>*** SECRET: no such file or directory"#,
+            &["no such file or directory"],
+            &["SECRET"],
+        );
         check(r#"to rootfs at \"/etc/resolv.conf\": not a directory"#, &["/etc/resolv.conf"], &[]);
         check("Killed process 12 (SECRET) total-vm:1kB", &["Killed process 12 (", "total-vm"], &["SECRET"]);
         check("Killed process 12 (kube-apiserver) total-vm:1kB", &["(kube-apiserver)"], &[]);
@@ -548,6 +594,7 @@ mod tests {
             &["SECRET"],
         );
         check(r"dev-disk-by\x2dlabel-SECRET.device: Job timed out", &[".device: Job"], &["SECRET"]);
+        check(r#"output="x ***<TOKEN:0123>*** err="SECRET" pod="default/web""#, &["output="], &["SECRET"]);
         check("tmpfs: Unknown parameter 'SECRET'", &["tmpfs"], &["SECRET"]);
         check(r#"{"server-name":"SECRET","error":"EOF"}"#, &["EOF"], &["SECRET"]);
         assert!(matches!(super::blanked(b"nothing quoted"), Cow::Borrowed(_)));

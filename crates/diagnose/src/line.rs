@@ -1,56 +1,64 @@
-//! The head of a log line: time, process, level. Many writers wrap each other (the journal around klog, a container
-//! runtime around both), so heads are taken off one by one.
+//! The head of a log line: time, process, level.
+//!
+//! Writers wrap each other (the journal around klog, a container runtime around both), so heads are removed
+//! one by one.
 
 mod subject;
 
 use crate::moment::{Fields, Time};
 
-pub(crate) use self::subject::{is_report_of_cloud_init, subject};
+#[cfg(test)]
+pub(crate) use self::subject::is_report_of_cloud_init;
+pub(crate) use self::subject::{report_of_cloud_init, subject, unit};
 
-/// Heads wrapped around each other: console, journal, container runtime, the program itself.
+/// Maximum number of nested heads: console, journal, container runtime, and the program itself.
 const MAX_HEADS: usize = 5;
 
-/// How far into a line a key such as `time=` or `"ts":` may stand and still be the line's own time.
+/// Maximum offset of a key such as `time=` or `"ts":` that contains the line's own time.
 const KEY_WINDOW: usize = 256;
 
-/// How far into a line a time of day belongs to its head.
+/// Maximum offset of a time of day that belongs to the head.
 const CLOCK_WINDOW: usize = 48;
 
 /// The levels of syslog.
 const LEVELS: [&[u8]; 9] =
     [b"emerg", b"alert", b"crit", b"err", b"error", b"warning", b"notice", b"info", b"debug"];
 
-/// What the head of a line tells.
+const MONTHS: [&[u8]; 12] =
+    [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
+
+/// The parsed head of a line.
 #[expect(clippy::struct_excessive_bools, reason = "independent properties of a line")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Head<'a> {
     pub(crate) time: Option<Time>,
-    /// The time the log itself wrote, where the message may tell another.
+    /// The time written by the log itself, if the message may contain another.
     pub(crate) outer_time: Option<Time>,
-    /// The unit or program that the line names.
+    /// The unit or program named by the line.
     pub(crate) process: Option<&'a str>,
-    /// Its process id, where the line has one.
+    /// Its process ID, if present.
     pub(crate) pid: Option<&'a str>,
-    /// The name stands where syslog and the journal put a program's, so it is not part of the message.
+    /// Whether the name is at the position of a program name in syslog and the journal, so that it is not
+    /// part of the message.
     pub(crate) is_program: bool,
-    /// A program wrote the line, and its name cannot be read.
+    /// Whether a program with an unreadable name wrote the line.
     pub(crate) is_unreadable: bool,
-    /// The writer says that this is not an error.
+    /// Whether the writer marked the line as not an error.
     pub(crate) informational: bool,
-    /// The program began a message of its own here, whatever the journal or a runtime wrapped around it.
+    /// Whether the program's own message starts here, inside a head of the journal or a runtime.
     pub(crate) begins: bool,
-    /// What follows the head.
+    /// The text after the head.
     pub(crate) message: &'a [u8],
 }
 
-/// A program's name, and its process id where the line has one.
+/// A program's name, and its process ID if present.
 type Program<'a> = (&'a str, Option<&'a str>);
 
 struct Cursor<'a> {
     rest: &'a [u8],
 }
 
-/// Reads the head of a line. Never fails: a line without a head has an empty one.
+/// Parses the head of a line. Never fails: a line without a head has an empty one.
 pub(crate) fn head(line: &[u8]) -> Head<'_> {
     let mut head = Head::default();
     let mut cursor = Cursor { rest: line };
@@ -75,10 +83,11 @@ pub(crate) fn head(line: &[u8]) -> Head<'_> {
             let streamed = cursor.container_stream();
             let message = cursor.rest;
             cursor.skip_spaces();
-            let process = cursor.host_and_process();
+            // cloud-init separates its messages with a dash.
+            let process = if message.starts_with(b" - ") { None } else { cursor.host_and_process() };
             head.see_process(process, false);
             head.begins |= process.is_none() && !streamed && !wrapped;
-            // Indentation is the message's own, except for the one space that ends a head.
+            // Indentation belongs to the message, except for the space that ends a head.
             cursor.rest = if process.is_none() { message } else { cursor.rest };
             if !streamed {
                 cursor.skip_one_space();
@@ -87,7 +96,7 @@ pub(crate) fn head(line: &[u8]) -> Head<'_> {
             head.see(time);
             let before = cursor.rest.trim_ascii_start();
             let process = cursor.host_and_process();
-            // Without a host before it, the name may be a word of the message.
+            // Without a preceding host, the name may be a word of the message.
             let named = process.is_some_and(|(name, _)| !before.starts_with(name.as_bytes()));
             head.see_process(process, named);
             let is_syslog = !matches!(time, Time::Full(_));
@@ -120,13 +129,29 @@ pub(crate) fn head(line: &[u8]) -> Head<'_> {
     head
 }
 
-/// The text of the program's own message: after the head, klog's place in the source, the name of an etcd package and the key
-/// of a structured entry, without an opening quote.
+/// Returns the program's own message: without the head, klog's source location, the name of an etcd package,
+/// the key of a structured entry, and an opening quote.
 pub(crate) fn message(line: &[u8]) -> &[u8] {
     const KEYS: [&[u8]; 5] = [b" msg=\"", b" msg=", b"\"msg\":\"", b"\"message\":\"", b"\"MESSAGE\":\""];
+    let (outer, text) = without_head(line);
+    let text =
+        if outer.begins { klog_message(text).or_else(|| etcd_message(text)).unwrap_or(text) } else { text };
+    let window = &text[..text.len().min(KEY_WINDOW)];
+    let keyed = || KEYS.iter().find_map(|key| Some(memchr::memmem::find(window, key)? + key.len()));
+    let is_keyed = text.starts_with(b"{") || text.starts_with(b"time=") || text.starts_with(b"level=");
+    let text = if is_keyed { keyed().map_or(text, |at| &text[at..]) } else { text };
+    text.strip_prefix(b"\"").unwrap_or(text)
+}
+
+/// Returns the text after the head of a line, for programs without klog or structured entries.
+pub(crate) fn behind_head(line: &[u8]) -> &[u8] {
+    without_head(line).1
+}
+
+fn without_head(line: &[u8]) -> (Head<'_>, &[u8]) {
     let mut outer = head(line);
     if outer.time.is_none() && outer.process.is_none() {
-        // The name of a program without a time before it.
+        // A program name without a time.
         let mut cursor = Cursor { rest: outer.message };
         if cursor.process().is_some() {
             outer = head(cursor.rest);
@@ -135,13 +160,7 @@ pub(crate) fn message(line: &[u8]) -> &[u8] {
     let text = outer.message.trim_ascii_start();
     // systemd's status on a console.
     let text = text.strip_prefix(b"[  OK  ] ").unwrap_or(text);
-    let text =
-        if outer.begins { klog_message(text).or_else(|| etcd_message(text)).unwrap_or(text) } else { text };
-    let window = &text[..text.len().min(KEY_WINDOW)];
-    let keyed = || KEYS.iter().find_map(|key| Some(memchr::memmem::find(window, key)? + key.len()));
-    let is_keyed = text.starts_with(b"{") || text.starts_with(b"time=") || text.starts_with(b"level=");
-    let text = if is_keyed { keyed().map_or(text, |at| &text[at..]) } else { text };
-    text.strip_prefix(b"\"").unwrap_or(text)
+    (outer, text)
 }
 
 /// `1234 server.go:1] text`
@@ -159,7 +178,7 @@ fn etcd_message(text: &[u8]) -> Option<&[u8]> {
     rest[name..].strip_prefix(b": ")
 }
 
-/// The time a message tells of itself: `Cloud-init v. 24.1 finished at Thu, 01 Jan 2026 00:01:00 +0000. …`.
+/// Parses a time in the message itself: `Cloud-init v. 24.1 finished at Thu, 01 Jan 2026 00:01:00 +0000. …`.
 pub(crate) fn spoken_time(message: &[u8]) -> Option<Time> {
     const MONTH_AT: std::ops::Range<usize> = 8..11;
     let window = &message[..message.len().min(KEY_WINDOW)];
@@ -185,7 +204,8 @@ pub(crate) fn spoken_time(message: &[u8]) -> Option<Time> {
     fields.time()
 }
 
-/// The last time of the journal, from the line with which older `journalctl` begins: the only place that tells a year.
+/// Parses the journal's last time from the first line of older `journalctl` output: the only place with a
+/// year.
 pub(crate) fn journal_end(line: &[u8]) -> Option<Time> {
     let begins = [&b"-- Logs begin at "[..], b"-- Journal begins at "];
     let rest = begins.iter().find_map(|begin| line.strip_prefix(*begin))?;
@@ -203,7 +223,7 @@ pub(crate) fn journal_end(line: &[u8]) -> Option<Time> {
 impl<'a> Head<'a> {
     fn see(&mut self, time: Time) {
         self.outer_time = self.outer_time.or(Some(time));
-        // The outermost full time wins: it is written by one clock for all programs of the machine.
+        // The outermost complete time is used: one clock writes it for all programs of the machine.
         match self.time {
             Some(Time::Full(_)) => {}
             _ if matches!(time, Time::Uptime(_)) && self.time.is_some() => {}
@@ -232,8 +252,9 @@ impl<'a> Cursor<'a> {
         self.rest = self.rest.strip_prefix(b" ").unwrap_or(self.rest);
     }
 
-    /// Bullets, brackets and tags that tools put before a time: `* `, `[CLOUDINIT]`, `+++ [`. Tells whether the time is
-    /// bracketed: then a tool wrote it before the lines of another program.
+    /// Skips bullets, brackets and tags that tools write before a time: `* `, `[CLOUDINIT]`, `+++ [`.
+    ///
+    /// Returns whether the time is bracketed, which means that a tool prefixed the lines of another program.
     fn skip_ornaments(&mut self) -> bool {
         const WEEKDAYS: [&[u8]; 7] = [b"Mon ", b"Tue ", b"Wed ", b"Thu ", b"Fri ", b"Sat ", b"Sun "];
         self.skip_spaces();
@@ -269,7 +290,7 @@ impl<'a> Cursor<'a> {
         Self::number(bytes?).and_then(|number| i8::try_from(number).ok())
     }
 
-    /// Reads `hh:mm:ss` and an optional fraction; returns how many bytes that took.
+    /// Parses `hh:mm:ss` and an optional fraction; returns the number of bytes consumed.
     fn clock(bytes: &[u8], fields: &mut Fields) -> Option<usize> {
         if bytes.get(2) != Some(&b':') || bytes.get(5) != Some(&b':') {
             return None;
@@ -335,8 +356,8 @@ impl<'a> Cursor<'a> {
         Some((fields.time()?, used))
     }
 
-    /// `Jan  2 03:04:05`, as syslog and `journalctl` write it; a weekday may stand before and a year after it. Chinese
-    /// and Japanese locales write `1月  2`.
+    /// Parses `Jan  2 03:04:05`, the format of syslog and `journalctl`, optionally with a weekday before it
+    /// and a year after it. Chinese and Japanese locales write `1月  2`.
     fn syslog_time(&mut self) -> Option<Time> {
         let (month, mut at) = Self::month(self.rest)?;
         let padding = self.rest.get(at..)?.iter().take_while(|byte| **byte == b' ').count();
@@ -353,7 +374,7 @@ impl<'a> Cursor<'a> {
         }
         at += 1;
         at += Self::clock(self.rest.get(at..)?, &mut fields)?;
-        // `[Fri Jan  2 03:04:05 2026]`, as `dmesg -T` writes it.
+        // `[Fri Jan  2 03:04:05 2026]`, the format of `dmesg -T`.
         if let Some(year) = self.rest.get(at + 1..at + 5).and_then(Self::number)
             && self.rest.get(at) == Some(&b' ')
             && matches!(self.rest.get(at + 5), Some(b']' | b' ') | None)
@@ -367,10 +388,8 @@ impl<'a> Cursor<'a> {
         Some(time)
     }
 
-    /// The month a text begins with, and how many bytes it takes.
+    /// Parses the month at the start of a text; returns it and its length.
     fn month(text: &[u8]) -> Option<(i8, usize)> {
-        const MONTHS: [&[u8]; 12] =
-            [b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec"];
         let digits = text.iter().take(2).take_while(|byte| byte.is_ascii_digit()).count();
         if digits > 0 {
             let sign = "月".as_bytes();
@@ -399,7 +418,7 @@ impl<'a> Cursor<'a> {
         Some((time, level == b'I'))
     }
 
-    /// `[   12.345678] `, as the kernel writes it.
+    /// `[   12.345678] `, the kernel's format.
     fn uptime(&mut self) -> Option<Time> {
         let inner = self.rest.strip_prefix(b"[")?;
         let spaces = inner.iter().take_while(|byte| **byte == b' ').count();
@@ -425,7 +444,7 @@ impl<'a> Cursor<'a> {
         Some(Time::Uptime(seconds * 1_000_000 + micros))
     }
 
-    /// The `stderr F ` of a container log.
+    /// Skips a stream prefix of container logs, such as `stderr F `. Returns whether there was one.
     fn container_stream(&mut self) -> bool {
         for mark in [&b" stderr F "[..], b" stdout F ", b" stderr P ", b" stdout P "] {
             if let Some(rest) = self.rest.strip_prefix(mark) {
@@ -436,14 +455,15 @@ impl<'a> Cursor<'a> {
         false
     }
 
-    /// Formats of `journalctl` and syslog that do not begin with a time: a priority, a Unix time, a month in another language.
+    /// Parses formats of `journalctl` and syslog that do not start with a time: a priority, a Unix time, or a
+    /// month in another language.
     fn other_head(&mut self) -> Option<(Option<Time>, Program<'a>)> {
         let before = self.rest;
         self.skip_priority();
         let program = self.structured_head().or_else(|| self.unix_head()).or_else(|| self.local_head());
         let is_time =
             matches!(self.rest.first(), Some(byte) if byte.is_ascii_uppercase() || byte.is_ascii_digit());
-        // The text after a priority is read as any other line.
+        // The text after a priority is parsed like any other line.
         if program.is_none() && !is_time {
             self.rest = before;
         }
@@ -459,7 +479,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// `1 2026-01-02T03:04:05Z host program 12 - - `, as RFC 5424 has it, also without the version.
+    /// `1 2026-01-02T03:04:05Z host program 12 - - ` (RFC 5424), optionally without the version.
     fn structured_head(&mut self) -> Option<(Option<Time>, Program<'a>)> {
         let rest = self.rest.strip_prefix(b"1 ").unwrap_or(self.rest);
         let (time, used) = Self::iso(rest)?;
@@ -471,7 +491,7 @@ impl<'a> Cursor<'a> {
             return None;
         }
         let program = (std::str::from_utf8(name).ok()?, std::str::from_utf8(pid).ok());
-        // Structured data may contain spaces, so it is left to the message.
+        // Structured data may contain spaces, so it is left in the message.
         self.rest = data;
         Some((Some(time), program))
     }
@@ -502,7 +522,10 @@ impl<'a> Cursor<'a> {
         let time = known.iso_time();
         self.rest = Self::after_clock(before)?;
         let has_zone = self.skip_zone();
-        let is_word = before[0].is_ascii_alphabetic() || !before[0].is_ascii();
+        // An English month is in the column of a table.
+        let prefix = &before[..before.len() - self.rest.len()];
+        let is_column = MONTHS.iter().any(|month| memchr::memmem::find(prefix, month).is_some());
+        let is_word = (before[0].is_ascii_alphabetic() || !before[0].is_ascii()) && !is_column;
         let program = match time {
             Some(_) if has_zone => self.host_and_process(),
             None if !is_known && is_word => self.host_and_numbered_process(),
@@ -521,7 +544,7 @@ impl<'a> Cursor<'a> {
         cursor.rest.starts_with(b" [s=")
     }
 
-    /// What follows the first time of day near the beginning of a line.
+    /// Returns the text after the first time of day near the start of a line.
     fn after_clock(line: &[u8]) -> Option<&[u8]> {
         let window = &line[..line.len().min(CLOCK_WINDOW)];
         let is_clock = |at: &usize| {
@@ -533,7 +556,7 @@ impl<'a> Cursor<'a> {
                 && digits(at + 4)
         };
         let at = (3..window.len().saturating_sub(5)).find(is_clock)?;
-        // Behind a unit comes its description.
+        // A unit is followed by its description.
         let is_quoted = line[..at].iter().any(|byte| matches!(byte, b'"' | b'{' | b'=' | b']'))
             || memchr::memmem::find(&line[..at], b".service - ").is_some();
         let rest = &line[at + 6..];
@@ -557,7 +580,9 @@ impl<'a> Cursor<'a> {
         is_zone
     }
 
-    /// `host program[12]: `, because words of a message would be mistaken for a host and a name without the number.
+    /// Parses `host program[12]: `.
+    ///
+    /// The number is required, because otherwise words of a message could look like host and program.
     fn host_and_numbered_process(&mut self) -> Option<Program<'a>> {
         let before = self.rest;
         let process = self.host_and_process().filter(|(_, pid)| pid.is_some());
@@ -567,7 +592,7 @@ impl<'a> Cursor<'a> {
         process
     }
 
-    /// The `daemon.info ` or `<daemon.info> ` that busybox and BSD write before the name.
+    /// Skips `daemon.info ` or `<daemon.info> `, which busybox and BSD write before the name.
     fn skip_level(&mut self) {
         let length = self.rest.iter().take_while(|byte| !byte.is_ascii_whitespace()).count();
         let word = &self.rest[..length];
@@ -585,7 +610,7 @@ impl<'a> Cursor<'a> {
         self.skip_level();
         let before = self.rest;
         let host = self.rest.iter().take_while(|byte| !byte.is_ascii_whitespace()).count();
-        // Without a host, the line names the program first.
+        // Without a host, the line starts with the program.
         if self.rest[..host].ends_with(b"]:") {
             return self.process();
         }
@@ -632,7 +657,7 @@ impl<'a> Cursor<'a> {
         Some((process, pid))
     }
 
-    /// Times and levels written as `time="…" level=…` or as JSON members.
+    /// Parses times and levels written as `time="…" level=…` or as JSON members.
     fn keyed(&mut self) -> Option<(Option<Time>, bool)> {
         let window = &self.rest[..self.rest.len().min(KEY_WINDOW)];
         let value = |keys: &[&[u8]]| {

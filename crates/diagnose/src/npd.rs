@@ -1,7 +1,7 @@
 //! Rule files of node-problem-detector's system log monitor.
 //!
-//! They know patterns and reasons, but no causes, fixes or relations. Each reason becomes a cause of its own, as weak as
-//! the file says it is: `temporary` problems are leads, `permanent` ones count.
+//! They contain patterns and reasons, but no causes, fixes or relations. Each reason becomes a separate cause
+//! with the strength stated in the file: `temporary` problems are leads, `permanent` ones count.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::literals::WINDOW;
 use crate::pattern::MatchSpec;
 use crate::rules::{File, RuleSpec, Strength};
 
-/// Alternatives one pattern may have.
+/// Maximum number of alternatives per pattern.
 const MAX_ALTERNATIVES: usize = 64;
 
 #[derive(Debug, thiserror::Error)]
@@ -79,7 +79,9 @@ pub(crate) fn read(name: &str, text: &str) -> Result<File, NpdError> {
             Kind::Temporary => (Class::Symptom, Strength::Weak),
             Kind::Permanent => (Class::Terminal, Strength::Fair),
         };
-        let matches = MatchSpec { any: literals, regex: Some(problem.pattern), ..MatchSpec::default() };
+        // The operator chose the pattern, and node-problem-detector applies it to the whole message.
+        let matches =
+            MatchSpec { any: literals, regex: Some(problem.pattern), anywhere: true, ..MatchSpec::default() };
         file.rule.push(RuleSpec::plain(format!("{name}#{index}"), cause.clone(), matches, strength));
         causes.entry(cause.clone()).or_insert_with(|| CauseEntry {
             name: cause,
@@ -105,7 +107,7 @@ pub(crate) fn read(name: &str, text: &str) -> Result<File, NpdError> {
 // === impl Monitor ===
 
 impl Monitor {
-    /// The component whose log it reads, by its name in `sources.toml`.
+    /// Returns the component whose log it reads, by its name in `sources.toml`.
     fn reads(&self) -> &'static str {
         match (self.plugin.as_deref(), self.plugin_config.source.as_deref()) {
             (Some("kmsg"), _) | (_, Some("kernel")) => "kernel",
@@ -132,7 +134,7 @@ fn kebab(reason: &str) -> String {
     name
 }
 
-/// Texts of which every match holds at least one, each long enough to look for; the longest ones there are.
+/// Returns texts of which each match contains at least one, long enough to search for; the longest available.
 fn literals(tree: &Hir) -> Option<Vec<String>> {
     match tree.kind() {
         HirKind::Literal(literal) => {
@@ -166,7 +168,7 @@ mod tests {
             {"type": "permanent", "condition": "ReadonlyFilesystem", "reason": "FilesystemIsReadOnly", "pattern": "Remounting filesystem read-only please"}
         ]}"#;
 
-    /// Knows the monitor's rules and no others.
+    /// Returns an engine with only the monitor's rules.
     fn engine() -> Engine {
         let sources = embedded::FILES.iter().copied().find(|(name, _)| *name == "sources.toml").unwrap();
         Engine::new(RuleSet::parse([sources, ("kernel-monitor.json", MONITOR)]).unwrap()).unwrap()

@@ -1,8 +1,9 @@
-//! Where a line comes from, and whether the reader can prove it.
+//! The origin of a line, and whether the reader can prove it.
 //!
-//! `rules/sources.toml` names the components of a bootstrap. A reader gives each line the set of components that may have written
-//! it; a rule counts a line only if it accepts one of them. In a journal the fields that journald sets itself prove the origin. In
-//! text, the name in the line's prefix is a claim: good enough on a laptop, never enough to delete a machine.
+//! `rules/sources.toml` names the components of a bootstrap. A reader assigns each line the set of components
+//! that may have written it; a rule counts a line only if it accepts one of them. In a journal, the fields
+//! set by journald itself prove the origin. In text, the name in the line's prefix is a claim: sufficient for
+//! a manual diagnosis, but never for deleting a machine.
 
 use std::sync::LazyLock;
 
@@ -11,7 +12,7 @@ use serde::Deserialize;
 
 use crate::embedded;
 
-/// Components that can be named; a set of them is 64 bits wide.
+/// Maximum number of components; a set of them is 64 bits wide.
 const MAX_COMPONENTS: usize = 64;
 
 /// A set of components.
@@ -25,14 +26,16 @@ pub struct Origin {
     pub(crate) trust: Trust,
 }
 
-/// The components of a bootstrap and how to recognize them.
+/// The components of a bootstrap and how they are recognized.
 #[derive(Clone, Debug, Default)]
 pub struct Origins {
     components: Vec<Component>,
     namespaces: Vec<String>,
 }
 
-/// The fields of a journal entry that identify its origin. Only journald sets names that begin with an underscore.
+/// The fields of a journal entry that identify its origin.
+///
+/// Only journald sets names that start with an underscore.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct JournalFields<'a> {
     /// `_TRANSPORT`
@@ -43,19 +46,21 @@ pub struct JournalFields<'a> {
     pub unit: &'a [u8],
     /// `_COMM`
     pub comm: &'a [u8],
-    /// `_EXE`, the file that is executed. A process may change its `_COMM`, also by the name of a link to a setuid program.
+    /// `_EXE`, the executed file. A process may change its `_COMM`, also through the name of a link to a
+    /// setuid program.
     pub exe: &'a [u8],
     /// `_UID`
     pub uid: &'a [u8],
     /// `_PID`
     pub pid: &'a [u8],
-    /// `SYSLOG_FACILITY`. The kernel does not let programs choose its own, 0, for what they write to its ring buffer.
+    /// `SYSLOG_FACILITY`. The kernel reserves its own, 0, and does not let programs use it in its ring
+    /// buffer.
     pub facility: &'a [u8],
-    /// `SYSLOG_IDENTIFIER`, which the writer chooses.
+    /// `SYSLOG_IDENTIFIER`, chosen by the writer.
     pub identifier: &'a [u8],
     /// `MESSAGE`
     pub message: &'a [u8],
-    /// `CONTAINER_NAME` or `CONTAINER_ID` is set: a container runtime passes on what a container wrote.
+    /// `CONTAINER_NAME` or `CONTAINER_ID` is set: a container runtime forwards a container's output.
     pub container: bool,
 }
 
@@ -69,7 +74,7 @@ pub(crate) struct Component {
     units: Vec<String>,
     #[serde(default)]
     containers: Vec<String>,
-    /// Only the beginning of its messages counts: later they repeat names that users, clients or devices chose.
+    /// Only the start of its messages counts: the rest quotes names chosen by users, clients or devices.
     #[serde(default)]
     at_start: bool,
 }
@@ -106,11 +111,11 @@ impl Components {
 // === impl Origin ===
 
 impl Origin {
-    /// A program that has no part in a bootstrap, or text that a component only quotes.
+    /// A program without a role in a bootstrap, or text that a component only quotes.
     pub const FOREIGN: Self = Self { components: Components::NONE, trust: Trust::Claimed };
     /// Text without a name: its file may be any component's output.
     pub(crate) const UNNAMED: Self = Self { components: Components::ALL, trust: Trust::Claimed };
-    /// A statement of the reader itself, such as where a boot begins.
+    /// A statement of the reader itself, such as the start of a boot.
     pub const READER: Self = Self { components: Components::ALL, trust: Trust::Proven };
 
     pub fn trust(self) -> Trust {
@@ -130,11 +135,11 @@ impl Origin {
 // === impl Origins ===
 
 impl Origins {
-    /// The components of `rules/sources.toml`, for readers that have no engine.
+    /// Returns the components of `rules/sources.toml`, for readers without an engine.
     pub fn embedded() -> &'static Self {
         static EMBEDDED: LazyLock<Origins> = LazyLock::new(|| {
             let text = embedded::FILES.iter().find(|(name, _)| *name == "sources.toml");
-            // The tests read the file, so it is never malformed here.
+            // The tests parse the file, so it is never malformed here.
             let file: Option<SourcesFile> = text.and_then(|(_, text)| toml::from_str(text).ok());
             file.map(|file| Origins { components: file.source, namespaces: file.namespaces })
                 .unwrap_or_default()
@@ -142,14 +147,14 @@ impl Origins {
         &EMBEDDED
     }
 
-    /// Adds components and namespaces; `false` if there are too many.
+    /// Adds components and namespaces; returns `false` if there are too many.
     pub(crate) fn extend(&mut self, components: Vec<Component>, namespaces: Vec<String>) -> bool {
         self.components.extend(components);
         self.namespaces.extend(namespaces);
         self.components.len() <= MAX_COMPONENTS
     }
 
-    /// The component or group of that name.
+    /// Returns the component or group with this name.
     pub(crate) fn named(&self, name: &str) -> Option<Components> {
         if name == ANY {
             return Some(Components::ALL);
@@ -158,18 +163,20 @@ impl Origins {
         Some(Components(1 << at))
     }
 
-    /// Namespaces whose pods are part of the cluster.
+    /// Returns the namespaces whose pods are part of the cluster.
     pub(crate) fn namespaces(&self) -> &[String] {
         &self.namespaces
     }
 
-    /// Whether only the beginning of a message of these components counts.
+    /// Returns whether only the start of a message of these components counts.
     pub(crate) fn counts_at_start(&self, components: Components) -> bool {
         let at_start = self.set(|component| component.at_start);
         !components.is_empty() && at_start.union(components) == at_start
     }
 
-    /// The origin that a name in text claims: a prefix, a section heading or a file name. `None` if no component is called so.
+    /// Returns the origin claimed by a name in text: a prefix, a section heading or a file name.
+    ///
+    /// `None` if no component has this name.
     pub(crate) fn of_name(&self, name: &str) -> Option<Origin> {
         let name = name.rsplit('/').next().unwrap_or(name);
         let name = name.trim_matches(['(', ')']);
@@ -183,19 +190,40 @@ impl Origins {
         (!claimed.is_empty()).then_some(Origin::claimed(claimed))
     }
 
-    /// The origin that a section's heading claims. A heading is a program or a container, unless it is a path.
+    /// Returns the origin claimed by the name in a line's prefix.
+    ///
+    /// Names must match exactly, except for a version and a template instance.
+    pub(crate) fn of_prefix(&self, name: &str) -> Option<Origin> {
+        let name = name.rsplit('/').next().unwrap_or(name);
+        let name = name.trim_matches(['(', ')']);
+        let name = name.strip_suffix(".service").unwrap_or(name);
+        let name = name.split_once('@').map_or(name, |(name, _)| name);
+        let claimed = self.exactly(without_version(name));
+        (!claimed.is_empty()).then_some(Origin::claimed(claimed))
+    }
+
+    fn exactly(&self, name: &str) -> Components {
+        self.set(|component| {
+            let mut names = component.programs.iter().chain(&component.units).chain(&component.containers);
+            names.any(|known| known == name)
+        })
+    }
+
+    /// Returns the origin claimed by a section's heading.
+    ///
+    /// A heading is a program or a container, unless it is a path.
     pub(crate) fn of_section(&self, name: &str) -> Origin {
         let is_path = name.contains(['/', '.']);
         self.of_name(name).unwrap_or(if is_path { Origin::UNNAMED } else { Origin::FOREIGN })
     }
 
-    /// The origin of a container of one of the cluster's own namespaces.
+    /// Returns the origin of a container in the cluster's own namespaces.
     pub(crate) fn of_container(&self, name: &str) -> Origin {
         let claimed = self.set(|component| matches(&component.containers, name));
         Origin::claimed(claimed)
     }
 
-    /// The origin that journald's own fields prove.
+    /// Returns the origin proven by journald's own fields.
     pub fn of_journal(&self, fields: &JournalFields<'_>) -> Origin {
         let text = |bytes| std::str::from_utf8(bytes).unwrap_or_default();
         let nothing_proven = fields.transport.is_empty()
@@ -203,15 +231,18 @@ impl Origins {
             && fields.comm.is_empty()
             && fields.uid.is_empty();
         if nothing_proven {
-            return self.of_name(text(fields.identifier)).unwrap_or(Origin::FOREIGN);
+            return self.of_prefix(text(fields.identifier)).unwrap_or(Origin::FOREIGN);
         }
-        let by_program = |name: &str| self.set(|component| matches(&component.programs, name));
+        let by_program = |name: &str| {
+            let name = without_version(name);
+            self.set(|component| component.programs.iter().any(|known| known == name))
+        };
         match fields.transport {
             b"kernel" if matches!(fields.facility, b"" | b"0") => {
                 return Origin::proven(by_program("kernel"));
             }
-            b"kernel" => return self.of_name(text(fields.identifier)).unwrap_or(Origin::FOREIGN),
-            // What users did and how they called it, but for the denials.
+            b"kernel" => return self.of_prefix(text(fields.identifier)).unwrap_or(Origin::FOREIGN),
+            // User actions with user-chosen names, except for the denials.
             b"audit" if fields.message.starts_with(b"AVC ") => return Origin::proven(by_program("audit")),
             b"audit" => return Origin::FOREIGN,
             _ => {}
@@ -231,33 +262,44 @@ impl Origins {
         if fields.container && (by_unit.is_empty() || by_unit.intersects(self.runtime())) {
             return Origin::FOREIGN;
         }
-        // Containers and users run in scopes of their own; of these only sessions may be root's. Outside of units, container
-        // runtimes create control groups.
+        // Containers and users run in separate scopes; of these only sessions may be root's. Outside of
+        // units, container runtimes create cgroups.
         let is_in_unit = !unit.is_empty() || matches!(fields.cgroup, b"" | b"/");
         let is_scope = unit.strip_suffix(".scope").is_some();
         let is_host = is_in_unit && (!is_scope || unit.starts_with("session-") || unit == "init.scope");
         let by_program = if fields.uid == b"0" && !fields.container && is_host {
             let exe = text(fields.exe).rsplit('/').next().unwrap_or_default();
-            // With these, root's scripts write to the journal under a name of their choice.
+            // Through these, root's scripts write to the journal under an arbitrary name.
             let name = if PIPES.contains(&exe) { text(fields.identifier) } else { exe };
             if is_own_name(name) { by_program(name) } else { Components::NONE }
         } else {
             Components::NONE
         };
-        // What systemd forks to start a unit has the unit's name in brackets until it is executed.
+        // A process that systemd forks for a unit has the unit's name in brackets until it executes the
+        // program.
         let is_starting = fields.comm.starts_with(b"(") && !by_unit.is_empty();
         let starting =
             if is_starting { self.named("systemd").unwrap_or(Components::NONE) } else { Components::NONE };
         Origin::proven(by_unit.union(by_program).union(starting))
     }
 
-    /// Whether the writer of an entry chose the name of a component that journald's own fields contradict.
+    /// Returns whether the writer of an entry used the name of a component that journald's own fields
+    /// contradict.
     pub fn is_impersonated(&self, fields: &JournalFields<'_>) -> bool {
         let is_audit = fields.transport == b"audit";
-        let claimed = std::str::from_utf8(fields.identifier).ok().and_then(|name| self.of_name(name));
+        let claimed = std::str::from_utf8(fields.identifier).ok().and_then(|name| self.of_prefix(name));
         !is_audit
             && claimed
                 .is_some_and(|claimed| !claimed.components.intersects(self.of_journal(fields).components))
+    }
+
+    pub(crate) fn kernel(&self) -> Components {
+        self.named("kernel").unwrap_or(Components::NONE)
+    }
+
+    /// Returns the components that run scripts, which print any text.
+    pub(crate) fn scripts(&self) -> Components {
+        self.named("script").unwrap_or(Components::NONE)
     }
 
     fn runtime(&self) -> Components {
@@ -270,17 +312,19 @@ impl Origins {
     }
 }
 
-/// Programs that pass on what they read to the journal.
+/// Programs that forward their input to the journal.
 const PIPES: [&str; 3] = ["cat", "logger", "systemd-cat"];
 
-/// Units of the service manager whose messages consist of names that users chose: of programs, of files.
+/// Service manager units whose messages consist of user-chosen names of programs and files.
 const QUOTERS: [&str; 3] = ["systemd-coredump", "systemd-nspawn", "systemd-tmpfiles"];
 
-/// Parts of control groups in which containers run, also below the unit of their runtime.
+/// Parts of cgroups in which containers run, also below the unit of their runtime.
 const CONTAINERS: [&str; 5] = ["/payload", "libpod-", "/kubepods", "/docker/", "machine.slice"];
 
-/// Shells and interpreters run anything, a hook of the DHCP client for example: only their unit identifies it. The commands of
-/// container runtimes print what a container prints, and snapd repeats requests of users.
+/// Returns whether the program's name identifies it.
+///
+/// Shells and interpreters run anything, for example a DHCP client hook, so only their unit identifies them.
+/// The commands of container runtimes print container output, and snapd quotes users' requests.
 fn is_own_name(name: &str) -> bool {
     const INTERPRETERS: [&str; 6] = ["bash", "sh", "dash", "env", "curl", "wget"];
     const RELAYS: [&str; 9] =
@@ -292,6 +336,16 @@ fn is_own_name(name: &str) -> bool {
         && !name.starts_with("python")
         && name.rsplit_once('.').is_none_or(|(_, end)| end != "sh")
         && name != "systemd"
+}
+
+/// Removes the version from `kubelet-v1.29.0` and `kubelet-1.29`.
+fn without_version(name: &str) -> &str {
+    let is_version = |end: &str| {
+        let digits = end.strip_prefix('v').unwrap_or(end);
+        digits.starts_with(|c: char| c.is_ascii_digit())
+            && digits.chars().all(|c| c.is_ascii_digit() || c == '.')
+    };
+    name.rsplit_once('-').filter(|(_, end)| is_version(end)).map_or(name, |(name, _)| name)
 }
 
 fn matches(names: &[String], name: &str) -> bool {
@@ -322,7 +376,7 @@ mod tests {
             (JournalFields { exe: b"/usr/bin/logger", unit: b"session-1.scope", ..root }, "kubeadm", false),
             (JournalFields { transport: b"kernel", ..JournalFields::default() }, "kernel", false),
             (JournalFields { transport: b"audit", ..JournalFields::default() }, "audit", false),
-            // An export that lacks journald's fields.
+            // An export without journald's fields.
             (JournalFields::default(), "kubelet", false),
         ] {
             let fields = JournalFields { identifier: identifier.as_bytes(), ..fields };
@@ -330,7 +384,7 @@ mod tests {
         }
     }
 
-    /// Which component an entry is accepted from, by the fields that journald sets.
+    /// Each entry is attributed to a component by the fields that journald sets.
     #[test]
     fn journal_fields_prove_the_origin() {
         let rules = RuleSet::embedded().unwrap();
@@ -346,10 +400,10 @@ mod tests {
             (JournalFields { transport: b"kernel", ..root }, "kernel", true),
             (JournalFields { pid: b"1", unit: b"init.scope", ..root }, "systemd", true),
             (JournalFields { comm: b"(kubelet)", unit: b"kubelet.service", ..root }, "systemd", true),
-            // A user's `logger -t kubelet`, and a user's program of that name.
+            // A user's `logger -t kubelet`, and a user's program with this name.
             (JournalFields { exe: b"/usr/bin/logger", identifier: b"kubelet", ..user }, "kubelet", false),
             (JournalFields { exe: b"/home/alice/kubelet", comm: b"kubelet", ..user }, "kubelet", false),
-            // A link called `kubeadm` to a setuid program.
+            // A link named `kubeadm` to a setuid program.
             (
                 JournalFields { unit: b"cron.service", exe: b"/usr/bin/su", comm: b"kubeadm", ..root },
                 "kubeadm",
@@ -361,14 +415,14 @@ mod tests {
                 "systemd",
                 false,
             ),
-            // A hook of the DHCP client prints host names.
+            // A DHCP client hook prints host names.
             (JournalFields { unit: b"dhcpcd.service", exe: b"/usr/bin/bash", ..root }, "script", false),
             (
                 JournalFields { unit: b"ssh.service", exe: b"/usr/sbin/sshd", identifier: b"sshd", ..root },
                 "kubelet",
                 false,
             ),
-            // Containers, on Docker's journald driver and with a socket of the host.
+            // Containers with Docker's journald driver and with a socket of the host.
             (
                 JournalFields { unit: b"docker.service", exe: b"/usr/bin/dockerd", container: true, ..root },
                 "runtime",
@@ -384,7 +438,7 @@ mod tests {
                 "kubelet",
                 false,
             ),
-            // What a unit's container prints passes through these programs.
+            // Output of a unit's container is forwarded by these programs.
             (JournalFields { unit: b"web.service", exe: b"/usr/bin/docker", ..root }, "runtime", false),
             (
                 JournalFields {

@@ -1,4 +1,5 @@
-//! One pass over a chunk of lines: find the literals of all rules at once, confirm only the lines that hold one.
+//! One pass over a chunk of lines: finds the literals of all rules, then confirms only the lines that contain
+//! one.
 
 mod candidates;
 
@@ -18,108 +19,120 @@ use crate::foreign;
 use crate::hits::{Hit, Hits};
 use crate::klog;
 use crate::line;
+use crate::listings;
 use crate::literals::Literals;
 use crate::message;
 use crate::moment::Time;
 use crate::origin::Origin;
-use crate::pattern::{self, Pattern};
+use crate::pattern::{self, COMM, Gaps, Pattern};
 use crate::records;
 use crate::rules::{Milestone, Rule, RuleError, RuleSet, Trigger};
 use crate::scope;
 use crate::sections::Sections;
 use crate::stream::{Stream, StreamKind};
 
-/// Bytes of a line shown as evidence.
+/// Maximum bytes of an evidence line.
 const MAX_TEXT: usize = 1024;
 
-/// Bytes of a line that are looked at.
+/// Bytes of a line that are scanned.
 const MAX_LINE: usize = 64 * 1024;
 
-/// Bytes of a neighbouring line shown with the evidence.
+/// Maximum bytes of a neighboring line.
 const MAX_NEIGHBOUR: usize = 256;
 
-/// Bytes of the recognised part that are marked.
+/// Maximum bytes of the marked part.
 const MAX_FOCUS: usize = 200;
 
-/// Lines at either end of a chunk in which a time is looked for, and lines after which a time no longer holds for what
-/// is written below it.
+/// Lines at either end of a chunk that are searched for a time, and lines after which a time no longer
+/// applies.
 pub(crate) const TIME_LINES: usize = 32;
 
-/// Commands that print the output of containers, and how their own messages begin.
+/// Commands that print container output, and the prefixes of their own messages.
 const RELAYS: [&str; 5] = ["conmon", "docker", "env", "nerdctl", "podman"];
 const RELAY_STARTS: [&[u8]; 4] = [b"Error", b"docker: ", b"level=", b"time="];
 
-/// What kubeadm writes before each item of a list of errors.
+/// kubeadm's prefix of each item in a list of errors.
 const ITEM_MARK: &[u8] = b"[ERROR ";
 
-/// The index of a rule or milestone: rules first.
+/// Index of a rule or milestone: rules first.
 pub(crate) type PatternId = u16;
 
-/// Rules made ready for scanning. Shared by all threads.
+/// Rules compiled for scanning. Shared by all threads.
 #[derive(Debug)]
 pub struct Engine {
     pub(crate) rules: RuleSet,
     literals: Literals,
-    /// The patterns that wait for each literal.
+    /// Patterns by literal.
     wanted: Vec<Vec<PatternId>>,
-    /// The patterns that wait for lines that klog calls fatal.
+    /// Patterns for klog's fatal lines.
     fatal: Vec<PatternId>,
 }
 
-/// What one chunk of lines holds.
+/// The result of scanning one chunk.
 #[derive(Debug, Default)]
 pub struct Scan {
     pub(crate) hits: BTreeMap<PatternId, Hits>,
-    /// Lines that match a rule but come from a source the rule does not accept.
+    /// Lines that match a rule but have an origin that it does not accept.
     pub(crate) foreign: BTreeMap<PatternId, Hits>,
     pub(crate) bytes: u64,
     pub(crate) lines: u64,
     pub(crate) first: Option<Time>,
     pub(crate) last: Option<Time>,
-    /// The number of the line that told the last time.
+    /// Number of the line with the last time.
     pub(crate) last_line: u64,
-    /// The year in which the log ends, where its first line says so.
+    /// The year in which the log ends, if its first line contains it.
     pub(crate) year: Option<i16>,
     pub(crate) sections: Sections,
 }
 
-/// A chunk while it is scanned.
+/// A chunk being scanned.
 struct Chunk<'c> {
     stream: &'c Stream,
     bytes: &'c [u8],
-    /// What the reader of a journal knows of its lines, in their order.
+    /// The journal reader's data about the lines, in order.
     entries: Option<&'c [EntryOrigin]>,
     sections: Sections,
-    /// The origin of each name seen so far: the same few programs write all lines.
+    /// The origin of each name seen so far: few programs write all lines.
     names: RefCell<HashMap<&'c str, Option<Origin>>>,
-    /// The start of the last line that a pattern may match, and the line without quoted text: many lines have the words of several
-    /// patterns.
+    /// The start of the last candidate line, and the line without quoted text: many lines have the words of
+    /// several patterns.
     last_blanked: RefCell<Option<(usize, Blanked<'c>)>>,
-    /// The start and the writer of the last line that a pattern matches.
+    /// The start and the writer of the last matching line.
     last_writer: Cell<Option<(usize, Writer)>>,
 }
 
 /// A line without quoted text.
 type Blanked<'c> = Rc<Cow<'c, [u8]>>;
 
-/// The properties of a line that do not depend on the pattern that matches it.
+/// Properties of a line that do not depend on the matching pattern.
 #[derive(Clone, Copy)]
 struct Writer {
     origin: Origin,
-    /// Only the beginning of its messages counts.
-    is_repeating: bool,
+    place: Place,
 }
 
-/// From this byte of a chunk on, lines have this origin.
+/// Location of the writer's own text in a line.
+#[derive(Clone, Copy)]
+enum Place {
+    Anywhere,
+    /// At the start of the message, or after its subject. Later words quote foreign names.
+    Leading {
+        gaps: Gaps,
+    },
+    /// A row printed by a script: only for rules that describe such rows from their start.
+    Row,
+}
+
+/// The origin of lines from this byte of a chunk.
 #[derive(Clone, Debug)]
 pub struct EntryOrigin {
     pub start: usize,
     pub origin: Origin,
-    /// The stream within the journal that citations name, such as `kubelet.service`.
+    /// The stream within the journal for citations, such as `kubelet.service`.
     pub stream: Option<Arc<str>>,
 }
 
-/// A walk from line to line, forwards only.
+/// A forward-only iteration over lines.
 struct Walk<'c> {
     chunk: &'c [u8],
     start: usize,
@@ -158,9 +171,10 @@ impl Engine {
         Case::new(self)
     }
 
-    /// Looks at a chunk of whole lines, the first of which has the number `first_line` (counted from 1).
+    /// Scans a chunk of complete lines, starting with line number `first_line` (counted from 1).
     ///
-    /// Depends on nothing but its arguments; chunks of one source may be scanned in parallel and in any order.
+    /// The result depends only on the arguments; chunks of one source may be scanned in parallel and in any
+    /// order.
     pub fn scan(&self, stream: &Stream, first_line: u64, chunk: &[u8]) -> Scan {
         let plain = colours::removed(chunk);
         let mut scan = self.scan_plain(stream, first_line, plain.as_deref().unwrap_or(chunk));
@@ -177,7 +191,7 @@ impl Engine {
         self.scan_lines(stream, first_line, chunk, None)
     }
 
-    /// Looks at lines of a journal, whose origin the reader knows from journald's own fields.
+    /// Scans journal lines, whose origin the reader knows from journald's own fields.
     pub fn scan_journal(
         &self,
         stream: &Stream,
@@ -246,17 +260,21 @@ impl Engine {
                 scan.foreign.insert(id, foreign);
             }
         }
-        // Only what the log itself writes before a line: a message may tell any time.
+        // Only times in the log's own heads count: a message may contain any time.
         let is_of_users = self.is_of_users(stream) || stream.is_of_anyone();
+        let is_own = |line: &[u8]| stream.heads.is_none_or(|form| form.is_of(line));
         let time = |line: &[u8]| {
-            line::head(line).outer_time.filter(|time| !is_of_users && !matches!(time, Time::Uptime(_)))
+            let head = line::head(line);
+            head.outer_time
+                .filter(|_| is_own(line))
+                .filter(|time| !is_of_users && !matches!(time, Time::Uptime(_)))
         };
         scan.first = chunk.split(|byte| *byte == b'\n').take(TIME_LINES).find_map(time);
         scan.year = chunk
             .split(|byte| *byte == b'\n')
             .take(TIME_LINES)
             .find_map(|line| line::journal_end(line).and_then(Time::year));
-        // What follows the last line break is a line only if it holds something.
+        // Text after the last line break is a line only if it is not empty.
         let whole_lines = chunk.strip_suffix(b"\n").unwrap_or(chunk);
         let end = (first_line + scan.lines).saturating_sub(1);
         let last = whole_lines
@@ -275,7 +293,7 @@ impl Engine {
         self.rules.rules.get(usize::from(id))
     }
 
-    /// Whether the fix of a cause destroys data.
+    /// Returns whether the fix of a cause destroys data.
     pub(crate) fn is_destructive(&self, cause: &Cause) -> bool {
         self.rules.catalogue().get(cause).is_some_and(|entry| entry.destructive)
     }
@@ -294,7 +312,7 @@ impl Engine {
         self.trigger(id)?.pattern()
     }
 
-    /// Whether a rule or milestone accepts this origin.
+    /// Returns whether a rule or milestone accepts this origin.
     pub(crate) fn accepts(&self, id: PatternId, origin: Origin) -> bool {
         self.trigger(id).is_some_and(|trigger| trigger.accepts(origin.components))
     }
@@ -342,13 +360,13 @@ impl Engine {
         })
     }
 
-    /// Whether workloads or users of the cluster wrote all lines.
+    /// Returns whether workloads or users of the cluster wrote all lines.
     fn is_of_users(&self, stream: &Stream) -> bool {
         let is_workload = |pod: &scope::Pod| !self.rules.origins.namespaces().contains(&pod.namespace);
         stream.user_objects || stream.pod.as_ref().is_some_and(is_workload)
     }
 
-    /// Where the words come from that a pattern recognizes in a line: later words of some messages repeat text of others.
+    /// Returns the origin of the matched words: later words of some messages quote foreign text.
     fn origin_of_match<'c>(
         &self,
         pattern: &Pattern,
@@ -356,10 +374,36 @@ impl Engine {
         start: usize,
         (line, plain): (&'c [u8], &[u8]),
     ) -> Origin {
-        let Writer { origin, is_repeating } = self.writer(chunk, start, line);
-        let is_quoted =
-            is_repeating && !foreign::begins_denial(line::head(line).message) && !pattern.leads(plain);
-        if is_quoted { Origin::FOREIGN } else { origin }
+        let Writer { origin, place } = self.writer(chunk, start, line);
+        let whole = line::behind_head(plain);
+        let is_own = match place {
+            Place::Anywhere => true,
+            Place::Row => pattern.begins(whole.trim_ascii()),
+            Place::Leading { gaps } => {
+                let leads = || {
+                    // A colon may follow the name of an interface or a process.
+                    let is_kernel = origin.components == self.rules.origins.kernel();
+                    let longer_than = if is_kernel { COMM + 1 } else { 0 };
+                    let Some(start) = self.subject(whole) else { return false };
+                    match gaps {
+                        Gaps::Forbidden => pattern.leads(whole, start, gaps, longer_than),
+                        Gaps::Allowed => pattern.leads(&whole[start..], 0, gaps, longer_than),
+                    }
+                };
+                foreign::denial_kind(whole).map_or_else(leads, |kind| pattern.is_within(whole, kind))
+            }
+        };
+        if is_own { origin } else { Origin::FOREIGN }
+    }
+
+    /// Returns the offset after the name of a message's subject. `None` if that is a service of no component.
+    fn subject(&self, message: &[u8]) -> Option<usize> {
+        let Some(unit) = line::unit(message) else { return Some(line::subject(message)) };
+        let text = message[unit.len() + 1..].trim_ascii_start();
+        let is_known =
+            |name| std::str::from_utf8(name).is_ok_and(|name| self.rules.origins.of_name(name).is_some());
+        let is_own = unit.strip_suffix(b".service").is_none_or(is_known);
+        is_own.then_some(message.len() - text.len())
     }
 
     fn writer<'c>(&self, chunk: &Chunk<'c>, start: usize, line: &'c [u8]) -> Writer {
@@ -368,15 +412,28 @@ impl Engine {
         {
             return writer;
         }
-        let origin = self.origin(chunk, start, line, &line::head(line));
-        let is_repeating = self.rules.origins.counts_at_start(origin.components)
-            || line::is_report_of_cloud_init(line::message(line));
-        let writer = Writer { origin, is_repeating };
+        let head = line::head(line);
+        let origin = self.origin(chunk, start, line, &head);
+        let is_of_script = || origin.components.intersects(self.rules.origins.scripts());
+        let place = if self.rules.origins.counts_at_start(origin.components) {
+            Place::Leading { gaps: Gaps::Forbidden }
+        } else if let Some(gaps) = line::report_of_cloud_init(line::message(line)) {
+            Place::Leading { gaps }
+        } else if is_of_script()
+            && chunk.sections.at(start).is_none()
+            && foreign::denial_kind(line::behind_head(line)).is_none()
+            && listings::is_row(head.message)
+        {
+            Place::Row
+        } else {
+            Place::Anywhere
+        };
+        let writer = Writer { origin, place };
         chunk.last_writer.set(Some((start, writer)));
         writer
     }
 
-    /// Where a line comes from, by journald's fields or by what the text claims.
+    /// Returns the origin of a line, from journald's fields or from the claims of the text.
     fn origin<'c>(&self, chunk: &Chunk<'c>, start: usize, line: &'c [u8], head: &line::Head<'c>) -> Origin {
         if foreign::is_record(head.message)
             || foreign::is_table_of_cloud_init(line)
@@ -420,12 +477,20 @@ impl Engine {
         if chunk.stream.is_of_anyone() {
             return Origin::FOREIGN;
         }
-        // `journalctl` indents the further lines of a message.
+        let is_named = chunk.stream.unit.is_some() || section.is_some();
+        if !is_named
+            && !is_mark(line)
+            && !is_indented(line)
+            && chunk.stream.heads.is_some_and(|form| !form.is_of(line))
+        {
+            return Origin::FOREIGN;
+        }
+        // `journalctl` indents the continuation lines of a message.
         let above = if is_indented(line) { first_above(chunk.bytes, start) } else { Above::Other };
         let is_cut =
             matches!(above, Above::Missing) && start > 0 && chunk.stream.kind == StreamKind::JournalText;
         if is_cut && (head.process.is_none() || !is_indented(chunk.bytes)) {
-            // The entry begins too far above to be found.
+            // The entry starts too far above to be found.
             return Origin::FOREIGN;
         }
         let above = if let Above::Program(head) = above { Some(head) } else { None };
@@ -434,21 +499,24 @@ impl Engine {
             let unit = chunk.stream.unit.as_deref();
             let named = section.map(|name| self.rules.origins.of_section(name));
             let named = named.or_else(|| self.rules.origins.of_name(unit?));
-            // Programs that write to the kernel's log begin with their name.
+            // Programs that write to the kernel's log start with their name.
             let is_kernels = matches!(head.outer_time, Some(Time::Uptime(_)));
             let kernel = if head.message.starts_with(b"[talos]") { "talos" } else { "kernel" };
+            let is_kernels = is_kernels && chunk.stream.heads.is_none();
             let named = named.or_else(|| self.rules.origins.of_name(kernel).filter(|_| is_kernels));
+            let named =
+                named.or_else(|| (chunk.stream.heads.is_some() && !is_mark(line)).then_some(Origin::FOREIGN));
             Origin { trust: chunk.stream.trust, ..named.unwrap_or(Origin::UNNAMED) }
         })
     }
 
-    /// The origin that the name in a line's prefix claims.
+    /// Returns the origin claimed by the name in a line's prefix.
     fn origin_of_prefix<'c>(&self, chunk: &Chunk<'c>, head: &line::Head<'c>) -> Option<Origin> {
         let Some(process) = head.process else {
             return head.is_unreadable.then_some(Origin::FOREIGN);
         };
-        // Another process id is a unit's that could not be started, or a user's own service manager, which describes its
-        // units in that user's words.
+        // Another process ID belongs to a unit that failed to start, or to a user's service manager, which
+        // quotes that user's descriptions.
         if process == "systemd" && head.pid.is_some_and(|pid| pid != "1") && !names_unit(head.message) {
             return Some(Origin::FOREIGN);
         }
@@ -460,23 +528,23 @@ impl Engine {
             return Some(Origin::FOREIGN);
         }
         let mut names = chunk.names.borrow_mut();
-        let known = *names.entry(process).or_insert_with(|| self.rules.origins.of_name(process));
+        let known = *names.entry(process).or_insert_with(|| self.rules.origins.of_prefix(process));
         known.or(head.is_program.then_some(Origin::FOREIGN))
     }
 }
 
-/// What an indented line continues.
+/// The message that an indented line continues.
 enum Above<'c> {
     Program(line::Head<'c>),
-    /// A line without the name of a program.
+    /// A line without a program name.
     Other,
-    /// No message begins near.
+    /// No message starts nearby.
     Missing,
 }
 
 /// Finds the message that an indented line continues.
 fn first_above(chunk: &[u8], start: usize) -> Above<'_> {
-    // The bytes bound the work on lines of any length.
+    // Limits the work for lines of any length.
     let from = start.saturating_sub(TIME_LINES * MAX_NEIGHBOUR);
     // The first piece may be the end of a line.
     let is_whole = |line: &[u8]| from == 0 || line.as_ptr() != chunk[from..].as_ptr();
@@ -487,19 +555,25 @@ fn first_above(chunk: &[u8], start: usize) -> Above<'_> {
     if head.is_program || head.is_unreadable { Above::Program(head) } else { Above::Other }
 }
 
-/// As far as the head of a line of the journal is wide, at the least.
+/// Returns whether a line is indented at least as deep as the shortest journal head.
 fn is_indented(line: &[u8]) -> bool {
     line.starts_with(b"        ")
 }
 
-/// The time of the nearest line above that tells one: output of programs that write none stands between lines that do.
+/// Returns the time of the nearest preceding line that has one: output without times is interleaved with
+/// timed lines.
 fn time_above(chunk: &[u8], start: usize) -> Option<Time> {
-    // The bytes bound the work on lines of any length.
+    // Limits the work for lines of any length.
     let from = start.saturating_sub(TIME_LINES * MAX_NEIGHBOUR);
     chunk[from..start]
         .rsplit(|byte| *byte == b'\n')
         .take(TIME_LINES + 1)
         .find_map(|line| line::head(line).time.filter(|time| !matches!(time, Time::Uptime(_))))
+}
+
+/// Returns whether a line is a separator of `journalctl`, such as the start of a boot.
+fn is_mark(line: &[u8]) -> bool {
+    line.starts_with(b"-- ")
 }
 
 /// `kubelet.service: Failed at step EXEC …`
@@ -512,7 +586,8 @@ fn count_lines(bytes: &[u8]) -> u64 {
     memchr_iter(b'\n', bytes).count() as u64
 }
 
-/// The line as evidence: valid text, no control characters, bounded, with what was recognised inside.
+/// Formats a line as evidence: valid text without control characters, of limited length, with the recognized
+/// part included.
 fn shown(line: &[u8], focus: usize) -> String {
     if line.len() <= MAX_TEXT {
         return clean(line).trim().to_owned();
@@ -543,10 +618,11 @@ fn clean(line: &[u8]) -> String {
 // === impl Walk ===
 
 impl Walk<'_> {
-    /// The number, the start and the end of the line around a place that is not before the last one's line.
+    /// Returns number, start and end of the line around an offset, which must not precede the last returned
+    /// line.
     fn line_of(&mut self, start: usize, end: usize) -> (u64, usize, usize) {
         if start >= self.end {
-            // Searching back only to the end of the line before keeps this linear on any input.
+            // Searching back only to the end of the previous line keeps this linear on any input.
             self.start =
                 memrchr(b'\n', &self.chunk[self.end..start]).map_or(self.end, |at| self.end + at + 1);
             self.number += count_lines(&self.chunk[self.counted..self.start]);
@@ -560,7 +636,7 @@ impl Walk<'_> {
 // === impl Chunk ===
 
 impl<'c> Chunk<'c> {
-    /// The line without quoted text.
+    /// Returns the line without quoted text.
     fn blanked(&self, start: usize, line: &'c [u8]) -> Blanked<'c> {
         let mut last = self.last_blanked.borrow_mut();
         if let Some((_, blanked)) = last.as_ref().filter(|(last, _)| *last == start) {
@@ -571,14 +647,14 @@ impl<'c> Chunk<'c> {
         blanked
     }
 
-    /// The journal entry that a line belongs to.
+    /// Returns the journal entry of a line.
     fn entry(&self, start: usize) -> Option<&'c EntryOrigin> {
         let entries = self.entries?;
         let after = entries.partition_point(|entry| entry.start <= start);
         entries.get(after.checked_sub(1)?)
     }
 
-    /// The part of a line that is scanned, without its line ending.
+    /// Returns the scanned part of a line, without its line end.
     fn line(&self, start: usize, end: usize) -> &'c [u8] {
         let line = &self.bytes[start..end.min(start + MAX_LINE)];
         line.strip_suffix(b"\r").unwrap_or(line)

@@ -1,32 +1,46 @@
-//! What kind of log a stream of lines is.
+//! Detection of a stream's log kind.
 
 use std::fmt;
 
 use landfall_model::report::Trust;
 
+use crate::moment::Time;
 use crate::places;
 use crate::scope::{self, Pod};
 
-/// Enough to see the shape of a log; more would only cost time.
+/// Bytes inspected: enough to detect the format.
 const SAMPLE: usize = 16 * 1024;
 
-/// What `kubectl cluster-info dump` prints before the log of each container.
+/// Header of each container's log in `kubectl cluster-info dump`.
 const DUMP: &[u8] = b"==== START logs for container ";
 
-/// The kind of a stream, and the unit it belongs to where that is known from outside.
+/// The kind of a stream, and its unit if known from its name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stream {
     pub kind: StreamKind,
-    /// The unit or program all lines come from, such as `kubelet.service`.
+    /// The unit or program of all lines, such as `kubelet.service`.
     pub unit: Option<String>,
-    /// The pod whose container wrote it, by its path.
+    /// The pod whose container wrote it, from its path.
     pub pod: Option<Pod>,
-    /// Whether it holds objects that users of the cluster wrote.
+    /// Whether it contains API objects written by users.
     pub(crate) user_objects: bool,
-    /// Whether any program or user may have written it, by its place.
+    /// Whether, by its path, any program or user may have written it.
     pub(crate) of_anyone: bool,
-    /// Whether only root can write the file, so that its name proves what wrote it.
+    /// The format of lines that name their writers, such as syslog or the journal. A line without a name, or
+    /// with another head, may then be from any writer.
+    pub(crate) heads: Option<Heads>,
+    /// Whether only root can write the file, so that its name proves its writer.
     pub trust: Trust,
+}
+
+/// The start of lines with their writer's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heads {
+    /// `2026-01-02T03:04:05`
+    Date,
+    /// `Jan 02 03:04:05`
+    Month,
+    Other,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -43,7 +57,7 @@ pub enum StreamKind {
     Kubeadm,
     /// Kernel ring buffer or serial console.
     Console,
-    /// `minikube logs`, `tail -v` and the like: sections headed `==> name <==`.
+    /// `minikube logs`, `tail -v` and similar: sections with headings `==> name <==`.
     Sections,
     /// `openshift-install` stage records: `/var/log/openshift/*.json`.
     ServiceRecords,
@@ -52,40 +66,41 @@ pub enum StreamKind {
 // === impl Stream ===
 
 impl Stream {
-    /// Recognises the kind by content; the name is only a hint for the unit.
+    /// Detects the kind by content; the name is only a hint for the unit.
     pub fn sniff(name: &str, head: &[u8]) -> Self {
         let sample = &head[..head.len().min(SAMPLE)];
         let kind = StreamKind::sniff(sample);
         let unit = match kind {
-            // One file for each unit, named after it.
+            // One file per unit, named after it.
             StreamKind::ServiceRecords => {
                 name.rsplit('/').next().and_then(|file| file.split('.').next()).map(str::to_owned)
             }
             _ => unit_of(name),
         };
+        let heads = if kind == StreamKind::Sections { None } else { Heads::of(sample) };
         let user_objects = scope::holds_user_objects(name);
         let of_anyone = places::is_of_anyone(name) || sample.starts_with(DUMP);
-        Self { kind, unit, pod: scope::pod(name), user_objects, of_anyone, trust: Trust::Claimed }
+        Self { kind, unit, pod: scope::pod(name), user_objects, of_anyone, heads, trust: Trust::Claimed }
     }
 
-    /// Whether containers or users of the cluster wrote it.
+    /// Returns whether containers or users of the cluster wrote it.
     pub fn is_of_users(&self) -> bool {
         self.user_objects || self.pod.is_some()
     }
 
-    /// Whether its place says nothing about what wrote it, and neither does its owner.
+    /// Returns whether neither its path nor its owner identifies its writer.
     pub(crate) fn is_of_anyone(&self) -> bool {
         self.of_anyone && self.trust == Trust::Claimed
     }
 
-    /// The same stream, of a file that only root can write.
+    /// Returns the same stream, marked as a file that only root can write.
     #[must_use]
     pub fn proven(self) -> Self {
         Self { trust: Trust::Proven, ..self }
     }
 }
 
-/// `kubelet.log` and `journals/kubelet.service.log` are the kubelet's.
+/// Returns the unit: `kubelet.log` and `journals/kubelet.service.log` belong to the kubelet.
 fn unit_of(name: &str) -> Option<String> {
     const KNOWN: [&str; 14] = [
         "bootkube",
@@ -108,10 +123,36 @@ fn unit_of(name: &str) -> Option<String> {
     Some((*unit).to_owned())
 }
 
+// === impl Heads ===
+
+impl Heads {
+    /// Returns the format of a log's first line, if it names its program.
+    fn of(sample: &[u8]) -> Option<Self> {
+        let lines = sample.split(|byte| *byte == b'\n');
+        let first = lines.filter(|line| !line.is_empty()).find(|line| !line.starts_with(b"-- "))?;
+        let head = crate::line::head(first);
+        let has_time = matches!(head.outer_time, Some(time) if !matches!(time, Time::Uptime(_)));
+        (head.is_program && has_time).then(|| Self::of_line(first))
+    }
+
+    fn of_line(line: &[u8]) -> Self {
+        match line {
+            [b'0'..=b'9', b'0'..=b'9', b'0'..=b'9', b'0'..=b'9', b'-', ..] => Self::Date,
+            [a, b, c, b' ', ..] if [a, b, c].iter().all(|byte| byte.is_ascii_alphabetic()) => Self::Month,
+            _ => Self::Other,
+        }
+    }
+
+    /// Returns whether a line starts in this format.
+    pub(crate) fn is_of(self, line: &[u8]) -> bool {
+        self == Self::Other || self == Self::of_line(line)
+    }
+}
+
 // === impl StreamKind ===
 
 impl StreamKind {
-    /// The name shown as the kind of a source.
+    /// Returns the display name of a source's kind.
     pub fn name(self) -> &'static str {
         match self {
             Self::Text => "text",

@@ -1,4 +1,4 @@
-//! What lines prove: the strength of their rule, less what noise, success, age and origin take from it.
+//! Weights of lines: the strength of their rule, reduced for noise, success, age and origin.
 
 use landfall_model::Phase;
 use landfall_model::report::{Class, Trust};
@@ -10,32 +10,32 @@ use crate::rules::Rule;
 use crate::scope;
 use crate::stages::Stages;
 
-/// Sources shorter than this say nothing by where in them a line stands.
+/// In shorter sources, the position of a line has no significance.
 const LONG_SOURCE: u64 = 100;
 
-/// What is left when trouble that is normal during start was over soon.
+/// Weight factor for a problem that is normal during start and ended soon.
 const PASSED: f64 = 0.5;
-/// What is left when there are fewer lines than their rule asks for.
+/// Weight factor for fewer lines than the rule requires.
 const SELDOM: f64 = 0.5;
-/// What is left of what applications bring about too, once the node works.
+/// Weight factor for problems that applications also cause, once the node works.
 const WORKLOAD_AFTER_SUCCESS: f64 = 0.4;
-/// What is left of what applications bring about too, when a program says it that has no part in the bootstrap.
+/// Weight factor for such problems reported by a program without a role in the bootstrap.
 const FOREIGN_PROGRAM: f64 = 0.6;
-/// What is left when everything up to the phase had succeeded before.
+/// Weight factor after a success of everything up to the phase.
 const AFTER_SUCCESS: f64 = 0.5;
-/// What is left of trouble that may pass and is not seen again in the second half of a long log.
+/// Weight factor for a transient problem that does not recur in the second half of a long log.
 const OLD: f64 = 0.7;
-/// What is left of a line its writer calls information.
+/// Weight factor for a line that its writer marks as information.
 const INFORMATIONAL: f64 = 0.85;
 
-/// A share of the strength, and why no more.
+/// A share of the strength, with the reason for its reduction.
 #[derive(Debug, Default)]
 pub(crate) struct Weight {
     pub(crate) value: f64,
     pub(crate) because: Vec<String>,
 }
 
-/// What the lines of one rule in one source prove.
+/// Returns the weight of one rule's lines in one source.
 pub(crate) fn weigh(
     rule: &Rule,
     source: usize,
@@ -53,7 +53,7 @@ pub(crate) fn weigh(
     if rule.persists.is_some_and(|least| passed(least, entry, hits)) {
         weight.take(PASSED, "it was over soon, as it is in any start");
     }
-    // Who shows nothing but this line has chosen it among many.
+    // A user who submits only this line has selected it from many.
     if rule.least.is_some_and(|least| hits.count < least) && entry.lines > hits.count {
         weight.take(SELDOM, "it was said too seldom to mean much");
     }
@@ -79,7 +79,7 @@ pub(crate) fn weigh(
                 &format!("everything up to `{}` had succeeded before ({place})", rule.phase),
             );
         }
-        // A journal has the lines of all writers, so its length says nothing about one of them.
+        // A journal has the lines of all writers, so its length is not significant for one of them.
         let is_shared = entry.kind == "journal-text";
         if !is_shared && entry.lines >= LONG_SOURCE && newest.line < entry.lines / 2 {
             weight.take(OLD, "it is not seen again in the second half of a long log");
@@ -91,23 +91,23 @@ pub(crate) fn weigh(
     weight
 }
 
-/// The weight of lines from a source that their rule does not accept.
+/// Returns the weight of lines from a source that their rule does not accept.
 pub(crate) fn rejected(hits: &Hits) -> Weight {
     let stream = hits.newest().and_then(|hit| hit.stream.as_deref());
     let writer = stream.map_or_else(|| "another program".to_owned(), |stream| format!("`{stream}`"));
     let reason = format!(
-        "written or quoted by {writer}, which is not an accepted source: anyone may have chosen the text"
+        "written or quoted by {writer}; the rule does not accept these words there, because others may have chosen them"
     );
     Weight { value: 0.0, because: vec![reason] }
 }
 
-/// Whether the lines mean nothing because what they would have to follow did not happen.
+/// Returns whether the lines have no significance because their required earlier milestone is missing.
 pub(crate) fn out_of_place(rule: &Rule, source: usize, hits: &Hits, stages: &Stages<'_>) -> bool {
     let (Some(name), Some(newest)) = (rule.after.as_deref(), hits.newest()) else { return false };
     !stages.is_after(name, Moment { source, line: newest.line, time: newest.time })
 }
 
-/// Why the lines do not count at all.
+/// Returns the reason why the lines do not count at all.
 fn voided(rule: &Rule, at: Moment, trust: Trust, stages: &Stages<'_>) -> Option<String> {
     if let Some(range) = &rule.versions
         && let Some(version) = stages.other_version(range, at, trust)
@@ -125,7 +125,7 @@ fn voided(rule: &Rule, at: Moment, trust: Trust, stages: &Stages<'_>) -> Option<
     })
 }
 
-/// Whether trouble that is normal during start was over sooner than `least` seconds, and the log went on after it.
+/// Returns whether a problem that is normal during start ended within `least` seconds, and the log continued.
 fn passed(least: u64, entry: &SourceEntry, hits: &Hits) -> bool {
     let least = i64::try_from(least).unwrap_or(i64::MAX);
     let (Some(first), Some(newest)) = (hits.first.first(), hits.newest()) else { return false };

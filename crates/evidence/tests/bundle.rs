@@ -1,4 +1,4 @@
-//! A bundle can be verified however far it got, and nothing in it can be changed, taken out or put in unnoticed.
+//! A truncated bundle can be verified, and changed, removed or added files are detected.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ fn item(path: &str) -> BundleItem {
     }
 }
 
-/// Text that does not compress to nothing.
+/// Generates text that compresses poorly.
 fn noise(seed: u64, lines: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let line = |_| {
@@ -86,7 +86,7 @@ fn a_bundle_that_is_cut_anywhere_can_be_read_and_verified_up_to_there() {
             assert!(verified.cut && !verified.is_complete() && verified.manifest.is_none());
             let whole = verified.whole.len();
             assert!(whole >= before, "more bytes, fewer files");
-            // Of what arrived, at most the last packed block is lost: an eighth of a megabyte of one here.
+            // At most the last compressed block of the received data is lost: an eighth of 1 MiB here.
             assert!(whole + 8 >= 40 * twentieth / 20, "{packing:?} {twentieth}/20: only {whole} files");
             before = whole;
         }
@@ -175,7 +175,7 @@ fn a_bundle_that_unpacks_to_more_than_allowed_is_given_up() {
     assert!(matches!(refused, Err(VerifyError::TooLarge { most: 10_240, .. })), "{refused:?}");
 }
 
-/// A file with this record, as a stranger may write it.
+/// Builds a file with this record, as in an untrusted bundle.
 fn entry(record: &str, content: &[u8]) -> Vec<u8> {
     let mut archive = tar::Builder::new(Vec::new());
     archive.append_pax_extensions([("comment", record.as_bytes())]).unwrap();
@@ -205,7 +205,7 @@ fn records_and_paths_longer_than_ours_are_refused() {
     redacted.redactions = (0..12_000).map(|number| (format!("{number:x}"), 1)).collect();
     too_large(&one(redacted), "the record of a file has more than 16384 bytes");
     too_large(&one(item(&"p".repeat(2000))), "the path of a file has more than 1024 bytes");
-    // All collectors may find, at its worst, stays readable.
+    // The worst-case item of a collector stays readable.
     let mut honest = item(&"p".repeat(240));
     honest.source = "\"".repeat(5000);
     honest.outcome = ItemOutcome::Failed { error: "\"".repeat(20_000) };
@@ -229,7 +229,7 @@ fn sources_and_manifests_of_strangers_are_cut_to_what_is_needed() {
         format!("{{\"id\":\"1\",\"node\":{{\"hostname\":\"n1\"}},\"items\":[{items}]}}").into_bytes()
     };
     let record = |content: &[u8]| {
-        let sha256: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+        let sha256 = hex::encode(Sha256::digest(content));
         let (source, bytes) = ("s".repeat(5000), content.len());
         serde_json::json!({"sequence": 0, "path": "manifest.json", "source": source, "outcome": {"is": "collected"},
             "durationMs": 0, "bytes": bytes, "sha256": sha256})
@@ -248,4 +248,49 @@ fn sources_and_manifests_of_strangers_are_cut_to_what_is_needed() {
         Ok(std::ops::ControlFlow::Continue(()))
     });
     assert_eq!((walked.unwrap(), source), (Walked::Whole, 1024));
+}
+
+/// Returns the report's remarks about its sources, by the end of their names.
+fn remarks(bundle: &[u8]) -> Vec<(String, String)> {
+    let engine = landfall_diagnose::Engine::new(landfall_diagnose::RuleSet::embedded().unwrap()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("b.tar");
+    std::fs::write(&path, bundle).unwrap();
+    let inputs = vec![landfall_evidence::read::Input::Path(path)];
+    let report = landfall_evidence::read::diagnose(&engine, inputs, &|_| {}).unwrap();
+    let remarks = report.sources.into_iter().filter_map(|source| Some((source.name, source.error?)));
+    remarks.map(|(name, error)| (name.rsplit('/').next().unwrap().to_owned(), error)).collect()
+}
+
+#[test]
+fn report_names_changed_missing_and_added_files() {
+    let mut unpacked = Vec::new();
+    MultiGzDecoder::new(&make(Packing::Gzip, 4, 3)[..]).read_to_end(&mut unpacked).unwrap();
+    assert!(remarks(&unpacked).is_empty(), "{:?}", remarks(&unpacked));
+
+    let mut changed = unpacked.clone();
+    let at = changed.windows(5).position(|window| window == b"line ").unwrap();
+    changed[at] = b'L';
+    let found = remarks(&changed);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].0 == "0.log" && found[0].1.contains("not what was collected"), "{found:?}");
+
+    // An entry is preceded by the header of its record.
+    let starts: Vec<usize> = (0..unpacked.len())
+        .step_by(512)
+        .filter(|at| unpacked[*at + 257..].starts_with(b"ustar") && unpacked[at + 156] == b'x')
+        .collect();
+    let missing = [&unpacked[..starts[1]], &unpacked[starts[2]..]].concat();
+    assert!(remarks(&missing).iter().any(|(_, what)| what.contains("1 file(s) of the bundle are missing")));
+
+    let cut = [&unpacked[..*starts.last().unwrap()], &[0; 1024][..]].concat();
+    assert!(remarks(&cut).iter().any(|(_, what)| what.contains("before its manifest")));
+
+    let mut added = tar::Builder::new(unpacked[..*starts.last().unwrap()].to_vec());
+    let mut header = tar::Header::new_ustar();
+    header.set_size(6);
+    header.set_cksum();
+    added.append_data(&mut header, "x/added.log", &b"hello\n"[..]).unwrap();
+    let added = added.into_inner().unwrap();
+    assert!(remarks(&added).iter().any(|(name, what)| name == "added.log" && what.contains("no record")));
 }

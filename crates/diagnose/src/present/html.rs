@@ -1,4 +1,4 @@
-//! One page of HTML that needs nothing from outside and runs nothing.
+//! A self-contained HTML page without external resources or scripts.
 
 use std::fmt::{self, Write as _};
 
@@ -13,13 +13,13 @@ use crate::findings::duration;
 
 const STYLE: &str = include_str!("report.css");
 
-/// Characters of a line that are quoted.
+/// Maximum number of quoted characters per line.
 const QUOTED: usize = 1000;
 
-/// Text that is shown, never read as markup.
+/// Text that is escaped as literal text.
 struct Escaped<'a>(&'a str);
 
-/// Escaped text in which backticks make code of what they enclose.
+/// Escaped text in which backticks enclose code.
 struct Prose<'a>(&'a str);
 
 /// Renders the report as a self-contained page.
@@ -119,9 +119,9 @@ fn proof(out: &mut String, finding: &Finding, level: &str) {
 fn quoted(out: &mut String, quote: &Quote<'_>) {
     let _ = write!(out, "<figure>\n<figcaption>{}</figcaption>\n<pre>", Escaped(&quote.place(usize::MAX)));
     let text = quote.excerpt(QUOTED);
-    match text.split_once(quote.focus).filter(|_| !quote.focus.is_empty()) {
-        Some((before, after)) => {
-            let _ = write!(out, "{}<mark>{}</mark>{}", Escaped(before), Escaped(quote.focus), Escaped(after));
+    match quote::marked(&text, quote.focus) {
+        Some((before, focus, after)) => {
+            let _ = write!(out, "{}<mark>{}</mark>{}", Escaped(before), Escaped(focus), Escaped(after));
         }
         None => {
             let _ = write!(out, "{}", Escaped(&text));
@@ -133,7 +133,7 @@ fn quoted(out: &mut String, quote: &Quote<'_>) {
     out.push_str("</pre>\n</figure>\n");
 }
 
-/// What is known when no cause is.
+/// Renders the available evidence without a cause.
 fn undecided(out: &mut String, report: &Report) {
     if let Some(quote) = surest_lead(report) {
         out.push_str("<h2>Surest lead</h2>\n");
@@ -172,7 +172,7 @@ fn timeline(out: &mut String, timeline: &[TimelineEntry]) {
                 PhaseOutcome::Failed => ("failed", "failed"),
                 PhaseOutcome::Open => ("open", "open"),
             };
-            // A phase that took a hundred times as long is not shown a hundred times as wide.
+            // Logarithmic: a phase that took a hundred times as long is not a hundred times as wide.
             let share = length.map_or(1, |seconds| 1 + (seconds.max(0) + 1).ilog2());
             let took = length.filter(|seconds| *seconds > 0).map(duration).unwrap_or_default();
             let began = entry.started.map(|time| format!("{time:.0}")).unwrap_or_default();
@@ -196,10 +196,10 @@ fn sources(out: &mut String, report: &Report) {
         let error = source.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
         let _ = writeln!(
             out,
-            "<li>{} <span class=\"place\">{}, {} lines{}</span></li>",
+            "<li>{} <span class=\"place\">{}, {}{}</span></li>",
             Escaped(&source.name),
             Escaped(&source.kind),
-            source.lines,
+            super::lines_of(source.lines),
             Escaped(&error)
         );
     }
@@ -239,7 +239,7 @@ impl fmt::Display for Escaped<'_> {
 impl fmt::Display for Prose<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<&str> = self.0.split('`').collect();
-        // An odd backtick is a foreign one: then none of them begins code.
+        // An odd number of backticks includes a foreign one: then none of them starts code.
         if parts.len().is_multiple_of(2) {
             return Escaped(self.0).fmt(f);
         }

@@ -1,4 +1,4 @@
-//! A report made readable. Pure: text out, no terminal.
+//! Rendering of reports. Pure: text out, no terminal.
 
 mod bar;
 mod cause;
@@ -19,25 +19,25 @@ use landfall_model::report::{Finding, Report, State, Trust};
 use self::quote::Quote;
 use crate::reason::VERDICT_FLOOR;
 
-/// Evidence lines shown to people; the rest is in the JSON.
+/// Maximum number of evidence lines displayed; the JSON contains all.
 const SHOWN_EVIDENCE: usize = 3;
 
-/// Other findings of each kind shown to people.
+/// Maximum number of other findings of each kind displayed.
 const SHOWN_OTHERS: usize = 4;
 
-/// Columns of the reasoning where no terminal tells them.
+/// Width of the reasoning if the terminal width is unknown.
 const REASONING_WIDTH: usize = 100;
 
-/// The findings of a report as people read them.
+/// The findings of a report, grouped for display.
 struct Groups<'r> {
     named: Option<&'r Finding>,
-    /// Further roots that are sure enough to be a verdict by themselves.
+    /// Further roots with the confidence of a verdict.
     also_wrong: Vec<&'r Finding>,
-    /// What follows from the named one.
+    /// Findings that follow from the named one.
     follows: Vec<&'r Finding>,
-    /// What stands beside it: further roots, or leads when there is no verdict.
+    /// Further roots, or leads if there is no verdict.
     beside: Vec<&'r Finding>,
-    /// What was seen and is over.
+    /// Findings that are over.
     ruled_out: Vec<&'r Finding>,
 }
 
@@ -71,7 +71,7 @@ impl<'r> Groups<'r> {
         groups
     }
 
-    /// Everything beside the named one and those that are also wrong.
+    /// Returns the groups other than the named and the further verdicts.
     fn titled(&self) -> [(&'static str, &[&'r Finding]); 3] {
         let beside = if self.named.is_some() { "Also seen" } else { "Leads" };
         [("Follows from it", &self.follows), (beside, &self.beside), ("Ruled out", &self.ruled_out)]
@@ -89,7 +89,7 @@ fn state_word(state: State) -> &'static str {
     }
 }
 
-/// The known ones of cause, component, phase, confidence and trust of the verdict.
+/// Returns the known values of the verdict's cause, component, phase, confidence and trust.
 fn facts(report: &Report) -> Vec<String> {
     let verdict = &report.verdict;
     let mut facts = Vec::new();
@@ -108,18 +108,18 @@ fn facts(report: &Report) -> Vec<String> {
     facts
 }
 
-/// The trust of the best evidence of a finding.
+/// Returns the trust of a finding's best evidence.
 fn trust(finding: &Finding) -> Trust {
     finding.evidence.iter().map(|evidence| evidence.trust).max().unwrap_or_default()
 }
 
-/// The line that says most when no cause is named.
+/// Returns the most significant line if no cause is named.
 fn surest_lead(report: &Report) -> Option<Quote<'_>> {
     let lead = report.findings.iter().find(|finding| finding.root && finding.confidence.value() > 0.0)?;
     quote::quotes(&lead.evidence).into_iter().next()
 }
 
-/// How much was read, of what, and from when to when.
+/// Summarizes the sources: amount, kinds and time range.
 fn what_was_read(report: &Report) -> String {
     let read: Vec<_> = report.sources.iter().filter(|source| source.lines > 0).collect();
     let lines: u64 = read.iter().map(|source| source.lines).sum();
@@ -128,10 +128,21 @@ fn what_was_read(report: &Report) -> String {
         let last = read.iter().filter_map(|source| source.last).max();
         return match read.len() {
             0 => "nothing".to_owned(),
-            count => format!("{lines} lines of {count} sources{}", span_of(first, last)),
+            count => format!("{} of {count} sources{}", lines_of(lines), span_of(first, last)),
         };
     };
-    format!("{lines} lines of `{}` ({}){}", source.name, source.kind, span_of(source.first, source.last))
+    format!(
+        "{} of `{}` ({}){}",
+        lines_of(lines),
+        source.name,
+        source.kind,
+        span_of(source.first, source.last)
+    )
+}
+
+/// `1 line`, `2 lines`
+fn lines_of(count: u64) -> String {
+    if count == 1 { "1 line".to_owned() } else { format!("{count} lines") }
 }
 
 fn span_of(first: Option<jiff::Timestamp>, last: Option<jiff::Timestamp>) -> String {

@@ -1,13 +1,14 @@
-//! Evidence as people read it: without the heads of log lines, repeats once, and never cut where it matters.
+//! Quoted evidence for display: without log line heads, with repeats merged, and with the relevant part
+//! always visible.
 
 use landfall_model::report::Evidence;
 
 use crate::line;
 
-/// Characters of a source's name that are always shown.
+/// Minimum number of characters of a source's name.
 const MIN_NAME: usize = 12;
 
-/// One quotation. Lines that differ in numbers only are one.
+/// A quotation. Lines that differ only in numbers share one.
 pub(super) struct Quote<'r> {
     evidence: &'r Evidence,
     /// The line without its head.
@@ -16,7 +17,7 @@ pub(super) struct Quote<'r> {
     count: u64,
 }
 
-/// The evidence with repeats taken together.
+/// Returns the evidence with repeats merged.
 pub(super) fn quotes(evidence: &[Evidence]) -> Vec<Quote<'_>> {
     let mut quotes: Vec<(String, Quote<'_>)> = Vec::new();
     for evidence in evidence {
@@ -26,7 +27,7 @@ pub(super) fn quotes(evidence: &[Evidence]) -> Vec<Quote<'_>> {
             .iter_mut()
             .find(|(known, quote)| *known == shape && quote.evidence.source == evidence.source)
         {
-            // The count is told once for each kind; lines that are shown beside it are part of it.
+            // Each kind has one count, which includes the lines displayed with it.
             known.count = known.count.max(evidence.count).max(2);
             continue;
         }
@@ -36,7 +37,7 @@ pub(super) fn quotes(evidence: &[Evidence]) -> Vec<Quote<'_>> {
     quotes.into_iter().map(|(_, quote)| quote).collect()
 }
 
-/// Cuts a text to `room` characters.
+/// Truncates a text to `room` characters.
 pub(super) fn cut(text: &str, room: usize) -> String {
     if text.chars().count() <= room {
         return text.to_owned();
@@ -47,11 +48,26 @@ pub(super) fn cut(text: &str, room: usize) -> String {
     cut
 }
 
-/// What a line says, without what logging put before it.
+/// Splits a text into the parts before the focus, the focus extended to complete words, and the rest.
+///
+/// A rule may name parts of words.
+pub(super) fn marked<'t>(text: &'t str, focus: &str) -> Option<(&'t str, &'t str, &'t str)> {
+    let start = text.find(focus).filter(|_| !focus.is_empty())?;
+    let (before, rest) = text.split_at(start);
+    let (within, after) = rest.split_at(focus.len());
+    let is_letter = |c: char| c.is_ascii_alphanumeric();
+    let is_cut = |left: &str, right: &str| left.ends_with(is_letter) && right.starts_with(is_letter);
+    let start = if is_cut(before, within) { before.trim_end_matches(is_letter).len() } else { start };
+    let end = if is_cut(within, after) { after.len() - after.trim_start_matches(is_letter).len() } else { 0 };
+    let end = before.len() + within.len() + end;
+    Some((&text[..start], &text[start..end], &text[end..]))
+}
+
+/// Returns a line's message without its log head.
 fn body(text: &str) -> &str {
     let message = line::head(text.as_bytes()).message;
     let message = text.get(text.len() - message.len()..).unwrap_or(text).trim();
-    // `1234 server.go:12] ` and ` - util.py[WARNING]: ` say where in the source it was printed.
+    // `1234 server.go:12] ` and ` - util.py[WARNING]: ` are source locations.
     let printed = message
         .split_once("] ")
         .filter(|(place, _)| place.len() < 60 && place.contains(".go:") && !place.contains(['"', '[']));
@@ -60,7 +76,7 @@ fn body(text: &str) -> &str {
     if message.is_empty() { text } else { message }
 }
 
-/// The line with its numbers taken out.
+/// Returns the line without its numbers.
 fn shape(body: &str) -> String {
     let mut shape = String::with_capacity(body.len());
     for c in body.chars() {
@@ -76,7 +92,7 @@ fn shape(body: &str) -> String {
 // === impl Quote ===
 
 impl<'r> Quote<'r> {
-    /// Where it stands, when, and how often, in at most `room` characters. Of long paths the end is kept.
+    /// Formats location, time and count in at most `room` characters. Long paths keep their end.
     pub(super) fn place(&self, room: usize) -> String {
         let time = match self.evidence.time {
             Some(time) => format!("  {time:.0}"),
@@ -93,7 +109,7 @@ impl<'r> Quote<'r> {
         cut(&format!("…{end}{tail}"), room)
     }
 
-    /// The time as the line writes it, where it names no year.
+    /// Returns the time as written in the line, if it has no year.
     fn stamp(&self) -> Option<&'r str> {
         let text = &self.evidence.text;
         let head = text.get(..text.len().checked_sub(self.body.len())?)?;
@@ -107,7 +123,7 @@ impl<'r> Quote<'r> {
         head.get(..clock + 8)
     }
 
-    /// The part of the line around what was recognised, in about `room` characters.
+    /// Returns the part of the line around the recognized text, in about `room` characters.
     pub(super) fn excerpt(&self, room: usize) -> String {
         let body: Vec<char> = self.body.chars().collect();
         if body.len() <= room {
@@ -115,7 +131,7 @@ impl<'r> Quote<'r> {
         }
         let (at, length) = match self.body.find(self.focus).filter(|_| !self.focus.is_empty()) {
             Some(byte) => (self.body[..byte].chars().count(), self.focus.chars().count()),
-            // Programs say at the end why it failed.
+            // Programs print the reason at the end.
             None => (body.len(), 0),
         };
         let room = room.saturating_sub(2).max(1);
@@ -128,7 +144,7 @@ impl<'r> Quote<'r> {
         format!("{before}{}{after}", middle.trim())
     }
 
-    /// Further lines of the same message.
+    /// Returns further lines of the same message.
     pub(super) fn neighbours(&self) -> impl Iterator<Item = &'r str> {
         let evidence = self.evidence;
         evidence

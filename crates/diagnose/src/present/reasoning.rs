@@ -1,11 +1,11 @@
-//! The whole reasoning behind a verdict, for those who doubt it.
+//! The complete reasoning behind a verdict.
 
 use landfall_model::report::{FindingReason, LineReason, Report};
 
 use super::bar::outcome_word;
 use super::screen::{Line, Role, heading, span, wrap};
 
-/// Renders how the verdict came about, for a terminal `width` columns wide.
+/// Renders the derivation of the verdict for a terminal `width` columns wide.
 pub fn reasoning(report: &Report, width: usize) -> Vec<Line> {
     let Some(reasoning) = &report.reasoning else { return Vec::new() };
     let mut lines = Vec::new();
@@ -42,7 +42,8 @@ pub fn reasoning(report: &Report, width: usize) -> Vec<Line> {
     for source in &report.sources {
         let span = super::span_of(source.first, source.last);
         let error = source.error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
-        let text = format!("{} ({}), {} lines{span}{error}", source.name, source.kind, source.lines);
+        let text =
+            format!("{} ({}), {}{span}{error}", source.name, source.kind, super::lines_of(source.lines));
         wrap(&mut lines, &text, "  ", width, Role::Plain);
     }
     lines
@@ -77,7 +78,7 @@ fn finding(lines: &mut Vec<Line>, report: &Report, reason: &FindingReason, width
 }
 
 fn line_text(line: &LineReason) -> String {
-    let count = if line.count > 1 { format!(" (×{})", line.count) } else { String::new() };
+    let count = if line.count > 1 { format!("  ×{}", line.count) } else { String::new() };
     format!(
         "rule `{}`, {}:{}{count}, origin {}: {:.2} of {:.2}",
         line.rule,

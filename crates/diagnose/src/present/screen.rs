@@ -1,4 +1,4 @@
-//! One screen: the verdict, the lines that prove it, what to do, what else was seen, how far it came.
+//! One screen: verdict, evidence, fixes, other findings and progress.
 
 use landfall_model::report::{Finding, Report, State};
 
@@ -6,16 +6,16 @@ use super::bar;
 use super::quote::{self, Quote};
 use super::{Groups, facts, state_word};
 
-/// Narrower terminals get lines of this width anyway.
+/// Minimum line width, even on narrower terminals.
 const MIN_WIDTH: usize = 40;
 
-/// Lower terminals scroll.
+/// Minimum height; smaller terminals scroll.
 const MIN_HEIGHT: usize = 20;
 
-/// What a terminal has where nothing else is known.
+/// Default terminal height.
 const USUAL_HEIGHT: usize = 24;
 
-/// How much is shown: from all that is useful to what must not be missing. The first that fits is taken.
+/// Levels of detail, from complete to minimal. The first that fits is used.
 const DETAILS: [Detail; 4] = [
     Detail { evidence: 3, quoted: 3, others: 4, neighbours: 3 },
     Detail { evidence: 3, quoted: 2, others: 2, neighbours: 1 },
@@ -26,14 +26,14 @@ const DETAILS: [Detail; 4] = [
 /// A line of the screen.
 pub type Line = Vec<Span>;
 
-/// The room there is, in characters.
+/// Available space in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     pub width: usize,
     pub height: usize,
 }
 
-/// Text with the part it plays, so that a terminal can colour it.
+/// Text with its role, so that a terminal can color it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Span {
     pub role: Role,
@@ -43,39 +43,39 @@ pub struct Span {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     Plain,
-    /// The state and title of a bad verdict.
+    /// State and title of a failure verdict.
     Bad,
-    /// The state and title of a good verdict.
+    /// State and title of a success verdict.
     Good,
     /// A verdict that is neither.
     Open,
     Heading,
-    /// Where a line of evidence stands, and other things of less weight.
+    /// Location of an evidence line, and other secondary text.
     Place,
     /// A line of evidence.
     Quote,
-    /// The part of it that was recognised.
+    /// The recognized part of a line.
     Focus,
 }
 
 #[derive(Clone, Copy)]
 struct Detail {
-    /// Lines of evidence.
+    /// Number of evidence lines.
     evidence: usize,
-    /// Lines of the screen that one line of evidence may fill.
+    /// Maximum number of screen lines per evidence line.
     quoted: usize,
-    /// Other findings of each kind.
+    /// Number of other findings of each kind.
     others: usize,
     /// Further lines of the same message.
     neighbours: usize,
 }
 
-/// Renders the report for a terminal `width` columns wide and of the usual height.
+/// Renders the report for a terminal `width` columns wide with the default height.
 pub fn text(report: &Report, width: usize) -> String {
     plain(&screen(report, Size { width, height: USUAL_HEIGHT }))
 }
 
-/// The words without their roles.
+/// Returns the text without roles.
 pub fn plain(lines: &[Line]) -> String {
     let mut out = String::new();
     for line in lines {
@@ -88,10 +88,10 @@ pub fn plain(lines: &[Line]) -> String {
     out
 }
 
-/// The report with roles, in as much detail as fits.
+/// Renders the report with roles, in as much detail as fits.
 pub fn screen(report: &Report, size: Size) -> Vec<Line> {
     let width = size.width.max(MIN_WIDTH);
-    // The prompt needs a line too.
+    // The prompt needs one line.
     let height = size.height.max(MIN_HEIGHT) - 1;
     let mut lines = Vec::new();
     for detail in DETAILS {
@@ -183,7 +183,7 @@ fn quoted(lines: &mut Vec<Line>, quote: &Quote<'_>, width: usize, detail: Detail
     }
 }
 
-/// What is known when no cause is: what was read, what was seen last, what would help.
+/// Renders a report without a cause: what was read, the last event, and the next steps.
 fn undecided(lines: &mut Vec<Line>, report: &Report, width: usize, detail: Detail) {
     if let Some(quote) = super::surest_lead(report) {
         heading(lines, "Surest lead");
@@ -205,7 +205,7 @@ fn undecided(lines: &mut Vec<Line>, report: &Report, width: usize, detail: Detai
     }
 }
 
-/// Further roots that are as sure as a verdict: each has its evidence and its fix.
+/// Renders further roots with the confidence of a verdict, each with its evidence and fix.
 fn also_wrong(lines: &mut Vec<Line>, findings: &[&Finding], width: usize, detail: Detail) {
     if findings.is_empty() {
         return;
@@ -273,16 +273,13 @@ pub(super) fn span(role: Role, text: String) -> Span {
     Span { role, text }
 }
 
-/// Wraps a quotation and marks the recognised part of it, as far as it stands on one line.
+/// Wraps a quotation and marks its recognized part, if that is on one line.
 fn marked(lines: &mut Vec<Line>, text: &str, focus: &str, indent: &str, width: usize) {
     let from = lines.len();
     wrap(lines, text, indent, width, Role::Quote);
     for line in &mut lines[from..] {
         let whole: String = line.iter().map(|span| span.text.as_str()).collect();
-        if focus.is_empty() || !whole.contains(focus) {
-            continue;
-        }
-        if let Some((before, after)) = whole.split_once(focus) {
+        if let Some((before, focus, after)) = quote::marked(&whole, focus) {
             *line = vec![
                 span(Role::Quote, before.to_owned()),
                 span(Role::Focus, focus.to_owned()),
@@ -293,7 +290,7 @@ fn marked(lines: &mut Vec<Line>, text: &str, focus: &str, indent: &str, width: u
     }
 }
 
-/// Breaks text at spaces; words longer than a line are cut.
+/// Wraps text at spaces; words longer than a line are split.
 pub(super) fn wrap(lines: &mut Vec<Line>, text: &str, indent: &str, width: usize, role: Role) {
     let room = width.saturating_sub(indent.len()).max(1);
     for paragraph in text.lines() {

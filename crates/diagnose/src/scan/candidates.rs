@@ -1,4 +1,5 @@
-//! Lines of a chunk that may be of one kind: the first and the last ones are confirmed, those between are counted.
+//! Candidate lines of one kind in a chunk: the first and the last ones are confirmed, those between are
+//! counted.
 
 use std::collections::VecDeque;
 
@@ -6,22 +7,21 @@ use super::{Chunk, Engine, PatternId};
 use crate::hits::{Hit, Hits, KEPT};
 use crate::pattern;
 
-/// Candidates among which the last [`KEPT`] lines of a chunk are found. A chunk of the readers has fewer lines, so that lines of other
-/// origins push out none that count.
+/// Candidates among which the last [`KEPT`] lines of a chunk are found. Chunks from our readers have fewer
+/// lines, so lines of other origins cannot displace valid ones.
 const TAIL_CANDIDATES: usize = 1 << 15;
 
 /// Candidates of an accepted origin that are confirmed at the end of a chunk.
 const CONFIRMED: usize = 64;
 
-/// Lines of a chunk that may be of one kind.
+/// Candidate lines of one kind in a chunk.
 #[derive(Default)]
 pub(super) struct Candidates {
     pub(super) last_start: Option<usize>,
     hits: Hits,
     foreign: Hits,
-    /// Line number, start and end of lines seen after the first [`KEPT`] were confirmed; not yet confirmed.
+    /// Line number, start and end of unconfirmed lines after the first [`KEPT`] confirmed ones.
     tail: VecDeque<(u64, usize, usize)>,
-    skipped: u64,
 }
 
 // === impl Candidates ===
@@ -42,7 +42,6 @@ impl Candidates {
         }
         if self.tail.len() == TAIL_CANDIDATES {
             self.tail.pop_front();
-            self.skipped += 1;
         }
         self.tail.push_back(place);
     }
@@ -51,7 +50,7 @@ impl Candidates {
         let hits = if engine.accepts(id, hit.origin) {
             &mut self.hits
         } else {
-            // One is enough to show.
+            // One is sufficient for display.
             if self.foreign.count > 0 {
                 self.foreign.count += 1;
                 return;
@@ -64,6 +63,7 @@ impl Candidates {
 
     pub(super) fn finish(mut self, engine: &Engine, id: PatternId, chunk: &Chunk<'_>) -> (Hits, Hits) {
         let Some(pattern) = engine.pattern(id) else { return (self.hits, self.foreign) };
+        let counts = |start: usize, line| engine.accepts(id, engine.writer(chunk, start, line).origin);
         let mut confirmed = 0;
         let mut tail = std::mem::take(&mut self.tail);
         while confirmed < CONFIRMED
@@ -72,11 +72,13 @@ impl Candidates {
             let line = chunk.line(start, end);
             if self.hits.last.len() == KEPT {
                 confirmed += 1;
-                self.hits.count += u64::from(pattern.confirms(&pattern::unescaped(line)));
+                let is_counted = counts(start, line) && pattern.confirms(&pattern::unescaped(line));
+                self.hits.count += u64::from(is_counted);
                 continue;
             }
-            // Lines of other origins, and lines that only quote the words, do not push out the last ones that count.
-            if !engine.accepts(id, engine.writer(chunk, start, line).origin) {
+            // Lines of other origins, and lines that only quote the words, must not displace the last valid
+            // ones.
+            if !counts(start, line) {
                 continue;
             }
             let hit = engine.confirm(id, chunk, (number, start, end));
@@ -86,8 +88,10 @@ impl Candidates {
                 self.hits.count += 1;
             }
         }
-        // Lines between are counted without being confirmed: the head and the tail of the run were.
-        self.hits.count += self.skipped + tail.len() as u64;
+        // Lines in between are counted by origin without confirmation: the head and the tail of the run were
+        // confirmed. Lines beyond the last `TAIL_CANDIDATES` are unknown, so the count is a minimum.
+        let between = tail.iter().filter(|(_, start, end)| counts(*start, chunk.line(*start, *end)));
+        self.hits.count += between.count() as u64;
         (self.hits, self.foreign)
     }
 }

@@ -1,8 +1,10 @@
-//! Bundles: a packed tar in the layout of `log-bundle-<id>/`, written while it is collected, verifiable however far it got.
+//! Bundles: a compressed tar in the layout of `log-bundle-<id>/`, streamed during collection and verifiable
+//! when truncated.
 //!
-//! Every file is preceded by its [`Record`] in the `comment` of an extended header, which all readers of tar skip. The
-//! record holds the file's hash, so every file that arrived whole can be verified, even when the stream was cut before
-//! `manifest.json`, the last file. `docs/concepts/bundle.md` describes the format.
+//! Each file is preceded by its [`Record`] in the `comment` of an extended header, which all tar readers
+//! skip. The record contains the file's hash. Each complete file can therefore be verified, even when the
+//! stream was truncated before `manifest.json`, the last file. `docs/concepts/bundle.md` describes the
+//! format.
 
 mod age;
 mod pack;
@@ -10,7 +12,7 @@ mod verify;
 mod walk;
 
 use std::collections::HashMap;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::{self, Write};
 
 use jiff::Timestamp;
@@ -25,22 +27,22 @@ pub use self::pack::Packing;
 pub use self::verify::{Contents, ContentsItem, Verified, VerifyError, WholeFile, verify, verify_within};
 pub use self::walk::{Visit, Walked, walk};
 
-/// The name of the manifest below the bundle's folder.
+/// Name of the manifest in the bundle's directory.
 pub const MANIFEST: &str = "manifest.json";
 
-/// The longest name a plain tar header can hold; longer ones stand in the extended header.
+/// Longest name in a plain tar header; longer names go into the extended header.
 const PLAIN_NAME: usize = 100;
 
-/// Items in a manifest. What lies beyond is still in the bundle, with its record.
+/// Maximum number of manifest items. Further files are still in the bundle, with their records.
 const MAX_ITEMS: usize = 20_000;
 
-/// What a record says of a source or an error; the rest of a longer text tells nothing more.
+/// Maximum length of a source or error text in a record. The rest of a longer text adds no information.
 const MAX_TEXT: usize = 1 << 10;
 
-/// What stands before each file.
+/// The record that precedes each file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Counts the files of the bundle from 0: a gap tells that one was taken out.
+    /// Sequence number of the file in the bundle, from 0: a gap shows that a file was removed.
     pub sequence: u64,
     #[serde(flatten)]
     pub item: BundleItem,
@@ -51,23 +53,25 @@ pub struct BundleWriter<W: Write> {
     archive: tar::Builder<Packer<W>>,
     manifest: BundleManifest,
     sequence: u64,
-    /// Names in use: two files of one name would hide each other when unpacked.
+    /// Names in use: of two files with the same name, extraction would keep only one.
     names: HashMap<String, u32>,
 }
 
-/// A bundle that is complete.
+/// A complete bundle.
 #[derive(Debug)]
 pub struct Finished<W> {
     pub out: W,
     pub manifest: BundleManifest,
-    /// Its size, packed.
+    /// Compressed size in bytes.
     pub packed: u64,
 }
 
 // === impl BundleWriter ===
 
 impl<W: Write> BundleWriter<W> {
-    /// Starts a bundle about `node`. The id names its folder; by custom it is the time in digits ([`bundle_id`]).
+    /// Starts a bundle about `node`.
+    ///
+    /// The ID names its directory; by convention it is the time in digits ([`bundle_id`]).
     pub fn new(out: W, packing: Packing, id: &str, node: NodeIdentity, started: Timestamp) -> Self {
         let manifest = BundleManifest {
             format: FORMAT,
@@ -85,7 +89,7 @@ impl<W: Write> BundleWriter<W> {
         }
     }
 
-    /// Writes a file. Its size and hash are added to what the item says.
+    /// Writes a file and adds its size and hash to its item.
     pub fn add(&mut self, mut item: BundleItem, content: &[u8]) -> io::Result<()> {
         shorten(&mut item);
         item.path = self.unique(item.path);
@@ -98,7 +102,7 @@ impl<W: Write> BundleWriter<W> {
         Ok(())
     }
 
-    /// Records something that left no file.
+    /// Records an item without a file.
     pub fn note(&mut self, mut item: BundleItem) {
         shorten(&mut item);
         if self.manifest.items.len() < MAX_ITEMS {
@@ -106,12 +110,12 @@ impl<W: Write> BundleWriter<W> {
         }
     }
 
-    /// What is recorded so far.
+    /// Returns the manifest so far.
     pub fn manifest(&self) -> &BundleManifest {
         &self.manifest
     }
 
-    /// Sends off what is held back for better packing, so that it is not lost if nothing more comes.
+    /// Writes data buffered for better compression, so that it is not lost if the collection ends here.
     pub fn flush(&mut self) -> io::Result<()> {
         self.archive.get_mut().empty()
     }
@@ -137,9 +141,9 @@ impl<W: Write> BundleWriter<W> {
         Ok(Finished { out, manifest: self.manifest, packed })
     }
 
-    /// The name, or `name~2` when it is taken.
+    /// Returns the name, or `name~2` if it is in use.
     fn unique(&mut self, path: String) -> String {
-        // Beyond this many files names are no longer remembered, as items are not.
+        // Bounds memory: beyond this number of files, names are not checked for duplicates.
         if self.names.len() >= MAX_ITEMS {
             return path;
         }
@@ -163,7 +167,7 @@ impl<W: Write> BundleWriter<W> {
         header.set_mode(0o600);
         header.set_uid(0);
         header.set_gid(0);
-        // One time for all files: two bundles of equal content are equal.
+        // All files have the same time, so that bundles with equal content are identical.
         header.set_mtime(u64::try_from(self.manifest.started.as_second()).unwrap_or(0));
         header.set_size(content.len() as u64);
         header.set_cksum();
@@ -179,12 +183,12 @@ impl<W: Write> fmt::Debug for BundleWriter<W> {
     }
 }
 
-/// The id of a bundle begun at this time, as `openshift-install` makes them.
+/// Returns the ID of a bundle started at this time, in the format of `openshift-install`.
 pub fn bundle_id(started: Timestamp) -> String {
     started.strftime("%Y%m%d%H%M%S").to_string()
 }
 
-/// Cuts what foreign programs and names may make of any length.
+/// Truncates texts whose length other programs control.
 fn shorten(item: &mut BundleItem) {
     let error = match &mut item.outcome {
         ItemOutcome::Failed { error } => Some(error),
@@ -196,9 +200,5 @@ fn shorten(item: &mut BundleItem) {
 }
 
 pub(crate) fn sha256(content: &[u8]) -> String {
-    Sha256::digest(content).iter().fold(String::with_capacity(64), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    hex::encode(Sha256::digest(content))
 }

@@ -1,4 +1,4 @@
-//! Reads a bundle as far as it goes and says which of its files are whole.
+//! Verification of bundles, including truncated ones.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,30 +13,30 @@ use sha2::{Digest as _, Sha256};
 use super::walk::{Walked, walk};
 use super::{MANIFEST, MAX_ITEMS};
 
-/// The longest manifest that is read.
+/// Maximum size of a manifest.
 const MAX_MANIFEST: u64 = 32 << 20;
 
-/// What a bundle turned out to hold.
+/// Result of a verification.
 #[derive(Debug, Default)]
 pub struct Verified {
-    /// The files that are whole, in order.
+    /// Intact files, in order.
     pub whole: Vec<WholeFile>,
-    /// What is wrong, by the name of the file.
+    /// Errors, by file name.
     pub wrong: Vec<(String, String)>,
-    /// The manifest, when the stream was not cut before it and it is whole itself.
+    /// The manifest, if it is present and intact.
     pub manifest: Option<Contents>,
-    /// Whether the stream ended before its time.
+    /// Whether the stream is truncated.
     pub cut: bool,
 }
 
-/// What is kept of a file's record: a stranger's bundle may have many, and long ones.
+/// Fields kept from a file's record: an untrusted bundle may have many long records.
 #[derive(Debug)]
 pub struct WholeFile {
     pub path: String,
     sha256: String,
 }
 
-/// What is kept of the manifest, for the same reason.
+/// Fields kept from the manifest, for the same reason.
 #[derive(Debug, Deserialize)]
 pub struct Contents {
     pub id: String,
@@ -52,7 +52,7 @@ pub struct ContentsItem {
     sha256: Option<String>,
 }
 
-/// Why a bundle could not be read at all.
+/// Reason why a bundle cannot be read at all.
 #[derive(Debug, thiserror::Error)]
 pub enum VerifyError {
     #[error("cannot read the bundle")]
@@ -71,7 +71,7 @@ pub fn verify(reader: impl Read) -> Result<Verified, VerifyError> {
     verify_within(reader, u64::MAX)
 }
 
-/// The same for a bundle of a stranger: one that unpacks to more than `most` bytes is given up.
+/// Like [`verify`] for an untrusted bundle: fails if it decompresses to more than `most` bytes.
 pub fn verify_within(reader: impl Read, most: u64) -> Result<Verified, VerifyError> {
     let mut verified = Verified::default();
     let walked = walk(reader, most, &mut |name, record, content| {
@@ -101,7 +101,7 @@ pub fn verify_within(reader: impl Read, most: u64) -> Result<Verified, VerifyErr
         }
         Ok(ControlFlow::Continue(()))
     })?;
-    // A cut between two files looks like an end.
+    // A truncation between two files looks like the end of the archive.
     verified.cut = walked == Walked::Cut || (verified.manifest.is_none() && verified.wrong.is_empty());
     verified.compare();
     Ok(verified)
@@ -122,10 +122,10 @@ fn hash(content: &mut dyn Read, mut keep: Option<&mut Vec<u8>>) -> io::Result<(S
             kept.extend_from_slice(&buffer[..count]);
         }
     }
-    Ok((hasher.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), total))
+    Ok((hex::encode(hasher.finalize()), total))
 }
 
-/// No more items than a manifest of ours ever has.
+/// Deserializes at most as many items as our manifests have.
 fn items<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Vec<ContentsItem>, D::Error> {
     struct Items;
     impl<'d> Visitor<'d> for Items {
@@ -152,12 +152,12 @@ fn items<'d, D: Deserializer<'d>>(deserializer: D) -> Result<Vec<ContentsItem>, 
 // === impl Verified ===
 
 impl Verified {
-    /// Everything that was collected is here and as it was.
+    /// Returns whether all collected files are present and unchanged.
     pub fn is_complete(&self) -> bool {
         self.manifest.is_some() && self.wrong.is_empty() && !self.cut
     }
 
-    /// The manifest must name the same files with the same content.
+    /// Compares the manifest with the files: both must have the same names and content.
     fn compare(&mut self) {
         let Some(manifest) = &self.manifest else { return };
         let found: HashMap<&str, Option<&str>> =

@@ -1,5 +1,7 @@
-//! Files that are never collected, whoever asks: they hold little but secrets. What is public in them is told by other
-//! means (certificates by their facts), and their secrets are given to the redactor.
+//! Files that are never collected by any item, because they contain little but secrets.
+//!
+//! Other sources report their public parts (certificates by their facts). Their secrets are given to the
+//! redactor.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -9,19 +11,19 @@ use super::host::Host;
 use super::piece::Trouble;
 use super::secrets::places;
 
-/// Facts such as a setting of the kernel are at most this long.
+/// Maximum length of a fact, such as a kernel setting.
 const MAX_FACT: u64 = 64 << 10;
 
 const SECRET: &str = "it holds secrets of this machine";
 
-/// Names of files in the secret folders that say when, not what.
+/// Files in the secret directories that contain only times.
 const HARMLESS: [&str; 3] = [
     "/var/lib/cloud/instance/boot-finished",
     "/var/lib/cloud/instance/datasource",
     "/var/lib/ignition/result.json",
 ];
 
-/// Why a file is not collected; `None` when it may be.
+/// Returns the reason why a file is not collected, or `None` if it may be.
 pub(super) fn reason(path: &Path) -> Option<&'static str> {
     if is_harmless(path) {
         return None;
@@ -29,7 +31,7 @@ pub(super) fn reason(path: &Path) -> Option<&'static str> {
     reason_by_name(path).or_else(|| places::is_withheld(path).then_some(SECRET))
 }
 
-/// The same, without the table of places.
+/// Like [`reason`], without the table of secret files.
 pub(super) fn reason_by_name(path: &Path) -> Option<&'static str> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let is_kubeconfig = name.contains("kubeconfig")
@@ -54,7 +56,9 @@ pub(super) fn reason_by_name(path: &Path) -> Option<&'static str> {
     None
 }
 
-/// Opens a file that may be collected, and returns its real path: a link may lead to a file that may not.
+/// Opens a file that may be collected and returns its real path.
+///
+/// A link may lead to a file that must not be collected.
 pub(super) fn open(host: &Host, path: &Path) -> Result<(PathBuf, File), Trouble> {
     if let Some(reason) = reason(path) {
         return Err(withheld(reason));
@@ -64,8 +68,9 @@ pub(super) fn open(host: &Host, path: &Path) -> Result<(PathBuf, File), Trouble>
     Ok((real, file))
 }
 
-/// Checks an open file by its path and its identity, and returns its path. Call it again after reading: a file may get
-/// other names while it is open.
+/// Checks an open file by path and identity, and returns its path.
+///
+/// Call it again after reading: a file may get other names while it is open.
 pub(super) fn verify(host: &Host, file: &File) -> Result<PathBuf, Trouble> {
     let real = host.real_path(file)?;
     if let Some(reason) = reason(&real) {
@@ -73,7 +78,7 @@ pub(super) fn verify(host: &Host, file: &File) -> Result<PathBuf, Trouble> {
     }
     let stat = rustix::fs::fstat(file).map_err(io::Error::from)?;
     let mut identities = host.identities();
-    // Another name may be that of a secret file that did not exist before.
+    // Another link to the file may belong to a secret file created after the last snapshot.
     if stat.st_nlink > 1 && !identities.has_file(&stat) && !identities.is_recent() {
         identities = host.refresh();
     }
@@ -87,7 +92,7 @@ pub(super) fn verify(host: &Host, file: &File) -> Result<PathBuf, Trouble> {
     if identities.has_file(&stat) || is_below_secret() {
         return Err(withheld(SECRET));
     }
-    // Operating systems share files below `/usr` between their versions.
+    // Operating systems share files below `/usr` between versions.
     let is_shared = || real.components().any(|part| part.as_os_str() == "usr");
     if identities.may_lack(&stat) && !is_shared() {
         return Err(withheld("it has several names, and one of them may be that of a file with secrets"));
@@ -99,7 +104,7 @@ fn withheld(reason: &str) -> Trouble {
     Trouble::Withheld(reason.to_owned())
 }
 
-/// The first bytes of a small file that may be collected, as text without space around it.
+/// Returns the start of a small file that may be collected, as trimmed text.
 pub(super) fn fact(host: &Host, path: impl AsRef<Path>) -> Option<String> {
     let (_, mut file) = open(host, path.as_ref()).ok()?;
     let mut bytes = Vec::new();
@@ -112,7 +117,7 @@ fn is_harmless(path: &Path) -> bool {
     HARMLESS.iter().any(|harmless| path == Path::new(harmless)) || is_end_of_instance(path)
 }
 
-/// The real place of `boot-finished`: cloud-init's folder of the instance is a link.
+/// Returns whether this is the real path of `boot-finished`: cloud-init's instance directory is a link.
 fn is_end_of_instance(path: &Path) -> bool {
     path.starts_with("/var/lib/cloud/instances")
         && path.file_name().is_some_and(|name| name == "boot-finished")
@@ -150,7 +155,7 @@ mod tests {
         }
     }
 
-    /// A machine with a log and a private key.
+    /// Returns a machine with a log and a private key.
     fn machine() -> (tempfile::TempDir, Host) {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in [("var/log/a.log", "a line\n"), ("etc/kubernetes/pki/ca.key", "a key\n")] {
@@ -164,6 +169,16 @@ mod tests {
 
     fn is_withheld(result: &Result<impl Sized, Trouble>) -> bool {
         matches!(result, Err(Trouble::Withheld(_)))
+    }
+
+    #[test]
+    fn file_that_a_flag_names_is_withheld() {
+        let (root, host) = machine();
+        let manifests = root.path().join("etc/kubernetes/manifests");
+        fs::create_dir_all(&manifests).unwrap();
+        fs::write(manifests.join("a.yaml"), "    - --token-auth-file=/var/log/a.log\n").unwrap();
+        host.refresh();
+        assert!(is_withheld(&open(&host, Path::new("/var/log/a.log"))));
     }
 
     #[test]

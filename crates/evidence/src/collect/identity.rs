@@ -1,5 +1,7 @@
-//! The identities (device and inode) of files that are never collected. A hard link, a bind mount or a renamed file has
-//! another path than the table of secret files, but the same identity.
+//! Identities (device and inode) of files that are never collected.
+//!
+//! A hard link, bind mount or renamed file has a path that is not in the table of secret files, but the same
+//! identity.
 
 use std::collections::HashSet;
 use std::ffi::CStr;
@@ -14,23 +16,24 @@ use rustix::io::Errno;
 
 use super::forbidden;
 use super::host::Host;
-use super::secrets::places::{PLACES, Place, Scope, Use};
+use super::secrets::named_files;
+use super::secrets::places::{PLACES, Scope, Use};
 
-/// Entries of all directories that hold little but secrets.
+/// Limit for all directories that contain little but secrets.
 const MAX_ENTRIES: usize = 20_000;
-/// Entries of each directory of container data or of users.
+/// Limit for each directory with container or user data.
 const MAX_LARGE: usize = 2_000;
-/// Entries of `/etc`, where names of files say that they hold keys.
+/// Limit for `/etc`, where key files are recognized by their names.
 const MAX_CONFIGURATION: usize = 20_000;
 const MAX_DEPTH: usize = 24;
 
-/// These directories are on local disks; slower ones are damaged.
+/// These directories are on local disks; a longer read means a damaged disk.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A younger snapshot is not read again.
+/// A snapshot younger than this is not refreshed.
 const MIN_AGE: Duration = Duration::from_secs(1);
 
-/// Where private keys and credentials are recognized by their names.
+/// Directory in which private keys and credentials are recognized by file name.
 const CONFIGURATION: &str = "/etc";
 
 type Identity = (u64, u64);
@@ -40,19 +43,19 @@ type Identity = (u64, u64);
 pub(super) struct Identities {
     files: HashSet<Identity>,
     directories: HashSet<Identity>,
-    /// Devices of directories that were not read to their end.
+    /// Devices with directories that were not read completely.
     partial: HashSet<u64>,
     is_complete: bool,
-    /// Until then it is not read again.
+    /// The snapshot is not refreshed before this time.
     recent_until: Option<Instant>,
     deadline: Instant,
 }
 
-/// A directory that is read, with the limits for everything below it.
+/// A directory to read, with the limits for its subtree.
 struct Walk<'i> {
     identities: &'i mut Identities,
     left: usize,
-    /// Directories of container data hold mounts of other directories.
+    /// Whether to stay on one mount: directories with container data contain mounts of other directories.
     same_mount: bool,
     is_secret: fn(&Path) -> bool,
 }
@@ -67,7 +70,7 @@ struct Entry {
 // === impl Identities ===
 
 impl Identities {
-    /// Reads the directories of all places.
+    /// Reads the directories in the table of secret files.
     pub(super) fn gather(host: &Host) -> Self {
         let now = Instant::now();
         let mut identities = Self {
@@ -81,7 +84,7 @@ impl Identities {
         let mut left = MAX_ENTRIES;
         for place in PLACES.iter().filter(|place| place.usage == Use::Withheld) {
             match place.scope {
-                Scope::Files => identities.add_files(host, place),
+                Scope::Files => identities.add_files(host, place.path),
                 Scope::Tree => {
                     let is_secret = |path: &Path| forbidden::reason(path).is_some();
                     let walk = Walk { identities: &mut identities, left, same_mount: false, is_secret };
@@ -98,6 +101,10 @@ impl Identities {
                 }
             }
         }
+        let named = named_files::find(host, identities.deadline);
+        for file in named.iter().filter(|file| file.usage == Use::Withheld) {
+            identities.add_files(host, &file.path);
+        }
         let left = MAX_CONFIGURATION;
         let is_secret = |path: &Path| forbidden::reason_by_name(path).is_some();
         let walk = Walk { identities: &mut identities, left, same_mount: true, is_secret };
@@ -107,7 +114,7 @@ impl Identities {
         identities
     }
 
-    /// Whether all directories that hold little but secrets were read to their end.
+    /// Returns whether all directories that contain little but secrets were read completely.
     pub(super) fn is_complete(&self) -> bool {
         self.is_complete
     }
@@ -129,13 +136,13 @@ impl Identities {
         self.directories.contains(&(stat.st_dev, stat.st_ino))
     }
 
-    /// Whether one of the names of this file may be in a directory that was not read to its end.
+    /// Returns whether another link to this file may be in a directory that was not read completely.
     pub(super) fn may_lack(&self, stat: &Stat) -> bool {
         stat.st_nlink > 1 && self.partial.contains(&stat.st_dev)
     }
 
-    fn add_files(&mut self, host: &Host, place: &Place) {
-        match host.find(place.path, self.deadline) {
+    fn add_files(&mut self, host: &Host, pattern: &str) {
+        match host.find(pattern, self.deadline) {
             Ok(paths) => {
                 let stats = paths.into_iter().filter_map(|path| host.stat(path).ok());
                 self.files.extend(stats.map(|stat| (stat.st_dev, stat.st_ino)));
@@ -152,7 +159,7 @@ impl Identities {
 // === impl Walk ===
 
 impl Walk<'_> {
-    /// Reads a directory and those below it. The number of entries that are left; `None` if the limit was reached.
+    /// Reads a directory tree. Returns the number of entries left, or `None` if the limit was reached.
     fn run(mut self, host: &Host, path: &str) -> Option<usize> {
         let Ok(directory) = host.directory(path) else { return Some(self.left) };
         let Ok(entry) = Entry::of(directory.as_fd(), c"") else { return Some(self.left) };
@@ -166,7 +173,7 @@ impl Walk<'_> {
         is_whole.then_some(self.left)
     }
 
-    /// `false` if a limit was reached.
+    /// Returns `false` if a limit was reached.
     fn directory(&mut self, directory: &OwnedFd, path: &Path, mount: Option<u64>, depth: usize) -> bool {
         if depth == MAX_DEPTH {
             return false;
@@ -224,7 +231,7 @@ impl Entry {
                     kind: FileType::from_raw_mode(stat.stx_mode.into()),
                 })
             }
-            // Kernels before 4.11 and old sandboxes lack the call.
+            // Kernels before 4.11 and old sandboxes lack the system call.
             Err(Errno::NOSYS | Errno::PERM) => {
                 let stat = rustix::fs::statat(directory, name, flags)?;
                 let kind = FileType::from_raw_mode(stat.st_mode);

@@ -1,4 +1,4 @@
-//! The machine's own secrets, read from where they lie so that the redactor finds them anywhere else.
+//! The machine's own secrets, read from their files so that the redactor finds them in all other evidence.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt;
@@ -10,57 +10,65 @@ use landfall_model::Secret;
 use landfall_redact::{BuildError, KNOWN_TOTAL_MAX, Kind, Redactor};
 
 use super::host::Host;
-use super::secrets::places::{Format, PLACES, Place};
+use super::secrets::named_files::{self, NamedFile};
+use super::secrets::places::{Format, PLACES};
 use super::secrets::{self, unpacked};
 
-/// Files with secrets are small; of a larger one the first part is read.
+/// Files with secrets are small; only this much of a larger file is read.
 const MAX_FILE: u64 = 1 << 20;
-/// All such files of a machine together; a thousand links to one large file are no thousand secrets.
+/// Limit for all such files of a machine: a thousand links to one large file do not contain a thousand
+/// secrets.
 const MAX_READ: usize = 32 << 20;
 
-/// The places are few and known; a disk on which they are not found by then was made to keep us.
+/// The paths are few and known; only a hostile disk takes longer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// All values together, with room below the redactor's own limit: a value more would leave the machine without any.
+/// Limit for all values, well below the redactor's own limit: if that is exceeded, the redactor cannot be
+/// built.
 const MAX_TOTAL: usize = KNOWN_TOTAL_MAX / 2;
-/// The same for a machine that is watched: a byte of a secret takes some eighty of memory, all the time.
+/// Like [`MAX_TOTAL`] for continuous watching: each byte of a secret permanently takes about 80 bytes of
+/// memory.
 const MAX_WATCHED: usize = 12 << 10;
-/// What private keys may take of it: those of a control plane alone would leave no room for the tokens that come later.
+/// Share of private keys: those of a control plane alone would leave no space for tokens that are added
+/// later.
 const MAX_WATCHED_KEYS: usize = MAX_WATCHED / 2;
 
-/// A redactor that knows this machine's secrets, and whether all places were looked at.
+/// Builds a redactor with this machine's secrets, and reports whether the search was complete.
 pub(super) fn redactor(host: &Host) -> Result<(Redactor, Search), BuildError> {
     let mut known = Known::new(MAX_TOTAL, MAX_TOTAL);
-    known.read(host);
+    known.read(host, &named_files::find(host, Instant::now() + PATIENCE));
     Ok((known.redactor()?, known.search))
 }
 
-/// How far the search for secrets got.
+/// Completeness of the search for secrets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Search {
     Whole,
-    /// There was too much to look at: secrets are still recognised by their form, some not by their value.
+    /// A limit was reached: secrets are still recognized by form, but some are not recognized by value.
     CutShort,
 }
 
-/// The secrets of a machine that is watched for long: those of files that change are learnt, those of files that go are not
-/// forgotten, for a log may quote them still.
+/// The secrets of a machine that is watched continuously.
+///
+/// Changed files add secrets; secrets of deleted files are kept, because logs may still quote them.
 pub struct Secrets {
     known: Known,
-    /// What the files looked like when they were read.
+    /// The files that settings name, found again only after a file of the stamp changed.
+    named: Vec<NamedFile>,
+    /// Fingerprint of the metadata of the files when they were last read.
     stamp: u64,
     redactor: Redactor,
-    /// It was said that there are more than are known.
+    /// A warning about exceeding the limits was logged.
     warned: bool,
 }
 
 struct Known {
     values: Vec<(Kind, Secret<Vec<u8>>)>,
-    /// Hashes, so that nothing is counted twice: the same key lies in several files.
+    /// Hashes of known values, so that a key in several files counts once.
     seen: BTreeSet<String>,
     total: usize,
     max_total: usize,
-    /// What private keys take of the total, and may take.
+    /// Bytes of private keys, and their limit.
     keys: usize,
     max_keys: usize,
     deadline: Instant,
@@ -70,27 +78,29 @@ struct Known {
 // === impl Secrets ===
 
 impl Secrets {
-    /// Reads what the machine has now.
+    /// Reads the machine's current secrets.
     pub fn of(host: &Host) -> Result<Self, BuildError> {
-        let stamp = stamp(host);
+        let named = named_files::find(host, Instant::now() + PATIENCE);
+        let stamp = stamp(host, &named);
         let mut known = Known::new(MAX_WATCHED, MAX_WATCHED_KEYS);
-        known.read(host);
+        known.read(host, &named);
         let redactor = known.redactor()?;
-        let mut secrets = Self { known, stamp, redactor, warned: false };
+        let mut secrets = Self { known, named, stamp, redactor, warned: false };
         secrets.warn();
         Ok(secrets)
     }
 
-    /// The redactor that knows them, after another look at what has changed.
+    /// Returns the redactor, after reading changed files.
     pub fn redactor(&mut self, host: &Host) -> Result<&Redactor, BuildError> {
-        let stamp = stamp(host);
-        if stamp != self.stamp {
+        if stamp(host, &self.named) != self.stamp {
+            self.named = named_files::find(host, Instant::now() + PATIENCE);
+            let stamp = stamp(host, &self.named);
             let before = self.known.values.len();
-            self.known.read(host);
+            self.known.read(host, &self.named);
             if self.known.values.len() > before {
                 self.redactor = self.known.redactor()?;
             }
-            // Only now: what failed is tried again.
+            // Set only after success, so that a failed read is retried.
             self.stamp = stamp;
             self.warn();
         }
@@ -112,12 +122,19 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// What all files that may hold secrets look like, as one number.
-fn stamp(host: &Host) -> u64 {
+/// Hashes the metadata of all files that may contain secrets or name such files.
+fn stamp(host: &Host, named: &[NamedFile]) -> u64 {
     let deadline = Instant::now() + PATIENCE;
     let mut hasher = DefaultHasher::new();
-    for place in readable() {
-        for path in host.find(place.path, deadline).unwrap_or_default() {
+    let mut patterns = BTreeSet::new();
+    for pattern in named_files::sources() {
+        patterns.insert(pattern);
+    }
+    for (pattern, _) in readable(named) {
+        patterns.insert(pattern);
+    }
+    for pattern in patterns {
+        for path in host.find(pattern, deadline).unwrap_or_default() {
             if let Ok(stat) = host.stat(&path) {
                 path.hash(&mut hasher);
                 (stat.st_ino, stat.st_size, stat.st_mtime, stat.st_mtime_nsec).hash(&mut hasher);
@@ -127,9 +144,11 @@ fn stamp(host: &Host) -> u64 {
     hasher.finish()
 }
 
-/// The places whose files are read.
-fn readable() -> impl Iterator<Item = &'static Place> {
-    PLACES.iter().filter(|place| place.format != Format::Opaque)
+/// The files that are read: those of the table, and those that settings of components name.
+fn readable<'n>(named: &'n [NamedFile]) -> impl Iterator<Item = (&'n str, Format)> {
+    let places = PLACES.iter().map(|place| -> (&'n str, Format) { (place.path, place.format) });
+    let named = named.iter().map(|file| (file.path.as_str(), file.format));
+    places.chain(named).filter(|(_, format)| *format != Format::Opaque)
 }
 
 // === impl Known ===
@@ -150,24 +169,24 @@ impl Known {
 
     /// Reads all places. Tokens and passwords are short, and programs print them more often than keys: they are added
     /// first.
-    fn read(&mut self, host: &Host) {
+    fn read(&mut self, host: &Host, named: &[NamedFile]) {
         self.deadline = Instant::now() + PATIENCE;
         let mut keys = Vec::new();
         let mut key_bytes = 0;
         let mut read_bytes = 0;
         let mut read = HashSet::new();
-        for place in readable() {
-            let paths = match host.find(place.path, self.deadline) {
+        for (pattern, format) in readable(named) {
+            let paths = match host.find(pattern, self.deadline) {
                 Ok(paths) => paths,
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                     self.search = Search::CutShort;
                     continue;
                 }
-                // An unreadable directory was not readable to the programs that write logs for us either.
+                // Programs that write our logs could not read this directory either.
                 Err(_) => continue,
             };
             for path in paths {
-                // Several patterns fit a file, and links lead to it.
+                // Several patterns can match a file, and links can lead to it.
                 let Ok(stat) = host.stat(&path) else { continue };
                 if !read.insert((stat.st_dev, stat.st_ino)) {
                     continue;
@@ -180,7 +199,7 @@ impl Known {
                     self.search = Search::CutShort;
                     break;
                 }
-                let (values, is_complete) = secrets::search(place.format, &content).into_parts();
+                let (values, is_complete) = secrets::search(format, &content).into_parts();
                 if !is_complete || is_truncated {
                     self.search = Search::CutShort;
                 }
@@ -268,6 +287,25 @@ mod tests {
     }
 
     #[test]
+    fn values_are_found_in_files_that_flags_name() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let flags = "    - --encryption-provider-config=/srv/enc.yaml\n    - --token-auth-file=/srv/users\n";
+        write("etc/kubernetes/manifests/kube-apiserver.yaml", flags);
+        write("srv/enc.yaml", "keys:\n- name: key1\n  secret: Y2FuYXJ5LTAwMTEtY2FuYXJ5LTIyMzM=\n");
+        write("srv/users", "canary-4455,admin,1,system:masters\n");
+        let (redactor, _) = redactor(&Host::at(root.path()).unwrap()).unwrap();
+        for secret in ["Y2FuYXJ5LTAwMTEtY2FuYXJ5LTIyMzM=", "canary-4455"] {
+            let (out, _) = redactor.redact(format!("said >{secret}<\n").as_bytes(), Options::default());
+            assert!(!String::from_utf8_lossy(&out).contains(secret), "{secret} stays");
+        }
+    }
+
+    #[test]
     fn what_a_watched_machine_knew_once_is_not_forgotten() {
         let root = tempfile::tempdir().unwrap();
         let folder = root.path().join("run/kubeadm");
@@ -312,7 +350,7 @@ mod tests {
             String::from_utf8_lossy(&out).contains(secret)
         };
         assert!(!shown("0011223344556677"));
-        // Those that come when the keys are known already have room too.
+        // Secrets added after the keys still fit.
         let later = |number: usize| format!("canary-{number:025}");
         let fields: String = (0..100).map(|number| format!("password: {}\n", later(number))).collect();
         fs::write(root.path().join("run/kubeadm/later.yaml"), fields).unwrap();

@@ -1,5 +1,7 @@
-//! Archives of files. Whatever is wrong with one entry, or with the rest of an archive, is recorded, and what can be read
-//! is read. Nothing is ever unpacked to a place with a name.
+//! Archives of files.
+//!
+//! Errors in an entry or in the rest of an archive are recorded, and all readable content is read. Nothing is
+//! ever extracted to a named path.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -12,13 +14,14 @@ use landfall_model::chain;
 
 use super::budget::{Exhausted, MAX_ENTRIES};
 use super::opener::{MAX_ZSTD_WINDOW_LOG, OpenError, Opener};
+use super::records::{Hashed, Records};
 use super::tar::{self, Walk};
 use super::zip;
 
-/// Longer names are cut: every file inside an archive carries its archive's name.
+/// Longer names are truncated: the name of each file in an archive includes the archive's name.
 const MAX_NAME: usize = 1024;
 
-/// What a hostile or careless archive does; counted, and told once per archive.
+/// Anomalies of a hostile or careless archive; counted, and reported once per archive.
 #[derive(Default)]
 struct Oddities {
     links: u64,
@@ -35,10 +38,11 @@ struct Oddities {
 // === impl Opener ===
 
 impl Opener<'_, '_> {
-    /// Every regular file of a tar archive.
+    /// Reads each regular file of a tar archive.
     pub(super) fn tar(&mut self, archive: &str, reader: &mut dyn Read, depth: u32) -> Result<(), OpenError> {
         let mut walk = Walk::new(reader);
         let mut oddities = Oddities::default();
+        let mut records = Records::default();
         for number in 0_u64.. {
             let entry = match walk.next_entry() {
                 Ok(Some(entry)) => entry,
@@ -67,9 +71,16 @@ impl Opener<'_, '_> {
                 }
             }
             let name = entry_name(archive, &entry.name, &mut oddities);
+            let record = Records::parse(entry.comment.as_deref());
+            let mut content = None;
             let result = if entry.kind == tar::Kind::Sparse {
-                // Holes cost nothing to make: what they are read as is paid for like anything unpacked.
+                // Holes are free for an attacker, so their zeros are charged like decompressed data.
                 self.stream(&name, &mut self.budget.meter(&mut walk), depth + 1)
+            } else if record.is_some() {
+                let mut hashed = Hashed::new(&mut walk);
+                let result = self.stream(&name, &mut hashed, depth + 1);
+                content = hashed.finish().ok();
+                result
             } else {
                 self.stream(&name, &mut walk, depth + 1)
             };
@@ -77,13 +88,19 @@ impl Opener<'_, '_> {
                 self.case.fail_source(archive, exhausted.to_string());
                 break;
             }
+            if let Some(wrong) = records.check(&entry.name, record.as_ref(), content) {
+                self.case.remark(&name, wrong);
+            }
+        }
+        if let Some(wrong) = records.end() {
+            self.case.fail_source(archive, wrong);
         }
         oddities.oversized = walk.oversized();
         oddities.tell(self.case, archive);
         Ok(())
     }
 
-    /// Every file of a zip archive.
+    /// Reads each file of a zip archive.
     pub(super) fn zip(&mut self, archive: &str, file: &mut File, depth: u32) -> Result<(), OpenError> {
         let directory = zip::directory(file).map_err(OpenError::Zip)?;
         let overlapping = zip::overlapping(&directory.bytes, MAX_ENTRIES as usize);
@@ -151,27 +168,27 @@ impl Opener<'_, '_> {
         self.stream(name, &mut self.budget.meter(&mut reader), depth + 1)
     }
 
-    /// Records an entry that could not be read; gives back what ends the whole archive.
+    /// Records an unreadable entry; returns the error that ends the entire archive.
     fn note(&mut self, name: &str, result: Result<(), OpenError>) -> Option<Exhausted> {
         match result {
-            // Bundles hold programs, pictures and databases too; that is not worth a line each.
+            // Bundles also contain programs, images and databases, which are not reported.
             Ok(()) | Err(OpenError::NotText(_)) => None,
             Err(OpenError::Exhausted(exhausted)) => Some(exhausted),
             Err(error) => {
                 self.case.fail_source(name, chain(&error).to_string());
                 self.outcome.first_failure.get_or_insert(error);
-                // A file that cannot be read costs a place in the report like one that can.
+                // An unreadable file also takes an entry in the report.
                 self.budget.spend_file().err()
             }
         }
     }
 }
 
-/// The entry's name below the archive's. Names only ever become text: nothing is unpacked to disk.
+/// Returns the entry's name below the archive's. Names are only used as text: nothing is extracted to disk.
 fn entry_name(archive: &str, path: &[u8], oddities: &mut Oddities) -> String {
     let path = String::from_utf8_lossy(path);
     let path: String = path.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
-    // Windows programs pack with their own separator.
+    // Windows programs use their own path separator.
     oddities.escapes += u64::from(path.starts_with('/') || path.split(['/', '\\']).any(|part| part == ".."));
     oddities.duplicates += u64::from(!oddities.names.insert(oddities.hasher.hash_one(&path)));
     let mut name = format!("{archive}:{}", path.trim_start_matches("./"));

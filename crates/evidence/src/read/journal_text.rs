@@ -1,5 +1,5 @@
-//! Journal entries for the engine: the text that `journalctl` would print, and beside it the origin that journald's own fields
-//! prove. The origin never passes through the text, so no message can claim another one.
+//! Journal entries for the engine: the text that `journalctl` prints, with the origin proven by journald's
+//! own fields. The origin is not part of the text, so no message can fake it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -13,12 +13,13 @@ use landfall_journal::{Entry, ExportReader, JournalFile, JsonReader, Record};
 use super::kmsg;
 use super::lines::{CHUNK, Chunk, Chunks};
 
-/// Length of a boot id in hex.
+/// Length of a boot ID in hexadecimal.
 const BOOT_ID: usize = 32;
-/// Origins remembered: a machine has some dozens of writers; a hostile journal may have any number.
+/// Maximum number of cached origins: a machine has some dozens of writers; a hostile journal may have any
+/// number.
 const MAX_REMEMBERED: usize = 1024;
 
-/// The fields of an entry that its lines and their origin need.
+/// The fields of an entry that determine its lines and origin.
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     time: Option<u64>,
@@ -37,39 +38,39 @@ pub(crate) struct Parts {
     boot: Vec<u8>,
 }
 
-/// Where entries come from.
+/// A source of journal entries.
 pub(super) trait Entries {
     fn next_parts(&mut self) -> io::Result<Option<Parts>>;
 }
 
-/// Lines of journal entries, with the origin of each.
+/// Lines of journal entries with their origins.
 #[derive(Debug)]
 pub struct JournalLines<'e> {
     origins: &'e Origins,
     text: Vec<u8>,
     entries: Vec<EntryOrigin>,
     remembered: HashMap<Vec<u8>, Writer>,
-    /// The writers within a multi-line value, by unit and process.
+    /// Writers inside a multi-line value, by unit and process.
     quoting: HashSet<Vec<u8>>,
 }
 
-/// The origin of an entry, and the stream of the journal that citations name.
+/// The origin of an entry, and its journal stream for citations.
 #[derive(Clone, Debug)]
 struct Writer {
     origin: Origin,
     stream: Option<Arc<str>>,
-    /// It chose the name of a component that it is not.
+    /// It used the name of a component that it is not.
     is_impersonator: bool,
 }
 
-/// Chunks of the lines of all entries.
+/// The lines of all entries, in chunks.
 pub(super) struct JournalChunks<'e, E> {
     entries: E,
     lines: JournalLines<'e>,
-    /// Of the last entry that named its boot.
+    /// Boot ID of the last entry that has one.
     boot: Vec<u8>,
     ended: bool,
-    /// The error that ended the entries, returned after everything that was read before it.
+    /// The error that ended the entries, returned after all data read before it.
     failure: Option<io::Error>,
 }
 
@@ -93,12 +94,12 @@ impl<'e> JournalLines<'e> {
         Ok(())
     }
 
-    /// Appends a record of the kernel's ring buffer. `started` is when the kernel started.
+    /// Appends a record of the kernel's ring buffer. `started` is the kernel's start time.
     pub(super) fn push_record(&mut self, record: kmsg::Record, started: Timestamp) {
         self.push_parts(&record.parts(started));
     }
 
-    /// The lines and their origins, as the engine reads them.
+    /// Returns the lines and their origins for the engine.
     pub fn lines(&self) -> (&[u8], &[EntryOrigin]) {
         (&self.text, &self.entries)
     }
@@ -110,7 +111,7 @@ impl<'e> JournalLines<'e> {
 
     fn push_parts(&mut self, parts: &Parts) {
         let Writer { origin, stream, is_impersonator } = self.writer(parts);
-        let head = parts.head(is_impersonator);
+        let head = parts.head(parts.host(), parts.name(), is_impersonator);
         let mut last = None;
         for line in parts.message.split(|byte| *byte == b'\n') {
             let origin = if self.is_quoted(parts, line) { Origin::FOREIGN } else { origin };
@@ -123,8 +124,10 @@ impl<'e> JournalLines<'e> {
         }
     }
 
-    /// Whether a line belongs to a value that klog writes over several lines: after `output=<`, up to ` >`. A container chose it, and
-    /// how many lines it has. klog writes a tab before each; lines of other threads may be between them.
+    /// Returns whether a line belongs to a multi-line klog value: after `output=<`, up to ` >`.
+    ///
+    /// A container controls its content and length. klog indents its lines with a tab; lines of other threads
+    /// may be in between.
     fn is_quoted(&mut self, parts: &Parts, line: &[u8]) -> bool {
         let opens = line.trim_ascii_end().ends_with(b"=<");
         if self.quoting.is_empty() && !opens {
@@ -145,7 +148,7 @@ impl<'e> JournalLines<'e> {
         false
     }
 
-    /// A line of its own where another boot begins, as `journalctl` has it.
+    /// Appends a separator line at the start of another boot, like `journalctl`.
     fn push_boot(&mut self, boot: &[u8]) {
         self.entries.push(EntryOrigin { start: self.text.len(), origin: Origin::READER, stream: None });
         self.text.extend_from_slice(b"-- Boot ");
@@ -267,13 +270,13 @@ fn parts_of_record(record: &Record) -> Parts {
 // === impl Parts ===
 
 impl Parts {
-    /// A message of the kernel.
+    /// Creates a kernel message.
     pub(super) fn of_kernel(time: Option<u64>, message: Vec<u8>) -> Self {
         let (identifier, transport) = (b"kernel".to_vec(), b"kernel".to_vec());
         Self { time, identifier, transport, message, ..Self::default() }
     }
 
-    /// A message whose writer only claims its name.
+    /// Creates a message with an unverified writer name.
     pub(super) fn of_claim(time: Option<u64>, name: &[u8], message: &[u8]) -> Self {
         Self { time, identifier: name.to_vec(), message: message.to_vec(), ..Self::default() }
     }
@@ -306,7 +309,7 @@ impl Parts {
         part.extend_from_slice(value);
     }
 
-    /// The unit that journald recorded. The kernel has none.
+    /// Returns the unit recorded by journald. The kernel has none.
     fn stream(&self) -> Option<Arc<str>> {
         let name: &[u8] = match (&self.unit[..], &self.transport[..]) {
             (b"", b"kernel") => b"kernel",
@@ -315,7 +318,7 @@ impl Parts {
         (!name.is_empty()).then(|| String::from_utf8_lossy(name).into())
     }
 
-    /// The bytes that the lines of the entry take, about.
+    /// Returns the approximate size of the entry's lines in bytes.
     pub(crate) fn size(&self) -> u64 {
         const HEAD: u64 = 64;
         HEAD + self.message.len() as u64
@@ -337,26 +340,18 @@ impl Parts {
         &self.unit
     }
 
-    pub(crate) fn pid(&self) -> &[u8] {
-        &self.pid
-    }
-
-    pub(crate) fn uid(&self) -> &[u8] {
-        &self.uid
-    }
-
     /// The name that the writer chose, or else the name of its process or unit. May be empty.
     pub(crate) fn name(&self) -> &[u8] {
         let names = [&self.identifier, &self.comm, &self.unit];
         names.into_iter().find(|name| !name.is_empty()).map_or(b"", |name| name)
     }
 
-    /// The fields on which the origin of an entry depends, except for audit records.
+    /// Returns the fields that determine the origin of an entry, except for audit records.
     pub(crate) fn writer_key(&self) -> Vec<u8> {
         let container: &[u8] = if self.container { b"1" } else { b"" };
         let key: [&[u8]; 9] = [
             &self.transport,
-            // A pod has one of its own.
+            // Each pod has its own cgroup.
             if self.unit.is_empty() { &self.cgroup } else { b"" },
             &self.unit,
             &self.comm,
@@ -366,7 +361,7 @@ impl Parts {
             &self.facility,
             container,
         ];
-        // Of the process id, it only matters whether it is the first process.
+        // Of the process ID, only 1 is significant.
         let first: &[u8] = if self.pid == b"1" { b"\0\x011" } else { b"" };
         [&key.join(&b'\0')[..], first].concat()
     }
@@ -387,35 +382,46 @@ impl Parts {
         }
     }
 
-    /// What `journalctl -o short-iso-precise` writes before each line of the message, so that a line in the middle of a message still
-    /// has its writer. Control characters in a name would begin a line of their own.
-    fn head(&self, is_impersonator: bool) -> Vec<u8> {
+    /// The head that `journalctl -o short-iso-precise` writes before the message. It precedes each line of the message, so that a
+    /// line in the middle has a writer, too. `host` and `name` are given as they are to be written; empty ones get a substitute.
+    ///
+    /// In text, a name is all that identifies a component. So an impersonator is written as its user, with the name as part of the
+    /// message, and so is a name whose end a reader of the text could not find.
+    pub(crate) fn head(&self, host: &[u8], name: &[u8], is_impersonator: bool) -> Vec<u8> {
         let time = self.time.and_then(|time| Timestamp::from_microsecond(i64::try_from(time).ok()?).ok());
-        // As bundles spell it, so that a line of a report is found in one.
         let mut head = format!("{:.6} ", time.unwrap_or_default()).into_bytes();
-        head.extend_from_slice(if self.host.is_empty() { b"localhost" } else { &self.host });
+        let name = if name.is_empty() { b"unknown" } else { name };
+        let hides_name = is_impersonator || !is_plain(name);
+        head.extend_from_slice(if host.is_empty() { b"localhost" } else { host });
         head.push(b' ');
-        if is_impersonator {
+        if hides_name {
             head.extend_from_slice(b"uid-");
-            head.extend_from_slice(&self.uid);
+            head.extend(self.uid.iter().filter(|byte| byte.is_ascii_digit()));
         } else {
-            head.extend_from_slice(if self.name().is_empty() { b"unknown" } else { self.name() });
+            head.extend_from_slice(name);
         }
-        if !self.pid.is_empty() {
+        if !self.pid.is_empty() && self.pid.iter().all(u8::is_ascii_digit) {
             head.push(b'[');
             head.extend_from_slice(&self.pid);
             head.push(b']');
         }
         head.extend_from_slice(b": ");
-        if is_impersonator {
-            head.extend_from_slice(self.name());
+        if hides_name {
+            head.extend_from_slice(name);
             head.extend_from_slice(b": ");
         }
+        // A line break would start a line of its own.
         for byte in head.iter_mut().filter(|byte| byte.is_ascii_control()) {
             *byte = b'?';
         }
         head
     }
+}
+
+/// Whether a name cannot be mistaken for a part of a message.
+fn is_plain(name: &[u8]) -> bool {
+    let name = name.strip_prefix(b"(").and_then(|name| name.strip_suffix(b")")).unwrap_or(name);
+    name.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.@/+".contains(byte))
 }
 
 #[cfg(test)]
@@ -424,7 +430,7 @@ mod tests {
 
     use super::*;
 
-    /// A probe may print thousands of lines, and lines of other threads may be between them.
+    /// A probe may print thousands of lines, with lines of other threads in between.
     #[test]
     fn quoted_value_ends_at_its_mark_only() {
         let rules = RuleSet::embedded().unwrap();

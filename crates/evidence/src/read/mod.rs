@@ -1,6 +1,7 @@
-//! From what a user names to a report: inputs are recognised by content, unpacked as they are read, cut into chunks of
-//! whole lines and scanned on all cores, in constant memory. An input that cannot be read becomes an entry of the
-//! report's sources, and the rest is still read.
+//! Reading of a diagnosis' inputs, in constant memory.
+//!
+//! Formats are detected by content. Streams are decompressed, split into chunks of complete lines, and scanned on
+//! all cores. An unreadable input becomes an entry in the report's sources, and the others are still read.
 
 mod archives;
 mod budget;
@@ -13,6 +14,7 @@ mod lines;
 mod machine;
 mod opener;
 mod owner;
+mod records;
 mod scan;
 pub mod tar;
 pub mod utf16;
@@ -37,21 +39,21 @@ pub(crate) use self::journal_text::{Parts, parts_of_entry};
 pub use self::owner::stream_of_file;
 pub use self::withhold::clean_with;
 
-/// Something to read.
+/// An input of a diagnosis.
 pub enum Input {
     Path(PathBuf),
     Stream {
         name: String,
         reader: Box<dyn Read>,
     },
-    /// The machine itself, or a mounted disk: everything that the plan names.
+    /// The local machine or a mounted disk: all items of the plan.
     Machine {
         host: Host,
         plan: Plan,
     },
 }
 
-/// Why nothing at all could be read.
+/// Reason why no input could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error("cannot read `{}`", path.display())]
@@ -72,27 +74,28 @@ pub enum ReadError {
     Redact(#[source] landfall_redact::BuildError),
 }
 
-/// Why an input could not be opened.
+/// Reason why an input could not be opened.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct Reason(opener::OpenError);
 
-/// The verdict over what could be read, and which inputs could not.
+/// The report on the readable inputs, and the unreadable ones.
 #[derive(Debug)]
 pub struct Reading {
     pub report: Report,
     pub unread: Vec<ReadError>,
 }
 
-/// [`read`], for those who are content with what the report says about its sources.
+/// Like [`read`], but returns only the report.
 pub fn diagnose(engine: &Engine, inputs: Vec<Input>, seen: &dyn Fn(u64)) -> Result<Report, ReadError> {
     read(engine, inputs, seen).map(|reading| reading.report)
 }
 
-/// Reads all inputs and gives the verdict, with secrets taken out of what it quotes. `seen` is told of bytes as they are
-/// read.
+/// Reads all inputs and returns the report, with secrets in quoted lines redacted.
 ///
-/// Fails only when of no input anything could be read; the first reason is given.
+/// `seen` is called with the number of bytes read.
+///
+/// Fails only if no input could be read, with the first reason.
 pub fn read(engine: &Engine, inputs: Vec<Input>, seen: &dyn Fn(u64)) -> Result<Reading, ReadError> {
     let mut case = engine.open();
     let budget = Budget::default();

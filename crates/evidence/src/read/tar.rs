@@ -1,24 +1,25 @@
-//! Walks a tar archive as it streams by.
+//! Streaming tar reader.
 //!
-//! A walk of our own, because what describes an entry (a long name, pax records, a map of holes) may claim any size and
-//! must be refused before it is held.
+//! It replaces the `tar` crate, because the metadata of an entry (long name, pax records, sparse map) may
+//! claim any size. Excessive sizes must be rejected before the metadata is buffered.
 
 use std::collections::VecDeque;
 use std::io::{self, Read};
 
 const BLOCK: usize = 512;
-/// Bytes of one record that describes an entry. The longest path of Linux has 4 KiB; attributes make a few more.
+/// Maximum bytes of one metadata record. The longest Linux path is 4 KiB; attributes add a little.
 const MAX_RECORD: u64 = 256 << 10;
-/// Records before one entry: a long name, a long link, one of each kind of pax, and room for odd writers.
+/// Maximum metadata records per entry: a long name, a long link, one pax record of each kind, and a reserve
+/// for unusual writers.
 const MAX_RECORDS: u32 = 16;
-/// Stretches of data between the holes of one file: 16 bytes each.
+/// Maximum number of data segments in a sparse file, 16 bytes each.
 const MAX_STRETCHES: usize = 1 << 16;
 
-/// An archive; as a reader it gives the content of the entry that [`Walk::next_entry`] gave last.
+/// An archive; as a reader it returns the content of the last [`Walk::next_entry`].
 #[derive(Debug)]
 pub struct Walk<R> {
     reader: R,
-    /// Bytes of the entry that are still in the archive, and what pads them to whole blocks.
+    /// Unread bytes of the entry, and the padding to complete blocks.
     packed: u64,
     padding: u64,
     content: Content,
@@ -30,16 +31,18 @@ pub struct Walk<R> {
 pub struct Entry {
     pub name: Vec<u8>,
     pub kind: Kind,
+    /// The archive writer's comment, such as the record of a bundle.
+    pub comment: Option<Vec<u8>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     File,
-    /// A file with holes; they are read as zeros.
+    /// A sparse file; holes are read as zeros.
     Sparse,
     Link,
     Folder,
-    /// A device, a pipe, or something that no reader knows.
+    /// A device, a pipe or an unknown type.
     Special,
 }
 
@@ -51,7 +54,7 @@ pub enum TarError {
     Damaged(&'static str),
 }
 
-/// How the packed bytes make up the content.
+/// Mapping of the archived bytes to the content.
 #[derive(Debug)]
 enum Content {
     Plain,
@@ -64,7 +67,7 @@ struct Stretch {
     len: u64,
 }
 
-/// What the records before an entry say about it.
+/// Metadata records before an entry.
 #[derive(Default)]
 struct About {
     name: Option<Vec<u8>>,
@@ -72,6 +75,7 @@ struct About {
     sparse_name: Option<Vec<u8>>,
     sparse_size: Option<u64>,
     sparse_map_inside: bool,
+    comment: Option<Vec<u8>>,
 }
 
 struct Header([u8; BLOCK]);
@@ -83,12 +87,12 @@ impl<R: Read> Walk<R> {
         Self { reader, packed: 0, padding: 0, content: Content::Plain, oversized: 0, ended: false }
     }
 
-    /// Records that were passed over because of their size.
+    /// Returns the number of records skipped because of their size.
     pub fn oversized(&self) -> u64 {
         self.oversized
     }
 
-    /// The next entry; what was not read of the one before is passed over.
+    /// Returns the next entry; skips unread content of the previous one.
     pub fn next_entry(&mut self) -> Result<Option<Entry>, TarError> {
         let mut about = About::default();
         for _ in 0..MAX_RECORDS {
@@ -96,7 +100,7 @@ impl<R: Read> Walk<R> {
             let Some(header) = self.header()? else { return Ok(None) };
             let size = header.number(124..136).ok_or(TarError::Damaged("a size is no number"))?;
             self.content = Content::Plain;
-            // A hard link states the size of its target, whose bytes stand elsewhere.
+            // A hard link states the size of its target, but has no content.
             self.expect(if header.0[156] == b'1' { 0 } else { size });
             match header.0[156] {
                 b'L' => about.name = self.record()?.map(|record| until_nul(&record).to_vec()),
@@ -105,7 +109,7 @@ impl<R: Read> Walk<R> {
                         about.read_pax(&record);
                     }
                 }
-                // A long target of a link, and what holds for all entries: neither says where content begins or ends.
+                // A long link target and global pax records do not affect content boundaries.
                 b'K' | b'g' => {
                     self.record()?;
                 }
@@ -134,9 +138,9 @@ impl<R: Read> Walk<R> {
             _ => Kind::Special,
         };
         let name = about.sparse_name.or(about.name).unwrap_or_else(|| header.name());
-        // Old writers mark a folder only by the end of its name.
+        // Old writers mark a directory only by a trailing slash.
         let kind = if kind == Kind::File && name.ends_with(b"/") { Kind::Folder } else { kind };
-        Ok(Entry { name, kind })
+        Ok(Entry { name, kind, comment: about.comment })
     }
 
     fn expect(&mut self, size: u64) {
@@ -148,7 +152,7 @@ impl<R: Read> Walk<R> {
         let wanted = self.packed.saturating_add(self.padding);
         let passed =
             io::copy(&mut self.reader.by_ref().take(wanted), &mut io::sink()).map_err(TarError::Read)?;
-        // Some writers leave out the padding behind the last entry.
+        // Some writers omit the padding after the last entry.
         if passed < self.packed {
             return Err(TarError::Damaged("it ends in the middle of an entry"));
         }
@@ -156,7 +160,7 @@ impl<R: Read> Walk<R> {
         Ok(())
     }
 
-    /// The next header; `None` where the archive ends: at two blocks of zeros, or where there are no more bytes.
+    /// Returns the next header; `None` at the end of the archive: two zero blocks, or the end of the data.
     fn header(&mut self) -> Result<Option<Header>, TarError> {
         let mut zeros = 0;
         while !self.ended {
@@ -193,7 +197,7 @@ impl<R: Read> Walk<R> {
         Ok(Some(block))
     }
 
-    /// The record that the last header announced; one that is too large is passed over.
+    /// Returns the record announced by the last header; skips one that is too large.
     fn record(&mut self) -> Result<Option<Vec<u8>>, TarError> {
         if self.packed > MAX_RECORD {
             self.oversized += 1;
@@ -204,7 +208,7 @@ impl<R: Read> Walk<R> {
         Ok(Some(record))
     }
 
-    /// The map of holes in GNU's own format: in the header, and in blocks behind it.
+    /// Reads GNU's sparse map: in the header and in blocks after it.
     fn outer_map(&mut self, header: &Header) -> Result<Content, TarError> {
         let mut stretches = VecDeque::new();
         let size = header.number(483..495).ok_or(TarError::Damaged("a size is no number"))?;
@@ -218,7 +222,8 @@ impl<R: Read> Walk<R> {
         self.holes(size, stretches)
     }
 
-    /// The map of holes in pax format 1.0: decimal numbers, one a line, in whole blocks before the content.
+    /// Reads the sparse map of pax format 1.0: decimal numbers, one per line, in complete blocks before the
+    /// content.
     fn inner_map(&mut self, size: Option<u64>) -> Result<Content, TarError> {
         const DAMAGED: TarError = TarError::Damaged("a map of holes cannot be read");
         let mut numbers = Vec::new();
@@ -294,7 +299,7 @@ impl<R: Read> Read for Walk<R> {
         while stretches.front().is_some_and(|stretch| stretch.start + stretch.len <= *at) {
             stretches.pop_front();
         }
-        // Up to where what is here goes on: a stretch of data, or a hole before the next one or the end.
+        // End of the current segment: data, or a hole up to the next segment or the end.
         let (end, is_data) = match stretches.front() {
             Some(stretch) if stretch.start <= *at => (stretch.start + stretch.len, true),
             Some(stretch) => (stretch.start, false),
@@ -333,7 +338,7 @@ fn take_stretches(map: &[u8], stretches: &mut VecDeque<Stretch>) -> Result<(), T
 // === impl About ===
 
 impl About {
-    /// Records `length key=value\n`; what cannot be read ends them.
+    /// Parses records `length key=value\n` up to the first invalid one.
     fn read_pax(&mut self, mut records: &[u8]) {
         while let Some(space) = records.iter().position(|byte| *byte == b' ') {
             let Some(length) = decimal(&records[..space]).and_then(|length| usize::try_from(length).ok())
@@ -348,6 +353,7 @@ impl About {
             match &record[..equals] {
                 b"path" => self.name = Some(until_nul(value).to_vec()),
                 b"size" => self.size = decimal(value),
+                b"comment" => self.comment = Some(value.to_vec()),
                 b"GNU.sparse.name" => self.sparse_name = Some(until_nul(value).to_vec()),
                 b"GNU.sparse.realsize" => self.sparse_size = decimal(value),
                 b"GNU.sparse.major" => self.sparse_map_inside = value == b"1",
@@ -360,7 +366,9 @@ impl About {
 // === impl Header ===
 
 impl Header {
-    /// The checksum is the sum of all bytes, its own counted as spaces; old writers summed signed bytes.
+    /// Verifies the checksum: the sum of all bytes, with the checksum field as spaces.
+    ///
+    /// Old writers summed signed bytes.
     fn is_whole(&self) -> bool {
         let Some(told) = self.number(148..156) else { return false };
         let own = &self.0[148..156];
@@ -378,13 +386,13 @@ impl Header {
     fn name(&self) -> Vec<u8> {
         let name = until_nul(&self.0[..100]);
         let prefix = until_nul(&self.0[345..500]);
-        // Only POSIX headers have the prefix; GNU's have times there.
+        // Only POSIX headers have the prefix; GNU headers have times there.
         let is_posix = self.0[257..263] == *b"ustar\0";
         if prefix.is_empty() || !is_posix { name.to_vec() } else { [prefix, b"/", name].concat() }
     }
 }
 
-/// Octal digits, or bytes behind a set bit.
+/// Parses octal digits, or binary if the first bit is set.
 fn number(field: &[u8]) -> Option<u64> {
     let (first, rest) = field.split_first()?;
     if first & 0x80 != 0 {

@@ -1,11 +1,13 @@
-//! The machine's own secrets: which files hold them, and how they are found there. Everything below a file's bytes is
-//! pure: no I/O, limits on size, depth and number.
+//! The machine's own secrets: the files that contain them, and the parsers that find them.
+//!
+//! The parsers are pure and limit size, depth and number.
 
 mod accounts;
 mod document;
 mod encoded;
 mod lines;
 mod mime;
+pub(super) mod named_files;
 mod names;
 pub(super) mod places;
 mod shell;
@@ -21,7 +23,7 @@ pub(super) use self::encoded::unpacked;
 use self::places::Format;
 pub(super) use self::values::Values;
 
-/// The secrets in a file of this format.
+/// Finds the secrets in a file of this format.
 pub(super) fn search(format: Format, bytes: &[u8]) -> Values {
     let mut values = Values::new();
     in_format(format, bytes, &mut values);
@@ -54,7 +56,7 @@ fn in_format(format: Format, bytes: &[u8], values: &mut Values) {
     }
 }
 
-/// The content of a file that user data or Ignition writes: by its path, or by what it looks like.
+/// Searches a file written by user data or Ignition, by its path or its content.
 fn content(path: Option<&str>, bytes: Vec<u8>, values: &mut Values) {
     values.nested(bytes.len(), |values| {
         let bytes = unpacked(bytes);
@@ -63,7 +65,7 @@ fn content(path: Option<&str>, bytes: Vec<u8>, values: &mut Values) {
             return in_format(format, &bytes, values);
         }
         let text = String::from_utf8_lossy(&bytes);
-        // One word: a file with a token and nothing else.
+        // A single word: the file contains only a token.
         let word = text.trim();
         let is_secret = || path.is_some_and(names::is_secret_file) || names::is_random(word);
         if path.is_some() && !word.contains(char::is_whitespace) && is_secret() {
@@ -76,7 +78,7 @@ fn content(path: Option<&str>, bytes: Vec<u8>, values: &mut Values) {
     });
 }
 
-/// A text of any of the formats that configuration and user data have.
+/// Searches text in any format of configuration or user data.
 fn any(text: &str, values: &mut Values) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     values.private_keys(text);

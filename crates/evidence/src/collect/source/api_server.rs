@@ -1,6 +1,8 @@
-//! An API server asked with the credentials of a kubeconfig of this machine: one question, one connection, one deadline.
+//! API server client with the credentials of a kubeconfig of this machine: one request, one connection, one
+//! deadline.
 //!
-//! Unlike a probe, this sends credentials, so the server must prove who it is. Nothing that a kubeconfig names is run.
+//! Unlike a probe, it sends credentials, so the server must authenticate itself. No program named in a
+//! kubeconfig is run.
 
 use std::io::{self, BufRead as _, BufReader, Read, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -10,37 +12,37 @@ use std::time::{Duration, Instant};
 
 use landfall_cluster::{Credentials, Identity};
 use landfall_model::{Secret, chain};
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use landfall_net::{ServerTrust, client_config, parse_roots};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 use super::endpoints::Endpoint;
 use super::name_servers;
 use crate::collect::host::Host;
 
-/// A server that does not accept by then is not the one to wait for.
+/// Timeout for connecting; a slower server is skipped.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// Status line and headers; Go's servers send less than one of these.
+/// Maximum size of status line and headers; Go servers send less.
 const MAX_HEAD: u64 = 64 << 10;
 
-/// An API server this machine has credentials for.
+/// An API server for which this machine has credentials.
 pub(super) struct ApiServer {
     endpoint: Endpoint,
-    /// What stands behind the host in its URL, without a slash at the end.
+    /// Path prefix of the server URL, without a trailing slash.
     prefix: String,
     name: ServerName<'static>,
     tls: Arc<ClientConfig>,
     token: Option<Secret<String>>,
 }
 
-/// What came back: a status, and a body that is still to be read.
+/// A response: the status, and the body still to be read.
 pub(super) struct Answer {
     pub(super) status: u16,
     pub(super) body: Box<dyn Read>,
 }
 
-/// A connection whose every read ends at the deadline, however slowly bytes trickle.
+/// A connection whose reads end at the deadline, even if data arrives slowly.
 struct Hurried {
     stream: StreamOwned<ClientConnection, TcpStream>,
     deadline: Instant,
@@ -49,7 +51,7 @@ struct Hurried {
 // === impl ApiServer ===
 
 impl ApiServer {
-    /// The server of a kubeconfig, or why it cannot be asked.
+    /// Returns the server of a kubeconfig, or the reason why it cannot be queried.
     pub(super) fn of(kubeconfig: &Path) -> Result<Self, String> {
         let credentials =
             Credentials::from_kubeconfig(Some(kubeconfig)).map_err(|error| chain(&error).to_string())?;
@@ -74,7 +76,7 @@ impl ApiServer {
         })
     }
 
-    /// Asks for a path. The answer ends with the connection, so that its body can be read as it comes.
+    /// Sends a GET request. The response ends with the connection, so that its body can be streamed.
     pub(super) fn get(&self, host: &Host, path: &str, accept: &str, deadline: Instant) -> io::Result<Answer> {
         let stream = self.connect(host, deadline)?;
         let connection =
@@ -84,7 +86,7 @@ impl ApiServer {
         let authorization = authorization
             .map(|token| format!("Authorization: Bearer {}\r\n", token.expose()))
             .unwrap_or_default();
-        // Version 1.0: no chunks, and the end of the connection is the end of the answer.
+        // HTTP/1.0: no chunked encoding, and the end of the connection ends the response.
         let request = Secret::new(format!(
             "GET {}{path} HTTP/1.0\r\nHost: {}\r\nAccept: {accept}\r\nUser-Agent: landfall\r\n{authorization}\r\n",
             self.prefix, self.endpoint
@@ -113,24 +115,18 @@ impl ApiServer {
 }
 
 fn tls(authority: &[u8], identity: Option<&Identity>) -> Result<ClientConfig, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(authority) {
-        let certificate = certificate.map_err(|error| error.to_string())?;
-        roots.add(certificate).map_err(|error| error.to_string())?;
-    }
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?
-        .with_root_certificates(roots);
-    let Some(identity) = identity else { return Ok(config.with_no_client_auth()) };
-    let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&identity.certificate).collect();
-    let certificates = certificates.map_err(|error| error.to_string())?;
-    let key = PrivateKeyDer::from_pem_slice(identity.key.expose()).map_err(|error| error.to_string())?;
-    config.with_client_auth_cert(certificates, key).map_err(|error| error.to_string())
+    let invalid = |error| chain(&error).to_string();
+    let roots = parse_roots(Path::new("certificate-authority-data"), authority).map_err(invalid)?;
+    let identity = identity.map(|identity| landfall_net::Identity {
+        certificate: &identity.certificate,
+        key: identity.key.expose(),
+        certificate_path: Path::new("client-certificate-data"),
+        key_path: Path::new("client-key-data"),
+    });
+    client_config(ServerTrust::Roots(roots), identity, &[]).map_err(invalid)
 }
 
-/// Reads up to the body and returns the status.
+/// Reads the response head and returns the status.
 fn head(reader: &mut BufReader<Hurried>) -> io::Result<u16> {
     let nonsense = || io::Error::new(io::ErrorKind::InvalidData, "the answer is no HTTP");
     let mut head = reader.by_ref().take(MAX_HEAD);

@@ -1,6 +1,6 @@
-//! The journal as text: one line per line of each message, like `journalctl -o short-iso-precise`, in UTC.
+//! The journal as text: one line per message line, like `journalctl -o short-iso-precise`, in UTC.
 //!
-//! Unlike the short format it tells the year, which a bundle that is read years later needs.
+//! Unlike the short format it includes the year, which a bundle needs when it is read years later.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -8,7 +8,6 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use jiff::Timestamp;
 use landfall_diagnose::Origins;
 use landfall_journal::{Boot, Filter, Id128, Journal as Files, Seek};
 use landfall_model::chain;
@@ -21,16 +20,16 @@ use crate::collect::plan::Since;
 use crate::collect::sink::{FileSink, Framing, Sink};
 use crate::read::{Parts, parts_of_entry};
 
-/// Files opened at once: a process may open 1024, and several items read the journal at the same time.
+/// Files opened concurrently: a process may open 1024, and several items read the journal.
 const MAX_FILES: usize = 150;
 
-/// How long before the time that was asked for entries are searched: constructs of several lines are printed at once.
+/// Period before the requested time that is searched: messages of several lines are logged together.
 const SEARCHED_MICROSECONDS: u64 = 15 * 60 * 1_000_000;
 
-/// The share of the item's time that may be spent on them.
+/// Inverse of the share of the item's time available for this search.
 const SEARCH_SHARE: u32 = 4;
 
-/// Names of programs whose redacted form is cached.
+/// Maximum number of program names cached in redacted form.
 const MAX_NAMES: usize = 4096;
 
 const PLACES: [&str; 4] = [
@@ -52,12 +51,13 @@ pub(super) struct Journals {
     pub(super) services: Vec<String>,
 }
 
-/// Writes entries as lines of text.
+/// Formats entries as lines of text.
 #[derive(Default)]
 struct EntryWriter {
-    /// Names in their redacted form.
+    /// Redacted names.
     names: HashMap<Vec<u8>, String>,
-    /// Whether the writers of entries chose the name of a component that they are not, by the fields that identify them.
+    /// Whether the writer of an entry used the name of a component that it is not, by the writer's
+    /// identifying fields.
     impersonators: HashMap<Vec<u8>, bool>,
 }
 
@@ -93,19 +93,19 @@ impl Source for Journals {
     }
 }
 
-/// What one unit wrote in the last boot, for the record of a unit that failed.
+/// Collects the entries of one unit in the last boot, for the record of a failed unit.
 pub(super) fn of_unit(host: &Host, unit: &str, to: &str, sink: &mut Sink) -> Result<(), Trouble> {
     Journal { to: to.to_owned(), unit: Some(unit.to_owned()), since: Since::Boot }.collect(host, sink)
 }
 
-/// All journal files of the machine, opened inside its root.
+/// Opens all journal files of the machine, inside its root.
 fn open(host: &Host, deadline: Instant) -> Result<Files, Trouble> {
     let mut files: Vec<File> = Vec::new();
     let mut trouble = Trouble::Absent;
-    // Files being written have no `@` in their names and matter most.
+    // Files being written have no `@` in their names and are the most important.
     let found = PLACES.iter().flat_map(|place| host.find(place, deadline).unwrap_or_default());
     let mut paths: Vec<_> = found.filter(|path| !is_of_others(path)).collect();
-    // A container may link its journal to the machine's, in a directory of its own.
+    // A container may link its journal to the machine's, in its own directory.
     let own = host.fact("/etc/machine-id");
     let is_own =
         |path: &PathBuf| own.as_ref().is_some_and(|own| folder_of(path) == Some(OsStr::new(own.trim())));
@@ -122,7 +122,7 @@ fn open(host: &Host, deadline: Instant) -> Result<Files, Trouble> {
     if files.is_empty() {
         return Err(trouble);
     }
-    // By the descriptors, not by the paths: a path may have become a link that leads out of the root.
+    // Opened by descriptor: a path may have become a link that leads out of the root.
     let journal = Files::open(files.iter().map(descriptor_path));
     match journal.problems().first() {
         Some(problem) if journal.files() == 0 => Err(Trouble::Failed(chain(&problem.error).to_string())),
@@ -134,14 +134,14 @@ fn folder_of(path: &Path) -> Option<&OsStr> {
     path.parent()?.file_name()
 }
 
-/// Whether `systemd-journal-remote` wrote a file: its entries are those of other machines.
+/// Returns whether `systemd-journal-remote` wrote the file: it then contains entries of other machines.
 fn is_of_others(path: &Path) -> bool {
     let has_folder = folder_of(path).is_some_and(|folder| folder == "remote");
     let has_prefix = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"remote-"));
     has_folder || has_prefix
 }
 
-/// The boot that runs; on a disk that is looked at from outside, the last one.
+/// Returns the running boot, or the last boot of a mounted disk.
 fn last_boot(host: &Host, journal: &mut Files) -> Option<Boot> {
     let boots = journal.boots();
     let running = host.fact("/proc/sys/kernel/random/boot_id");
@@ -173,7 +173,9 @@ fn write(mut journal: Files, filter: Filter, to: &str, source: &str, sink: &mut 
     });
 }
 
-/// Has the entries shortly before a time searched: a secret of several lines may have begun there. What precedes them is left out unseen.
+/// Searches the entries shortly before a time: a secret of several lines may have started there.
+///
+/// Earlier entries are omitted unsearched.
 fn search_before(journal: &mut Files, since: u64, sink: &mut FileSink<'_>) {
     sink.pass_over_entries();
     let Ok(left) = sink.time_left() else { return };
@@ -184,7 +186,7 @@ fn search_before(journal: &mut Files, since: u64, sink: &mut FileSink<'_>) {
             break;
         }
         if Instant::now() >= until {
-            // Too many: what follows is treated as if none had been searched.
+            // Too many entries: continue as if none had been searched.
             sink.pass_over_entries();
             return;
         }
@@ -196,42 +198,20 @@ fn search_before(journal: &mut Files, since: u64, sink: &mut FileSink<'_>) {
     sink.end_search();
 }
 
-/// The unit or program whose messages continue each other.
+/// Returns the unit or program whose messages continue each other.
 fn owner(parts: &Parts) -> &[u8] {
     if parts.unit().is_empty() { parts.name() } else { parts.unit() }
-}
-
-/// Whether a name cannot be mistaken for a part of a message.
-fn is_plain(name: &str) -> bool {
-    let name = name.strip_prefix('(').and_then(|name| name.strip_suffix(')')).unwrap_or(name);
-    name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.@/+".contains(c))
 }
 
 // === impl EntryWriter ===
 
 impl EntryWriter {
     fn write(&mut self, parts: &Parts, sink: &mut FileSink<'_>) -> Result<(), Trouble> {
-        let time = parts.time().and_then(|time| i64::try_from(time).ok());
-        let time = time.and_then(|time| Timestamp::from_microsecond(time).ok()).unwrap_or_default();
-        let host = clean(parts.host(), "localhost", &mut self.names, sink);
-        let name = clean(parts.name(), "unknown", &mut self.names, sink);
-        let pid = String::from_utf8_lossy(parts.pid());
-        let pid = if pid.bytes().all(|byte| byte.is_ascii_digit()) && !pid.is_empty() {
-            format!("[{pid}]")
-        } else {
-            String::new()
-        };
-        // In text, a name is all that identifies a component. The reader of the bundle could not tell that another program chose it, or
-        // where a name with other characters ends.
-        let head = if self.is_impersonator(parts) || !is_plain(&name) {
-            let uid = String::from_utf8_lossy(parts.uid());
-            let uid: String = uid.chars().filter(char::is_ascii_digit).collect();
-            format!("{time:.6} {host} uid-{uid}{pid}: {name}: ")
-        } else {
-            format!("{time:.6} {host} {name}{pid}: ")
-        };
+        let host = clean(parts.host(), &mut self.names, sink);
+        let name = clean(parts.name(), &mut self.names, sink);
+        let head = parts.head(host.as_bytes(), name.as_bytes(), self.is_impersonator(parts));
         for line in parts.message().split(|byte| *byte == b'\n') {
-            sink.entry(owner(parts), head.as_bytes(), line)?;
+            sink.entry(owner(parts), &head, line)?;
         }
         Ok(())
     }
@@ -250,14 +230,11 @@ impl EntryWriter {
 }
 
 /// Programs choose their names, and may choose a secret.
-fn clean(name: &[u8], otherwise: &str, names: &mut HashMap<Vec<u8>, String>, sink: &FileSink<'_>) -> String {
-    if name.is_empty() {
-        return otherwise.to_owned();
-    }
+fn clean(name: &[u8], names: &mut HashMap<Vec<u8>, String>, sink: &FileSink<'_>) -> String {
     if let Some(clean) = names.get(name) {
         return clean.clone();
     }
-    // Cleaned as it is: what is made plain first may no longer look like the secret it is.
+    // Redacted before it is simplified: afterwards a secret may no longer be recognizable.
     let clean = sink.clean(&String::from_utf8_lossy(name));
     let clean: String =
         clean.chars().map(|c| if c.is_control() || c.is_whitespace() { '_' } else { c }).collect();
